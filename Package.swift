@@ -1,0 +1,82 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+let strict: [SwiftSetting] = [
+    .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
+    .enableUpcomingFeature("InferIsolatedConformances"),
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("MemberImportVisibility"),
+    .enableUpcomingFeature("InternalImportsByDefault"),
+]
+
+/// A room of the architecture (docs/architecture.md). What it may import is what it depends on here;
+/// `meson-helpers/check-imports` holds the sources to that.
+func room(_ name: String, _ dependencies: [Target.Dependency] = [], resources: [Resource] = []) -> Target {
+    .target(name: name, dependencies: dependencies, resources: resources, swiftSettings: strict)
+}
+
+func program(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
+    .executableTarget(name: name, dependencies: dependencies, swiftSettings: strict)
+}
+
+func suite(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
+    .testTarget(name: name, dependencies: dependencies + ["TestSupport"], swiftSettings: strict)
+}
+
+let package = Package(
+    name: "todoku",
+    products: [
+        .library(name: "TodokuClient", targets: ["TodokuClient"]),
+        .executable(name: "todokud", targets: ["todokud"]),
+        .executable(name: "todoku", targets: ["todoku"]),
+    ],
+    dependencies: [
+        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
+        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
+    ],
+    targets: [
+        // C boundary
+        .target(name: "CSystem"),
+        .systemLibrary(name: "CDBus", pkgConfig: "dbus-1", providers: [.apt(["libdbus-1-dev"])]),
+        .systemLibrary(name: "CSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
+        .target(name: "CCurl"),
+        .target(name: "CNotify"),
+        .target(name: "CCrypto"),
+
+        // Rooms
+        room("EventLoop", ["CSystem"]),
+        room("DBus", ["CDBus", "EventLoop"]),
+        room("DownloadModel"),
+        room("TransferEngine", ["CCurl", "CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
+        room("DownloadStore", ["CSQLite", "DownloadModel", "EventLoop"]),
+        room("Desktop", ["CNotify", "DBus", "DownloadModel", "EventLoop"]),
+        room(
+            "DownloaderInterface", ["DBus", "DownloadModel"],
+            resources: [
+                .embedInCode("Resources/org.todoku.Downloader1.xml"), .embedInCode("Resources/org.todoku.Download1.xml"),
+            ]),
+        room(
+            "DownloadService",
+            [
+                "EventLoop", "DBus", "DownloadModel", "TransferEngine", "DownloadStore", "Desktop", "DownloaderInterface",
+                .product(name: "Logging", package: "swift-log"),
+            ]),
+        room("TodokuClient", ["DownloaderInterface", "DBus", "EventLoop", "DownloadModel"]),
+
+        // Programs
+        program("todokud", ["DownloadService", "EventLoop", .product(name: "Logging", package: "swift-log")]),
+        program("todoku", ["TodokuClient", "EventLoop", "DownloadModel", .product(name: "ArgumentParser", package: "swift-argument-parser")]),
+        program("todoku-demo", ["DBus", "EventLoop"]),
+
+        // Tests
+        .target(name: "TestSupport", dependencies: ["EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: strict),
+        suite("EventLoopTests", ["EventLoop"]),
+        suite("DBusTests", ["DBus", "EventLoop"]),
+        suite("DownloadModelTests", ["DownloadModel"]),
+        suite("TransferEngineTests", ["TransferEngine", "DownloadModel", "EventLoop"]),
+        suite("DownloadStoreTests", ["DownloadStore", "DownloadModel", "EventLoop"]),
+        suite("DesktopTests", ["Desktop", "DBus", "DownloadModel", "EventLoop"]),
+        suite("ServiceTests", ["DownloadService", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
+        suite("CommandTests", ["DownloadModel"]),
+    ]
+)

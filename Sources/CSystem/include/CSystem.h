@@ -1,0 +1,30 @@
+// What Swift's Glibc module leaves out: headers that are not in its map, and calls that need _GNU_SOURCE.
+#pragma once
+#include <iconv.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <sys/types.h>
+#include <sys/xattr.h>
+
+/// Names the calling thread (at most 15 bytes), pthread_setname_np(3).
+void todoku_set_thread_name(const char *name);
+
+/// fallocate(2) with FALLOC_FL_KEEP_SIZE. 0 or errno.
+int todoku_fallocate_keep_size(int fd, off_t offset, off_t length);
+
+/// renameat2(2) with RENAME_NOREPLACE, both names relative to `dirfd`. 0 or errno.
+int todoku_rename_noreplace(int dirfd, const char *from, const char *to);
+
+/// sync_file_range(2) with SYNC_FILE_RANGE_WRITE: starts writing back, waits for nothing. 0 or errno.
+int todoku_start_writeback(int fd, off_t offset, off_t length);
+
+/// The identity of an open file, stat(2) and the mount id of statx(2) (0 where the kernel has none). 0 or errno.
+int todoku_file_identity(int fd, uint64_t *device, uint64_t *inode, uint64_t *mount);
+
+/// pipe2(2) with O_CLOEXEC. 0 or errno.
+int todoku_pipe(int descriptors[2]);

@@ -1,0 +1,341 @@
+internal import CDBus
+internal import Glibc
+public import EventLoop
+
+/// A connection to a message bus, driven by the bus loop: libdbus' watches and timeouts are the loop's.
+///
+/// Everything happens on `BusActor`. A connection lives until its program ends or the bus goes away.
+@BusActor public final class Connection {
+    /// Most messages handled in one turn of the loop, so that descriptors and deadlines get theirs.
+    private static let messagesPerTurn = 64
+
+    private let raw: OpaquePointer
+    private var watches: [OpaquePointer: Poller.Token] = [:]
+    private var timeouts: [OpaquePointer: Poller.Token] = [:]
+    private var dispatchIsScheduled = false
+    private var isHeld = false
+    private var subscriptions: [UInt64: (rule: MatchRule, receive: @BusActor (Message) -> Void)] = [:]
+    private var nextSubscription: UInt64 = 0
+    private var tree: (any ObjectTree)?
+    private(set) var isConnected = true
+
+    /// Method calls received since the connection was made, and when the last one was.
+    public private(set) var callsReceived: UInt64 = 0
+    public private(set) var lastCall = ContinuousClock.now
+    /// Called once when the bus goes away.
+    public var onDisconnect: (@BusActor () -> Void)?
+
+    /// Connects to the session bus and says Hello; waits for the answer.
+    public static func session() throws(DBusError) -> Connection { try connect(to: DBUS_BUS_SESSION) }
+
+    private static func connect(to bus: DBusBusType) throws(DBusError) -> Connection {
+        let raw = try withDBusError { dbus_bus_get_private(bus, &$0) }
+        guard let raw else { throw .disconnected("no answer from the bus") }
+        return Connection(adopting: raw)
+    }
+
+    /// Takes over the private connection `raw` (+1); it is closed when the last reference to this object goes.
+    private init(adopting raw: OpaquePointer) {
+        self.raw = raw
+        dbus_connection_set_exit_on_disconnect(raw, 0)
+        dbus_connection_set_route_peer_messages(raw, 0)
+        let me = Unmanaged.passUnretained(self).toOpaque()  // the functions are taken off again in deinit
+        dbus_connection_set_watch_functions(raw, watchAdded, watchRemoved, watchToggled, me, nil)
+        dbus_connection_set_timeout_functions(raw, timeoutAdded, timeoutRemoved, timeoutToggled, me, nil)
+        dbus_connection_add_filter(raw, messageReceived, me, nil)
+        scheduleDispatch()
+    }
+
+    isolated deinit {
+        dbus_connection_remove_filter(raw, messageReceived, Unmanaged.passUnretained(self).toOpaque())
+        dbus_connection_set_watch_functions(raw, nil, nil, nil, nil, nil)
+        dbus_connection_set_timeout_functions(raw, nil, nil, nil, nil, nil)
+        for token in watches.values { Poller.shared.cancel(token) }
+        for token in timeouts.values { Poller.shared.cancel(token) }
+        dbus_connection_close(raw)
+        dbus_connection_unref(raw)
+    }
+
+    public var uniqueName: String { dbus_bus_get_unique_name(raw).map { String(cString: $0) } ?? "" }
+
+    // MARK: Names
+
+    /// Asks for `name`; waits for the answer. False where another owns it.
+    public func requestName(_ name: String) throws(DBusError) -> Bool {
+        let raw = raw
+        let result = try withDBusError { dbus_bus_request_name(raw, name, UInt32(DBUS_NAME_FLAG_DO_NOT_QUEUE), &$0) }
+        return result == DBUS_REQUEST_NAME_REPLY_PRIMARY_OWNER || result == DBUS_REQUEST_NAME_REPLY_ALREADY_OWNER
+    }
+
+    /// Gives `name` back; waits for the answer.
+    public func releaseName(_ name: String) throws(DBusError) {
+        let raw = raw
+        _ = try withDBusError { dbus_bus_release_name(raw, name, &$0) }
+    }
+
+    // MARK: Messages out
+
+    /// Hands `message` to libdbus, which writes it when the bus takes it. Order is kept. Nothing happens once the bus is gone.
+    public func send(_ message: Message) {
+        guard isConnected else { return }
+        dbus_connection_send(raw, message.raw, nil)
+    }
+
+    /// Bytes that the bus has not taken yet.
+    public var outgoingBytes: Int { Int(dbus_connection_get_outgoing_size(raw)) }
+
+    /// Waits until all that was sent has been written.
+    public func flush() { if isConnected { dbus_connection_flush(raw) } }
+
+    /// Calls a method of another program and awaits the answer.
+    ///
+    /// - Parameter timeout: after which `NoReply` is thrown; nil: never.
+    public func call<In, Out>(
+        _ method: MethodOf<In, Out>, on destination: String, at path: ObjectPath, _ arguments: In, timeout: Duration? = .seconds(25)
+    ) async throws(DBusError) -> Out {
+        let message = Message.call(to: destination, path: path.value, interface: method.interface, member: method.name)
+        var writer = Writer(appendingTo: message.raw)
+        method.writeIn(arguments, &writer)
+        let reply = try await exchange(message, timeout: timeout).get()
+        if let error = reply.error { throw error }
+        guard reply.signature == method.outSignature else {
+            throw .invalidArgs("\(destination) answered \(method.name) with (\(reply.signature)), not (\(method.outSignature))")
+        }
+        return try reply.read(method.readOut)
+    }
+
+    private func exchange(_ message: Message, timeout: Duration?) async -> Result<Message, DBusError> {
+        guard isConnected else { return .failure(.disconnected("the bus is gone")) }
+        let milliseconds = timeout.map { Int32(clamping: $0.components.seconds * 1000 + $0.components.attoseconds / 1_000_000_000_000_000) }
+        return await withCheckedContinuation { continuation in
+            var pending: OpaquePointer?
+            dbus_connection_send_with_reply(raw, message.raw, &pending, milliseconds ?? Int32(DBUS_TIMEOUT_INFINITE))
+            guard let pending else { return continuation.resume(returning: .failure(.disconnected("the bus is gone"))) }
+            let box = Unmanaged.passRetained(Continuation(continuation)).toOpaque()  // released by libdbus through `releaseContinuation`
+            dbus_pending_call_set_notify(pending, pendingCallEnded, box, releaseContinuation)
+            dbus_pending_call_unref(pending)  // the connection holds its own reference until the reply
+        }
+    }
+
+    // MARK: Messages in
+
+    /// Keeps what arrives until `export`: for the time between owning a name and being able to answer.
+    public func hold() { isHeld = true }
+
+    /// Answers method calls from now on by `tree`.
+    public func export(_ tree: any ObjectTree) {
+        self.tree = tree
+        isHeld = false
+        scheduleDispatch()
+    }
+
+    /// Names a subscription.
+    public struct Subscription: Hashable, Sendable { fileprivate let number: UInt64 }
+
+    /// Calls `receive` with each signal that matches, until `unsubscribe`.
+    public func subscribe(_ rule: MatchRule, _ receive: @escaping @BusActor (Message) -> Void) -> Subscription {
+        nextSubscription += 1
+        subscriptions[nextSubscription] = (rule, receive)
+        dbus_bus_add_match(raw, rule.text, nil)  // without an error to fill in, it does not wait
+        return Subscription(number: nextSubscription)
+    }
+
+    public func unsubscribe(_ subscription: Subscription) {
+        guard let (rule, _) = subscriptions.removeValue(forKey: subscription.number) else { return }
+        dbus_bus_remove_match(raw, rule.text, nil)
+    }
+
+    /// Calls `changed` with the new owner's unique name, or nil, whenever the owner of `name` changes.
+    public func watchOwner(of name: String, _ changed: @escaping @BusActor (String?) -> Void) -> Subscription {
+        var rule = MatchRule(sender: "org.freedesktop.DBus", interface: "org.freedesktop.DBus", member: "NameOwnerChanged")
+        rule.argument0 = name
+        return subscribe(rule) { message in
+            guard let owner = BusDaemon.nameOwnerChanged.read(message)?.2 else { return }
+            changed(owner.isEmpty ? nil : owner)
+        }
+    }
+
+    /// Handles every message that has arrived, without waiting for more.
+    public func dispatchArrived() {
+        dbus_connection_read_write(raw, 0)
+        while dbus_connection_dispatch(raw) == DBUS_DISPATCH_DATA_REMAINS {}
+    }
+
+    private func scheduleDispatch() {
+        guard !dispatchIsScheduled else { return }
+        dispatchIsScheduled = true
+        BusActor.spawn { [weak self] in self?.dispatch() }
+    }
+
+    fileprivate func dispatch() {
+        dispatchIsScheduled = false
+        guard !isHeld, dbus_connection_get_dispatch_status(raw) == DBUS_DISPATCH_DATA_REMAINS else { return }
+        for _ in 0..<Self.messagesPerTurn where dbus_connection_dispatch(raw) != DBUS_DISPATCH_DATA_REMAINS { return }
+        scheduleDispatch()
+    }
+
+    fileprivate func receive(_ message: Message) -> DBusHandlerResult {
+        switch message.kind {
+        case .call:
+            callsReceived += 1
+            lastCall = .now
+            let call = PendingCall(message: message, connection: self)
+            guard let tree else {
+                call.fail(.unknownObject("nothing is here"))
+                return DBUS_HANDLER_RESULT_HANDLED
+            }
+            answer(call, from: tree)
+            return DBUS_HANDLER_RESULT_HANDLED
+        case .signal:
+            if message.interface == "org.freedesktop.DBus.Local", message.member == "Disconnected" {
+                isConnected = false
+                onDisconnect?()
+                onDisconnect = nil
+                return DBUS_HANDLER_RESULT_HANDLED
+            }
+            for (_, subscription) in subscriptions where subscription.rule.matches(message) { subscription.receive(message) }
+            return DBUS_HANDLER_RESULT_HANDLED
+        case .reply, .error: return DBUS_HANDLER_RESULT_NOT_YET_HANDLED
+        }
+    }
+
+    // MARK: libdbus' watches and timeouts
+
+    fileprivate func add(watch: OpaquePointer) {
+        guard dbus_watch_get_enabled(watch) != 0 else { return }
+        let flags = dbus_watch_get_flags(watch)
+        var events: Poller.Events = []
+        if flags & UInt32(DBUS_WATCH_READABLE.rawValue) != 0 { events.insert(.readable) }
+        if flags & UInt32(DBUS_WATCH_WRITABLE.rawValue) != 0 { events.insert(.writable) }
+        // The pointer is libdbus' and valid until it calls `watchRemoved`, which cancels the token.
+        watches[watch] = Poller.shared.watch(dbus_watch_get_unix_fd(watch), for: events) { [unowned self] found in
+            var flags: UInt32 = 0
+            if found.contains(.readable) { flags |= UInt32(DBUS_WATCH_READABLE.rawValue) }
+            if found.contains(.writable) { flags |= UInt32(DBUS_WATCH_WRITABLE.rawValue) }
+            if found.contains(.error) { flags |= UInt32(DBUS_WATCH_ERROR.rawValue) }
+            if found.contains(.hangUp) { flags |= UInt32(DBUS_WATCH_HANGUP.rawValue) }
+            dbus_watch_handle(watch, flags)
+            dispatch()
+        }
+    }
+
+    fileprivate func remove(watch: OpaquePointer) {
+        if let token = watches.removeValue(forKey: watch) { Poller.shared.cancel(token) }
+    }
+
+    fileprivate func add(timeout: OpaquePointer) {
+        guard dbus_timeout_get_enabled(timeout) != 0 else { return }
+        let delay = Duration.milliseconds(Int(dbus_timeout_get_interval(timeout)))
+        timeouts[timeout] = Poller.shared.schedule(after: delay) { [unowned self] in
+            timeouts[timeout] = nil
+            add(timeout: timeout)  // libdbus' timeouts repeat until removed
+            dbus_timeout_handle(timeout)
+            dispatch()
+        }
+    }
+
+    fileprivate func remove(timeout: OpaquePointer) {
+        if let token = timeouts.removeValue(forKey: timeout) { Poller.shared.cancel(token) }
+    }
+}
+
+/// Which signals a subscription wants; nil fields match all.
+public struct MatchRule: Sendable {
+    public var sender: String?
+    public var path: String?
+    public var interface: String?
+    public var member: String?
+    public var argument0: String?
+
+    public init(sender: String? = nil, path: String? = nil, interface: String? = nil, member: String? = nil) {
+        (self.sender, self.path, self.interface, self.member) = (sender, path, interface, member)
+    }
+
+    var text: String {
+        var text = "type='signal'"
+        for (key, value) in [("sender", sender), ("path", path), ("interface", interface), ("member", member), ("arg0", argument0)] {
+            if let value { text += ",\(key)='\(value)'" }
+        }
+        return text
+    }
+
+    /// A well-known sender cannot be compared with the unique name in the message: the bus has matched it.
+    func matches(_ message: Message) -> Bool {
+        (interface == nil || interface == message.interface) && (member == nil || member == message.member)
+            && (path == nil || path == message.path) && (sender.map { !$0.hasPrefix(":") || $0 == message.sender } ?? true)
+            && (argument0.map { (try? message.first(String.self)) == $0 } ?? true)
+    }
+}
+
+/// What we ask of the bus itself.
+public enum BusDaemon {
+    public static let name = "org.freedesktop.DBus"
+    public static let path = ObjectPath("/org/freedesktop/DBus")
+    static let nameOwnerChanged = SignalOf(name, "NameOwnerChanged", String.self, String.self, String.self)
+    public static let nameHasOwner = MethodOf(name, "NameHasOwner", in: String.self, out: Bool.self)
+    public static let getNameOwner = MethodOf(name, "GetNameOwner", in: String.self, out: String.self)
+    public static let getConnectionUnixProcessID = MethodOf(name, "GetConnectionUnixProcessID", in: String.self, out: UInt32.self)
+}
+
+private func withDBusError<R>(_ body: (inout CDBus.DBusError) -> R) throws(DBusError) -> R {
+    var error = CDBus.DBusError()
+    dbus_error_init(&error)
+    let result = body(&error)
+    guard dbus_error_is_set(&error) != 0 else { return result }
+    defer { dbus_error_free(&error) }
+    throw DBusError(error.name.map { String(cString: $0) } ?? "", error.message.map { String(cString: $0) } ?? "")
+}
+
+private final class Continuation: Sendable {
+    let continuation: CheckedContinuation<Result<Message, DBusError>, Never>
+    init(_ continuation: CheckedContinuation<Result<Message, DBusError>, Never>) { self.continuation = continuation }
+}
+
+// C callbacks. libdbus calls them on the thread that drives the connection, which `assumeIsolated` verifies.
+
+/// Finds the connection and enters the actor; the pointer belongs to libdbus for the length of the call.
+private func enter<R: Sendable>(_ context: UnsafeMutableRawPointer?, _ pointer: OpaquePointer?, _ body: @BusActor (Connection, OpaquePointer) -> R) -> R? {
+    guard let context, let pointer else { return nil }
+    nonisolated(unsafe) let lent = pointer  // used during this call only, on this thread
+    let connection = Unmanaged<Connection>.fromOpaque(context).takeUnretainedValue()
+    return BusActor.assumeIsolated { body(connection, lent) }
+}
+
+private let watchAdded: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> dbus_bool_t = { watch, context in
+    enter(context, watch) { $0.add(watch: $1) }
+    return 1
+}
+private let watchRemoved: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> Void = { watch, context in
+    enter(context, watch) { $0.remove(watch: $1) }
+}
+private let watchToggled: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> Void = { watch, context in
+    enter(context, watch) {
+        $0.remove(watch: $1)
+        $0.add(watch: $1)
+    }
+}
+private let timeoutAdded: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> dbus_bool_t = { timeout, context in
+    enter(context, timeout) { $0.add(timeout: $1) }
+    return 1
+}
+private let timeoutRemoved: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> Void = { timeout, context in
+    enter(context, timeout) { $0.remove(timeout: $1) }
+}
+private let timeoutToggled: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> Void = { timeout, context in
+    enter(context, timeout) {
+        $0.remove(timeout: $1)
+        $0.add(timeout: $1)
+    }
+}
+private let messageReceived: @convention(c) (OpaquePointer?, OpaquePointer?, UnsafeMutableRawPointer?) -> DBusHandlerResult = { _, message, context in
+    enter(context, message) { $0.receive(Message(retaining: $1)) } ?? DBUS_HANDLER_RESULT_NOT_YET_HANDLED
+}
+private let pendingCallEnded: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> Void = { pending, context in
+    guard let pending, let context else { return }
+    let box = Unmanaged<Continuation>.fromOpaque(context).takeUnretainedValue()  // +0: libdbus releases it afterwards
+    guard let reply = dbus_pending_call_steal_reply(pending) else { return }
+    box.continuation.resume(returning: .success(Message(adopting: reply)))
+}
+private let releaseContinuation: @convention(c) (UnsafeMutableRawPointer?) -> Void = { context in
+    if let context { Unmanaged<Continuation>.fromOpaque(context).release() }
+}

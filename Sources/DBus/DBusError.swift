@@ -1,0 +1,56 @@
+/// An error as it travels on the bus: its name and one English sentence.
+public struct DBusError: Error, Equatable, Sendable {
+    public var name: String
+    public var message: String
+    public init(_ name: String, _ message: String) { (self.name, self.message) = (name, message) }
+
+    public static func invalidArgs(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.InvalidArgs", message) }
+    public static func unknownMethod(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.UnknownMethod", message) }
+    public static func unknownObject(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.UnknownObject", message) }
+    public static func unknownInterface(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.UnknownInterface", message) }
+    public static func unknownProperty(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.UnknownProperty", message) }
+    public static func propertyReadOnly(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.PropertyReadOnly", message) }
+    public static func failed(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.Failed", message) }
+    public static func disconnected(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.Disconnected", message) }
+}
+
+/// A D-Bus object path.
+public struct ObjectPath: Hashable, Comparable, Sendable, CustomStringConvertible {
+    public let value: String
+    /// - Precondition: `value` is valid (D-Bus specification, "Valid Object Paths"); see `isValid`.
+    public init(_ value: String) { self.value = value }
+    public static func < (a: ObjectPath, b: ObjectPath) -> Bool { a.value < b.value }
+    public var description: String { value }
+
+    public static func isValid(_ text: String) -> Bool {
+        guard text.utf8.first == UInt8(ascii: "/") else { return false }
+        if text == "/" { return true }
+        return text.dropFirst().split(separator: "/", omittingEmptySubsequences: false).allSatisfy { element in
+            !element.isEmpty && element.utf8.allSatisfy { isElementByte($0) }
+        }
+    }
+
+    static func isElementByte(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "_"):
+            true
+        default: false
+        }
+    }
+
+    /// `text` as one element of a path, escaped as sd-bus does: what is not `[A-Za-z0-9]`, and a leading digit, as `_` and two
+    /// hexadecimal digits; the empty string as `_`. Reversible.
+    public static func escape(_ text: String) -> String {
+        if text.isEmpty { return "_" }
+        var result = ""
+        for (index, byte) in text.utf8.enumerated() {
+            let isDigit = (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
+            if isElementByte(byte), byte != UInt8(ascii: "_"), !(index == 0 && isDigit) {
+                result.unicodeScalars.append(Unicode.Scalar(byte))
+            } else {
+                result += "_" + (byte < 16 ? "0" : "") + String(byte, radix: 16)
+            }
+        }
+        return result
+    }
+}

@@ -1,0 +1,108 @@
+internal import CDBus
+
+/// One D-Bus message. libdbus counts references atomically; a message that has been sent is never changed.
+public final class Message: Sendable {
+    public enum Kind: Sendable { case call, reply, error, signal }
+
+    // The pointer never changes, and libdbus' reference count is atomic.
+    nonisolated(unsafe) let raw: OpaquePointer
+
+    /// Takes over the reference that the caller holds (+1).
+    init(adopting raw: OpaquePointer) { self.raw = raw }
+
+    /// Takes a reference of its own (+0 lent).
+    init(retaining raw: OpaquePointer) { self.raw = dbus_message_ref(raw) }
+
+    deinit { dbus_message_unref(raw) }
+
+    public var kind: Kind {
+        switch dbus_message_get_type(raw) {
+        case DBUS_MESSAGE_TYPE_METHOD_CALL: .call
+        case DBUS_MESSAGE_TYPE_METHOD_RETURN: .reply
+        case DBUS_MESSAGE_TYPE_ERROR: .error
+        default: .signal
+        }
+    }
+
+    public var path: String { text(dbus_message_get_path(raw)) }
+    /// Empty where the caller named none.
+    public var interface: String { text(dbus_message_get_interface(raw)) }
+    public var member: String { text(dbus_message_get_member(raw)) }
+    /// The sender's unique name, as the bus daemon vouches for it.
+    public var sender: String { text(dbus_message_get_sender(raw)) }
+    public var signature: String { text(dbus_message_get_signature(raw)) }
+    public var serial: UInt32 { dbus_message_get_serial(raw) }
+    public var wantsReply: Bool { dbus_message_get_no_reply(raw) == 0 }
+
+    private func text(_ pointer: UnsafePointer<CChar>?) -> String { pointer.map { String(cString: $0) } ?? "" }
+
+    /// nil unless this is an error.
+    public var error: DBusError? {
+        guard kind == .error else { return nil }
+        var reader = Reader(reading: raw)
+        let message = reader.type == Int(kString) ? (try? String(from: &reader)) ?? "" : ""
+        return DBusError(text(dbus_message_get_error_name(raw)), message)
+    }
+
+    /// Reads the arguments by `body`.
+    public func read<R>(_ body: (inout Reader) throws(DBusError) -> R) throws(DBusError) -> R {
+        var reader = Reader(reading: raw)
+        return try body(&reader)
+    }
+
+    /// Reads one argument.
+    public func first<V: DBusValue>(_: V.Type = V.self) throws(DBusError) -> V { try read(V.init(from:)) }
+
+    static func call(to destination: String, path: String, interface: String, member: String) -> Message {
+        Message(adopting: allocated(dbus_message_new_method_call(destination, path, interface, member)))
+    }
+
+    public static func signal(path: String, interface: String, member: String, _ write: (inout Writer) -> Void) -> Message {
+        let message = Message(adopting: allocated(dbus_message_new_signal(path, interface, member)))
+        var writer = Writer(appendingTo: message.raw)
+        write(&writer)
+        return message
+    }
+
+    func reply(_ write: (inout Writer) -> Void) -> Message {
+        let message = Message(adopting: Message.allocated(dbus_message_new_method_return(raw)))
+        var writer = Writer(appendingTo: message.raw)
+        write(&writer)
+        return message
+    }
+
+    func reply(_ error: DBusError) -> Message {
+        // libdbus ends the process on a malformed name; ours come from tables, and a foreign one is checked here.
+        let name = dbus_validate_error_name(error.name, nil) != 0 ? error.name : "org.freedesktop.DBus.Error.Failed"
+        return Message(adopting: Message.allocated(dbus_message_new_error(raw, name, error.message)))
+    }
+
+    /// libdbus answers NULL only when memory is gone, which nothing here survives.
+    private static func allocated(_ raw: OpaquePointer?) -> OpaquePointer {
+        guard let raw else { preconditionFailure("libdbus is out of memory") }
+        return raw
+    }
+}
+
+extension Message {
+    /// One value in the wire format, to be kept in a file; `value(_:from:)` is the way back.
+    public static func bytes(of value: some DBusValue) -> [UInt8] {
+        let message = signal(path: "/", interface: "org.todoku.Stored", member: "Value") { value.write(to: &$0) }
+        dbus_message_set_serial(message.raw, 1)  // marshalling asks for one
+        var pointer: UnsafeMutablePointer<CChar>?
+        var count: Int32 = 0
+        guard dbus_message_marshal(message.raw, &pointer, &count) != 0, let pointer else { return [] }
+        defer { dbus_free(pointer) }
+        return pointer.withMemoryRebound(to: UInt8.self, capacity: Int(count)) { Array(UnsafeBufferPointer(start: $0, count: Int(count))) }
+    }
+
+    /// nil where the bytes are none of `bytes(of:)` of this type.
+    public static func value<V: DBusValue>(_: V.Type = V.self, from bytes: [UInt8]) -> V? {
+        let raw = bytes.withUnsafeBytes { buffer in
+            dbus_message_demarshal(buffer.baseAddress?.assumingMemoryBound(to: CChar.self), Int32(buffer.count), nil)
+        }
+        guard let raw else { return nil }
+        let message = Message(adopting: raw)
+        return message.signature == V.signature ? try? message.first(V.self) : nil
+    }
+}

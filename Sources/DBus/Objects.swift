@@ -1,0 +1,253 @@
+public import EventLoop
+
+/// An error that can answer a call.
+public protocol DBusErrorConvertible: Error {
+    var dbusError: DBusError { get }
+}
+extension DBusError: DBusErrorConvertible {
+    public var dbusError: DBusError { self }
+}
+
+/// A call that has not been answered. It is answered exactly once: one that is dropped answers `NoReply` by itself.
+@BusActor public final class PendingCall {
+    public let message: Message
+    private let connection: Connection
+    private var isAnswered = false
+
+    init(message: Message, connection: Connection) { (self.message, self.connection) = (message, connection) }
+
+    isolated deinit {
+        if !isAnswered { fail(DBusError("org.freedesktop.DBus.Error.NoReply", "the call was given up by the service")) }
+    }
+
+    public var sender: String { message.sender }
+
+    func succeed(_ write: (inout Writer) -> Void) { if let reply = take({ $0.reply(write) }) { connection.send(reply) } }
+
+    func fail(_ error: DBusError) { if let reply = take({ $0.reply(error) }) { connection.send(reply) } }
+
+    /// The answer as a message to be sent later; nil where none is wanted or one has been given.
+    func take(_ make: (Message) -> Message) -> Message? {
+        guard !isAnswered else { return nil }
+        isAnswered = true
+        return message.wantsReply ? make(message) : nil
+    }
+}
+
+/// The answer that a handler owes.
+@BusActor public struct Reply<Out: Sendable> {
+    public let call: PendingCall
+    private let write: @Sendable (Out, inout Writer) -> Void
+
+    init(_ call: PendingCall, _ write: @escaping @Sendable (Out, inout Writer) -> Void) { (self.call, self.write) = (call, write) }
+
+    /// Answers now.
+    public func callAsFunction(_ out: Out) { call.succeed { write(out, &$0) } }
+    public func fail(_ error: any DBusErrorConvertible) { call.fail(error.dbusError) }
+
+    /// The answer, to be sent later; nil where the caller wants none.
+    public func message(_ out: Out) -> Message? { call.take { $0.reply { write(out, &$0) } } }
+    public func message(failing error: any DBusErrorConvertible) -> Message? { call.take { $0.reply(error.dbusError) } }
+}
+extension Reply where Out == Void {
+    public func callAsFunction() { self(()) }
+    public func message() -> Message? { message(()) }
+}
+
+/// A method of an interface, and what does it.
+public struct Row<Object: AnyObject & Sendable>: Sendable {
+    let name: String
+    let inSignature: String
+    let outSignature: String
+    let handle: @BusActor @Sendable (Object, PendingCall) throws -> Void
+
+    /// - Parameter body: answers by its `Reply`, now or later, or throws an error that answers.
+    public init<In, Out>(_ method: MethodOf<In, Out>, _ body: @escaping @BusActor @Sendable (Object, In, Reply<Out>) throws -> Void) {
+        (name, inSignature, outSignature) = (method.name, method.inSignature, method.outSignature)
+        handle = { object, call in
+            let arguments = try call.message.read(method.readIn)
+            try body(object, arguments, Reply(call, method.writeOut))
+        }
+    }
+}
+
+/// A property of an interface, and what gives it.
+public struct PropertyRow<Object: AnyObject & Sendable>: Sendable {
+    public let name: String
+    public let signature: String
+    public let isTold: Bool
+    let get: @BusActor @Sendable (Object) -> Variant
+    let set: (@BusActor @Sendable (Object, Variant, Reply<Void>) throws -> Void)?
+
+    public init<Value>(_ property: PropertyOf<Value>, _ get: @escaping @BusActor @Sendable (Object) -> Value) {
+        (name, signature, isTold) = (property.name, property.signature, property.change == .told)
+        self.get = { get($0).variant }
+        set = nil
+    }
+
+    public init<Value>(
+        _ property: PropertyOf<Value>, _ get: @escaping @BusActor @Sendable (Object) -> Value,
+        set: @escaping @BusActor @Sendable (Object, Value, Reply<Void>) throws -> Void
+    ) {
+        (name, signature, isTold) = (property.name, property.signature, property.change == .told)
+        self.get = { get($0).variant }
+        self.set = { object, variant, reply in
+            guard let value = Value(variant) else {
+                throw DBusError.invalidArgs("\(property.name) has the type \(property.signature), not \(variant.type)")
+            }
+            try set(object, value, reply)
+        }
+    }
+}
+
+/// An interface as a table: its rows, its properties, and its introspection data (an `<interface>` element).
+public struct Face<Object: AnyObject & Sendable>: Sendable {
+    public let interface: String
+    /// Made when it is asked for.
+    public let xml: @Sendable () -> String
+    public let methods: [String: Row<Object>]
+    public let properties: [PropertyRow<Object>]
+    public let signals: [String: String]
+
+    public init(
+        _ interface: String, xml: @escaping @Sendable () -> String, methods: [Row<Object>], properties: [PropertyRow<Object>] = [],
+        signals: [String: String] = [:]
+    ) {
+        (self.interface, self.xml, self.properties, self.signals) = (interface, xml, properties, signals)
+        self.methods = Dictionary(methods.map { ($0.name, $0) }) { first, _ in first }
+    }
+
+    /// This interface of `object`.
+    public func of(_ object: Object) -> BoundFace { BoundFace(face: self, object: object) }
+
+    /// Values of the named properties, or all.
+    @BusActor public func values(of object: Object, _ wanted: (PropertyRow<Object>) -> Bool = { _ in true }) -> [String: Variant] {
+        var values: [String: Variant] = [:]
+        for property in properties where wanted(property) { values[property.name] = property.get(object) }
+        return values
+    }
+
+    /// Each method's name with its signatures, each property's name with its signature: for comparing code with XML.
+    public var members: [String] {
+        methods.values.map { "method \($0.name)(\($0.inSignature))->(\($0.outSignature))" }
+            + properties.map { "property \($0.name) \($0.signature) \($0.set == nil ? "read" : "readwrite") \($0.isTold ? "true" : "false")" }
+    }
+}
+
+/// An interface of one object.
+public struct BoundFace {
+    let interface: String
+    let xml: @Sendable () -> String
+    let invoke: @BusActor (String, PendingCall) throws -> Bool
+    let get: @BusActor (String) -> Variant?
+    let getAll: @BusActor () -> [String: Variant]
+    let set: @BusActor (String, Variant, Reply<Void>) throws -> Bool
+
+    init<Object: AnyObject & Sendable>(face: Face<Object>, object: Object) {
+        interface = face.interface
+        xml = face.xml
+        invoke = { member, call in
+            guard let row = face.methods[member] else { return false }
+            guard call.message.signature == row.inSignature else {
+                throw DBusError.invalidArgs("\(face.interface).\(member) takes (\(row.inSignature)), not (\(call.message.signature))")
+            }
+            try row.handle(object, call)
+            return true
+        }
+        get = { name in face.properties.first { $0.name == name }?.get(object) }
+        getAll = { face.values(of: object) }
+        set = { name, value, reply in
+            guard let property = face.properties.first(where: { $0.name == name }) else { return false }
+            guard let set = property.set else { throw DBusError.propertyReadOnly("\(name) cannot be set") }
+            try set(object, value, reply)
+            return true
+        }
+    }
+}
+
+/// What a connection answers for.
+@BusActor public protocol ObjectTree: AnyObject {
+    /// The interfaces of the object at `path`; nil where there is none.
+    func faces(at path: String) -> [BoundFace]?
+    /// The names one level below `path`, at most `limit`; empty where nothing is below.
+    func children(of path: String, limit: Int) -> [String]
+}
+
+extension Connection {
+    /// Most children that introspection lists.
+    static let listedChildren = 1000
+
+    func answer(_ call: PendingCall, from tree: any ObjectTree) {
+        do {
+            try route(call, in: tree)
+        } catch let error as any DBusErrorConvertible {
+            call.fail(error.dbusError)
+        } catch {
+            call.fail(.failed("\(error)"))
+        }
+    }
+
+    private func route(_ call: PendingCall, in tree: any ObjectTree) throws {
+        let message = call.message
+        let path = message.path
+        let faces = tree.faces(at: path)
+        switch (message.interface, message.member) {
+        case (Standard.introspectable, let member), ("", let member) where member == "Introspect":
+            guard member == "Introspect" else { throw DBusError.unknownMethod("\(Standard.introspectable) has no method \(member)") }
+            let children = tree.children(of: path, limit: Self.listedChildren)
+            guard faces != nil || !children.isEmpty else { throw DBusError.unknownObject("there is no object \(path)") }
+            try check(message, "Introspect", "")
+            Reply(call, Standard.introspect.writeOut)(Standard.document(faces: faces, children: children))
+        case (Standard.peer, let member):
+            switch member {
+            case "Ping": Reply(call, Standard.ping.writeOut)()
+            case "GetMachineId": Reply(call, Standard.getMachineId.writeOut)(Standard.machineID())
+            default: throw DBusError.unknownMethod("\(Standard.peer) has no method \(member)")
+            }
+        case (Standard.properties, let member):
+            guard let faces else { throw DBusError.unknownObject("there is no object \(path)") }
+            try routeProperty(call, member, faces)
+        case (let interface, let member):
+            guard let faces else { throw DBusError.unknownObject("there is no object \(path)") }
+            let candidates = interface.isEmpty ? faces : faces.filter { $0.interface == interface }
+            if candidates.isEmpty { throw DBusError.unknownInterface("\(path) has no interface \(interface)") }
+            for face in candidates where try face.invoke(member, call) { return }
+            throw DBusError.unknownMethod("\(interface.isEmpty ? path : interface) has no method \(member)")
+        }
+    }
+
+    private func check(_ message: Message, _ member: String, _ signature: String) throws(DBusError) {
+        guard message.signature == signature else { throw .invalidArgs("\(member) takes (\(signature)), not (\(message.signature))") }
+    }
+
+    private func routeProperty(_ call: PendingCall, _ member: String, _ faces: [BoundFace]) throws {
+        let message = call.message
+        func named(_ interface: String) throws(DBusError) -> [BoundFace] {
+            if interface.isEmpty || Standard.all.contains(interface) { return interface.isEmpty ? faces : [] }
+            let found = faces.filter { $0.interface == interface }
+            if found.isEmpty { throw .unknownInterface("\(message.path) has no interface \(interface)") }
+            return found
+        }
+        switch member {
+        case "Get":
+            try check(message, member, "ss")
+            let (interface, name) = try message.read(Standard.get.readIn)
+            for face in try named(interface) {
+                if let value = face.get(name) { return Reply(call, Standard.get.writeOut)(value) }
+            }
+            throw DBusError.unknownProperty("\(interface) has no property \(name)")
+        case "GetAll":
+            try check(message, member, "s")
+            let interface = try message.read(Standard.getAll.readIn)
+            var values: [String: Variant] = [:]
+            for face in try named(interface) { values.merge(face.getAll()) { first, _ in first } }
+            Reply(call, Standard.getAll.writeOut)(values)
+        case "Set":
+            try check(message, member, "ssv")
+            let (interface, name, value) = try message.read(Standard.set.readIn)
+            for face in try named(interface) where try face.set(name, value, Reply(call, Standard.set.writeOut)) { return }
+            throw DBusError.unknownProperty("\(interface) has no property \(name)")
+        default: throw DBusError.unknownMethod("\(Standard.properties) has no method \(member)")
+        }
+    }
+}

@@ -1,0 +1,212 @@
+internal import CDBus
+
+/// A Swift type with one D-Bus type. The signature is static: a method's wire types are its declaration's Swift types.
+public protocol DBusValue: Sendable {
+    static var signature: String { get }
+    func write(to writer: inout Writer)
+    init(from reader: inout Reader) throws(DBusError)
+}
+
+/// Appends values to a message.
+public struct Writer: ~Copyable {
+    private var iterator = DBusMessageIter()
+
+    init(appendingTo message: OpaquePointer) { dbus_message_iter_init_append(message, &iterator) }
+    private init() {}
+
+    mutating func basic<T: BitwiseCopyable>(_ type: Int, _ value: T) {
+        withUnsafePointer(to: value) { _ = dbus_message_iter_append_basic(&iterator, Int32(type), $0) }
+    }
+
+    /// Strings are cut at a NUL, which the wire cannot carry.
+    mutating func string(_ type: Int, _ value: String) { value.withCString { basic(type, $0) } }
+
+    mutating func container(_ type: Int, _ signature: String?, _ body: (inout Writer) -> Void) {
+        var inner = Writer()
+        if let signature {
+            dbus_message_iter_open_container(&iterator, Int32(type), signature, &inner.iterator)
+        } else {
+            dbus_message_iter_open_container(&iterator, Int32(type), nil, &inner.iterator)
+        }
+        body(&inner)
+        dbus_message_iter_close_container(&iterator, &inner.iterator)
+    }
+}
+
+/// Takes values from a message.
+public struct Reader: ~Copyable {
+    private var iterator = DBusMessageIter()
+
+    init(reading message: OpaquePointer) { dbus_message_iter_init(message, &iterator) }
+    private init() {}
+
+    var type: Int { mutating get { Int(dbus_message_iter_get_arg_type(&iterator)) } }
+    var elementType: Int { mutating get { Int(dbus_message_iter_get_element_type(&iterator)) } }
+
+    /// The signature of the value that comes next.
+    var nextSignature: String {
+        mutating get {
+            guard let text = dbus_message_iter_get_signature(&iterator) else { return "" }
+            defer { dbus_free(text) }
+            return String(cString: text)
+        }
+    }
+
+    mutating func skip() { dbus_message_iter_next(&iterator) }
+
+    mutating func basic<T: BitwiseCopyable>(_ type: Int, zero: T) throws(DBusError) -> T {
+        guard self.type == type else { throw .invalidArgs("a value has the wrong type") }
+        var value = zero
+        dbus_message_iter_get_basic(&iterator, &value)
+        dbus_message_iter_next(&iterator)
+        return value
+    }
+
+    mutating func string(_ type: Int) throws(DBusError) -> String {
+        guard self.type == type else { throw .invalidArgs("a value has the wrong type") }
+        var pointer: UnsafePointer<CChar>?
+        dbus_message_iter_get_basic(&iterator, &pointer)
+        defer { dbus_message_iter_next(&iterator) }
+        return pointer.map { String(cString: $0) } ?? ""
+    }
+
+    /// Enters the container that comes next; it is passed when `body` returns.
+    mutating func container<R>(_ type: Int, _ body: (inout Reader) throws(DBusError) -> R) throws(DBusError) -> R {
+        guard self.type == type else { throw .invalidArgs("a value has the wrong type") }
+        var inner = Reader()
+        dbus_message_iter_recurse(&iterator, &inner.iterator)
+        let result = try body(&inner)
+        dbus_message_iter_next(&iterator)
+        return result
+    }
+}
+
+extension UInt8: DBusValue {
+    public static var signature: String { "y" }
+    public func write(to writer: inout Writer) { writer.basic(Int(kByte), self) }
+    public init(from reader: inout Reader) throws(DBusError) { self = try reader.basic(Int(kByte), zero: 0) }
+}
+extension Bool: DBusValue {
+    public static var signature: String { "b" }
+    public func write(to writer: inout Writer) { writer.basic(Int(kBool), dbus_bool_t(self ? 1 : 0)) }
+    public init(from reader: inout Reader) throws(DBusError) { self = try reader.basic(Int(kBool), zero: dbus_bool_t(0)) != 0 }
+}
+extension Int16: DBusValue {
+    public static var signature: String { "n" }
+    public func write(to writer: inout Writer) { writer.basic(Int(kInt16), self) }
+    public init(from reader: inout Reader) throws(DBusError) { self = try reader.basic(Int(kInt16), zero: 0) }
+}
+extension UInt16: DBusValue {
+    public static var signature: String { "q" }
+    public func write(to writer: inout Writer) { writer.basic(Int(kUInt16), self) }
+    public init(from reader: inout Reader) throws(DBusError) { self = try reader.basic(Int(kUInt16), zero: 0) }
+}
+extension Int32: DBusValue {
+    public static var signature: String { "i" }
+    public func write(to writer: inout Writer) { writer.basic(Int(kInt32), self) }
+    public init(from reader: inout Reader) throws(DBusError) { self = try reader.basic(Int(kInt32), zero: 0) }
+}
+extension UInt32: DBusValue {
+    public static var signature: String { "u" }
+    public func write(to writer: inout Writer) { writer.basic(Int(kUInt32), self) }
+    public init(from reader: inout Reader) throws(DBusError) { self = try reader.basic(Int(kUInt32), zero: 0) }
+}
+extension Int64: DBusValue {
+    public static var signature: String { "x" }
+    public func write(to writer: inout Writer) { writer.basic(Int(kInt64), self) }
+    public init(from reader: inout Reader) throws(DBusError) { self = try reader.basic(Int(kInt64), zero: 0) }
+}
+extension UInt64: DBusValue {
+    public static var signature: String { "t" }
+    public func write(to writer: inout Writer) { writer.basic(Int(kUInt64), self) }
+    public init(from reader: inout Reader) throws(DBusError) { self = try reader.basic(Int(kUInt64), zero: 0) }
+}
+extension Double: DBusValue {
+    public static var signature: String { "d" }
+    public func write(to writer: inout Writer) { writer.basic(Int(kDouble), self) }
+    public init(from reader: inout Reader) throws(DBusError) { self = try reader.basic(Int(kDouble), zero: 0) }
+}
+extension String: DBusValue {
+    public static var signature: String { "s" }
+    public func write(to writer: inout Writer) { writer.string(Int(kString), self) }
+    public init(from reader: inout Reader) throws(DBusError) { self = try reader.string(Int(kString)) }
+}
+extension ObjectPath: DBusValue {
+    public static var signature: String { "o" }
+    public func write(to writer: inout Writer) { writer.string(Int(kPath), value) }
+    public init(from reader: inout Reader) throws(DBusError) { self.init(try reader.string(Int(kPath))) }
+}
+
+extension Array: DBusValue where Element: DBusValue {
+    public static var signature: String { "a" + Element.signature }
+    public func write(to writer: inout Writer) {
+        writer.container(Int(kArray), Element.signature) { inner in for element in self { element.write(to: &inner) } }
+    }
+    public init(from reader: inout Reader) throws(DBusError) {
+        self = try reader.container(Int(kArray)) { (inner: inout Reader) throws(DBusError) -> [Element] in
+            var result: [Element] = []
+            while inner.type != Int(kInvalid) { result.append(try Element(from: &inner)) }
+            return result
+        }
+    }
+}
+
+/// Written in the order of its keys, so that a foreign program prints the same text each time.
+extension Dictionary: DBusValue where Key: DBusValue & Comparable, Value: DBusValue {
+    public static var signature: String { "a{" + Key.signature + Value.signature + "}" }
+    public func write(to writer: inout Writer) {
+        writer.container(Int(kArray), "{" + Key.signature + Value.signature + "}") { inner in
+            for (key, value) in self.sorted(by: { $0.key < $1.key }) {
+                inner.container(Int(kDictEntry), nil) { entry in
+                    key.write(to: &entry)
+                    value.write(to: &entry)
+                }
+            }
+        }
+    }
+    /// A repeated key is refused.
+    public init(from reader: inout Reader) throws(DBusError) {
+        self = try reader.container(Int(kArray)) { (inner: inout Reader) throws(DBusError) -> [Key: Value] in
+            var result: [Key: Value] = [:]
+            while inner.type != Int(kInvalid) {
+                let (key, value) = try inner.container(Int(kDictEntry)) { (entry: inout Reader) throws(DBusError) -> (Key, Value) in
+                    (try Key(from: &entry), try Value(from: &entry))
+                }
+                guard result.updateValue(value, forKey: key) == nil else { throw .invalidArgs("the key \(key) is there twice") }
+            }
+            return result
+        }
+    }
+}
+
+/// A D-Bus structure, such as `(ssa{sv})`.
+public struct Structure<each Field: DBusValue>: DBusValue {
+    public let fields: (repeat each Field)
+    public init(_ fields: repeat each Field) { self.fields = (repeat each fields) }
+
+    public static var signature: String {
+        var text = "("
+        repeat text += (each Field).signature
+        return text + ")"
+    }
+    public func write(to writer: inout Writer) {
+        writer.container(Int(kStruct), nil) { inner in repeat (each fields).write(to: &inner) }
+    }
+    public init(from reader: inout Reader) throws(DBusError) {
+        fields = try reader.container(Int(kStruct)) { (inner: inout Reader) throws(DBusError) -> (repeat each Field) in
+            (repeat try (each Field)(from: &inner))
+        }
+    }
+}
+
+/// A descriptor of an open file (`h`). The number is the holder's to close.
+public struct FileDescriptor: DBusValue {
+    public let number: Int32
+    public init(_ number: Int32) { self.number = number }
+
+    public static var signature: String { "h" }
+    /// libdbus sends a duplicate; the descriptor stays the holder's.
+    public func write(to writer: inout Writer) { writer.basic(Int(kUnixFD), number) }
+    /// A duplicate made by libdbus: the reader's to close.
+    public init(from reader: inout Reader) throws(DBusError) { number = try reader.basic(Int(kUnixFD), zero: -1) }
+}

@@ -1,0 +1,107 @@
+internal import Glibc
+
+/// Where the user's files and our state belong.
+public enum Folders {
+    /// The user's folder for downloads: `XDG_DOWNLOAD_DIR` of `user-dirs.dirs`, else `$HOME/Downloads`. Never hidden. It may not exist yet.
+    ///
+    /// Reads one small file.
+    public static func downloads(environment: [String: String] = environment()) -> String {
+        let home = home(environment)
+        let configuration = absolute(environment["XDG_CONFIG_HOME"]) ?? "\(home)/.config"
+        let text = readText("\(configuration)/user-dirs.dirs", atMost: 64 * 1024) ?? ""
+        return downloadFolder(inUserDirectories: text, home: home) ?? "\(home)/Downloads"
+    }
+
+    /// `$XDG_STATE_HOME`, else `$HOME/.local/state` (XDG Base Directory Specification 0.8).
+    public static func state(environment: [String: String] = environment()) -> String {
+        absolute(environment["XDG_STATE_HOME"]) ?? "\(home(environment))/.local/state"
+    }
+
+    /// `$HOME`, else what the user database says; without a slash at its end.
+    public static func home(_ environment: [String: String] = environment()) -> String {
+        absolute(environment["HOME"]) ?? getpwuid(getuid()).flatMap { absolute(String(cString: $0.pointee.pw_dir)) } ?? "/"
+    }
+
+    /// The process's environment.
+    public static func environment() -> [String: String] {
+        var result: [String: String] = [:]
+        var entry = environ
+        while let text = entry.pointee {
+            let pair = String(cString: text).split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+            if pair.count == 2 { result[String(pair[0])] = String(pair[1]) }
+            entry += 1
+        }
+        return result
+    }
+
+    /// The download folder in the text of a `user-dirs.dirs` (xdg-user-dirs): lines `XDG_DOWNLOAD_DIR="$HOME/yyy"` or `="/yyy"`, shell quoting.
+    ///
+    /// nil where the last such line names none that is usable: the home itself (which means "none"), a hidden folder, anything else than
+    /// these two forms.
+    static func downloadFolder(inUserDirectories text: String, home: String) -> String? {
+        var found: String?
+        for line in text.split(separator: "\n") {
+            guard let value = quotedValue(of: "XDG_DOWNLOAD_DIR", in: line) else { continue }
+            found = folder(value, home: home)
+        }
+        return found
+    }
+
+    private static func folder(_ value: String, home: String) -> String? {
+        let absolute = value.hasPrefix("$HOME/") ? home + value.dropFirst("$HOME".count) : value
+        guard absolute.hasPrefix("/"), !absolute.utf8.contains(0) else { return nil }
+        let components = absolute.split(separator: "/")
+        let homeComponents = home.split(separator: "/")
+        guard components != homeComponents, !components.isEmpty else { return nil }
+        // Below the home no component may be hidden; the home itself is where it is.
+        let own = components.starts(with: homeComponents) ? components.dropFirst(homeComponents.count) : components[...]
+        guard !own.contains(where: { $0.hasPrefix(".") }) else { return nil }
+        return "/" + components.joined(separator: "/")
+    }
+
+    /// The text between the quotes of `key="…"`, backslashes undone; nil for any other line.
+    private static func quotedValue(of key: String, in line: Substring) -> String? {
+        var rest = line.drop { $0 == " " || $0 == "\t" }
+        guard rest.hasPrefix(key) else { return nil }
+        rest = rest.dropFirst(key.count).drop { $0 == " " || $0 == "\t" }
+        guard rest.first == "=" else { return nil }
+        rest = rest.dropFirst().drop { $0 == " " || $0 == "\t" }
+        guard rest.first == "\"" else { return nil }
+        var value = ""
+        var isEscaped = false
+        for character in rest.dropFirst() {
+            if isEscaped {
+                value.append(character)
+                isEscaped = false
+            } else if character == "\\" {
+                isEscaped = true
+            } else if character == "\"" {
+                return value
+            } else {
+                value.append(character)
+            }
+        }
+        return nil
+    }
+
+    private static func absolute(_ path: String?) -> String? {
+        guard var path, path.hasPrefix("/") else { return nil }
+        while path.count > 1, path.hasSuffix("/") { path.removeLast() }
+        return path
+    }
+}
+
+/// The text of a small file; nil where it cannot be read or is longer.
+private func readText(_ path: String, atMost limit: Int) -> String? {
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+    guard descriptor >= 0 else { return nil }
+    defer { close(descriptor) }
+    var bytes: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 4096)
+    while bytes.count <= limit {
+        let count = read(descriptor, &buffer, buffer.count)
+        guard count > 0 else { return count == 0 ? String(decoding: bytes, as: UTF8.self) : nil }
+        bytes += buffer[..<count]
+    }
+    return nil
+}

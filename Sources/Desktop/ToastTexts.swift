@@ -1,0 +1,63 @@
+public import DownloadModel
+
+/// The words of the toasts in one language.
+public struct ToastTexts: Sendable {
+    public let progressSummary: String
+    public let finishedSummary: String
+    public let failedSummary: String
+    /// Labels of the actions.
+    public let open: String
+    public let showFolder: String
+    private let reasonOf: @Sendable (ErrorName) -> String
+
+    public static let japanese = ToastTexts(
+        progressSummary: "ダウンロード中", finishedSummary: "ダウンロードが完了しました", failedSummary: "ダウンロードに失敗しました", open: "開く",
+        showFolder: "フォルダを表示", reasonOf: japaneseReason)
+
+    /// "写真.zip — 42 %  12.3 MiB / 29.0 MiB"; without a total the bytes only.
+    public func progressBody(_ toast: ProgressToast) -> String {
+        let received = HumanText.size(toast.received)
+        guard let percent = toast.percent, let total = toast.total else { return "\(toast.fileName) — \(received)" }
+        return "\(toast.fileName) — \(percent) %  \(received) / \(HumanText.size(total))"
+    }
+
+    /// "写真.zip (29.0 MiB)".
+    public func finishedBody(fileName: String, size: ByteCount) -> String { "\(fileName) (\(HumanText.size(size)))" }
+
+    /// The file's name, and the reason on a line of its own.
+    public func failedBody(fileName: String, failure: DownloadFailure) -> String { "\(fileName)\n\(reason(failure))" }
+
+    /// One short sentence; with the server's status where there was one.
+    public func reason(_ failure: DownloadFailure) -> String {
+        guard failure.name == .httpStatus, let status = failure.httpStatus else { return reasonOf(failure.name) }
+        return "\(reasonOf(.httpStatus)) (HTTP \(status))"
+    }
+}
+
+private func japaneseReason(_ name: ErrorName) -> String {
+    switch name {
+    case .invalidUrl: "URLが正しくありません。"
+    case .unsupportedScheme: "この種類のURLには対応していません。"
+    case .invalidOption: "指定されたオプションが正しくありません。"
+    case .noSuchObject: "ダウンロードが見つかりません。"
+    case .invalidState: "今の状態ではこの操作はできません。"
+    case .alreadyExists: "同じ名前のファイルがすでにあります。"
+    case .limitExceeded: "上限を超えました。"
+    case .notAllowed: "許可されていません。"
+    case .storage: "ダウンロードの記録を保存できませんでした。"
+    case .network: "サーバーに接続できませんでした。"
+    case .timeout: "サーバーからの応答がありませんでした。"
+    case .tls: "安全な接続を確立できませんでした。"
+    case .httpStatus: "サーバーがエラーを返しました。"
+    case .tooManyRedirects: "転送の回数が多すぎます。"
+    case .unsafeRedirect: "安全でない転送先のため中止しました。"
+    case .checksumMismatch: "ファイルの内容がチェックサムと一致しません。"
+    case .sizeMismatch: "ファイルの大きさが指定と一致しません。"
+    case .tooLarge: "ファイルが大きすぎます。"
+    case .truncated: "ファイルが途中で切れています。"
+    case .diskFull: "ディスクの空き容量が足りません。"
+    case .writeFailed: "ファイルに書き込めませんでした。"
+    case .permissionDenied: "保存先に書き込む権限がありません。"
+    case .cancelled: "ダウンロードは中止されました。"
+    }
+}

@@ -1,0 +1,52 @@
+/// An expected digest with its algorithm.
+public struct Checksum: Hashable, Sendable {
+    public enum Algorithm: String, CaseIterable, Sendable {
+        case sha256, sha512, sha1, md5
+        /// Bytes of the digest.
+        public var length: Int {
+            switch self {
+            case .sha256: 32
+            case .sha512: 64
+            case .sha1: 20
+            case .md5: 16
+            }
+        }
+    }
+
+    public let algorithm: Algorithm
+    public let digest: [UInt8]
+
+    /// nil unless `digest` has the algorithm's length.
+    public init?(_ algorithm: Algorithm, digest: [UInt8]) {
+        guard digest.count == algorithm.length else { return nil }
+        (self.algorithm, self.digest) = (algorithm, digest)
+    }
+}
+
+extension Checksum: CustomStringConvertible {
+    /// Reads the option `checksum`: `sha256:<hex>`, any case.
+    ///
+    /// - Throws: `InvalidOption`, saying what is wrong with it.
+    public init(_ text: String) throws(Refusal) {
+        func invalid(_ what: String) -> Refusal { Refusal(.invalidOption, "checksum: \(what)") }
+        let names = Algorithm.allCases.map(\.rawValue).joined(separator: ", ")
+        guard let colon = text.firstIndex(of: ":") else {
+            throw invalid("there is no \":\" after the algorithm; write it as in sha256:<hexadecimal digits>.")
+        }
+        guard let algorithm = Algorithm(rawValue: text[..<colon].lowercased()) else {
+            throw invalid("the algorithm is not known; use one of \(names).")
+        }
+        let digits = text[text.index(after: colon)...].utf8.map(PercentEncoding.hexadecimal)
+        guard !digits.contains(nil) else { throw invalid("a character after the \":\" is not a hexadecimal digit.") }
+        guard digits.count == algorithm.length * 2 else {
+            throw invalid("\(algorithm.rawValue) has \(algorithm.length * 2) hexadecimal digits, and \(digits.count) were given.")
+        }
+        let digest = stride(from: 0, to: digits.count, by: 2).map { digits[$0]! << 4 | digits[$0 + 1]! }
+        (self.algorithm, self.digest) = (algorithm, digest)
+    }
+
+    /// `sha256:<hex>`, lower case.
+    public var description: String {
+        "\(algorithm.rawValue):" + digest.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+    }
+}

@@ -1,0 +1,100 @@
+/// The file name in a `Content-Disposition` field (RFC 6266), read as leniently as browsers do.
+public enum ContentDisposition {
+    /// The name the server proposes, not made safe yet; nil where there is none.
+    ///
+    /// `filename*` (RFC 8187) comes first, then `filename`: UTF-8, else Shift_JIS or EUC-JP, else Latin-1; encoded words (RFC 2047)
+    /// and percent-encoded UTF-8 are undone, which no standard allows and servers do. Continuations (`filename*0`) are ignored. Of two
+    /// parameters of one name the first counts.
+    ///
+    /// - Parameter field: the field's value; its size is bounded by the caller. The work is proportional to it.
+    public static func fileName(from field: [UInt8], decode: ForeignDecoder) -> String? {
+        // Half of a Shift_JIS character may be a backslash (表, ソ): there it escapes nothing.
+        if String(validating: field, as: UTF8.self) == nil {
+            let parameters = Parameters(field, sparesShiftJIS: true)
+            if let name = parameters.extended(decode: decode) { return name }
+            if let plain = parameters.plain, !plain.isEmpty, let name = ForeignText.japanese(plain, decode: decode) { return name }
+        }
+        let parameters = Parameters(field, sparesShiftJIS: false)
+        if let name = parameters.extended(decode: decode) { return name }
+        guard let plain = parameters.plain, !plain.isEmpty else { return nil }
+        if let words = EncodedWords.decode(plain, decode: decode) { return words }
+        if plain.contains(UInt8(ascii: "%")), let bytes = PercentEncoding.decode(plain), let name = String(validating: bytes, as: UTF8.self)
+        {
+            return name
+        }
+        return ForeignText.guess(plain, decode: decode)
+    }
+}
+
+/// The two parameters of the field that name a file.
+private struct Parameters {
+    /// Of `filename`, without quotes and escapes.
+    var plain: [UInt8]?
+    /// Of `filename*`, as it stands.
+    private var star: [UInt8]?
+
+    init(_ field: [UInt8], sparesShiftJIS: Bool) {
+        var rest = field[...]
+        // The disposition's type; some servers leave it out.
+        let type = rest.prefix { $0 != UInt8(ascii: ";") && $0 != UInt8(ascii: "=") && $0 != UInt8(ascii: "\"") }
+        if type.endIndex == rest.endIndex || rest[type.endIndex] == UInt8(ascii: ";") { rest = rest[type.endIndex...] }
+        while true {
+            rest = rest.drop { $0.isBlank || $0 == UInt8(ascii: ";") }
+            guard !rest.isEmpty else { return }
+            let name = rest.prefix { $0 != UInt8(ascii: "=") && $0 != UInt8(ascii: ";") }
+            rest = rest[name.endIndex...]
+            guard rest.first == UInt8(ascii: "=") else { continue }
+            rest = rest.dropFirst().drop(while: \.isBlank)
+            let value = rest.first == UInt8(ascii: "\"") ? Self.quoted(&rest, sparesShiftJIS: sparesShiftJIS) : Self.token(&rest)
+            switch String(decoding: Self.trimmed(name), as: UTF8.self).lowercased() {
+            case "filename": plain = plain ?? value
+            case "filename*": star = star ?? value
+            default: break
+            }
+        }
+    }
+
+    /// The value of `filename*`: charset'language'percent-encoded (RFC 8187 §3.2.1); nil where it is malformed, so that `filename` counts.
+    func extended(decode: ForeignDecoder) -> String? {
+        guard let parts = star?.split(separator: UInt8(ascii: "'"), maxSplits: 2, omittingEmptySubsequences: false), parts.count == 3,
+            let bytes = PercentEncoding.decode(parts[2]), !bytes.isEmpty
+        else { return nil }
+        return ForeignText.decode(bytes, charset: String(decoding: parts[0], as: UTF8.self), decode: decode)
+    }
+
+    /// Up to the next semicolon, blanks around it dropped.
+    private static func token(_ rest: inout ArraySlice<UInt8>) -> [UInt8] {
+        let value = rest.prefix { $0 != UInt8(ascii: ";") }
+        rest = rest[value.endIndex...]
+        return trimmed(value)
+    }
+
+    /// A quoted string (RFC 9110 §5.6.4); one that is not closed ends with the field.
+    private static func quoted(_ rest: inout ArraySlice<UInt8>, sparesShiftJIS: Bool) -> [UInt8] {
+        var value: [UInt8] = []
+        rest.removeFirst()
+        while let byte = rest.popFirst() {
+            switch byte {
+            case UInt8(ascii: "\""):
+                rest = rest.drop { $0 != UInt8(ascii: ";") }
+                return value
+            case UInt8(ascii: "\\"):
+                if let escaped = rest.popFirst() { value.append(escaped) }
+            case 0x81...0x9F, 0xE0...0xFC:
+                value.append(byte)
+                if sparesShiftJIS, let next = rest.first, (0x40...0x7E).contains(next) || (0x80...0xFC).contains(next) {
+                    value.append(next)
+                    rest.removeFirst()
+                }
+            default: value.append(byte)
+            }
+        }
+        return value
+    }
+
+    private static func trimmed(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
+        var bytes = bytes.drop(while: \.isBlank)
+        while bytes.last?.isBlank == true { bytes.removeLast() }
+        return Array(bytes)
+    }
+}

@@ -1,0 +1,112 @@
+/// Names of files as we write them: one component of a path, never hidden, safe to show.
+public enum FileName {
+    /// Most bytes of UTF-8 of a name that is chosen or given. File systems take 255; the rest is for " (12)" and the like.
+    public static let longest = 240
+    /// Most bytes of a numbered name: what Linux file systems take.
+    private static let longestNumbered = 255
+    /// Most bytes of what is kept as an extension when a name is cut, its dots included.
+    private static let longestExtension = 20
+
+    /// `name` made into a bare file name that can do no harm; nil if nothing usable remains. Idempotent.
+    ///
+    /// Directories ("/" and "\") are dropped, with control and invisible formatting characters, dots and blanks at the front, and
+    /// blanks and dots at the end; what Windows does not allow becomes "_" or is led by it, for USB sticks and shared folders.
+    /// At most `longest` bytes, cut before the extension.
+    public static func safe(_ name: String) -> String? {
+        var scalars: [Unicode.Scalar] = []
+        for scalar in name.unicodeScalars {
+            switch scalar {
+            case "/", "\\": scalars.removeAll(keepingCapacity: true)
+            case ":", "*", "?", "\"", "<", ">", "|": scalars.append("_")
+            default: if !isInvisible(scalar) { scalars.append(scalar) }
+            }
+        }
+        let trimmed = trimmingEnd(scalars.drop { $0 == "." || $0.properties.isWhitespace })
+        guard !trimmed.isEmpty else { return nil }
+        var text = String(String.UnicodeScalarView(trimmed))
+        if isReservedOnWindows(text) { text = "_" + text }
+        guard text.utf8.count > longest else { return text }
+        let (stem, ending) = split(text)
+        // A cut in front of the extension leaves no blank at the end; one without an extension might.
+        let cut = trimmingEnd(Array(prefix(stem, bytes: longest - ending.utf8.count).unicodeScalars)[...])
+        return String(String.UnicodeScalarView(cut)) + ending
+    }
+
+    /// Whether `name` may be given as the option `filename`: a bare name, not hidden, at most `longest` bytes.
+    public static func isBare(_ name: String) -> Bool {
+        let bytes = name.utf8
+        return !bytes.isEmpty && bytes.count <= longest && bytes.first != UInt8(ascii: ".") && !bytes.contains(UInt8(ascii: "/"))
+            && !name.unicodeScalars.contains { $0.properties.generalCategory == .control }
+    }
+
+    /// "name (1).ext", "archive (1).tar.gz": at most 255 bytes, the name cut for it.
+    public static func numbered(_ name: String, _ number: Int) -> String {
+        let (stem, ending) = split(name)
+        let suffix = " (\(number))" + ending
+        return prefix(stem, bytes: longestNumbered - suffix.utf8.count) + suffix
+    }
+
+    /// The name of a download: what the server says in `Content-Disposition`, else the URL's last component, else "download". Safe.
+    ///
+    /// `contentDisposition` is the field's value; its size is bounded by the caller.
+    public static func chosen(contentDisposition: [UInt8]?, url: DownloadURL, decode: ForeignDecoder) -> String {
+        if let contentDisposition, let name = ContentDisposition.fileName(from: contentDisposition, decode: decode), let safe = safe(name) {
+            return safe
+        }
+        if let bytes = PercentEncoding.decode(url.lastPathComponent.utf8), let safe = safe(ForeignText.guess(bytes, decode: decode)) {
+            return safe
+        }
+        return "download"
+    }
+
+    /// Name and extension with its dot; ".tar.gz" is one. The first part is never empty, the second may be.
+    private static func split(_ name: String) -> (stem: String, ending: String) {
+        let bytes = Array(name.utf8)
+        guard let dot = bytes.lastIndex(of: UInt8(ascii: ".")), dot > 0, bytes.count - dot > 1, bytes.count - dot <= longestExtension,
+            !bytes[dot...].contains(where: \.isBlank)
+        else { return (name, "") }
+        let isDouble =
+            dot > 4 && bytes.count - dot + 4 <= longestExtension
+            && String(decoding: bytes[(dot - 4)..<dot], as: UTF8.self).lowercased() == ".tar"
+        let start = isDouble ? dot - 4 : dot
+        return (String(decoding: bytes[..<start], as: UTF8.self), String(decoding: bytes[start...], as: UTF8.self))
+    }
+
+    /// The most whole characters within `bytes`; where not one fits, the most whole scalars.
+    private static func prefix(_ text: String, bytes: Int) -> String {
+        var (room, end) = (bytes, text.startIndex)
+        while end < text.endIndex, text[end].utf8.count <= room {
+            room -= text[end].utf8.count
+            text.formIndex(after: &end)
+        }
+        if end == text.startIndex {
+            while end < text.endIndex, text.unicodeScalars[end].utf8.count <= room {
+                room -= text.unicodeScalars[end].utf8.count
+                text.unicodeScalars.formIndex(after: &end)
+            }
+        }
+        return String(text[..<end])
+    }
+
+    private static func trimmingEnd(_ scalars: ArraySlice<Unicode.Scalar>) -> ArraySlice<Unicode.Scalar> {
+        var scalars = scalars
+        while let last = scalars.last, last == "." || last.properties.isWhitespace { scalars.removeLast() }
+        return scalars
+    }
+
+    /// Control characters, line and paragraph separators, and what turns, joins or hides text.
+    private static func isInvisible(_ scalar: Unicode.Scalar) -> Bool {
+        switch scalar.value {
+        case 0x00AD, 0x061C, 0x180E, 0x200B...0x200F, 0x2028...0x202E, 0x2060...0x2069, 0xFEFF, 0xFFF9...0xFFFB, 0xE0000...0xE007F: true
+        default: scalar.properties.generalCategory == .control
+        }
+    }
+
+    /// CON, PRN, AUX, NUL, COM0–COM9, LPT0–LPT9 (superscript ¹²³ too), CONIN$, CONOUT$, whatever extension follows.
+    private static func isReservedOnWindows(_ name: String) -> Bool {
+        var base = name.unicodeScalars.prefix { $0 != "." }.map { $0.properties.uppercaseMapping }.joined()
+        while base.unicodeScalars.last?.properties.isWhitespace == true { base.unicodeScalars.removeLast() }
+        if ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"].contains(base) { return true }
+        return base.count == 4 && (base.hasPrefix("COM") || base.hasPrefix("LPT")) && "0123456789¹²³".contains(base.last!)
+    }
+}

@@ -1,0 +1,109 @@
+/// Whether `text` names this machine or a network that is not the public one: an address as text (IPv4 of four decimal numbers; IPv6,
+/// a zone after "%" allowed), or `localhost` and the names below it.
+///
+/// Private are loopback, "this network" (0/8), RFC 1918, carrier NAT (100.64/10, RFC 6598), link-local, unique local (fc00::/7) and
+/// the old site-local addresses, the unspecified address, and IPv6 forms that carry such an IPv4 address. Any other text is not;
+/// nothing is looked up.
+public func isPrivateAddress(_ text: String) -> Bool {
+    let name = text.hasSuffix(".") ? text.dropLast().lowercased() : text.lowercased()
+    if name == "localhost" || name.hasSuffix(".localhost") { return true }
+    if let address = IPv4Address(name) { return address.isPrivate }
+    return IPv6Address(String(name.prefix { $0 != "%" }))?.isPrivate ?? false
+}
+
+/// Four decimal numbers, without leading zeros.
+struct IPv4Address: Equatable {
+    let bits: UInt32
+
+    init(bits: UInt32) { self.bits = bits }
+
+    init?(_ text: String) {
+        let parts = text.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
+        guard parts.count == 4 else { return nil }
+        var bits: UInt32 = 0
+        for part in parts {
+            guard part.count <= 3, part.count == 1 || part.first != UInt8(ascii: "0"), let number = decimal(part, as: UInt8.self) else {
+                return nil
+            }
+            bits = bits << 8 | UInt32(number)
+        }
+        self.bits = bits
+    }
+
+    var isPrivate: Bool {
+        func lies(in network: UInt32, _ length: UInt32) -> Bool { bits >> (32 - length) == network >> (32 - length) }
+        return lies(in: 0, 8) || lies(in: 0x0A00_0000, 8) || lies(in: 0x6440_0000, 10) || lies(in: 0x7F00_0000, 8)
+            || lies(in: 0xA9FE_0000, 16) || lies(in: 0xAC10_0000, 12) || lies(in: 0xC0A8_0000, 16)
+    }
+}
+
+/// RFC 4291 §2.2 in, RFC 5952 out; no zone.
+struct IPv6Address: Equatable, CustomStringConvertible {
+    /// Eight, most significant first.
+    let groups: [UInt16]
+
+    init?(_ text: String) {
+        guard text.utf8.count <= 45 else { return nil }
+        // The first "::"; a second one leaves an empty group behind and is refused with it.
+        let colons = zip(text.indices, text.indices.dropFirst()).first { text[$0] == ":" && text[$1] == ":" }
+        guard let colons else {
+            guard let all = Self.groups(text[...], isEnd: true), all.count == 8 else { return nil }
+            groups = all
+            return
+        }
+        guard let head = Self.groups(text[..<colons.0], isEnd: false),
+            let tail = Self.groups(text[text.index(after: colons.1)...], isEnd: true), head.count + tail.count <= 7
+        else { return nil }
+        groups = head + Array(repeating: 0, count: 8 - head.count - tail.count) + tail
+    }
+
+    /// Groups between colons, the last two as an IPv4 address where `isEnd`; nil if malformed.
+    private static func groups(_ text: Substring, isEnd: Bool) -> [UInt16]? {
+        guard !text.isEmpty else { return [] }
+        var groups: [UInt16] = []
+        let parts = text.split(separator: ":", omittingEmptySubsequences: false)
+        for (index, part) in parts.enumerated() {
+            if part.contains(".") {
+                guard isEnd, index == parts.count - 1, let embedded = IPv4Address(String(part)) else { return nil }
+                groups += [UInt16(embedded.bits >> 16), UInt16(embedded.bits & 0xFFFF)]
+            } else {
+                guard (1...4).contains(part.utf8.count), part.utf8.allSatisfy({ PercentEncoding.hexadecimal($0) != nil }),
+                    let group = UInt16(part, radix: 16)
+                else { return nil }
+                groups.append(group)
+            }
+        }
+        return groups
+    }
+
+    var isPrivate: Bool {
+        if groups[0] & 0xFE00 == 0xFC00 || groups[0] & 0xFFC0 == 0xFE80 || groups[0] & 0xFFC0 == 0xFEC0 { return true }
+        if groups[..<7].allSatisfy({ $0 == 0 }), groups[7] <= 1 { return true }
+        return embedded?.isPrivate ?? false
+    }
+
+    /// The IPv4 address that packets go to in the end: mapped, compatible, NAT64 (RFC 6052) and 6to4 (RFC 3056) forms.
+    private var embedded: IPv4Address? {
+        func address(at index: Int) -> IPv4Address { IPv4Address(bits: UInt32(groups[index]) << 16 | UInt32(groups[index + 1])) }
+        return switch groups[..<6] {
+        case [0, 0, 0, 0, 0, 0xFFFF], [0, 0, 0, 0, 0, 0], [0x64, 0xFF9B, 0, 0, 0, 0]: address(at: 6)
+        default: groups[0] == 0x2002 ? address(at: 1) : nil
+        }
+    }
+
+    var description: String {
+        // The longest run of two or more zero groups, the first of equals, becomes "::".
+        var longest = 0..<0
+        var start: Int?
+        for index in 0...8 {
+            if index < 8, groups[index] == 0 {
+                start = start ?? index
+            } else if let first = start {
+                if index - first > max(longest.count, 1) { longest = first..<index }
+                start = nil
+            }
+        }
+        func text(_ groups: ArraySlice<UInt16>) -> String { groups.map { String($0, radix: 16) }.joined(separator: ":") }
+        return longest.isEmpty ? text(groups[...]) : text(groups[..<longest.lowerBound]) + "::" + text(groups[longest.upperBound...])
+    }
+}

@@ -1,0 +1,88 @@
+/// What to do where the final name is taken.
+public enum ExistingFilePolicy: String, CaseIterable, Sendable {
+    /// Take "name (1).ext", "name (2).ext" …
+    case rename
+    /// Put the new file in its place, atomically, when complete.
+    case replace
+    /// Leave the file that is there; the download ends finished with its path and fetches nothing more.
+    case skip
+    /// End with `AlreadyExists`.
+    case fail
+}
+
+/// Whether a completion toast is wanted.
+public enum NotifyPolicy: String, CaseIterable, Sendable {
+    /// Unless the app says that it is in front.
+    case background
+    case always
+    case never
+}
+
+/// The options of one download, decoded from the bus's dictionary in one place. Defaults are the contract's.
+public struct DownloadOptions: Equatable, Sendable {
+    /// The caller's application id; empty: none given.
+    public var app = ""
+    /// The caller's name for this download, `[A-Za-z0-9_]{1,64}`; nil: numbered by us.
+    public var token: String?
+    /// Absolute folder; nil: the service's default directory, looked up when the download is added.
+    public var directory: String?
+    /// Bare file name; nil: from the response or the URL.
+    public var fileName: String?
+    public var ifExists = ExistingFilePolicy.rename
+    /// Request headers for the first origin only, in the order given.
+    public var headers: [HeaderField] = []
+    public var userAgent: String?
+    public var referrer: String?
+    /// Credentials for the first origin only.
+    public var username: String?
+    public var password: String?
+    public var checksum: Checksum?
+    /// The size the file must have.
+    public var size: ByteCount?
+    /// The most bytes the file may have, after decoding.
+    public var maxSize: ByteCount?
+    /// False: added paused.
+    public var start = true
+    /// Higher first; within one, first in first out.
+    public var priority: Int32 = 0
+    /// Most bytes per second over all connections of the download. nil: no limit.
+    public var speedLimit: Speed?
+    /// Without a byte for this long, an attempt is given up.
+    public var stallTimeout: Duration = .milliseconds(30_000)
+    /// Attempts after the first when a server refuses or is not reached. 0: none.
+    public var retries: UInt32 = 10
+    /// The caller's own name for a group of downloads.
+    public var tag = ""
+    public var notify = NotifyPolicy.background
+    /// Of the toast; nil: the service's own words.
+    public var title: String?
+    public var body: String?
+    public var icon: String?
+    /// Sound name; empty: silent.
+    public var sound = "complete-download"
+    public var showProgress = true
+    /// The caller's own dictionary (`a{sv}`), as a marshalled D-Bus message; empty: none. Opaque here.
+    public var metadata: [UInt8] = []
+    public init() {}
+}
+
+/// One request header field. The value holds no CR, LF or NUL.
+public struct HeaderField: Hashable, Sendable {
+    public var name: String
+    public var value: String
+    public init(name: String, value: String) { (self.name, self.value) = (name, value) }
+}
+
+/// Named limits of what a caller can make us hold; beyond them a call is refused with `LimitExceeded`.
+public enum Limits {
+    public static let downloadsNotEnded = 100_000
+    public static let urlBytes = 8 * 1024
+    public static let headerBytes = 64 * 1024
+    public static let metadataBytes = 64 * 1024
+    public static let waitingCallsPerConnection = 256
+    /// Ended downloads are kept for 30 days, at most this many.
+    public static let endedDownloads = 10_000
+    public static let endedAge: Duration = .seconds(30 * 24 * 3600)
+    /// Most of one `List` or `Describe` answer, and its default.
+    public static let listed = 1000
+}

@@ -1,0 +1,82 @@
+/// What a download holds over restarts; it decides nothing.
+public struct DownloadRecord: Equatable, Sendable {
+    public let number: DownloadNumber
+    /// Without user, password and fragment; with its query. Absolute, http or https.
+    public var url: String
+    public var options: DownloadOptions
+    /// Absolute, existing when added; where the part file grows and the file will be.
+    public var directory: String
+    public var state: DownloadState
+    public var queuedAt: WallTime
+    public var startedAt: WallTime?
+    public var endedAt: WallTime?
+    /// Attempts begun since it was added.
+    public var attempts: UInt32 = 0
+    /// Attempts without progress since the last byte; compared with `options.retries`.
+    public var retriesUsed: UInt32 = 0
+    /// Bytes in the part file, as last saved.
+    public var received: ByteCount = 0
+    /// Complete size; nil while unknown.
+    public var total: ByteCount?
+    /// Safe bare name, once known.
+    public var fileName: String?
+    public var mediaType: String?
+    /// The final path, once finished.
+    public var path: String?
+    public var resume: ResumeData?
+    /// Order among those of one priority; lower first.
+    public var position: Int64
+
+    public init(
+        number: DownloadNumber, url: String, options: DownloadOptions, directory: String, state: DownloadState, queuedAt: WallTime,
+        position: Int64
+    ) {
+        (self.number, self.url, self.options, self.directory) = (number, url, options, directory)
+        (self.state, self.queuedAt, self.position) = (state, queuedAt, position)
+    }
+
+    /// The name of the part file in `directory`.
+    public var partName: String { ".todoku-\(number).part" }
+}
+
+/// What is saved so that a transfer can go on from its bytes.
+public struct ResumeData: Equatable, Sendable {
+    /// The prefix of the part file that is known to be on disk, in bytes (a checkpoint).
+    public var written: ByteCount
+    /// Complete size of the representation; nil while unknown.
+    public var total: ByteCount?
+    /// A strong validator of the representation; nil: a resume must start from 0, or be proved by a checksum.
+    public var validator: Validator?
+    /// The part file's identity and the boot in which it was written; the written map is trusted only if all still match.
+    public var identity: FileIdentity
+
+    public init(written: ByteCount, total: ByteCount?, validator: Validator?, identity: FileIdentity) {
+        (self.written, self.total, self.validator, self.identity) = (written, total, validator, identity)
+    }
+}
+
+/// Which file this is: device and inode (stat(2)), mount id (statx(2)) and the boot's id (`/proc/sys/kernel/random/boot_id`).
+public struct FileIdentity: Equatable, Sendable {
+    public var device: UInt64
+    public var inode: UInt64
+    public var mount: UInt64
+    public var boot: String
+    public init(device: UInt64, inode: UInt64, mount: UInt64, boot: String) {
+        (self.device, self.inode, self.mount, self.boot) = (device, inode, mount, boot)
+    }
+}
+
+/// A strong validator (RFC 9110 §8.8): what makes a resume safe.
+public enum Validator: Hashable, Sendable {
+    /// An entity tag with its quotes, never weak.
+    case entityTag(String)
+    /// A `Last-Modified` that §8.8.2.2 calls strong, as the server sent it.
+    case lastModified(String)
+
+    /// The field value for `If-Range`.
+    public var ifRange: String {
+        switch self {
+        case .entityTag(let value), .lastModified(let value): value
+        }
+    }
+}

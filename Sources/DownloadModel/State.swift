@@ -1,0 +1,146 @@
+/// Why a download waits. Raw values are the contract's.
+public enum WaitReason: String, CaseIterable, Sendable {
+    case retry
+    case pausedAll = "paused-all"
+}
+
+/// Where a download stands. The one way from state to state is `after(_:)`.
+public enum DownloadState: Equatable, Sendable {
+    case queued
+    case waiting(WaitReason, until: WallTime?)
+    case active
+    case paused
+    /// The body is whole; it is flushed and its digest computed.
+    case verifying
+    /// Verified; the file is being given its final name. Cannot be stopped. On the bus: `verifying`.
+    case committing
+    case finished
+    case failed(DownloadFailure)
+    case cancelled
+
+    /// The contract's word.
+    public var name: String {
+        switch self {
+        case .queued: "queued"
+        case .waiting: "waiting"
+        case .active: "active"
+        case .paused: "paused"
+        case .verifying, .committing: "verifying"
+        case .finished: "finished"
+        case .failed: "failed"
+        case .cancelled: "cancelled"
+        }
+    }
+
+    public var hasEnded: Bool {
+        switch self {
+        case .finished, .failed, .cancelled: true
+        default: false
+        }
+    }
+
+    public var failure: DownloadFailure? { if case .failed(let failure) = self { failure } else { nil } }
+}
+
+/// What can happen to a download.
+public enum DownloadEvent: Equatable, Sendable {
+    /// The queue gives it its turn.
+    case start
+    case pause
+    case resume
+    case cancel
+    /// A failed or cancelled one again.
+    case retry
+    /// PauseAll: what is not paused or ended waits. `release` is ResumeAll.
+    case hold
+    case release
+    /// The transfer failed; with an instant, it is tried again then.
+    case attemptFailed(DownloadFailure, retryAt: WallTime?)
+    case retryDue
+    case bodyComplete
+    /// The name is taken and the caller said `skip`: the file that is there is the outcome.
+    case skipped
+    case verified
+    case committed
+    /// Verification or commit failed.
+    case commitFailed(DownloadFailure)
+    /// After a restart in the middle of a commit, neither the part file nor the final file is there: from the start again.
+    case partLost
+}
+
+/// What a transition asks for. The service carries it out; the engine and the pool only do what they are told.
+public enum DownloadEffect: Equatable, Sendable {
+    case startTransfer
+    /// The engine stops and saves a checkpoint.
+    case stopTransfer
+    case verify
+    case commit
+    case deletePart
+    case wake(at: WallTime)
+    case announceEnd
+}
+
+/// An event that a state cannot take.
+public struct IllegalTransition: Error, Equatable, Sendable {
+    public let state: DownloadState
+    public let event: DownloadEvent
+}
+
+extension DownloadState {
+    /// The state after `event`, and what is to be done. Pure.
+    ///
+    /// `pause`, `resume`, `hold`, `release` and `cancel` that change nothing give the same state and no effects.
+    public func after(_ event: DownloadEvent) throws(IllegalTransition) -> (DownloadState, [DownloadEffect]) {
+        switch (self, event) {
+        case (.queued, .start): (.active, [.startTransfer])
+
+        case (.queued, .pause), (.waiting, .pause): (.paused, [])
+        case (.active, .pause): (.paused, [.stopTransfer])
+        case (.paused, .pause), (.verifying, .pause), (.committing, .pause): (self, [])
+
+        case (.paused, .resume): (.queued, [])
+        case (.waiting(.retry, _), .resume): (.queued, [])
+        case (.queued, .resume), (.waiting, .resume), (.active, .resume), (.verifying, .resume), (.committing, .resume): (self, [])
+
+        case (.queued, .cancel), (.waiting, .cancel), (.paused, .cancel): (.cancelled, [.deletePart, .announceEnd])
+        case (.active, .cancel): (.cancelled, [.stopTransfer, .deletePart, .announceEnd])
+        case (.verifying, .cancel): (.cancelled, [.deletePart, .announceEnd])
+
+        case (.failed, .retry), (.cancelled, .retry): (.queued, [])
+
+        case (.queued, .hold), (.waiting, .hold): (.waiting(.pausedAll, until: nil), [])
+        case (.active, .hold): (.waiting(.pausedAll, until: nil), [.stopTransfer])
+        case (.paused, .hold), (.verifying, .hold), (.committing, .hold): (self, [])
+        case (.waiting(.pausedAll, _), .release): (.queued, [])
+        case (.queued, .release), (.waiting, .release), (.active, .release), (.paused, .release), (.verifying, .release),
+            (.committing, .release):
+            (self, [])
+
+        case (.active, .attemptFailed(_, let retryAt?)): (.waiting(.retry, until: retryAt), [.wake(at: retryAt)])
+        case (.active, .attemptFailed(let failure, nil)): (.failed(failure), failure.ends)
+        case (.waiting(.retry, _), .retryDue): (.queued, [])
+
+        case (.active, .bodyComplete): (.verifying, [.verify])
+        case (.active, .skipped), (.committing, .skipped): (.finished, [.deletePart, .announceEnd])
+        case (.verifying, .verified): (.committing, [.commit])
+        case (.committing, .committed): (.finished, [.announceEnd])
+        case (.verifying, .commitFailed(let failure)), (.committing, .commitFailed(let failure)): (.failed(failure), failure.ends)
+
+        case (.committing, .partLost): (.queued, [])
+
+        default: throw IllegalTransition(state: self, event: event)
+        }
+    }
+}
+
+extension DownloadFailure {
+    /// Whether the bytes at hand are of no use to a later attempt: they are whole and wrong, or more than was allowed.
+    public var spoilsBytes: Bool {
+        switch name {
+        case .checksumMismatch, .sizeMismatch, .tooLarge: true
+        default: false
+        }
+    }
+
+    fileprivate var ends: [DownloadEffect] { spoilsBytes ? [.deletePart, .announceEnd] : [.announceEnd] }
+}

@@ -1,0 +1,28 @@
+/// A number of bytes.
+public typealias ByteCount = UInt64
+
+/// Bytes per second.
+public typealias Speed = UInt64
+
+/// An instant of the wall clock: microseconds since the Unix epoch, as on the bus.
+public struct WallTime: Hashable, Comparable, Sendable {
+    public var microseconds: UInt64
+    public init(microseconds: UInt64) { self.microseconds = microseconds }
+
+    public static func < (a: WallTime, b: WallTime) -> Bool { a.microseconds < b.microseconds }
+
+    /// The instant `duration` later (or earlier, if negative); never before the epoch.
+    public static func + (time: WallTime, duration: Duration) -> WallTime {
+        let (seconds, attoseconds) = duration.components
+        let sum = Int64(clamping: time.microseconds) + seconds * 1_000_000 + attoseconds / 1_000_000_000_000
+        return WallTime(microseconds: UInt64(max(0, sum)))
+    }
+}
+
+/// A download's number: unique for ever, and only growing. The last part of its object path.
+public struct DownloadNumber: Hashable, Comparable, Sendable, CustomStringConvertible {
+    public let value: UInt64
+    public init(_ value: UInt64) { self.value = value }
+    public static func < (a: DownloadNumber, b: DownloadNumber) -> Bool { a.value < b.value }
+    public var description: String { String(value) }
+}

@@ -1,0 +1,52 @@
+extension Validator {
+    /// Longest entity tag that is kept; a longer one counts as none.
+    private static let longestTag = 1024
+
+    /// The strong validator in a response's `ETag`, `Last-Modified` and `Date`; nil where there is none, so that a resume has to start
+    /// from 0.
+    ///
+    /// A strong entity tag wins. A weak one is never used, and it rules the date out too: by RFC 9110 §13.1.5 a client must not send
+    /// `If-Range` with a date unless it "has no entity tag for the corresponding representation". The date counts where §8.8.2.2
+    /// calls it strong: the `Date` is later, with "enough difference between the Last-Modified and Date values to make clock
+    /// synchronization issues unlikely", for which we take the 60 seconds that RFC 7232 §2.2.2 named.
+    public init?(entityTag: String?, lastModified: String?, date: String?) {
+        if let entityTag = entityTag.map(Self.trimmed) {
+            if Self.isStrong(entityTag) {
+                self = .entityTag(entityTag)
+                return
+            }
+            // Anything but a weak tag is malformed, which is no entity tag.
+            if entityTag.hasPrefix("W/") { return nil }
+        }
+        guard let lastModified, let date, let modified = HTTPDate.parse(lastModified), let sent = HTTPDate.parse(date),
+            sent >= modified + .seconds(60)
+        else { return nil }
+        self = .lastModified(Self.trimmed(lastModified))
+    }
+
+    /// Whether a response to a request with this validator (a 206) can be of the same representation: a field that is absent is no
+    /// contradiction, one that differs is. Entity tags are compared strongly (§8.8.3.2), dates as instants.
+    public func matches(entityTag: String?, lastModified: String?) -> Bool {
+        switch self {
+        case .entityTag(let own): return entityTag.map { Self.trimmed($0) == own } ?? true
+        case .lastModified(let own):
+            guard let lastModified, Self.trimmed(lastModified) != own else { return true }
+            guard let theirs = HTTPDate.parse(lastModified), let ours = HTTPDate.parse(own) else { return false }
+            return theirs == ours
+        }
+    }
+
+    /// `DQUOTE *etagc DQUOTE` (§8.8.3).
+    private static func isStrong(_ tag: String) -> Bool {
+        let bytes = Array(tag.utf8)
+        let quote = UInt8(ascii: "\"")
+        guard (2...longestTag).contains(bytes.count), bytes.first == quote, bytes.last == quote else { return false }
+        return bytes[1..<(bytes.count - 1)].allSatisfy { $0 > 0x20 && $0 != quote && $0 != 0x7F }
+    }
+
+    private static func trimmed(_ field: String) -> String {
+        var field = field[...].drop { $0 == " " || $0 == "\t" }
+        while field.last == " " || field.last == "\t" { field.removeLast() }
+        return String(field)
+    }
+}

@@ -1,0 +1,110 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+
+/// Tells the bus: progress within the budget, changed properties, ends in the contract's order. Everything goes through the journal.
+@BusActor final class Announcer {
+    /// Between two `Progress` of a download, at least.
+    private static let progressInterval: Duration = .milliseconds(100)
+    /// `Progress` signals in all, in a second: with more downloads each one's interval stretches.
+    private static let progressBudget = 200
+    /// Between two `PropertiesChanged` of an object that are not about its state, at least.
+    private static let propertiesInterval: Duration = .milliseconds(250)
+
+    private let journal: Journal
+    private var managerTold: [String: Variant] = [:]
+    private var managerToldAt: ContinuousClock.Instant?
+    private var managerTimer: Poller.Token?
+
+    init(journal: Journal) { self.journal = journal }
+
+    // MARK: Progress
+
+    /// Sends `Progress` if the budget allows one now; what is held back goes with the next, or before the next change of state.
+    func progress(of download: ManagedDownload, active: UInt32) {
+        let stretched = Duration.seconds(1) * Int(max(1, active)) / Self.progressBudget
+        if let told = download.progressTold, .now - told < max(Self.progressInterval, stretched) - .milliseconds(5) { return }
+        flushProgress(of: download)
+    }
+
+    /// Sends `Progress` for bytes that no signal has told yet.
+    func flushProgress(of download: ManagedDownload) {
+        guard download.received > download.toldReceived else { return }
+        let written = download.received - download.toldReceived
+        journal.post(Download.progress.message(from: download.path, (written, download.received, download.total.wireTotal)))
+        download.toldReceived = download.received
+        download.progressTold = .now
+    }
+
+    // MARK: Properties
+
+    /// Changes a record and remembers which told properties changed by it.
+    func change(_ download: ManagedDownload, _ body: (inout DownloadRecord) -> Void) {
+        let before = DownloadFace.told(download)
+        body(&download.record)
+        for (name, value) in DownloadFace.told(download) where before[name] != value { download.changedProperties.insert(name) }
+    }
+
+    /// Sends what changed now.
+    func flushProperties(of download: ManagedDownload) {
+        if let timer = download.propertiesTimer {
+            Poller.shared.cancel(timer)
+            download.propertiesTimer = nil
+        }
+        guard !download.changedProperties.isEmpty, !download.isRemoved else { return }
+        let values = DownloadFace.told(download).filter { download.changedProperties.contains($0.key) }
+        download.changedProperties = []
+        download.propertiesTold = .now
+        journal.post(Standard.propertiesChanged.message(from: download.path, (Download.interface, values, [])))
+    }
+
+    /// Sends what changed as soon as the rate allows.
+    func schedulePropertiesSoon(_ download: ManagedDownload) {
+        guard !download.changedProperties.isEmpty, download.propertiesTimer == nil else { return }
+        guard let told = download.propertiesTold, .now - told < Self.propertiesInterval else { return flushProperties(of: download) }
+        download.propertiesTimer = Poller.shared.schedule(at: told + Self.propertiesInterval) { [self] in
+            download.propertiesTimer = nil
+            flushProperties(of: download)
+        }
+    }
+
+    /// Sends the manager's changed properties, at most four times a second but always before an end's `AllEnded`.
+    func flushManager(of downloader: Downloader, now: Bool = false) {
+        if !now, let told = managerToldAt, .now - told < Self.propertiesInterval {
+            guard managerTimer == nil else { return }
+            managerTimer = Poller.shared.schedule(at: told + Self.propertiesInterval) { [self] in
+                managerTimer = nil
+                flushManager(of: downloader)
+            }
+            return
+        }
+        let values = ManagerFace.told(downloader)
+        let changed = values.filter { managerTold[$0.key] != $0.value }
+        guard !changed.isEmpty else { return }
+        managerTold = values
+        managerToldAt = .now
+        journal.post(Standard.propertiesChanged.message(from: BusName.managerPath, (Manager.interface, changed, [])))
+    }
+
+    /// Takes the manager's properties as told: what a client reads at the start.
+    func begin(with downloader: Downloader) { managerTold = ManagerFace.told(downloader) }
+
+    // MARK: Ends
+
+    /// `Finished` (success only), `Completed`, `DownloadEnded`, the answers to `Wait`. Progress and properties went before.
+    func announceEnd(of download: ManagedDownload) {
+        let path = download.path
+        let failure = download.state.endFailure
+        if case .finished = download.state { journal.post(Download.finished.message(from: path, download.record.path ?? "")) }
+        let error = failure.map { EndError($0) } ?? EndError()
+        journal.post(Download.completed.message(from: path, (error.name, error.message, error.details)))
+        journal.post(Manager.downloadEnded.message(from: BusName.managerPath, (path, download.state.name, error.name)))
+        let waiting = download.waiting
+        download.waiting = []
+        download.downloader.callers.answered(waiting, for: download)
+        for reply in waiting {
+            journal.post(failure.map { reply.message(failing: $0) } ?? reply.message(download.record.path ?? ""))
+        }
+    }
+}

@@ -1,0 +1,114 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+
+/// `org.todoku.Download1`: one download on the bus.
+enum DownloadFace {
+    static let face = Face<ManagedDownload>(
+        Download.interface, xml: { InterfaceXML.element(of: Download.interface) }, methods: methods, properties: properties,
+        signals: [
+            Download.resumedAt.name: Download.resumedAt.signature, Download.progress.name: Download.progress.signature,
+            Download.finished.name: Download.finished.signature, Download.completed.name: Download.completed.signature,
+        ])
+
+    /// The properties that `PropertiesChanged` tells of.
+    @BusActor static func told(_ download: ManagedDownload) -> [String: Variant] { face.values(of: download) { $0.isTold } }
+
+    private static let methods: [Row<ManagedDownload>] = [
+        Row(Download.pause) { download, _, reply in try apply(.pause, download, reply) },
+        Row(Download.resume) { download, _, reply in try apply(.resume, download, reply) },
+        Row(Download.cancel) { download, _, reply in try apply(.cancel, download, reply) },
+        Row(Download.retry) { download, _, reply in try apply(.retry, download, reply) },
+        Row(Download.remove) { download, deleteFile, reply in try download.downloader.remove(download, deletingFile: deleteFile, reply) },
+        Row(Download.wait) { download, options, reply in
+            if let key = options.keys.sorted().first { throw Refusal(.invalidOption, "Wait has no option “\(key.prefix(64))”.") }
+            if let failure = download.state.endFailure { throw failure }
+            if download.state == .finished { return reply(download.record.path ?? "") }
+            try download.downloader.callers.wait(reply, for: download)
+        },
+        Row(Download.getUrl) { download, _, reply in reply(download.record.url) },
+        Row(Download.getMetadata) { download, _, reply in
+            reply(download.record.options.metadata.isEmpty ? [:] : Message.value(from: download.record.options.metadata) ?? [:])
+        },
+        Row(Download.moveTo) { download, place, reply in
+            try download.downloader.move(download, to: place)
+            download.downloader.journal.answer(reply, ())
+        },
+        Row(Download.openFile) { download, _, reply in
+            guard download.state == .finished, let path = download.record.path else {
+                throw Refusal(.invalidState, "A download that is \(download.state.name) has no finished file.")
+            }
+            openFile(path, reply)
+        },
+    ]
+
+    @BusActor private static func apply(_ event: DownloadEvent, _ download: ManagedDownload, _ reply: Reply<Void>) throws {
+        try download.downloader.apply(event, to: download)
+        download.downloader.journal.answer(reply, ())
+        download.downloader.schedule()
+        download.downloader.residenceChanged?()
+    }
+
+    @BusActor private static func openFile(_ path: String, _ reply: Reply<FileDescriptor>) {
+        Pool.shared.perform {
+            let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+            return descriptor >= 0 ? .success(descriptor) : Result<Int32, Refusal>.failure(openFailed(path, errno))
+        } then: { (result: Result<Int32, Refusal>) in
+            switch result {
+            case .success(let descriptor):
+                reply(FileDescriptor(descriptor))
+                close(descriptor)  // libdbus has its duplicate
+            case .failure(let refusal): reply.fail(refusal)
+            }
+        }
+    }
+
+    private static func openFailed(_ path: String, _ code: Int32) -> Refusal {
+        code == ENOENT || code == ELOOP
+            ? Refusal(.noSuchObject, "\(path) is not there any more.")
+            : Refusal(.permissionDenied, "\(path) cannot be opened: \(String(cString: strerror(code))).")
+    }
+
+    private static let properties: [PropertyRow<ManagedDownload>] = [
+        PropertyRow(Download.url) { redacted($0.record.url) },
+        PropertyRow(Download.app) { $0.record.options.app },
+        PropertyRow(Download.tag) { $0.record.options.tag },
+        PropertyRow(Download.state) { $0.state.name },
+        PropertyRow(Download.waitReason) { download in
+            if case .waiting(let reason, _) = download.state { reason.rawValue } else { "" }
+        },
+        PropertyRow(Download.waitUntil) { download in
+            if case .waiting(_, let until?) = download.state { until.microseconds } else { 0 }
+        },
+        PropertyRow(Download.received) { $0.received },
+        PropertyRow(Download.total) { $0.total.wireTotal },
+        PropertyRow(Download.speed) { $0.speed },
+        PropertyRow(Download.fraction) { wireFraction(received: $0.received, total: $0.total) },
+        PropertyRow(Download.fileName) { $0.record.fileName ?? $0.record.options.fileName ?? "" },
+        PropertyRow(Download.mediaType) { $0.record.mediaType ?? "" },
+        PropertyRow(Download.path) { $0.record.path ?? "" },
+        PropertyRow(Download.error) { download in download.state.endFailure.map { EndError($0) } ?? EndError() },
+        PropertyRow(Download.attempts) { $0.record.attempts },
+        PropertyRow(Download.connections) { $0.state == .active ? 1 : 0 },
+        PropertyRow(Download.queuedAt) { $0.record.queuedAt.microseconds },
+        PropertyRow(Download.startedAt) { $0.record.startedAt?.microseconds ?? 0 },
+        PropertyRow(Download.endedAt) { $0.record.endedAt?.microseconds ?? 0 },
+        PropertyRow(Download.batch) { _ in ObjectPath("/") },
+        PropertyRow(Download.priority, { $0.record.options.priority }) { download, priority, reply in
+            try changeable(download)
+            download.downloader.setPriority(download, priority)
+            download.downloader.journal.answer(reply, ())
+        },
+        PropertyRow(Download.speedLimit, { $0.record.options.speedLimit ?? 0 }) { download, limit, reply in
+            try changeable(download)
+            download.downloader.setSpeedLimit(download, limit == 0 ? nil : limit)
+            download.downloader.journal.answer(reply, ())
+        },
+    ]
+
+    @BusActor private static func changeable(_ download: ManagedDownload) throws(Refusal) {
+        guard !download.state.hasEnded else { throw Refusal(.invalidState, "A download that is \(download.state.name) cannot be changed.") }
+    }
+}

@@ -1,0 +1,145 @@
+internal import DBus
+internal import Desktop
+internal import DownloadModel
+internal import DownloadStore
+internal import DownloaderInterface
+public import EventLoop
+internal import Glibc
+public import Logging
+internal import TransferEngine
+
+/// How the service is to run.
+public struct ServiceOptions: Sendable {
+    /// End at once where nothing is left to do (at login).
+    public var ifPending = false
+    /// Take hidden folders (a component with a leading dot) as destinations.
+    public var allowsHiddenFolders = false
+    /// How long the service stays when nothing keeps it.
+    public var idle: Duration = .seconds(30)
+    public var logger = Logger(label: "todokud")
+    public init() {}
+}
+
+/// The service: its parts, wired, from the first call to the last.
+@BusActor public final class Service {
+    public nonisolated static let version = "0.1.0"
+    /// For so long the end waits for checkpoints and the last commit.
+    private static let patience: Duration = .seconds(10)
+
+    private let options: ServiceOptions
+    private let connection: Connection
+    private let store: Store
+    private let journal: Journal
+    private let engine: Engine
+    private let notifier: Notifier
+    private let downloader: Downloader
+    private let residence: Residence
+    private var signals: SignalSource?
+    private var isEnding = false
+    private var ended: (Int32) -> Void = { _ in }
+
+    /// Runs the service to its end.
+    ///
+    /// - Returns: the exit status: 0 when it ended as it should, 1 where it could not start, 2 where another owns the name.
+    public static func run(_ options: ServiceOptions) async -> Int32 {
+        let log = options.logger
+        let folder = "\(Folders.state())/todoku"
+        if options.ifPending, !Store.hasPending(folder: folder) { return 0 }
+        do {
+            let connection = try Connection.session()
+            connection.hold()
+            guard try connection.requestName(BusName.service) else {
+                log.error("another todokud runs on this bus already")
+                return 2
+            }
+            let store = Store(folder: folder)
+            let stored = try await store.open()
+            if let aside = stored.setAside {
+                log.warning("the database was damaged and has been set aside; the queue starts empty", metadata: ["file": "\(aside)"])
+            }
+            let service = Service(options, connection: connection, store: store, stored: stored, folder: folder)
+            return await service.serve()
+        } catch let error as DBusError {
+            log.error("no session bus", metadata: ["cause": "\(error.message)"])
+        } catch {
+            log.error("the service cannot start", metadata: ["cause": "\(error)"])
+        }
+        return 1
+    }
+
+    private init(_ options: ServiceOptions, connection: Connection, store: Store, stored: StoredState, folder: String) {
+        let log = options.logger
+        let links = Links()
+        journal = Journal(store: store, nextNumber: stored.nextNumber, log: log) { connection.send($0) }
+        engine = Engine(configuration: EngineConfiguration(version: Self.version)) { links.downloader?.take($0) }
+        notifier = Notifier { links.toaster?.take($0) }
+        let toaster = Toaster(notifier: notifier, opener: Opener(connection: connection), log: log)
+        let callers = Callers(connection: connection)
+        downloader = Downloader(
+            journal: journal, engine: engine, announcer: Announcer(journal: journal), toaster: toaster, callers: callers,
+            settings: stored.settings, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders, log: log)
+        let (downloader, journal) = (downloader, journal)
+        residence = Residence(connection: connection, idle: options.idle, log: log) {
+            downloader.hasWork || downloader.admission.isBusy || callers.anyWaits || toaster.keepsService || journal.isBusy
+        } leave: {
+            links.leave?()
+        }
+        let residence = residence
+        (self.options, self.connection, self.store) = (options, connection, store)
+        links.downloader = downloader
+        links.toaster = toaster
+        downloader.residenceChanged = { residence.changed() }
+        callers.changed = { residence.changed() }
+        toaster.changed = { residence.changed() }
+        journal.onQuiet = { residence.changed() }
+        links.leave = { [weak self] in self?.end(status: 0) }
+        downloader.restore(stored.records)
+    }
+
+    /// What the engine and the notifier report to; filled when all parts are there.
+    private final class Links: Sendable {
+        @BusActor weak var downloader: Downloader?
+        @BusActor weak var toaster: Toaster?
+        @BusActor var leave: (() -> Void)?
+        nonisolated init() {}
+    }
+
+    private func serve() async -> Int32 {
+        await withCheckedContinuation { continuation in
+            ended = { status in continuation.resume(returning: status) }
+            signals = SignalSource([SIGTERM, SIGINT, SIGHUP]) { [self] _ in end(status: 0) }
+            connection.onDisconnect = { [self] in
+                options.logger.notice("the session bus is gone: leaving")
+                end(status: 0)
+            }
+            connection.export(Tree(downloader))
+            downloader.begin()
+            residence.changed()
+        }
+    }
+
+    /// Checkpoints what runs, saves it, gives the name back, and ends. What was active goes on at the next start.
+    private func end(status: Int32) {
+        guard !isEnding else { return }
+        isEnding = true
+        downloader.end()
+        Poller.shared.schedule(after: Self.patience) { [self] in
+            options.logger.warning("the disk did not answer in time: leaving")
+            finish(status)
+        }
+        engine.shutDown { [self] in
+            journal.afterCommit { [self] in
+                BusActor.spawn { [self] in
+                    await store.close()
+                    finish(status)
+                }
+            }
+        }
+    }
+
+    private func finish(_ status: Int32) {
+        connection.flush()
+        ended(status)
+        ended = { _ in }
+    }
+}

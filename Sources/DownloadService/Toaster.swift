@@ -1,0 +1,102 @@
+internal import DBus
+internal import Desktop
+internal import DownloadModel
+internal import EventLoop
+internal import Logging
+
+/// Decides which toasts there are; the Notifier shows them on its own thread. Downloads never wait for it.
+@BusActor final class Toaster {
+    /// A progress toast is for what lasts longer than this, and is updated at most so often.
+    private static let progressDelay: Duration = .seconds(2)
+    private static let progressInterval: Duration = .milliseconds(500)
+    /// For so long at most, a toast that can be clicked keeps the service.
+    private static let clickable: Duration = .seconds(600)
+
+    private let notifier: Notifier
+    private let texts = ToastTexts.japanese
+    private let opener: Opener
+    private let log: Logger
+    private var shown: [DownloadNumber: (path: String, timer: Poller.Token)] = [:]
+    /// Toasts handed to the notifier whose fate is not told yet: they keep the service too.
+    private var handed: [DownloadNumber: String] = [:]
+    private var progressing: Set<DownloadNumber> = []
+    var changed: (() -> Void)?
+
+    init(notifier: Notifier, opener: Opener, log: Logger) { (self.notifier, self.opener, self.log) = (notifier, opener, log) }
+
+    /// Whether a toast of ours can still be clicked, or is on its way.
+    var keepsService: Bool { !shown.isEmpty || !handed.isEmpty }
+
+    func progress(_ download: ManagedDownload) {
+        let options = download.record.options
+        guard options.showProgress, options.notify != .never, let started = download.transferStarted else { return }
+        let now = ContinuousClock.now
+        guard now - started > Self.progressDelay else { return }
+        if let last = download.progressToasted, now - last < Self.progressInterval { return }
+        download.progressToasted = now
+        progressing.insert(download.number)
+        notifier.show(
+            ProgressToast(
+                number: download.number, fileName: download.record.fileName ?? "", received: download.received, total: download.total,
+                icon: options.icon))
+    }
+
+    /// The download is not active any more.
+    func stopped(_ download: ManagedDownload) {
+        download.progressToasted = nil
+        if progressing.remove(download.number) != nil { notifier.closeProgress(download.number) }
+    }
+
+    func ended(_ download: ManagedDownload) {
+        stopped(download)
+        let options = download.record.options
+        guard options.notify != .never else { return }
+        let number = download.number
+        let toast: EndToast
+        switch download.state {
+        case .finished:
+            let path = download.record.path ?? ""
+            toast = EndToast(
+                number: number, kind: .finished(path: path), summary: options.title ?? texts.finishedSummary,
+                body: options.body ?? texts.finishedBody(fileName: Self.lastPart(path), size: download.record.total ?? 0),
+                icon: options.icon, sound: options.sound, host: download.host)
+            handed[number] = path
+        case .failed(let failure):
+            toast = EndToast(
+                number: number, kind: .failed, summary: texts.failedSummary,
+                body: texts.failedBody(fileName: download.record.fileName ?? redacted(download.record.url), failure: failure),
+                icon: options.icon, sound: options.sound.isEmpty ? "" : nil, host: download.host)
+        default: return
+        }
+        notifier.show(toast)
+    }
+
+    func removed(_ download: ManagedDownload) { stopped(download) }
+
+    func take(_ event: ToastEvent) {
+        switch event {
+        case .shown(let number):
+            guard let path = handed.removeValue(forKey: number) else { return }
+            let timer = Poller.shared.schedule(after: Self.clickable) { [self] in forget(number) }
+            shown[number] = (path, timer)
+        case .action(let number, let action, let token):
+            guard let path = shown[number]?.path else { return }
+            log.debug("toast clicked", metadata: ["download": "\(number)", "action": "\(action)"])
+            switch action {
+            case .open: BusActor.spawn { [opener] in _ = await opener.open(path, activationToken: token) }
+            case .showFolder: BusActor.spawn { [opener] in _ = await opener.showInFolder(path, activationToken: token) }
+            }
+        case .closed(let number): forget(number)
+        case .failed(let number): handed[number] = nil
+        }
+        changed?()
+    }
+
+    private func forget(_ number: DownloadNumber) {
+        guard let (_, timer) = shown.removeValue(forKey: number) else { return }
+        Poller.shared.cancel(timer)
+        changed?()
+    }
+
+    private static func lastPart(_ path: String) -> String { path.split(separator: "/").last.map(String.init) ?? path }
+}

@@ -1,0 +1,47 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+
+/// The object tree: the manager, the downloads by number and by token, and the nodes between.
+@BusActor final class Tree: ObjectTree {
+    private let downloader: Downloader
+
+    init(_ downloader: Downloader) { self.downloader = downloader }
+
+    func faces(at path: String) -> [BoundFace]? {
+        if path == BusName.managerPath.value { return [ManagerFace.face.of(downloader)] }
+        guard let download = downloader.download(at: path) else { return nil }
+        return [DownloadFace.face.of(download)]
+    }
+
+    func children(of path: String, limit: Int) -> [String] {
+        if path == BusName.downloadsPath {
+            let numbers = (downloader.order.ordered + downloader.ended).lazy.filter { [downloader] number in
+                downloader.download(number)?.record.options.token == nil
+            }
+            return (downloader.tokens.isEmpty ? [] : ["by_token"]) + numbers.prefix(limit - 1).map { "\($0)" }
+        }
+        if path == BusName.managerPath.value { return ["download"] }
+        if path == BusName.tokensPath || path.hasPrefix(BusName.tokensPath + "/") {
+            let names = downloader.tokens.keys.lazy.filter { $0.hasPrefix(path + "/") }
+                .compactMap { $0.dropFirst(path.utf8.count + 1).split(separator: "/").first.map(String.init) }
+            return Array(Set(names).sorted().prefix(limit))
+        }
+        // The nodes above the manager.
+        let prefix = path == "/" ? "/" : path + "/"
+        guard BusName.managerPath.value.hasPrefix(prefix) else { return [] }
+        return [String(BusName.managerPath.value.dropFirst(prefix.utf8.count).prefix { $0 != "/" })]
+    }
+}
+
+extension Downloader {
+    /// The download at an object path: by number, or by token.
+    func download(at path: String) -> ManagedDownload? {
+        if let number = tokens[path] { return download(number) }
+        guard path.hasPrefix(BusName.downloadsPath + "/") else { return nil }
+        let text = path.dropFirst(BusName.downloadsPath.utf8.count + 1)
+        guard let value = UInt64(text), String(value) == text else { return nil }
+        return download(DownloadNumber(value))
+    }
+}

@@ -1,0 +1,11 @@
+internal import DownloadModel
+internal import Glibc
+
+extension WallTime {
+    /// CLOCK_REALTIME.
+    static var now: WallTime {
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME, &time)
+        return WallTime(microseconds: UInt64(max(0, time.tv_sec)) * 1_000_000 + UInt64(time.tv_nsec) / 1000)
+    }
+}

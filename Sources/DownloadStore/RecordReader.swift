@@ -1,0 +1,142 @@
+internal import DownloadModel
+
+extension DownloadRecord {
+    /// Reads every column of a row of `download`. What cannot be read does not lose the record: see `StoredState.records`.
+    ///
+    /// - Parameter now: when a record that cannot be read whole is taken to have ended, unless the row says when.
+    init(_ row: Row, now: WallTime) {
+        var reader = RecordReader(row: row)
+        self.init(
+            number: DownloadNumber(reader.value(.number)), url: reader.value(.url), options: reader.options(),
+            directory: reader.value(.directory), state: reader.state(), queuedAt: reader.value(.queuedAt), position: reader.value(.position))
+        startedAt = reader.value(.startedAt)
+        endedAt = reader.value(.endedAt)
+        attempts = reader.value(.attempts)
+        retriesUsed = reader.value(.retriesUsed)
+        received = reader.value(.received)
+        total = reader.value(.total)
+        fileName = reader.value(.fileName)
+        mediaType = reader.value(.mediaType)
+        path = reader.value(.path)
+        resume = reader.resume()
+        guard let column = reader.unreadable else { return }
+        state = .failed(
+            DownloadFailure(
+                .storage, "The saved queue has a value in the column \"\(column.name)\" that this Todoku cannot read; add the download again."))
+        endedAt = endedAt ?? now
+    }
+}
+
+/// Reads one row and remembers the first column that it could not read.
+private struct RecordReader {
+    let row: Row
+    private(set) var unreadable: Column?
+
+    init(row: Row) { self.row = row }
+
+    func value<V: SQLiteValue>(_ column: Column) -> V { row.value(column.rawValue) }
+
+    private mutating func note(_ column: Column) { unreadable = unreadable ?? column }
+
+    /// One of the words of an enumeration; `fallback` for any other.
+    private mutating func word<V: RawRepresentable<String>>(_ column: Column, or fallback: V) -> V {
+        if let word = V(rawValue: value(column)) { return word }
+        note(column)
+        return fallback
+    }
+
+    mutating func state() -> DownloadState {
+        switch value(.state) as String {
+        case "queued": return .queued
+        case "waiting": return .waiting(word(.waitReason, or: .retry), until: value(.waitUntil))
+        case "active": return .active
+        case "paused": return .paused
+        case "verifying": return .verifying
+        case "committing": return .committing
+        case "finished": return .finished
+        case "failed": return .failed(failure())
+        case "cancelled": return .cancelled
+        default:
+            note(.state)
+            return .paused
+        }
+    }
+
+    private mutating func failure() -> DownloadFailure {
+        DownloadFailure(
+            word(.failureName, or: .storage), value(.failureMessage), httpStatus: value(.failureStatus), host: value(.failureHost),
+            isRetryable: value(.failureRetryable), retryAfter: (value(.failureRetryAfter) as Int64?).map(Duration.microseconds))
+    }
+
+    /// nil also where something of it is missing: the transfer then starts from 0, which is always right.
+    func resume() -> ResumeData? {
+        guard let written: ByteCount = value(.resumeWritten), let device: UInt64 = value(.resumeDevice),
+            let inode: UInt64 = value(.resumeInode), let mount: UInt64 = value(.resumeMount), let boot: String = value(.resumeBoot)
+        else { return nil }
+        let tag = (value(.resumeEntityTag) as String?).map(Validator.entityTag)
+        return ResumeData(
+            written: written, total: value(.resumeTotal),
+            validator: tag ?? (value(.resumeLastModified) as String?).map(Validator.lastModified),
+            identity: FileIdentity(device: device, inode: inode, mount: mount, boot: boot))
+    }
+
+    mutating func options() -> DownloadOptions {
+        var options = DownloadOptions()
+        options.app = value(.app)
+        options.token = value(.token)
+        options.directory = value(.wantedDirectory)
+        options.fileName = value(.wantedFileName)
+        options.ifExists = word(.ifExists, or: options.ifExists)
+        options.headers = headers()
+        options.userAgent = value(.userAgent)
+        options.referrer = value(.referrer)
+        options.username = value(.username)
+        options.password = value(.password)
+        options.checksum = checksum()
+        options.size = value(.size)
+        options.maxSize = value(.maxSize)
+        options.start = value(.start)
+        options.priority = value(.priority)
+        options.speedLimit = value(.speedLimit)
+        options.stallTimeout = .microseconds(value(.stallTimeout) as Int64)
+        options.retries = value(.retries)
+        options.tag = value(.tag)
+        options.notify = word(.notify, or: options.notify)
+        options.title = value(.title)
+        options.body = value(.body)
+        options.icon = value(.icon)
+        options.sound = value(.sound)
+        options.showProgress = value(.showProgress)
+        options.metadata = value(.metadata)
+        return options
+    }
+
+    private mutating func checksum() -> Checksum? {
+        guard let text: String = value(.checksum) else { return nil }
+        if let checksum = try? Checksum(text) { return checksum }
+        note(.checksum)
+        return Checksum(.sha256, digest: [UInt8](repeating: 0, count: Checksum.Algorithm.sha256.length))
+    }
+
+    /// Lines as `RecordWriter` wrote them.
+    private mutating func headers() -> [HeaderField] {
+        let text: String = value(.headers)
+        guard !text.isEmpty else { return [] }
+        var fields: [HeaderField] = []
+        // Scalars: CR LF is one Character.
+        for line in text.unicodeScalars.split(separator: "\n") {
+            guard line.last == "\r", let colon = line.firstIndex(of: ":"), line[line.index(after: colon)...].first == " " else {
+                note(.headers)
+                return []
+            }
+            let value = line[line.index(colon, offsetBy: 2)...].dropLast()
+            fields.append(HeaderField(name: String(line[..<colon]), value: String(value)))
+        }
+        return fields
+    }
+}
+
+extension WallTime: SQLiteInteger {
+    init(stored: Int64) { self.init(microseconds: UInt64(stored: stored)) }
+    var stored: Int64 { microseconds.stored }
+}

@@ -1,0 +1,116 @@
+internal import DownloadModel
+
+extension DownloadRecord {
+    /// Binds every column of `INSERT INTO download`.
+    func bind(to statement: borrowing Statement) throws(SQLiteError) {
+        // Columns that are not bound below, as of a failure, are NULL.
+        statement.clear()
+        try statement.bind(number.value, .number)
+        try statement.bind(position, .position)
+        try statement.bind(queuedAt, .queuedAt)
+        try statement.bind(startedAt, .startedAt)
+        try statement.bind(endedAt, .endedAt)
+        try statement.bind(attempts, .attempts)
+        try statement.bind(retriesUsed, .retriesUsed)
+        try statement.bind(received, .received)
+        try statement.bind(total, .total)
+        try statement.bind(url, .url)
+        try statement.bind(directory, .directory)
+        try statement.bind(fileName, .fileName)
+        try statement.bind(mediaType, .mediaType)
+        try statement.bind(path, .path)
+        try state.bind(to: statement)
+        try resume?.bind(to: statement)
+        try options.bind(to: statement)
+    }
+}
+
+extension DownloadState {
+    /// The word in the column `state`; the contract's, but `committing` apart from `verifying`.
+    var storedName: String { self == .committing ? "committing" : name }
+
+    fileprivate func bind(to statement: borrowing Statement) throws(SQLiteError) {
+        try statement.bind(storedName, .state)
+        switch self {
+        case .waiting(let reason, let until):
+            try statement.bind(reason.rawValue, .waitReason)
+            try statement.bind(until, .waitUntil)
+        case .failed(let failure):
+            try statement.bind(failure.name.rawValue, .failureName)
+            try statement.bind(failure.message, .failureMessage)
+            try statement.bind(failure.httpStatus, .failureStatus)
+            try statement.bind(failure.host, .failureHost)
+            try statement.bind(failure.isRetryable, .failureRetryable)
+            try statement.bind(failure.retryAfter?.microseconds, .failureRetryAfter)
+        case .queued, .active, .paused, .verifying, .committing, .finished, .cancelled: break
+        }
+    }
+}
+
+extension ResumeData {
+    fileprivate func bind(to statement: borrowing Statement) throws(SQLiteError) {
+        try statement.bind(written, .resumeWritten)
+        try statement.bind(total, .resumeTotal)
+        switch validator {
+        case .entityTag(let tag): try statement.bind(tag, .resumeEntityTag)
+        case .lastModified(let date): try statement.bind(date, .resumeLastModified)
+        case nil: break
+        }
+        try statement.bind(identity.device, .resumeDevice)
+        try statement.bind(identity.inode, .resumeInode)
+        try statement.bind(identity.mount, .resumeMount)
+        try statement.bind(identity.boot, .resumeBoot)
+    }
+}
+
+extension DownloadOptions {
+    fileprivate func bind(to statement: borrowing Statement) throws(SQLiteError) {
+        try statement.bind(app, .app)
+        try statement.bind(token, .token)
+        try statement.bind(directory, .wantedDirectory)
+        try statement.bind(fileName, .wantedFileName)
+        try statement.bind(ifExists.rawValue, .ifExists)
+        try statement.bind(HeaderField.text(of: headers), .headers)
+        try statement.bind(userAgent, .userAgent)
+        try statement.bind(referrer, .referrer)
+        try statement.bind(username, .username)
+        try statement.bind(password, .password)
+        try statement.bind(checksum?.description, .checksum)
+        try statement.bind(size, .size)
+        try statement.bind(maxSize, .maxSize)
+        try statement.bind(start, .start)
+        try statement.bind(priority, .priority)
+        try statement.bind(speedLimit, .speedLimit)
+        try statement.bind(stallTimeout.microseconds, .stallTimeout)
+        try statement.bind(retries, .retries)
+        try statement.bind(tag, .tag)
+        try statement.bind(notify.rawValue, .notify)
+        try statement.bind(title, .title)
+        try statement.bind(body, .body)
+        try statement.bind(icon, .icon)
+        try statement.bind(sound, .sound)
+        try statement.bind(showProgress, .showProgress)
+        try statement.bind(metadata, .metadata)
+    }
+}
+
+extension HeaderField {
+    /// `Name: value` each, ended by CR LF.
+    fileprivate static func text(of fields: [HeaderField]) -> String {
+        fields.reduce(into: "") { $0 += "\($1.name): \($1.value)\r\n" }
+    }
+}
+
+extension Duration {
+    /// Whole microseconds; beyond 292,000 years the most that fits.
+    fileprivate var microseconds: Int64 {
+        let (seconds, attoseconds) = components
+        let (micros, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000)
+        let (sum, carry) = micros.addingReportingOverflow(attoseconds / 1_000_000_000_000)
+        return overflow || carry ? (seconds < 0 ? .min : .max) : sum
+    }
+}
+
+extension Statement {
+    fileprivate func bind(_ value: some SQLiteValue, _ column: Column) throws(SQLiteError) { try bind(value, at: column.rawValue) }
+}

@@ -1,0 +1,62 @@
+/// The tables, as a list of steps. A later version appends one; what has been released is never changed.
+enum Schema {
+    /// "TDKU": tells our databases from others (`PRAGMA application_id`).
+    static let applicationID: Int64 = 0x5444_4B55
+
+    /// The version that this program reads and writes (`PRAGMA user_version`).
+    static let version = Int64(steps.count)
+
+    /// Step n leads from version n to n + 1.
+    ///
+    /// Instants are microseconds since the Unix epoch, durations microseconds, sizes bytes, speeds bytes per second. Numbers that are
+    /// unsigned in the model are kept by their bit pattern. NULL: none, unknown.
+    static let steps = [
+        """
+        CREATE TABLE download (
+            number INTEGER PRIMARY KEY,
+            state TEXT NOT NULL,
+            wait_reason TEXT, wait_until INTEGER,
+            failure_name TEXT, failure_message TEXT, failure_status INTEGER, failure_host TEXT,
+            failure_retryable INTEGER, failure_retry_after INTEGER,
+            position INTEGER NOT NULL,
+            queued_at INTEGER NOT NULL, started_at INTEGER, ended_at INTEGER,
+            attempts INTEGER NOT NULL, retries_used INTEGER NOT NULL,
+            received INTEGER NOT NULL, total INTEGER,
+            resume_written INTEGER, resume_total INTEGER, resume_entity_tag TEXT, resume_last_modified TEXT,
+            resume_device INTEGER, resume_inode INTEGER, resume_mount INTEGER, resume_boot TEXT,
+            url TEXT NOT NULL, directory TEXT NOT NULL, file_name TEXT, media_type TEXT, path TEXT,
+            app TEXT NOT NULL, token TEXT, wanted_directory TEXT, wanted_file_name TEXT, if_exists TEXT NOT NULL,
+            headers TEXT NOT NULL, user_agent TEXT, referrer TEXT, username TEXT, password TEXT,
+            checksum TEXT, size INTEGER, max_size INTEGER, start INTEGER NOT NULL, priority INTEGER NOT NULL,
+            speed_limit INTEGER, stall_timeout INTEGER NOT NULL, retries INTEGER NOT NULL,
+            tag TEXT NOT NULL, notify TEXT NOT NULL, title TEXT, body TEXT, icon TEXT, sound TEXT NOT NULL,
+            show_progress INTEGER NOT NULL, metadata BLOB NOT NULL
+        ) STRICT;
+        CREATE TABLE setting (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+        """
+    ]
+}
+
+/// The columns of `download`; their order is that of the statements' parameters and results, not the table's.
+enum Column: Int32, CaseIterable {
+    case number, state, waitReason, waitUntil
+    case failureName, failureMessage, failureStatus, failureHost, failureRetryable, failureRetryAfter
+    case position, queuedAt, startedAt, endedAt, attempts, retriesUsed, received, total
+    case resumeWritten, resumeTotal, resumeEntityTag, resumeLastModified, resumeDevice, resumeInode, resumeMount, resumeBoot
+    case url, directory, fileName, mediaType, path
+    case app, token, wantedDirectory, wantedFileName, ifExists, headers, userAgent, referrer, username, password
+    case checksum, size, maxSize, start, priority, speedLimit, stallTimeout, retries
+    case tag, notify, title, body, icon, sound, showProgress, metadata
+
+    /// As in the schema: `wait_reason`.
+    var name: String {
+        var name: [UInt8] = []
+        for byte in "\(self)".utf8 {
+            if (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(byte) { name += [UInt8(ascii: "_"), byte | 0x20] } else { name.append(byte) }
+        }
+        return String(decoding: name, as: UTF8.self)
+    }
+
+    static let names = allCases.map(\.name).joined(separator: ", ")
+    static let parameters = allCases.map { _ in "?" }.joined(separator: ", ")
+}

@@ -1,0 +1,156 @@
+internal import CSQLite
+internal import DownloadModel
+internal import Glibc
+
+/// The open database and its statements, kept from `open` to `close`.
+final class Session {
+    /// How long another program's transaction is waited for.
+    private static let longestWait: Int32 = 2000  // milliseconds
+    private static let nextNumberKey = "next-number"
+
+    private let begin: Statement
+    private let end: Statement
+    private let undo: Statement
+    private let put: Statement
+    private let remove: Statement
+    private let set: Statement
+    private let database: Database
+    private let folder: StoreFolder
+    /// The next number on disk.
+    private var savedNumber = DownloadNumber(1)
+
+    /// Opens the database and brings it to this program's version.
+    ///
+    /// - Parameters:
+    ///   - first: the next number of a database that is made now.
+    ///   - mostPages: of 4 KiB each; what would need more fails as on a full disk.
+    /// - Throws: `damaged` where the file is no database of ours and has to be set aside.
+    init(_ folder: StoreFolder, first: DownloadNumber, mostPages: Int64) throws(StoreError) {
+        self.folder = folder
+        do throws(SQLiteError) {
+            database = try Database(folder.database, flags: SQLITE_OPEN_READWRITE)
+            database.waitWhenBusy(milliseconds: Session.longestWait)
+        } catch { throw StoreError(error, folder) }
+        let version = try Session.version(database, folder)
+        do throws(SQLiteError) {
+            // FULL in WAL mode: a commit returns when the log is on disk. Removed rows hold credentials: their bytes are overwritten.
+            try database.execute(
+                """
+                PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON;
+                PRAGMA trusted_schema = OFF; PRAGMA cache_size = -512; PRAGMA mmap_size = 0; PRAGMA journal_size_limit = 4194304;
+                PRAGMA max_page_count = \(mostPages);
+                """)
+            try Session.migrate(database, from: version, first: first)
+            begin = try database.prepare("BEGIN IMMEDIATE")
+            end = try database.prepare("COMMIT")
+            undo = try database.prepare("ROLLBACK")
+            put = try database.prepare("INSERT OR REPLACE INTO download (\(Column.names)) VALUES (\(Column.parameters))")
+            remove = try database.prepare("DELETE FROM download WHERE number = ?")
+            set = try database.prepare("INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)")
+        } catch { throw StoreError(error, folder) }
+    }
+
+    /// The version of the tables that are there; 0: none.
+    private static func version(_ database: borrowing Database, _ folder: StoreFolder) throws(StoreError) -> Int64 {
+        let application: Int64
+        let version: Int64
+        let tables: Int64
+        do throws(SQLiteError) {
+            application = try database.number("PRAGMA application_id")
+            version = try database.number("PRAGMA user_version")
+            tables = try database.number("SELECT count(*) FROM sqlite_schema")
+        } catch { throw StoreError(error, folder) }
+        if application == 0, version == 0, tables == 0 { return 0 }
+        guard application == Schema.applicationID, version > 0 else {
+            throw StoreError(.damaged, "The database \(folder.database) is not one of Todoku's; it is set aside when Todoku starts again.")
+        }
+        guard version <= Schema.version else {
+            throw StoreError(
+                .newerVersion,
+                "The database \(folder.database) was written by a newer Todoku (version \(version); this one reads up to \(Schema.version)); update Todoku, or move the file away to start with an empty queue."
+            )
+        }
+        return version
+    }
+
+    /// All steps in one transaction, so that there is no state between two versions.
+    private static func migrate(_ database: borrowing Database, from version: Int64, first: DownloadNumber) throws(SQLiteError) {
+        guard version < Schema.version else { return }
+        try database.execute("BEGIN IMMEDIATE")
+        for step in Schema.steps[Int(version)...] { try database.execute(step) }
+        if version == 0 {
+            try database.execute("PRAGMA application_id = \(Schema.applicationID)")
+            try database.prepare("INSERT INTO setting (key, value) VALUES (?, ?)").run(nextNumberKey, first.description)
+        }
+        try database.execute("PRAGMA user_version = \(Schema.version); COMMIT")
+    }
+
+    // MARK: Reading
+
+    /// - Parameter now: see `DownloadRecord.init(_:now:)`.
+    func load(now: WallTime) throws(StoreError) -> StoredState {
+        var records: [DownloadRecord] = []
+        var values: [String: String] = [:]
+        do throws(SQLiteError) {
+            records.reserveCapacity(Int(try database.number("SELECT count(*) FROM download")))
+            try database.prepare("SELECT \(Column.names) FROM download ORDER BY number").eachRow { records.append(DownloadRecord($0, now: now)) }
+            try database.prepare("SELECT key, value FROM setting").each { (key: String, value: String) in values[key] = value }
+        } catch { throw StoreError(error, folder) }
+        savedNumber = DownloadNumber(values[Session.nextNumberKey].flatMap { UInt64($0) } ?? 1)
+        let next = max(savedNumber, DownloadNumber((records.last?.number.value ?? 0) + 1))
+        return StoredState(records: records, settings: Settings(values), nextNumber: next, setAside: nil)
+    }
+
+    // MARK: Writing
+
+    /// One transaction: all of it, or nothing.
+    func commit(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) {
+        guard !changes.isEmpty || nextNumber > savedNumber else { return }
+        do throws(SQLiteError) {
+            try begin.run()
+            do throws(SQLiteError) {
+                for change in changes { try apply(change) }
+                if nextNumber > savedNumber { try set.run(Session.nextNumberKey, nextNumber.description) }
+                try end.run()
+            } catch {
+                // After some errors SQLite has rolled back by itself.
+                if !database.isIdle { try? undo.run() }
+                throw error
+            }
+        } catch { throw StoreError(error, folder) }
+        savedNumber = max(savedNumber, nextNumber)
+    }
+
+    private func apply(_ change: StoreChange) throws(SQLiteError) {
+        switch change {
+        case .put(let record):
+            try record.bind(to: put)
+            try put.eachRow { _ in }
+        case .remove(let number): try remove.run(number.value)
+        case .set(let settings): for (key, value) in settings.rows { try set.run(key, value) }
+        }
+    }
+
+    /// Moves the log into the database and empties it; what fails of that is done at the next opening.
+    func checkpoint() { try? database.execute("PRAGMA wal_checkpoint(TRUNCATE)") }
+}
+
+extension Settings {
+    /// One row each; numbers in decimal digits.
+    fileprivate var rows: [(String, String)] {
+        [
+            ("max-active", String(maxActive)), ("max-per-host", String(maxPerHost)), ("speed-limit", String(speedLimit)),
+            ("default-directory", defaultDirectory), ("paused", String(paused)),
+        ]
+    }
+
+    fileprivate init(_ values: [String: String]) {
+        self.init()
+        func read<V: LosslessStringConvertible>(_ key: String, _ value: inout V) { value = values[key].flatMap(V.init) ?? value }
+        read("max-active", &maxActive)
+        read("max-per-host", &maxPerHost)
+        read("speed-limit", &speedLimit)
+        read("default-directory", &defaultDirectory)
+        read("paused", &paused)
+    }
+}

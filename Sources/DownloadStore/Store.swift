@@ -1,0 +1,115 @@
+internal import CSQLite
+public import DownloadModel
+public import EventLoop
+internal import Glibc
+
+/// The queue on disk: an SQLite database in a folder that one daemon has at a time.
+///
+/// It runs on a thread of its own, `todoku-store`, that starts with the first call and ends with the last reference.
+public actor Store {
+    /// Most pages of the database, 16 GiB: beyond what `Limits` lets callers make us keep.
+    static let mostPages: Int64 = 4 << 20
+    /// How long `open` waits for a daemon that is about to end.
+    static let longestWait: Duration = .seconds(2)
+
+    private nonisolated let loop: LoopExecutor
+    private let folder: StoreFolder
+    private let mostPages: Int64
+    private let wait: Duration
+    private var session: Session?
+    private var lock: FolderLock?
+
+    public nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
+
+    /// Does nothing yet.
+    ///
+    /// - Parameter folder: absolute, `$XDG_STATE_HOME/todoku`; made by `open` where it is not there.
+    public init(folder: String) { self.init(folder: folder, mostPages: Store.mostPages, wait: Store.longestWait) }
+
+    init(folder: String, mostPages: Int64, wait: Duration) {
+        loop = LoopExecutor.onThread("todoku-store")
+        self.folder = StoreFolder(path: folder)
+        (self.mostPages, self.wait) = (mostPages, wait)
+    }
+
+    deinit { loop.stop() }
+
+    /// Takes the folder and reads everything. A database that is damaged is set aside, and a new one started.
+    ///
+    /// - Throws: `inUse` where another daemon has the folder and keeps it for two seconds more, `newerVersion`, `diskFull`, `storage`.
+    public func open() throws(StoreError) -> StoredState {
+        guard session == nil else { throw StoreError(.inUse, "The database \(folder.database) is open already.") }
+        try folder.make()
+        let lock = try folder.lock(wait: wait)
+        let now = time(nil)
+        // Of a file that was there and is empty, or damaged, we cannot know what numbers it gave.
+        let afterLoss = DownloadNumber(UInt64(max(1, now)))
+        let first = try folder.makeDatabase() ? DownloadNumber(1) : afterLoss
+        var state: StoredState
+        do throws(StoreError) {
+            state = try load(first: first, now: now)
+        } catch where error.reason == .damaged {
+            let aside = try folder.setAside(at: now)
+            _ = try folder.makeDatabase()
+            state = try load(first: afterLoss, now: now)
+            state.setAside = aside
+        }
+        self.lock = consume lock
+        return state
+    }
+
+    private func load(first: DownloadNumber, now: time_t) throws(StoreError) -> StoredState {
+        let session = try Session(folder, first: first, mostPages: mostPages)
+        let state = try session.load(now: WallTime(microseconds: UInt64(max(0, now)) * 1_000_000))
+        self.session = session
+        return state
+    }
+
+    /// Saves all of `changes`, in order, and the next number, or nothing. They are on disk when it returns.
+    ///
+    /// - Parameter nextNumber: one that is lower than what is saved changes nothing: numbers only grow.
+    public func commit(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) {
+        guard let session else { throw StoreError(.notOpen, "The database \(folder.database) is not open; start Todoku again.") }
+        try session.commit(changes, nextNumber: nextNumber)
+    }
+
+    /// Leaves the database as one file and frees the folder. `open` may follow.
+    public func close() {
+        session?.checkpoint()
+        session = nil
+        lock = nil
+    }
+
+    /// Whether a download is kept that a daemon would go on with: queued, active, being verified, or waiting for anything but ResumeAll.
+    ///
+    /// Only reads, on the calling thread, and makes no file. False where there is no database. True where it cannot be read: the daemon then says
+    /// why, or sets it aside.
+    public nonisolated static func hasPending(folder: String) -> Bool {
+        let path = StoreFolder(path: folder).database
+        guard access(path, F_OK) == 0 else { return false }
+        var status = stat()
+        guard stat(path, &status) != 0 || status.st_size > 0 else { return false }
+        // SQLite makes a log and its index beside a database that has none, even to read, unless told that nobody writes; nobody does
+        // then, for a daemon's log lasts as long as it has the database open. An index that is there is only read.
+        let hasLog = stat(path + "-wal", &status) == 0 && status.st_size > 0
+        let option = hasLog ? "readonly_shm=1" : "immutable=1"
+        do throws(SQLiteError) {
+            let database = try Database("file:\(uriPath(path))?mode=ro&\(option)", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
+            return try database.number(
+                """
+                SELECT EXISTS (SELECT 1 FROM download WHERE state IN ('queued', 'active', 'verifying', 'committing')
+                    OR state = 'waiting' AND wait_reason IS NOT '\(WaitReason.pausedAll.rawValue)')
+                """) != 0
+        } catch { return true }
+    }
+
+    /// A path for a `file:` URI (sqlite.org/uri.html).
+    private static func uriPath(_ path: String) -> String {
+        path.utf8.reduce(into: "") { uri, byte in
+            switch byte {
+            case UInt8(ascii: "%"), UInt8(ascii: "?"), UInt8(ascii: "#"): uri += "%" + String(byte, radix: 16)
+            default: uri.unicodeScalars.append(Unicode.Scalar(byte))
+            }
+        }
+    }
+}

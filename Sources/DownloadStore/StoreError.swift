@@ -1,0 +1,52 @@
+internal import CSQLite
+internal import Glibc
+
+/// Why the queue could not be opened or saved.
+public struct StoreError: Error, Equatable, Sendable, CustomStringConvertible {
+    public enum Reason: Equatable, Sendable {
+        /// Another daemon, or another program, uses the database.
+        case inUse
+        /// A newer Todoku has written it.
+        case newerVersion
+        /// No room, or a quota.
+        case diskFull
+        /// The file is not a database of ours, or parts of it are wrong. `open` sets such a file aside by itself.
+        case damaged
+        /// `open` did not succeed before, or `close` came.
+        case notOpen
+        /// Anything else: permissions, a read-only file system, a failing disk.
+        case storage
+    }
+
+    public let reason: Reason
+    /// One English sentence that a person can act on.
+    public let message: String
+
+    public var description: String { message }
+
+    init(_ reason: Reason, _ message: String) { (self.reason, self.message) = (reason, message) }
+
+    /// The one place where a result code of SQLite becomes a reason.
+    init(_ error: SQLiteError, _ folder: StoreFolder) {
+        let cause = error.systemCode == 0 ? error.message : "\(error.message) (\(String(cString: strerror(error.systemCode))))"
+        let path = folder.database
+        switch error.code {
+        case SQLITE_FULL: self.init(system: ENOSPC, "save the queue", path)
+        case SQLITE_IOERR where [ENOSPC, EDQUOT].contains(error.systemCode): self.init(system: error.systemCode, "save the queue", path)
+        case SQLITE_NOTADB, SQLITE_CORRUPT:
+            self.init(.damaged, "The database \(path) is damaged: \(cause); it is set aside when Todoku starts again.")
+        case SQLITE_BUSY, SQLITE_LOCKED: self.init(.inUse, "Another program holds the database \(path); close it and try again.")
+        case SQLITE_READONLY, SQLITE_PERM, SQLITE_CANTOPEN, SQLITE_AUTH:
+            self.init(.storage, "Todoku may not write the database \(path): \(cause); check who owns it and whether its file system is read-only.")
+        default: self.init(.storage, "The database \(path) could not be used: \(cause).")
+        }
+    }
+
+    /// A system call on `path` that failed with `code`.
+    init(system code: Int32, _ action: String, _ path: String) {
+        switch code {
+        case ENOSPC, EDQUOT: self.init(.diskFull, "There is not enough room to \(action) in \(path); free some and try again.")
+        default: self.init(.storage, "Todoku cannot \(action) in \(path): \(String(cString: strerror(code))).")
+        }
+    }
+}

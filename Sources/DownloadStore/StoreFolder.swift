@@ -1,0 +1,99 @@
+internal import Glibc
+
+/// The folder of the database and its files. All of it is for the user alone: the database holds credentials.
+struct StoreFolder {
+    let path: String
+
+    var database: String { "\(path)/todoku.db" }
+    private var lockFile: String { "\(path)/todoku.lock" }
+
+    /// Makes the folder and those above it, 0700 whatever the umask; takes others' permissions off one that is there.
+    func make() throws(StoreError) {
+        var status = stat()
+        if stat(path, &status) != 0 {
+            guard errno == ENOENT else { throw StoreError(system: errno, "keep the queue", path) }
+            for end in path.indices.dropFirst() where path[end] == "/" { mkdir(String(path[..<end]), 0o700) }
+            guard mkdir(path, 0o700) == 0 || errno == EEXIST, stat(path, &status) == 0 else {
+                throw StoreError(system: errno, "make a folder", path)
+            }
+        }
+        guard status.st_mode & S_IFMT == S_IFDIR else { throw StoreError(system: ENOTDIR, "keep the queue", path) }
+        if status.st_mode & 0o777 != 0o700, chmod(path, 0o700) != 0 { throw StoreError(system: errno, "set the permissions", path) }
+    }
+
+    /// Makes the database's file, empty and 0600 whatever the umask, unless it is there; SQLite gives its other files the same mode.
+    /// To be called before SQLite opens it: closing any descriptor of the file drops SQLite's locks (fcntl(2)).
+    ///
+    /// - Returns: whether the file is new.
+    func makeDatabase() throws(StoreError) -> Bool {
+        var isNew = true
+        var descriptor = Glibc.open(database, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
+        if descriptor < 0, errno == EEXIST {
+            isNew = false
+            descriptor = Glibc.open(database, O_RDWR | O_CLOEXEC | O_NONBLOCK)
+        }
+        guard descriptor >= 0 else { throw StoreError(system: errno, "open the database", database) }
+        defer { close(descriptor) }
+        var status = stat()
+        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
+            throw StoreError(.storage, "\(database) is not a file; move it away and try again.")
+        }
+        if status.st_mode & 0o777 != 0o600, fchmod(descriptor, 0o600) != 0 {
+            throw StoreError(system: errno, "set the permissions", database)
+        }
+        return isNew
+    }
+
+    /// Takes the lock that makes a daemon the only one in this folder.
+    ///
+    /// - Parameter wait: how long another daemon, that is about to end, is waited for.
+    func lock(wait: Duration) throws(StoreError) -> FolderLock {
+        let descriptor = Glibc.open(lockFile, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        guard descriptor >= 0 else { throw StoreError(system: errno, "open the lock", lockFile) }
+        let lock = FolderLock(adopting: descriptor)
+        let deadline = ContinuousClock.now + wait
+        while flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
+            guard errno == EWOULDBLOCK || errno == EINTR else { throw StoreError(system: errno, "take the lock", lockFile) }
+            guard ContinuousClock.now < deadline else {
+                throw StoreError(.inUse, "Another Todoku uses the folder \(path); end it and try again.")
+            }
+            var pause = timespec(tv_sec: 0, tv_nsec: 5_000_000)
+            nanosleep(&pause, nil)
+        }
+        return lock
+    }
+
+    /// Renames the database to `todoku.db.corrupt-YYYYMMDD-HHMMSS` (UTC), and the files that belong to it likewise, so that SQLite's
+    /// tools can still look at it. No connection to it may be open.
+    ///
+    /// - Returns: its new path.
+    func setAside(at time: time_t) throws(StoreError) -> String {
+        var time = time
+        var parts = tm()
+        gmtime_r(&time, &parts)
+        var text = [CChar](repeating: 0, count: 32)
+        strftime(&text, text.count, "%Y%m%d-%H%M%S", &parts)
+        let stamp = text.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
+        let first = "\(database).corrupt-\(stamp)"
+        var target = first
+        var copy = 1
+        while access(target, F_OK) == 0 {
+            copy += 1
+            target = "\(first)-\(copy)"
+        }
+        // The write-ahead log first: beside a new database, the old one's log could be taken for its own.
+        for suffix in ["-wal", "-shm", ""] {
+            guard rename(database + suffix, target + suffix) == 0 || errno == ENOENT && !suffix.isEmpty else {
+                throw StoreError(system: errno, "set the damaged database aside", database)
+            }
+        }
+        return target
+    }
+}
+
+/// A lock of the folder, by flock(2); it ends with the process, whatever ends that, or with this value.
+struct FolderLock: ~Copyable {
+    private let descriptor: Int32
+    fileprivate init(adopting descriptor: Int32) { self.descriptor = descriptor }
+    deinit { close(descriptor) }
+}

@@ -1,0 +1,117 @@
+public import DBus
+public import DownloadModel
+
+/// `org.todoku.Download1`: every member that is built, as in `data/dbus-interfaces/org.todoku.Download1.xml`.
+public enum Download {
+    public static let interface = "org.todoku.Download1"
+
+    public static let pause = MethodOf(interface, "Pause")
+    public static let resume = MethodOf(interface, "Resume")
+    public static let cancel = MethodOf(interface, "Cancel")
+    public static let retry = MethodOf(interface, "Retry")
+    public static let remove = MethodOf(interface, "Remove", in: Bool.self)
+    public static let wait = MethodOf(interface, "Wait", in: [String: Variant].self, out: String.self)
+    public static let getUrl = MethodOf(interface, "GetUrl", out: String.self)
+    public static let getMetadata = MethodOf(interface, "GetMetadata", out: [String: Variant].self)
+    public static let moveTo = MethodOf(interface, "MoveTo", in: UInt32.self)
+    public static let openFile = MethodOf(interface, "OpenFile", out: FileDescriptor.self)
+
+    public static let resumedAt = SignalOf(interface, "ResumedAt", UInt64.self, Int64.self)
+    public static let progress = SignalOf(interface, "Progress", UInt64.self, UInt64.self, Int64.self)
+    public static let finished = SignalOf(interface, "Finished", String.self)
+    public static let completed = SignalOf(interface, "Completed", String.self, String.self, [String: Variant].self)
+
+    public static let url = PropertyOf(interface, "Url", String.self, change: .constant)
+    public static let app = PropertyOf(interface, "App", String.self, change: .constant)
+    public static let tag = PropertyOf(interface, "Tag", String.self, change: .constant)
+    public static let state = PropertyOf(interface, "State", String.self)
+    public static let waitReason = PropertyOf(interface, "WaitReason", String.self)
+    public static let waitUntil = PropertyOf(interface, "WaitUntil", UInt64.self)
+    public static let received = PropertyOf(interface, "Received", UInt64.self, change: .untold)
+    public static let total = PropertyOf(interface, "Total", Int64.self, change: .untold)
+    public static let speed = PropertyOf(interface, "Speed", UInt64.self, change: .untold)
+    public static let fraction = PropertyOf(interface, "Fraction", Double.self, change: .untold)
+    public static let fileName = PropertyOf(interface, "FileName", String.self)
+    public static let mediaType = PropertyOf(interface, "MediaType", String.self)
+    public static let path = PropertyOf(interface, "Path", String.self)
+    public static let error = PropertyOf(interface, "Error", EndError.self)
+    public static let attempts = PropertyOf(interface, "Attempts", UInt32.self)
+    public static let connections = PropertyOf(interface, "Connections", UInt32.self)
+    public static let queuedAt = PropertyOf(interface, "QueuedAt", UInt64.self, change: .constant)
+    public static let startedAt = PropertyOf(interface, "StartedAt", UInt64.self)
+    public static let endedAt = PropertyOf(interface, "EndedAt", UInt64.self)
+    public static let batch = PropertyOf(interface, "Batch", ObjectPath.self, change: .constant)
+    public static let priority = PropertyOf(interface, "Priority", Int32.self, writable: true)
+    public static let speedLimit = PropertyOf(interface, "SpeedLimit", UInt64.self, writable: true)
+}
+
+/// What a download ended in, as on the bus: `(ssa{sv})`, the strings empty where it succeeded or has not ended.
+public struct EndError: DBusBasic, Equatable {
+    public var name: String
+    public var message: String
+    /// `http-status` `u`, `retryable` `b`, `host` `s`.
+    public var details: [String: Variant]
+
+    public init(name: String = "", message: String = "", details: [String: Variant] = [:]) {
+        (self.name, self.message, self.details) = (name, message, details)
+    }
+
+    public init(_ failure: DownloadFailure) {
+        (name, message) = (failure.name.busName, failure.message)
+        details = ["retryable": .bool(failure.isRetryable)]
+        if let status = failure.httpStatus { details["http-status"] = .uint32(status) }
+        if let host = failure.host { details["host"] = .string(host) }
+    }
+
+    public static var signature: String { "(ssa{sv})" }
+    public func write(to writer: inout Writer) { Structure(name, message, details).write(to: &writer) }
+    public init(from reader: inout Reader) throws(DBusError) {
+        (name, message, details) = try Structure<String, String, [String: Variant]>(from: &reader).fields
+    }
+    public var variant: Variant { .structure([.string(name), .string(message), .dictionary(details)]) }
+    public init?(_ variant: Variant) {
+        guard case .structure(let values) = variant, values.count == 3, let name = values[0].string, let message = values[1].string,
+            let details = values[2].vardict
+        else { return nil }
+        (self.name, self.message, self.details) = (name, message, details)
+    }
+}
+
+extension Refusal: DBusErrorConvertible {
+    public var dbusError: DBusError { DBusError(name.busName, message) }
+}
+extension DownloadFailure: DBusErrorConvertible {
+    public var dbusError: DBusError { DBusError(name.busName, message) }
+}
+extension IllegalTransition: DBusErrorConvertible {
+    public var dbusError: DBusError {
+        DBusError(ErrorName.invalidState.busName, "A download that is \(state.name) cannot be \(event.participle).")
+    }
+}
+
+extension DownloadEvent {
+    fileprivate var participle: String {
+        switch self {
+        case .pause: "paused"
+        case .resume: "resumed"
+        case .cancel: "cancelled"
+        case .retry: "retried"
+        case .start, .retryDue, .partLost: "started"
+        case .hold: "held"
+        case .release: "released"
+        case .attemptFailed, .commitFailed: "failed"
+        case .bodyComplete, .skipped, .verified, .committed: "completed"
+        }
+    }
+}
+
+extension ByteCount? {
+    /// As on the bus: -1 while unknown.
+    public var wireTotal: Int64 { map { Int64(clamping: $0) } ?? -1 }
+}
+
+/// Received over total, 0.0–1.0; -1.0 while the total is unknown. An empty file is whole.
+public func wireFraction(received: ByteCount, total: ByteCount?) -> Double {
+    guard let total else { return -1 }
+    return total == 0 ? 1 : min(1, Double(received) / Double(total))
+}

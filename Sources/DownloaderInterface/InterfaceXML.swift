@@ -1,0 +1,38 @@
+/// The contract's machine form: `data/dbus-interfaces/*.xml`, embedded at build time. The files are the only source.
+public enum InterfaceXML {
+    /// The whole file of `interface`; nil where it is not one of ours.
+    public static func document(of interface: String) -> String? {
+        switch interface {
+        case Manager.interface: String(decoding: PackageResources.org_todoku_Downloader1_xml, as: UTF8.self)
+        case Download.interface: String(decoding: PackageResources.org_todoku_Download1_xml, as: UTF8.self)
+        default: nil
+        }
+    }
+
+    /// The `<interface>…</interface>` element of `interface`, for introspection: the file without its prologue, its comments kept.
+    ///
+    /// - Precondition: `interface` is `Manager.interface` or `Download.interface`.
+    public static func element(of interface: String) -> String {
+        guard let document = document(of: interface), let element = element(in: document) else {
+            preconditionFailure("\(interface) has no interface file with an interface element")
+        }
+        return element
+    }
+
+    /// From the first `<interface` to the last `</interface>`, with the indentation before it.
+    static func element(in document: String) -> String? {
+        let text = document.utf8
+        let open = Array("  <interface".utf8)
+        let close = Array("</interface>".utf8)
+        guard let start = first(open, in: text), let end = last(close, in: text), start < end else { return nil }
+        return String(document[start..<text.index(end, offsetBy: close.count)])
+    }
+
+    private static func first(_ pattern: [UInt8], in text: String.UTF8View) -> String.Index? {
+        text.indices.first { text[$0...].starts(with: pattern) }
+    }
+
+    private static func last(_ pattern: [UInt8], in text: String.UTF8View) -> String.Index? {
+        text.indices.reversed().first { text[$0...].starts(with: pattern) }
+    }
+}

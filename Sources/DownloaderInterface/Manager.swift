@@ -1,0 +1,35 @@
+public import DBus
+
+/// `org.todoku.Downloader1`: every member that is built, as in `data/dbus-interfaces/org.todoku.Downloader1.xml`.
+public enum Manager {
+    public static let interface = "org.todoku.Downloader1"
+
+    public static let download = MethodOf(interface, "Download", in: String.self, [String: Variant].self, out: ObjectPath.self)
+    public static let list = MethodOf(interface, "List", in: [String: Variant].self, out: [ObjectPath].self)
+    public static let describe = MethodOf(
+        interface, "Describe", in: [String: Variant].self, [String].self, out: [Structure<ObjectPath, [String: Variant]>].self)
+    public static let pauseAll = MethodOf(interface, "PauseAll")
+    public static let resumeAll = MethodOf(interface, "ResumeAll")
+    public static let cancelAll = MethodOf(interface, "CancelAll")
+    public static let clearEnded = MethodOf(interface, "ClearEnded", out: UInt32.self)
+
+    public static let downloadAdded = SignalOf(interface, "DownloadAdded", ObjectPath.self)
+    public static let downloadRemoved = SignalOf(interface, "DownloadRemoved", ObjectPath.self)
+    public static let downloadEnded = SignalOf(interface, "DownloadEnded", ObjectPath.self, String.self, String.self)
+    public static let allEnded = SignalOf(interface, "AllEnded", UInt32.self, UInt32.self, UInt32.self)
+
+    public static let remaining = PropertyOf(interface, "Remaining", UInt32.self)
+    public static let active = PropertyOf(interface, "Active", UInt32.self)
+    public static let queued = PropertyOf(interface, "Queued", UInt32.self)
+    public static let received = PropertyOf(interface, "Received", UInt64.self, change: .untold)
+    public static let total = PropertyOf(interface, "Total", Int64.self, change: .untold)
+    public static let fraction = PropertyOf(interface, "Fraction", Double.self, change: .untold)
+    public static let speed = PropertyOf(interface, "Speed", UInt64.self, change: .untold)
+    public static let paused = PropertyOf(interface, "Paused", Bool.self)
+    public static let maxActive = PropertyOf(interface, "MaxActive", UInt32.self, writable: true)
+    public static let maxPerHost = PropertyOf(interface, "MaxPerHost", UInt32.self, writable: true)
+    public static let speedLimit = PropertyOf(interface, "SpeedLimit", UInt64.self, writable: true)
+    public static let defaultDirectory = PropertyOf(interface, "DefaultDirectory", String.self, writable: true)
+    public static let version = PropertyOf(interface, "Version", String.self, change: .constant)
+    public static let supportedOptions = PropertyOf(interface, "SupportedOptions", [String].self, change: .constant)
+}

@@ -1,0 +1,155 @@
+public import DBus
+public import DownloadModel
+
+/// The options of `Download`: the one place where the bus's dictionary and `DownloadOptions` meet.
+public enum OptionKey: String, CaseIterable, Sendable {
+    case app, token, directory, filename
+    case ifExists = "if-exists"
+    case headers
+    case userAgent = "user-agent"
+    case referrer, username, password, checksum, size
+    case maxSize = "max-size"
+    case start, priority
+    case speedLimit = "speed-limit"
+    case stallTimeout = "stall-timeout"
+    case retries, tag, notify, title, body, icon, sound
+    case showProgress = "show-progress"
+    case metadata
+
+    /// The type of its value.
+    public var signature: String {
+        switch self {
+        case .headers: "a{ss}"
+        case .size, .maxSize, .speedLimit: "t"
+        case .start, .showProgress: "b"
+        case .priority: "i"
+        case .stallTimeout, .retries: "u"
+        case .metadata: "a{sv}"
+        default: "s"
+        }
+    }
+}
+
+extension DownloadOptions {
+    /// Reads the dictionary of a call. What it names is checked; the disk is not looked at.
+    ///
+    /// - Throws: `InvalidOption` naming the key that is unknown, has the wrong type or an impossible value; `LimitExceeded`.
+    public init(decoding dictionary: [String: Variant]) throws(Refusal) {
+        self.init()
+        for (name, value) in dictionary.sorted(by: { $0.key < $1.key }) {
+            guard let key = OptionKey(rawValue: name) else {
+                throw Refusal(.invalidOption, "There is no option “\(name.prefix(64))”; the property SupportedOptions lists them.")
+            }
+            guard value.type == key.signature else {
+                throw Refusal(.invalidOption, "Option \(name) takes the type \(key.signature), not \(value.type.prefix(64)).")
+            }
+            try take(key, value)
+        }
+        if token != nil, app.isEmpty { throw Refusal(.invalidOption, "Option token needs the option app.") }
+        if let size, let maxSize, size > maxSize { throw Refusal(.invalidOption, "Option size is larger than option max-size.") }
+    }
+
+    private mutating func take(_ key: OptionKey, _ value: Variant) throws(Refusal) {
+        func text(_ value: Variant, most: Int = 1024) throws(Refusal) -> String {
+            let text = value.string ?? ""
+            guard text.utf8.count <= most else { throw Refusal(.invalidOption, "Option \(key.rawValue) is longer than \(most) bytes.") }
+            guard !text.unicodeScalars.contains(where: { $0.value < 0x20 || $0.value == 0x7f }) else {
+                throw Refusal(.invalidOption, "Option \(key.rawValue) holds a line break or another control character.")
+            }
+            return text
+        }
+        func choice<C: RawRepresentable & CaseIterable>(_: C.Type) throws(Refusal) -> C where C.RawValue == String {
+            if let choice = C(rawValue: value.string ?? "") { return choice }
+            throw Refusal(.invalidOption, "Option \(key.rawValue) is one of \(C.allCases.map(\.rawValue).joined(separator: ", ")).")
+        }
+        switch key {
+        case .app:
+            app = try text(value, most: 255)
+            guard !app.isEmpty else { throw Refusal(.invalidOption, "Option app is empty.") }
+        case .token:
+            let token = try text(value, most: 64)
+            let isWord = token.utf8.allSatisfy {
+                (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) || (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0)
+                    || (UInt8(ascii: "a")...UInt8(ascii: "z")).contains($0) || $0 == UInt8(ascii: "_")
+            }
+            guard !token.isEmpty, isWord else { throw Refusal(.invalidOption, "Option token is 1 to 64 of A–Z, a–z, 0–9 and _.") }
+            self.token = token
+        case .directory:
+            let folder = try text(value, most: 4096)
+            guard folder.hasPrefix("/") else { throw Refusal(.invalidOption, "Option directory must be an absolute path, not “\(folder)”.") }
+            directory = folder
+        case .filename:
+            let name = try text(value, most: 4096)
+            guard FileName.isBare(name) else {
+                throw Refusal(.invalidOption, "Option filename must be a bare name of at most 240 bytes, without a slash and not hidden.")
+            }
+            fileName = name
+        case .ifExists: ifExists = try choice(ExistingFilePolicy.self)
+        case .headers: headers = try Self.headers(value.stringPairs ?? [])
+        case .userAgent: userAgent = try text(value)
+        case .referrer: referrer = try text(value, most: Limits.urlBytes)
+        case .username: username = try text(value)
+        case .password: password = try text(value)
+        case .checksum: checksum = try Checksum(try text(value))
+        case .size: size = value.uint64
+        case .maxSize: maxSize = value.uint64
+        case .start: start = value.bool ?? true
+        case .priority: priority = value.int32 ?? 0
+        case .speedLimit: speedLimit = value.uint64.flatMap { $0 == 0 ? nil : $0 }
+        case .stallTimeout:
+            guard let milliseconds = value.uint32, milliseconds > 0 else {
+                throw Refusal(.invalidOption, "Option stall-timeout is a number of milliseconds above 0.")
+            }
+            stallTimeout = .milliseconds(Int(milliseconds))
+        case .retries: retries = value.uint32 ?? 10
+        case .tag: tag = try text(value, most: 255)
+        case .notify: notify = try choice(NotifyPolicy.self)
+        case .title: title = try text(value)
+        case .body: body = try text(value, most: 4096)
+        case .icon: icon = try text(value, most: 4096)
+        case .sound: sound = try text(value, most: 255)
+        case .showProgress: showProgress = value.bool ?? true
+        case .metadata:
+            let bytes = Message.bytes(of: value.vardict ?? [:])
+            guard bytes.count <= Limits.metadataBytes else {
+                throw Refusal(.limitExceeded, "Option metadata takes at most \(Limits.metadataBytes) bytes.")
+            }
+            metadata = bytes
+        }
+    }
+
+    /// - Throws: `InvalidOption` for a name that is no token (RFC 9110 §5.1), a value with CR, LF or NUL, or a field that is ours;
+    ///   `LimitExceeded` over 64 KiB.
+    static func headers(_ pairs: [(String, String)]) throws(Refusal) -> [HeaderField] {
+        var bytes = 0
+        var fields: [HeaderField] = []
+        for (name, value) in pairs {
+            guard !name.isEmpty, name.utf8.allSatisfy(isTokenByte) else {
+                throw Refusal(.invalidOption, "Option headers: “\(name.prefix(64))” is no header name.")
+            }
+            guard !value.utf8.contains(where: { $0 == 13 || $0 == 10 || $0 == 0 }) else {
+                throw Refusal(.invalidOption, "Option headers: the value of \(name) holds a line break.")
+            }
+            guard !ownFields.contains(name.lowercased()) else {
+                throw Refusal(.invalidOption, "Option headers: \(name) is set by the service itself.")
+            }
+            bytes += name.utf8.count + value.utf8.count + 4
+            fields.append(HeaderField(name: name, value: value))
+        }
+        guard bytes <= Limits.headerBytes else { throw Refusal(.limitExceeded, "Option headers takes at most \(Limits.headerBytes) bytes.") }
+        return fields
+    }
+
+    /// Fields without which a transfer would not be what its record says.
+    private static let ownFields: Set<String> = [
+        "range", "if-range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding", "host", "connection",
+        "content-length", "transfer-encoding", "te", "upgrade", "expect", "proxy-authorization",
+    ]
+
+    private static func isTokenByte(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"): true
+        default: "!#$%&'*+-.^_`|~".utf8.contains(byte)
+        }
+    }
+}

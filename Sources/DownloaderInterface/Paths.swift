@@ -1,0 +1,22 @@
+public import DBus
+public import DownloadModel
+
+/// Where things are on the bus.
+public enum BusName {
+    public static let service = "org.todoku.Downloader1"
+    public static let managerPath = ObjectPath("/org/todoku/Downloader1")
+    public static let downloadsPath = "/org/todoku/Downloader1/download"
+    public static let tokensPath = "/org/todoku/Downloader1/download/by_token"
+
+    public static func path(of number: DownloadNumber) -> ObjectPath { ObjectPath("\(downloadsPath)/\(number)") }
+
+    /// The path of a download with a token: known to its caller before the call.
+    public static func path(app: String, token: String) -> ObjectPath {
+        ObjectPath("\(tokensPath)/\(ObjectPath.escape(app))/\(ObjectPath.escape(token))")
+    }
+
+    /// The path at which a download is announced.
+    public static func path(of record: DownloadRecord) -> ObjectPath {
+        if let token = record.options.token { path(app: record.options.app, token: token) } else { path(of: record.number) }
+    }
+}

@@ -1,0 +1,51 @@
+internal import CSystem
+internal import Glibc
+
+/// The actor of everything but bytes: one thread that waits in poll(2).
+///
+/// In a program, `runMain` makes the main thread that thread. Anywhere else (tests, apps) the first job starts one.
+@globalActor public actor BusActor {
+    public static let shared = BusActor()
+
+    public nonisolated let loop: LoopExecutor
+    nonisolated let wakeDescriptor: Int32
+
+    public nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
+
+    private init() {
+        let descriptor = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
+        precondition(descriptor >= 0, "eventfd: errno \(errno)")
+        wakeDescriptor = descriptor
+        loop = LoopExecutor(wake: { _ = eventfd_write(descriptor, 1) }) { loop in
+            startThread("todoku-bus") { BusActor.drive(loop) }
+        }
+    }
+
+    private static func drive(_ loop: LoopExecutor) {
+        loop.run { block in assumeIsolated { Poller.shared.turn(block: block) } }
+    }
+
+    /// Runs `body` on the calling thread's loop and then the loop, until `stop`. The calling thread must be the first to use the actor.
+    public static func runMain(_ body: @escaping @BusActor @Sendable () async -> Void) {
+        precondition(shared.loop.claim(), "the bus loop runs on another thread already")
+        spawn(body)
+        drive(shared.loop)
+    }
+
+    /// Ends `runMain`.
+    public static func stop() { shared.loop.stop() }
+
+    /// The one door for tasks: every continuation comes back to this loop. Bodies start in the order of the calls.
+    public static func spawn(_ body: @escaping @BusActor @Sendable () async -> Void) {
+        Task(executorPreference: shared.loop) { await go(body) }
+    }
+
+    private static func go(_ body: @BusActor @Sendable () async -> Void) async { await body() }
+
+    /// The door for C callbacks that come on this loop's thread; traps on any other.
+    public static func assumeIsolated<R: Sendable>(_ body: @BusActor () throws -> R) rethrows -> R {
+        shared.preconditionIsolated()
+        // A global actor's closure has the same representation as a nonisolated one; MainActor.assumeIsolated does the same.
+        return try withoutActuallyEscaping(body) { try unsafeBitCast($0, to: (() throws -> R).self)() }
+    }
+}

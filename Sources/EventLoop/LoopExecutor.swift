@@ -1,0 +1,128 @@
+internal import CSystem
+internal import Glibc
+
+/// An executor on one thread, whose thread also waits for input and output.
+///
+/// Actors that share a `LoopExecutor` run on its thread. Between jobs the thread calls `turn`, which serves descriptors
+/// and, when there is nothing to run, blocks until one is ready or `wake` is called. Wakes must be sticky: one that comes
+/// before the wait makes the next wait return (an eventfd, `curl_multi_wakeup`, `g_main_context_wakeup` all are).
+public final class LoopExecutor: SerialExecutor, TaskExecutor {
+    private struct Inbox {
+        var jobs: [UnownedJob] = []
+        var asleep = false
+        var stopped = false
+        var driven = false
+    }
+
+    // Every access to `inbox` is between `lock` and `unlock`. A pthread mutex, because ThreadSanitizer knows it.
+    private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>
+    private nonisolated(unsafe) var inbox = Inbox()
+    // Written once by the thread that drives the loop, under the mutex.
+    private nonisolated(unsafe) var thread: pthread_t = 0
+    private let wake: @Sendable () -> Void
+    private let drive: @Sendable (LoopExecutor) -> Void
+
+    /// - Parameters:
+    ///   - wake: makes a blocked `turn` return; called from any thread.
+    ///   - drive: called once, with the first job, unless `claim` came before; starts the thread that calls `run`.
+    public init(wake: @escaping @Sendable () -> Void, drive: @escaping @Sendable (LoopExecutor) -> Void) {
+        self.wake = wake
+        self.drive = drive
+        mutex = .allocate(capacity: 1)
+        pthread_mutex_init(mutex, nil)
+    }
+
+    deinit {
+        pthread_mutex_destroy(mutex)
+        mutex.deallocate()
+    }
+
+    private func locked<R>(_ body: (inout Inbox) -> R) -> R {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        return body(&inbox)
+    }
+
+    /// Says that the caller's thread will drive the loop by `run`. False where another already does.
+    public func claim() -> Bool {
+        locked { inbox in
+            defer { inbox.driven = true }
+            return !inbox.driven
+        }
+    }
+
+    public func enqueue(_ job: consuming ExecutorJob) {
+        let job = UnownedJob(job)
+        let (ring, first) = locked { inbox in
+            inbox.jobs.append(job)
+            defer {
+                inbox.asleep = false
+                inbox.driven = true
+            }
+            return (inbox.asleep, !inbox.driven)
+        }
+        if first { drive(self) }
+        if ring { wake() }
+    }
+
+    /// Makes `run` return after the jobs it has begun. From any thread.
+    public func stop() {
+        locked { $0.stopped = true }
+        wake()
+    }
+
+    /// Runs jobs and calls `turn(block)` between them until `stop`. `turn` waits for input only if `block`.
+    public func run(turn: (_ block: Bool) -> Void) {
+        locked { _ in thread = pthread_self() }
+        var batch: [UnownedJob] = []
+        while true {
+            let (block, stop) = locked { inbox in
+                swap(&batch, &inbox.jobs)
+                inbox.asleep = batch.isEmpty && !inbox.stopped
+                return (batch.isEmpty, inbox.stopped)
+            }
+            for job in batch { job.runSynchronously(isolatedTo: asUnownedSerialExecutor(), taskExecutor: asUnownedTaskExecutor()) }
+            batch.removeAll(keepingCapacity: true)
+            if stop { break }
+            turn(block)
+            if block { locked { $0.asleep = false } }
+        }
+    }
+
+    public func asUnownedSerialExecutor() -> UnownedSerialExecutor { UnownedSerialExecutor(ordinary: self) }
+
+    public func isIsolatingCurrentContext() -> Bool? {
+        locked { _ in thread != 0 && pthread_equal(thread, pthread_self()) != 0 }
+    }
+
+    public func checkIsolated() {
+        precondition(isIsolatingCurrentContext() == true, "called off the loop's thread")
+    }
+}
+
+/// Starts a detached thread called `name` (at most 15 bytes) with all signals blocked, and runs `body` on it.
+public func startThread(_ name: String, _ body: @escaping @Sendable () -> Void) {
+    final class Start: Sendable {
+        let name: String
+        let body: @Sendable () -> Void
+        init(_ name: String, _ body: @escaping @Sendable () -> Void) { (self.name, self.body) = (name, body) }
+    }
+    var all = sigset_t()
+    var before = sigset_t()
+    sigfillset(&all)
+    pthread_sigmask(SIG_SETMASK, &all, &before)  // the new thread inherits the mask: signals stay with the main thread's signalfd
+    defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
+    var id = pthread_t()
+    let context = Unmanaged.passRetained(Start(name, body)).toOpaque()
+    let result = pthread_create(
+        &id, nil,
+        { context in
+            guard let context else { return nil }
+            let start = Unmanaged<Start>.fromOpaque(context).takeRetainedValue()
+            todoku_set_thread_name(start.name)
+            start.body()
+            return nil
+        }, context)
+    precondition(result == 0, "pthread_create: \(result)")
+    pthread_detach(id)
+}

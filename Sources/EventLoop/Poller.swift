@@ -1,0 +1,172 @@
+internal import CSystem
+internal import Glibc
+
+/// What the bus loop waits for: descriptors and deadlines. Nothing else wakes it.
+@BusActor public final class Poller {
+    public static let shared = Poller()
+
+    /// What to wait for on a descriptor, and what was found: poll(2)'s bits.
+    public struct Events: OptionSet, Sendable {
+        public let rawValue: Int16
+        public init(rawValue: Int16) { self.rawValue = rawValue }
+        public static let readable = Events(rawValue: Int16(POLLIN))
+        public static let writable = Events(rawValue: Int16(POLLOUT))
+        public static let error = Events(rawValue: Int16(POLLERR))
+        public static let hangUp = Events(rawValue: Int16(POLLHUP))
+    }
+
+    /// Names one watched descriptor or one deadline.
+    public struct Token: Hashable, Sendable { fileprivate let number: UInt64 }
+
+    private struct Source {
+        let descriptor: Int32
+        var events: Events
+        let ready: @BusActor (Events) -> Void
+    }
+
+    private var sources: [Token: Source] = [:]
+    private var table: [pollfd] = []
+    private var owners: [Token] = []
+    private var changed = true
+    private var next: UInt64 = 0
+    private var deadlines = DeadlineHeap()
+    private var actions: [Token: @BusActor () -> Void] = [:]
+    private let timer: Int32
+    private var armed: ContinuousClock.Instant?
+
+    private init() {
+        timer = timerfd_create(CLOCK_BOOTTIME, Int32(TFD_CLOEXEC | TFD_NONBLOCK))
+        precondition(timer >= 0, "timerfd_create: errno \(errno)")
+    }
+
+    private func token() -> Token {
+        next += 1
+        return Token(number: next)
+    }
+
+    /// Calls `ready` on each turn in which `descriptor` has one of `events` (or an error, or a hang-up), until `cancel`.
+    public func watch(_ descriptor: Int32, for events: Events, _ ready: @escaping @BusActor (Events) -> Void) -> Token {
+        let token = token()
+        sources[token] = Source(descriptor: descriptor, events: events, ready: ready)
+        changed = true
+        return token
+    }
+
+    /// Calls `action` once at `deadline` or soon after; the clock goes on in suspend (CLOCK_BOOTTIME).
+    @discardableResult
+    public func schedule(at deadline: ContinuousClock.Instant, _ action: @escaping @BusActor () -> Void) -> Token {
+        let token = token()
+        actions[token] = action
+        deadlines.insert(deadline, token.number)
+        return token
+    }
+
+    /// Calls `action` once when `delay` has passed.
+    @discardableResult
+    public func schedule(after delay: Duration, _ action: @escaping @BusActor () -> Void) -> Token {
+        schedule(at: ContinuousClock.now + delay, action)
+    }
+
+    /// Forgets a descriptor or a deadline; one that has gone already is ignored.
+    public func cancel(_ token: Token) {
+        if sources.removeValue(forKey: token) != nil { changed = true }
+        actions.removeValue(forKey: token)
+    }
+
+    func turn(block: Bool) {
+        while let first = deadlines.first, actions[Token(number: first.number)] == nil { deadlines.removeFirst() }
+        let due = deadlines.first?.deadline
+        if block { arm(due) }
+        if changed { rebuild() }
+        let found = poll(&table, nfds_t(table.count), block && (due.map { $0 > .now } ?? true) ? -1 : 0)
+        if found > 0 { serve() }
+        runDeadlines()
+    }
+
+    private func rebuild() {
+        table = [
+            pollfd(fd: BusActor.shared.wakeDescriptor, events: Int16(POLLIN), revents: 0),
+            pollfd(fd: timer, events: Int16(POLLIN), revents: 0),
+        ]
+        owners = []
+        for (token, source) in sources {
+            table.append(pollfd(fd: source.descriptor, events: source.events.rawValue, revents: 0))
+            owners.append(token)
+        }
+        changed = false
+    }
+
+    private func serve() {
+        var value: UInt64 = 0
+        if table[0].revents != 0 { _ = eventfd_read(table[0].fd, &value) }
+        if table[1].revents != 0 {
+            _ = read(timer, &value, 8)
+            armed = nil
+        }
+        // A handler may watch or cancel: the list of owners belongs to this turn, the source is looked up again.
+        let ready = owners.indices.compactMap { table[$0 + 2].revents != 0 ? (owners[$0], table[$0 + 2].revents) : nil }
+        for (token, events) in ready { sources[token]?.ready(Events(rawValue: events)) }
+    }
+
+    private func runDeadlines() {
+        guard deadlines.first != nil else { return }
+        let now = ContinuousClock.now
+        while let first = deadlines.first, first.deadline <= now {
+            deadlines.removeFirst()
+            actions.removeValue(forKey: Token(number: first.number))?()
+        }
+    }
+
+    private func arm(_ deadline: ContinuousClock.Instant?) {
+        guard deadline != armed else { return }
+        armed = deadline
+        var spec = itimerspec()
+        if let deadline {
+            let (seconds, attoseconds) = max(.nanoseconds(1), ContinuousClock.now.duration(to: deadline)).components
+            spec.it_value = timespec(tv_sec: Int(seconds), tv_nsec: max(Int(attoseconds / 1_000_000_000), seconds == 0 ? 1 : 0))
+        }
+        timerfd_settime(timer, 0, &spec, nil)
+    }
+}
+
+/// A binary heap of deadlines, earliest first. Cancelled ones stay until they come to the top.
+struct DeadlineHeap {
+    struct Entry {
+        let deadline: ContinuousClock.Instant
+        let number: UInt64
+
+        static func precedes(_ a: Entry, _ b: Entry) -> Bool {
+            a.deadline == b.deadline ? a.number < b.number : a.deadline < b.deadline
+        }
+    }
+
+    private var entries: [Entry] = []
+
+    var first: Entry? { entries.first }
+
+    mutating func insert(_ deadline: ContinuousClock.Instant, _ number: UInt64) {
+        entries.append(Entry(deadline: deadline, number: number))
+        var child = entries.count - 1
+        while child > 0 {
+            let parent = (child - 1) / 2
+            guard Entry.precedes(entries[child], entries[parent]) else { break }
+            entries.swapAt(child, parent)
+            child = parent
+        }
+    }
+
+    mutating func removeFirst() {
+        entries.swapAt(0, entries.count - 1)
+        entries.removeLast()
+        var parent = 0
+        while true {
+            var least = parent
+            for child in [2 * parent + 1, 2 * parent + 2] where child < entries.count && Entry.precedes(entries[child], entries[least]) {
+                least = child
+            }
+            guard least != parent else { return }
+            entries.swapAt(parent, least)
+            parent = least
+        }
+    }
+}

@@ -1,0 +1,77 @@
+internal import CSystem
+internal import Glibc
+
+/// A few threads for calls that wait for a disk: fsync, digests, renames, looks at folders.
+///
+/// Threads start with work and end after five seconds without, so that nothing wakes up at idle.
+public final class Pool: Sendable {
+    public static let shared = Pool(name: "todoku-pool", width: 4)
+
+    private struct State {
+        var work: [@Sendable () -> Void] = []
+        var threads = 0
+        var waiting = 0
+    }
+
+    private let name: String
+    private let width: Int
+    // `state` is touched between lock and unlock of `mutex` only.
+    private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>
+    private nonisolated(unsafe) let condition: UnsafeMutablePointer<pthread_cond_t>
+    private nonisolated(unsafe) var state = State()
+
+    /// - Parameter width: most threads at a time.
+    public init(name: String, width: Int) {
+        self.name = name
+        self.width = width
+        mutex = .allocate(capacity: 1)
+        condition = .allocate(capacity: 1)
+        pthread_mutex_init(mutex, nil)
+        var attributes = pthread_condattr_t()
+        pthread_condattr_init(&attributes)
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
+        pthread_cond_init(condition, &attributes)
+        pthread_condattr_destroy(&attributes)
+    }
+
+    deinit { preconditionFailure("a pool lives as long as the program") }
+
+    /// Runs `work` on a thread of the pool, then `done` with its value on the bus loop.
+    public func perform<R: Sendable>(_ work: @escaping @Sendable () -> R, then done: @escaping @BusActor @Sendable (R) -> Void) {
+        submit {
+            let result = work()
+            BusActor.spawn { done(result) }
+        }
+    }
+
+    private func submit(_ work: @escaping @Sendable () -> Void) {
+        pthread_mutex_lock(mutex)
+        state.work.append(work)
+        let start = state.waiting < state.work.count && state.threads < width
+        if start { state.threads += 1 } else { pthread_cond_signal(condition) }
+        pthread_mutex_unlock(mutex)
+        if start { startThread(name) { [self] in serve() } }
+    }
+
+    private func serve() {
+        pthread_mutex_lock(mutex)
+        while true {
+            if !state.work.isEmpty {
+                let work = state.work.removeFirst()
+                pthread_mutex_unlock(mutex)
+                work()
+                pthread_mutex_lock(mutex)
+                continue
+            }
+            var until = timespec()
+            clock_gettime(CLOCK_MONOTONIC, &until)
+            until.tv_sec += 5
+            state.waiting += 1
+            let result = pthread_cond_timedwait(condition, mutex, &until)
+            state.waiting -= 1
+            if result == ETIMEDOUT, state.work.isEmpty { break }
+        }
+        state.threads -= 1
+        pthread_mutex_unlock(mutex)
+    }
+}

@@ -1,0 +1,42 @@
+internal import CSystem
+internal import Glibc
+
+/// Signals as events of the bus loop (signalfd(2)).
+///
+/// They must be blocked before the first thread starts (`block`), or another thread takes them.
+@BusActor public final class SignalSource {
+    private let descriptor: Int32
+    private var token: Poller.Token?
+
+    /// Blocks `signals` for the calling thread and all that it starts; to be called first in `main`.
+    public nonisolated static func block(_ signals: [Int32]) {
+        var set = mask(signals)
+        pthread_sigmask(SIG_BLOCK, &set, nil)
+    }
+
+    private nonisolated static func mask(_ signals: [Int32]) -> sigset_t {
+        var set = sigset_t()
+        sigemptyset(&set)
+        for signal in signals { sigaddset(&set, signal) }
+        return set
+    }
+
+    /// Calls `received` with each of `signals` that comes, as long as this object lives.
+    public init(_ signals: [Int32], _ received: @escaping @BusActor (Int32) -> Void) {
+        var set = Self.mask(signals)
+        let descriptor = signalfd(-1, &set, Int32(SFD_CLOEXEC | SFD_NONBLOCK))
+        precondition(descriptor >= 0, "signalfd: errno \(errno)")
+        self.descriptor = descriptor
+        token = Poller.shared.watch(descriptor, for: .readable) { _ in
+            var info = signalfd_siginfo()
+            while read(descriptor, &info, MemoryLayout<signalfd_siginfo>.size) == MemoryLayout<signalfd_siginfo>.size {
+                received(Int32(info.ssi_signo))
+            }
+        }
+    }
+
+    isolated deinit {
+        if let token { Poller.shared.cancel(token) }
+        close(descriptor)
+    }
+}

@@ -1,0 +1,38 @@
+internal import CSystem
+internal import Glibc
+
+extension LoopExecutor {
+    /// A loop on a thread of its own that runs its jobs and waits for nothing else: for an actor whose calls block, as on a disk.
+    ///
+    /// The thread starts with the first job and ends with `stop`; jobs enqueued after that never run.
+    ///
+    /// - Parameter name: of the thread, at most 15 bytes.
+    public static func onThread(_ name: String) -> LoopExecutor {
+        let bell = Bell()
+        return LoopExecutor(wake: { bell.ring() }) { loop in
+            startThread(name) {
+                loop.run { block in if block { bell.wait() } }
+            }
+        }
+    }
+}
+
+/// An eventfd(2) that lives as long as a loop can ring it.
+private final class Bell: Sendable {
+    private let descriptor: Int32
+
+    init() {
+        descriptor = eventfd(0, Int32(EFD_CLOEXEC))
+        precondition(descriptor >= 0, "eventfd: errno \(errno)")
+    }
+
+    deinit { close(descriptor) }
+
+    func ring() { _ = eventfd_write(descriptor, 1) }
+
+    /// Returns once it was rung, also before the call.
+    func wait() {
+        var value: UInt64 = 0
+        _ = eventfd_read(descriptor, &value)
+    }
+}

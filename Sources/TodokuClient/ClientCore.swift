@@ -1,0 +1,227 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+
+/// The client's side of the bus: one connection, its calls and its watches.
+@BusActor final class ClientCore {
+    /// The longest that an answer is awaited: the bus may have to start the service, and the service to take in a long list.
+    private static let callTimeout: Duration = .seconds(60)
+    /// How often, in a row, a service that goes away while it is asked is asked again.
+    private static let mostLosses = 6
+    /// A service that was there for so long before it went is not one that fails at each start.
+    private static let steadyTime: Duration = .seconds(30)
+
+    private let connection: Connection
+    private var watches: [UInt64: WatchState] = [:]
+    private var nextWatch: UInt64 = 0
+
+    private init(_ connection: Connection) { self.connection = connection }
+
+    static func connect() async throws(ClientError) -> ClientCore {
+        do throws(DBusError) {
+            let core = ClientCore(try Connection.session())
+            core.connection.onDisconnect = { [weak core] in core?.busWentAway() }
+            return core
+        } catch {
+            throw .busUnavailable(error)
+        }
+    }
+
+    // MARK: Calls
+
+    /// - Parameter repeatable: whether the call may be made again where the service went away before it answered.
+    func call<In, Out>(_ method: MethodOf<In, Out>, _ arguments: In, repeatable: Bool = false) async throws(ClientError) -> Out {
+        try await call(method, arguments, at: BusName.managerPath, repeatable: repeatable)
+    }
+
+    func call<In, Out>(
+        _ method: MethodOf<In, Out>, _ arguments: In, at download: DownloadReference, repeatable: Bool = false
+    ) async throws(ClientError) -> Out {
+        try await call(method, arguments, at: download.objectPath, repeatable: repeatable)
+    }
+
+    func call<In, Out>(
+        _ method: MethodOf<In, Out>, _ arguments: In, at path: ObjectPath, repeatable: Bool
+    ) async throws(ClientError) -> Out {
+        let begun = ContinuousClock.now
+        do throws(DBusError) {
+            return try await connection.call(method, on: BusName.service, at: path, arguments, timeout: Self.callTimeout)
+        } catch {
+            guard repeatable, error.isNoReply, .now - begun < Self.callTimeout else { throw ClientError(error) }
+        }
+        do throws(DBusError) {
+            return try await connection.call(method, on: BusName.service, at: path, arguments, timeout: Self.callTimeout)
+        } catch { throw ClientError(error) }
+    }
+
+    func set<V>(_ property: PropertyOf<V>, _ value: V, at path: ObjectPath) async throws(ClientError) {
+        try await call(Standard.set, (property.interface, property.name, value.variant), at: path, repeatable: true)
+    }
+
+    func wait(for download: DownloadReference) async throws(ClientError) -> String {
+        var losses = 0
+        while true {
+            let begun = ContinuousClock.now
+            do throws(DBusError) {
+                return try await connection.call(Download.wait, on: BusName.service, at: download.objectPath, [:], timeout: nil)
+            } catch {
+                guard error.isNoReply else { throw ClientError(error) }
+                losses = .now - begun > Self.steadyTime ? 1 : losses + 1
+                guard losses <= Self.mostLosses else { throw ClientError(error) }
+            }
+            await sleep(for: Self.pause(after: losses))
+        }
+    }
+
+    /// Before the service is asked again: at once, then after 1, 2, 4 … seconds.
+    private static func pause(after losses: Int) -> Duration { losses <= 1 ? .zero : .seconds(1 << (losses - 2)) }
+
+    private func sleep(for delay: Duration) async {
+        guard delay > .zero else { return }
+        await withCheckedContinuation { continuation in Poller.shared.schedule(after: delay) { continuation.resume() } }
+    }
+
+    // MARK: Descriptions
+
+    func status() async throws(ClientError) -> ServiceStatus {
+        ServiceStatus(try await call(Standard.getAll, Manager.interface, at: BusName.managerPath, repeatable: true))
+    }
+
+    func describe(_ download: DownloadReference) async throws(ClientError) -> DownloadDescription {
+        DownloadDescription(download, try await call(Standard.getAll, Download.interface, at: download, repeatable: true))
+    }
+
+    /// All pages of `Describe`. What is removed between two pages makes the list begin again, three times at most.
+    func describe(_ filter: DownloadFilter, properties: [String]) async throws(ClientError) -> [DownloadDescription] {
+        var beginnings = 0
+        while true {
+            do throws(ClientError) {
+                return try await pages(filter, properties: properties)
+            } catch {
+                beginnings += 1
+                guard error.errorName == .noSuchObject, beginnings <= 3 else { throw error }
+            }
+        }
+    }
+
+    private func pages(_ filter: DownloadFilter, properties: [String]) async throws(ClientError) -> [DownloadDescription] {
+        var filter = filter
+        var result: [DownloadDescription] = []
+        while true {
+            let page = try await call(Manager.describe, (filter.dictionary, properties), repeatable: true)
+            for structure in page {
+                let (path, values) = structure.fields
+                result.append(DownloadDescription(DownloadReference(path), values))
+            }
+            guard page.count >= filter.limit, let last = result.last else { return result }
+            filter.after = last.reference.objectPath
+        }
+    }
+
+    // MARK: Watches
+
+    func watch(_ downloads: [DownloadReference]?, _ receive: @escaping @Sendable (DownloadUpdate) -> Void) async throws(ClientError) -> UInt64 {
+        let state = WatchState(downloads, receive)
+        nextWatch += 1
+        let number = nextWatch
+        watches[number] = state
+        // Signals first, then the state: what happens between the two is told twice rather than never.
+        state.subscriptions = subscribe(state)
+        do throws(ClientError) {
+            try await tellAll(state)
+        } catch {
+            stopWatch(number)
+            throw error
+        }
+        return number
+    }
+
+    func stopWatch(_ number: UInt64) {
+        guard let state = watches.removeValue(forKey: number) else { return }
+        state.isStopped = true
+        for subscription in state.subscriptions { connection.unsubscribe(subscription) }
+    }
+
+    private func subscribe(_ state: WatchState) -> [Connection.Subscription] {
+        var properties = MatchRule(sender: BusName.service, interface: Standard.properties, member: Standard.propertiesChanged.name)
+        properties.argument0 = Download.interface
+        return [
+            connection.subscribe(MatchRule(sender: BusName.service, interface: Download.interface)) { [weak state] message in
+                state?.take(message)
+            },
+            connection.subscribe(properties) { [weak state] message in
+                guard let changed = Standard.propertiesChanged.read(message) else { return }
+                state?.change(message.path) { $0.apply(changed.1) }
+            },
+            connection.subscribe(MatchRule(sender: BusName.service, interface: Manager.interface)) { [weak self, weak state] message in
+                guard let self, let state else { return }
+                if let path = Manager.downloadRemoved.read(message) { state.remove(DownloadReference(path)) }
+                if let path = Manager.downloadAdded.read(message), state.wantsNew {
+                    BusActor.spawn { await self.tell(DownloadReference(path), to: state) }
+                }
+            },
+            connection.watchOwner(of: BusName.service) { [weak self, weak state] owner in
+                guard let self, let state else { return }
+                // Idle exit and a crash look the same; only what would go on by itself is a reason to start the service again.
+                guard owner != nil || state.goesOn else { return }
+                BusActor.spawn { await self.tellAgain(state) }
+            },
+        ]
+    }
+
+    /// Tells a watch of each of its downloads as it is now.
+    private func tellAll(_ state: WatchState) async throws(ClientError) {
+        if let wanted = state.wanted {
+            for download in wanted.sorted(by: { $0.path < $1.path }) {
+                do throws(ClientError) {
+                    state.tell(try await describe(download))
+                } catch {
+                    guard error.cause == .unknownDownload, state.knows(download) else { throw error }
+                    state.remove(download)
+                }
+            }
+        } else {
+            let present = try await describe(DownloadQuery.remaining.filter, properties: [])
+            for description in present { state.tell(description) }
+            for gone in state.notEnded.subtracting(present.map(\.reference)) { await tell(gone, to: state) }
+        }
+    }
+
+    private func tell(_ download: DownloadReference, to state: WatchState) async {
+        do throws(ClientError) {
+            state.tell(try await describe(download))
+        } catch {
+            // Gone again already; if it is the service that went, its next owner is told of.
+            if error.cause == .unknownDownload { state.remove(download) }
+        }
+    }
+
+    /// After the service went away or came back: asks until it answers, a few times.
+    private func tellAgain(_ state: WatchState) async {
+        guard !state.isAsking else { return }
+        state.isAsking = true
+        defer { state.isAsking = false }
+        state.losses = state.lastLoss.map { .now - $0 > Self.steadyTime } ?? true ? 1 : state.losses + 1
+        while !state.isStopped {
+            state.lastLoss = .now
+            await sleep(for: Self.pause(after: state.losses))
+            do throws(ClientError) {
+                return try await tellAll(state)
+            } catch {
+                state.losses += 1
+                guard error.cause == .serviceUnavailable, state.losses <= Self.mostLosses else { return state.lose(error) }
+            }
+        }
+    }
+
+    private func busWentAway() {
+        let error = ClientError(DBusError.disconnected("the bus ended the connection"))
+        for state in watches.values { state.lose(error) }
+    }
+}
+
+extension DBusError {
+    /// The one that was asked went away, or took too long.
+    fileprivate var isNoReply: Bool { name == "org.freedesktop.DBus.Error.NoReply" }
+}

@@ -1,0 +1,144 @@
+internal import DBus
+public import DownloadModel
+internal import DownloaderInterface
+
+/// One download as it is now: every property of `org.todoku.Download1`, typed.
+public struct DownloadDescription: Equatable, Sendable {
+    public let reference: DownloadReference
+    /// Without credentials and query; `DownloaderClient.url(of:)` has the whole.
+    public internal(set) var url = ""
+    public internal(set) var app = ""
+    public internal(set) var tag = ""
+    public internal(set) var state = State.queued
+    /// The contract's word, while it is `waiting`.
+    public internal(set) var waitReason: String?
+    /// When the wait ends, where that is known.
+    public internal(set) var waitUntil: WallTime?
+    /// Bytes in the part file.
+    public internal(set) var received: ByteCount = 0
+    /// Bytes in all; nil while unknown.
+    public internal(set) var total: ByteCount?
+    /// Smoothed over about 3 s.
+    public internal(set) var speed: Speed = 0
+    /// Bare; known once the server has answered.
+    public internal(set) var fileName: String?
+    public internal(set) var mediaType: String?
+    /// The final path, once finished.
+    public internal(set) var path: String?
+    /// What it failed by; nil where it finished or has not ended.
+    public internal(set) var error: DownloadError?
+    public internal(set) var attempts: UInt32 = 0
+    public internal(set) var connections: UInt32 = 0
+    public internal(set) var queuedAt: WallTime?
+    public internal(set) var startedAt: WallTime?
+    public internal(set) var endedAt: WallTime?
+    /// The object path of its batch.
+    public internal(set) var batch: String?
+    public internal(set) var priority: Int32 = 0
+    /// Bytes per second at most; nil: no limit.
+    public internal(set) var speedLimit: Speed?
+
+    /// 0.0–1.0; nil while the total is unknown.
+    public var fraction: Double? {
+        let fraction = wireFraction(received: received, total: total)
+        return fraction < 0 ? nil : fraction
+    }
+
+    /// The last part of the URL's path, or its host, until the file's name is known.
+    public var displayName: String {
+        if let fileName { return fileName }
+        guard let url = try? DownloadURL(url) else { return url }
+        let bytes = PercentEncoding.decode(url.lastPathComponent.utf8)
+        return bytes.flatMap { String(validating: $0, as: UTF8.self) }.flatMap { $0.isEmpty ? nil : $0 } ?? url.host
+    }
+
+    init(_ reference: DownloadReference) { self.reference = reference }
+
+    init(_ reference: DownloadReference, _ properties: [String: Variant]) {
+        self.reference = reference
+        apply(properties)
+    }
+
+    /// Takes the properties that are there; one of an unexpected type is passed over.
+    mutating func apply(_ properties: [String: Variant]) {
+        func value<V>(_ property: PropertyOf<V>) -> V? { properties[property.name].flatMap(V.init) }
+        func instant(_ property: PropertyOf<UInt64>) -> WallTime?? {
+            value(property).map { $0 == 0 ? nil : WallTime(microseconds: $0) }
+        }
+        func text(_ property: PropertyOf<String>) -> String?? { value(property).map { $0.isEmpty ? nil : $0 } }
+
+        url = value(Download.url) ?? url
+        app = value(Download.app) ?? app
+        tag = value(Download.tag) ?? tag
+        state = value(Download.state).map(State.init) ?? state
+        waitReason = text(Download.waitReason) ?? waitReason
+        waitUntil = instant(Download.waitUntil) ?? waitUntil
+        received = value(Download.received) ?? received
+        total = value(Download.total).map { $0 < 0 ? nil : ByteCount($0) } ?? total
+        speed = value(Download.speed) ?? speed
+        fileName = text(Download.fileName) ?? fileName
+        mediaType = text(Download.mediaType) ?? mediaType
+        path = text(Download.path) ?? path
+        error = value(Download.error).map(DownloadError.init) ?? error
+        attempts = value(Download.attempts) ?? attempts
+        connections = value(Download.connections) ?? connections
+        queuedAt = instant(Download.queuedAt) ?? queuedAt
+        startedAt = instant(Download.startedAt) ?? startedAt
+        endedAt = instant(Download.endedAt) ?? endedAt
+        batch = value(Download.batch).map { $0.value == "/" ? nil : $0.value } ?? batch
+        priority = value(Download.priority) ?? priority
+        speedLimit = value(Download.speedLimit).map { $0 == 0 ? nil : $0 } ?? speedLimit
+    }
+}
+
+extension DownloadDescription {
+    /// The contract's states. A service newer than this client may have others.
+    public enum State: Hashable, Sendable {
+        case queued, waiting, active, paused, verifying, extracting, finished, failed, cancelled
+        case other(String)
+
+        static let known: [State] = [.queued, .waiting, .active, .paused, .verifying, .extracting, .finished, .failed, .cancelled]
+
+        public init(_ name: String) { self = Self.known.first { $0.name == name } ?? .other(name) }
+
+        /// The contract's word.
+        public var name: String {
+            switch self {
+            case .queued: "queued"
+            case .waiting: "waiting"
+            case .active: "active"
+            case .paused: "paused"
+            case .verifying: "verifying"
+            case .extracting: "extracting"
+            case .finished: "finished"
+            case .failed: "failed"
+            case .cancelled: "cancelled"
+            case .other(let name): name
+            }
+        }
+
+        public var hasEnded: Bool { self == .finished || self == .failed || self == .cancelled }
+    }
+}
+
+/// What a download ended in, where it did not finish.
+public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible {
+    /// The name on the bus, such as `org.todoku.Error.HttpStatus`.
+    public let name: String
+    /// One English sentence that a person can act on.
+    public let message: String
+    public let httpStatus: UInt32?
+    public let host: String?
+    /// Whether the same request may succeed later.
+    public let isRetryable: Bool
+
+    /// nil where there is no error.
+    init?(_ error: EndError) {
+        guard !error.name.isEmpty else { return nil }
+        (name, message) = (error.name, error.message)
+        (httpStatus, host) = (error.details["http-status"]?.uint32, error.details["host"]?.string)
+        isRetryable = error.details["retryable"]?.bool ?? false
+    }
+
+    public var description: String { message }
+}

@@ -1,0 +1,59 @@
+internal import DBus
+internal import DownloaderInterface
+
+/// Names one download: its object on the bus, and what people call it.
+public struct DownloadReference: Hashable, Sendable, CustomStringConvertible {
+    /// The object path, `/org/todoku/Downloader1/download/7`.
+    public let path: String
+
+    init(_ path: ObjectPath) { self.path = path.value }
+    var objectPath: ObjectPath { ObjectPath(path) }
+
+    /// The download of this number.
+    public init(number: UInt64) { path = "\(BusName.downloadsPath)/\(number)" }
+
+    /// The download that `app` queued, or will queue, with this token; known before the call, so it can be watched from the start.
+    public init(app: String, token: String) { path = BusName.path(app: app, token: token).value }
+
+    /// Reads what people write: a number, `APP/TOKEN`, or an object path of the service. nil: it is none of these.
+    public init?(_ text: String) {
+        if let number = UInt64(text), String(number) == text {
+            self.init(number: number)
+        } else if text.hasPrefix(BusName.downloadsPath + "/"), ObjectPath.isValid(text) {
+            path = text
+        } else {
+            let parts = text.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
+            guard parts.count == 2, !parts[0].isEmpty, !parts[1].isEmpty, !parts[1].contains("/") else { return nil }
+            self.init(app: String(parts[0]), token: String(parts[1]))
+        }
+    }
+
+    /// nil for a download that is named by a token.
+    public var number: UInt64? { path.hasPrefix(BusName.downloadsPath + "/") ? UInt64(path.dropFirst(BusName.downloadsPath.utf8.count + 1)) : nil }
+
+    /// What `init(_:)` reads: the number, or `APP/TOKEN`.
+    public var description: String {
+        if let number { return String(number) }
+        guard path.hasPrefix(BusName.tokensPath + "/") else { return path }
+        let parts = path.dropFirst(BusName.tokensPath.utf8.count + 1).split(separator: "/")
+        guard parts.count == 2, let app = Self.unescape(parts[0]), let token = Self.unescape(parts[1]) else { return path }
+        return "\(app)/\(token)"
+    }
+
+    /// The way back from `ObjectPath.escape`; nil where `element` is nothing that it makes.
+    static func unescape(_ element: Substring) -> String? {
+        if element == "_" { return "" }
+        var bytes: [UInt8] = []
+        var rest = element.utf8[...]
+        while let byte = rest.popFirst() {
+            guard byte == UInt8(ascii: "_") else {
+                bytes.append(byte)
+                continue
+            }
+            guard rest.count >= 2, let digits = String(rest.prefix(2)), let value = UInt8(digits, radix: 16) else { return nil }
+            bytes.append(value)
+            rest = rest.dropFirst(2)
+        }
+        return String(validating: bytes, as: UTF8.self)
+    }
+}

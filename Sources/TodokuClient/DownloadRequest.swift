@@ -1,0 +1,108 @@
+public import DBus
+public import DownloadModel
+internal import DownloaderInterface
+
+/// How one download is wanted. What is nil is left to the service, whose defaults are the contract's.
+public struct DownloadRequest: Equatable, Sendable {
+    /// The caller's application id.
+    public var app: String?
+    /// The caller's name for this download, `[A-Za-z0-9_]{1,64}`; needs `app`. The same token with the same request gives the same
+    /// download, so that a call without an answer can be repeated.
+    public var token: String?
+    /// Absolute folder.
+    public var directory: String?
+    /// Bare file name.
+    public var fileName: String?
+    public var ifExists: ExistingFilePolicy?
+    /// Request headers for the first origin only.
+    public var headers: [HeaderField] = []
+    public var userAgent: String?
+    public var referrer: String?
+    /// Credentials for the first origin only.
+    public var username: String?
+    public var password: String?
+    /// `sha256:<hex>`, `sha512`, `sha1`, `md5`.
+    public var checksum: String?
+    /// The size that the file must have.
+    public var size: ByteCount?
+    /// The most bytes that the file may have.
+    public var maxSize: ByteCount?
+    /// False: added paused.
+    public var start: Bool?
+    /// Higher first.
+    public var priority: Int32?
+    /// Bytes per second at most; 0: no limit.
+    public var speedLimit: Speed?
+    /// Without a byte for this long, an attempt is given up; in whole milliseconds.
+    public var stallTimeout: Duration?
+    public var retries: UInt32?
+    public var tag: String?
+    public var notify: NotifyPolicy?
+    /// Of the completion toast.
+    public var title: String?
+    public var body: String?
+    public var icon: String?
+    /// Sound name; empty: silent.
+    public var sound: String?
+    public var showProgress: Bool?
+    /// The caller's own; `DownloaderClient.metadata(of:)` gives it back.
+    public var metadata: [String: Variant] = [:]
+
+    public init() {}
+
+    /// The dictionary of the call.
+    var options: [String: Variant] {
+        var options: [String: Variant] = [:]
+        func put(_ key: OptionKey, _ value: (some DBusBasic)?) { if let value { options[key.rawValue] = Variant(value) } }
+        put(.app, app)
+        put(.token, token)
+        put(.directory, directory)
+        put(.filename, fileName)
+        put(.ifExists, ifExists?.rawValue)
+        if !headers.isEmpty { options[OptionKey.headers.rawValue] = .dictionary(headers.map { ($0.name, $0.value) }) }
+        put(.userAgent, userAgent)
+        put(.referrer, referrer)
+        put(.username, username)
+        put(.password, password)
+        put(.checksum, checksum)
+        put(.size, size)
+        put(.maxSize, maxSize)
+        put(.start, start)
+        put(.priority, priority)
+        put(.speedLimit, speedLimit)
+        put(.stallTimeout, stallTimeout.map { UInt32(clamping: Int64($0 / .milliseconds(1))) })
+        put(.retries, retries)
+        put(.tag, tag)
+        put(.notify, notify?.rawValue)
+        put(.title, title)
+        put(.body, body)
+        put(.icon, icon)
+        put(.sound, sound)
+        put(.showProgress, showProgress)
+        if !metadata.isEmpty { options[OptionKey.metadata.rawValue] = .dictionary(metadata) }
+        return options
+    }
+}
+
+/// Which downloads are meant; what is nil matches all.
+public struct DownloadQuery: Equatable, Sendable {
+    public var app: String?
+    public var tag: String?
+    public var states: Set<DownloadDescription.State>?
+
+    public init(app: String? = nil, tag: String? = nil, states: Set<DownloadDescription.State>? = nil) {
+        (self.app, self.tag, self.states) = (app, tag, states)
+    }
+
+    /// What has not ended.
+    public static let remaining = DownloadQuery(states: [.queued, .waiting, .active, .paused, .verifying])
+    /// What has ended.
+    public static let ended = DownloadQuery(states: [.finished, .failed, .cancelled])
+
+    var filter: DownloadFilter {
+        var filter = DownloadFilter()
+        (filter.app, filter.tag) = (app, tag)
+        filter.states = states.map { Set($0.map(\.name)) }
+        return filter
+    }
+}

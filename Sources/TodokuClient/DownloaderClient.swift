@@ -1,0 +1,144 @@
+public import DBus
+public import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+
+/// The download service as an async Swift API: values that are `Sendable`, and functions that may be called from anywhere.
+///
+/// A client has one connection to the session bus, served by a thread of this library's own (`EventLoop`'s), or by the main thread of a
+/// program that runs that loop. The service is started by the bus where it does not run. Calls are answered within a minute or fail;
+/// `wait` has no limit. Errors are `ClientError`.
+public final class DownloaderClient: Sendable {
+    private let core: ClientCore
+
+    private init(_ core: ClientCore) { self.core = core }
+
+    /// Connects to the session bus. The service is not started before it is asked something.
+    public static func connect() async throws(ClientError) -> DownloaderClient { DownloaderClient(try await ClientCore.connect()) }
+
+    // MARK: Queueing and finding
+
+    /// Queues one download. Once this returns it is on disk: no crash loses it.
+    public func download(_ url: String, _ request: DownloadRequest = DownloadRequest()) async throws(ClientError) -> DownloadReference {
+        let path = try await core.call(Manager.download, (url, request.options), repeatable: request.token != nil)
+        return DownloadReference(path)
+    }
+
+    /// What has not ended in queue order, then what has ended, oldest first.
+    public func list(_ query: DownloadQuery = DownloadQuery()) async throws(ClientError) -> [DownloadReference] {
+        try await core.describe(query.filter, properties: [Download.state.name]).map(\.reference)
+    }
+
+    /// Like `list`, with all properties of each.
+    public func describe(_ query: DownloadQuery = DownloadQuery()) async throws(ClientError) -> [DownloadDescription] {
+        try await core.describe(query.filter, properties: [])
+    }
+
+    public func describe(_ download: DownloadReference) async throws(ClientError) -> DownloadDescription {
+        try await core.describe(download)
+    }
+
+    // MARK: One download
+
+    public func pause(_ download: DownloadReference) async throws(ClientError) {
+        try await core.call(Download.pause, (), at: download, repeatable: true)
+    }
+    public func resume(_ download: DownloadReference) async throws(ClientError) {
+        try await core.call(Download.resume, (), at: download, repeatable: true)
+    }
+    public func cancel(_ download: DownloadReference) async throws(ClientError) { try await core.call(Download.cancel, (), at: download) }
+    public func retry(_ download: DownloadReference) async throws(ClientError) { try await core.call(Download.retry, (), at: download) }
+    /// Takes it off the list; a running one is cancelled first.
+    public func remove(_ download: DownloadReference, deleteFile: Bool = false) async throws(ClientError) {
+        try await core.call(Download.remove, deleteFile, at: download)
+    }
+
+    /// Waits, for as long as it takes, until the download has ended. Should the service go away meanwhile, it is asked again.
+    ///
+    /// - Returns: the path of the file.
+    /// - Throws: what the download ended in, or why it cannot be waited for.
+    public func wait(for download: DownloadReference) async throws(ClientError) -> String { try await core.wait(for: download) }
+
+    /// The whole URL, without user and password.
+    public func url(of download: DownloadReference) async throws(ClientError) -> String {
+        try await core.call(Download.getUrl, (), at: download, repeatable: true)
+    }
+    public func metadata(of download: DownloadReference) async throws(ClientError) -> [String: Variant] {
+        try await core.call(Download.getMetadata, (), at: download, repeatable: true)
+    }
+    /// A read-only descriptor of the finished file: the caller's to close.
+    public func openFile(_ download: DownloadReference) async throws(ClientError) -> Int32 {
+        try await core.call(Download.openFile, (), at: download, repeatable: true).number
+    }
+    /// Its place among those of its priority, 0 = next.
+    public func move(_ download: DownloadReference, to position: UInt32) async throws(ClientError) {
+        try await core.call(Download.moveTo, position, at: download, repeatable: true)
+    }
+    public func setPriority(_ priority: Int32, of download: DownloadReference) async throws(ClientError) {
+        try await core.set(Download.priority, priority, at: download.objectPath)
+    }
+    /// Bytes per second; nil: no limit.
+    public func setSpeedLimit(_ limit: Speed?, of download: DownloadReference) async throws(ClientError) {
+        try await core.set(Download.speedLimit, limit ?? 0, at: download.objectPath)
+    }
+
+    // MARK: All
+
+    /// Holds everything, also what is queued later, until `resumeAll`.
+    public func pauseAll() async throws(ClientError) { try await core.call(Manager.pauseAll, (), repeatable: true) }
+    public func resumeAll() async throws(ClientError) { try await core.call(Manager.resumeAll, (), repeatable: true) }
+    public func cancelAll() async throws(ClientError) { try await core.call(Manager.cancelAll, (), repeatable: true) }
+    /// Takes all that has ended off the list; files stay.
+    ///
+    /// - Returns: how many.
+    public func clearEnded() async throws(ClientError) -> UInt32 { try await core.call(Manager.clearEnded, ()) }
+
+    public func status() async throws(ClientError) -> ServiceStatus { try await core.status() }
+
+    public func set(_ setting: ServiceSetting) async throws(ClientError) {
+        switch setting {
+        case .maxActive(let value): try await core.set(Manager.maxActive, value, at: BusName.managerPath)
+        case .maxPerHost(let value): try await core.set(Manager.maxPerHost, value, at: BusName.managerPath)
+        case .speedLimit(let value): try await core.set(Manager.speedLimit, value, at: BusName.managerPath)
+        case .defaultDirectory(let value): try await core.set(Manager.defaultDirectory, value, at: BusName.managerPath)
+        }
+    }
+
+    // MARK: Watching
+
+    /// Calls `receive` with each of `downloads` as it is now, and again whenever one changes, in order, on the client's thread.
+    /// nil: with everything that has not ended, and with all that is queued later.
+    ///
+    /// - Returns: after the first calls; the watch lasts until `stop`, or until nothing holds it.
+    public func watch(
+        _ downloads: [DownloadReference]? = nil, _ receive: @escaping @Sendable (DownloadUpdate) -> Void
+    ) async throws(ClientError) -> Watch {
+        Watch(try await core.watch(downloads, receive), of: core)
+    }
+}
+
+/// What a watch tells.
+public enum DownloadUpdate: Equatable, Sendable {
+    /// The download as it is now.
+    case changed(DownloadDescription)
+    /// It is off the list.
+    case removed(DownloadReference)
+    /// Nothing more will come: the bus has gone, or the service cannot be started again.
+    case lost(ClientError)
+}
+
+/// A watch in force.
+public final class Watch: Sendable {
+    private let number: UInt64
+    private let core: ClientCore
+
+    init(_ number: UInt64, of core: ClientCore) { (self.number, self.core) = (number, core) }
+
+    deinit { stop() }
+
+    /// Ends it. What has been handed over on the client's thread already may still arrive.
+    public func stop() {
+        let (core, number) = (core, number)
+        BusActor.spawn { core.stopWatch(number) }
+    }
+}

@@ -1,0 +1,55 @@
+internal import DBus
+public import DownloadModel
+internal import DownloaderInterface
+
+/// The service as a whole, as it is now.
+public struct ServiceStatus: Equatable, Sendable {
+    /// Not yet ended; transferring; not started.
+    public internal(set) var remaining: UInt32 = 0
+    public internal(set) var active: UInt32 = 0
+    public internal(set) var queued: UInt32 = 0
+    /// Sums over what has not ended; the total is nil while any one is unknown.
+    public internal(set) var received: ByteCount = 0
+    public internal(set) var total: ByteCount?
+    public internal(set) var speed: Speed = 0
+    /// Everything is held until `resumeAll`.
+    public internal(set) var isPaused = false
+    public internal(set) var settings = ServiceSettings()
+    public internal(set) var version = ""
+    public internal(set) var supportedOptions: [String] = []
+
+    init(_ properties: [String: Variant]) {
+        func value<V>(_ property: PropertyOf<V>) -> V? { properties[property.name].flatMap(V.init) }
+        remaining = value(Manager.remaining) ?? 0
+        active = value(Manager.active) ?? 0
+        queued = value(Manager.queued) ?? 0
+        received = value(Manager.received) ?? 0
+        total = value(Manager.total).flatMap { $0 < 0 ? nil : ByteCount($0) }
+        speed = value(Manager.speed) ?? 0
+        isPaused = value(Manager.paused) ?? false
+        settings.maxActive = value(Manager.maxActive) ?? 0
+        settings.maxPerHost = value(Manager.maxPerHost) ?? 0
+        settings.speedLimit = value(Manager.speedLimit) ?? 0
+        settings.defaultDirectory = value(Manager.defaultDirectory) ?? ""
+        version = value(Manager.version) ?? ""
+        supportedOptions = value(Manager.supportedOptions) ?? []
+    }
+}
+
+/// What the service keeps over restarts. 0: no limit.
+public struct ServiceSettings: Equatable, Sendable {
+    public internal(set) var maxActive: UInt32 = 0
+    public internal(set) var maxPerHost: UInt32 = 0
+    /// Bytes per second over all downloads.
+    public internal(set) var speedLimit: Speed = 0
+    /// Absolute folder.
+    public internal(set) var defaultDirectory = ""
+}
+
+/// One setting with its new value.
+public enum ServiceSetting: Equatable, Sendable {
+    case maxActive(UInt32)
+    case maxPerHost(UInt32)
+    case speedLimit(Speed)
+    case defaultDirectory(String)
+}

@@ -1,0 +1,107 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+
+/// What one watch knows, and whom it tells.
+@BusActor final class WatchState {
+    /// nil: everything.
+    let wanted: Set<DownloadReference>?
+    private let receive: @Sendable (DownloadUpdate) -> Void
+    private var known: [String: (description: DownloadDescription, meter: ClientSpeedMeter)] = [:]
+    var subscriptions: [Connection.Subscription] = []
+    var isStopped = false
+    var isAsking = false
+    /// How often in a row the service went away, and when it last did.
+    var losses = 0
+    var lastLoss: ContinuousClock.Instant?
+
+    init(_ downloads: [DownloadReference]?, _ receive: @escaping @Sendable (DownloadUpdate) -> Void) {
+        (wanted, self.receive) = (downloads.map(Set.init), receive)
+    }
+
+    var wantsNew: Bool { wanted == nil }
+
+    /// Whether something is left that the service would do by itself.
+    var goesOn: Bool { known.values.contains { !$0.description.state.hasEnded && $0.description.state != .paused } }
+
+    var notEnded: Set<DownloadReference> { Set(known.values.map(\.description).filter { !$0.state.hasEnded }.map(\.reference)) }
+
+    func knows(_ download: DownloadReference) -> Bool { known[download.path] != nil }
+
+    /// Takes a description that the service gave.
+    func tell(_ description: DownloadDescription) {
+        guard !isStopped, wanted?.contains(description.reference) ?? true else { return }
+        let meter = known[description.reference.path]?.meter ?? ClientSpeedMeter(description.speed)
+        known[description.reference.path] = (description, meter)
+        receive(.changed(description))
+    }
+
+    func change(_ path: String, _ body: (inout DownloadDescription) -> Void) {
+        guard !isStopped, var entry = known[path] else { return }
+        let before = entry.description
+        body(&entry.description)
+        if entry.description.state != .active {
+            entry.description.speed = 0
+            entry.meter = ClientSpeedMeter(0)
+        }
+        known[path] = entry
+        if entry.description != before { receive(.changed(entry.description)) }
+    }
+
+    /// Takes a signal of a download.
+    func take(_ message: Message) {
+        let path = message.path
+        guard !isStopped, known[path] != nil else { return }
+        if let (written, received, total) = Download.progress.read(message) {
+            let speed = known[path]?.meter.add(written, at: .now) ?? 0
+            change(path) { description in
+                description.received = received
+                description.total = total < 0 ? nil : ByteCount(total)
+                description.speed = speed
+            }
+        } else if let (offset, total) = Download.resumedAt.read(message) {
+            change(path) { description in
+                description.received = offset
+                description.total = total < 0 ? nil : ByteCount(total)
+            }
+        }
+    }
+
+    func remove(_ download: DownloadReference) {
+        guard !isStopped, wanted?.contains(download) ?? true else { return }
+        known[download.path] = nil
+        receive(.removed(download))
+    }
+
+    func lose(_ error: ClientError) {
+        guard !isStopped else { return }
+        isStopped = true
+        receive(.lost(error))
+    }
+}
+
+/// Bytes per second from what signals say was written: an exponential mean over about 3 s.
+struct ClientSpeedMeter: Equatable, Sendable {
+    private static let span = 3.0
+    private var speed: Double
+    private var last: ContinuousClock.Instant?
+    private var pending: ByteCount = 0
+
+    /// - Parameter speed: what the service said.
+    init(_ speed: Speed) { self.speed = Double(speed) }
+
+    mutating func add(_ bytes: ByteCount, at now: ContinuousClock.Instant) -> Speed {
+        pending += bytes
+        guard let last else {
+            (self.last, pending) = (now, 0)
+            return Speed(speed)
+        }
+        let seconds = (now - last) / .seconds(1)
+        guard seconds >= 0.02 else { return Speed(speed) }
+        let weight = speed == 0 ? 1 : 1 - 1 / (1 + seconds / Self.span)
+        speed += weight * (Double(pending) / seconds - speed)
+        (self.last, pending) = (now, 0)
+        return Speed(max(0, speed))
+    }
+}

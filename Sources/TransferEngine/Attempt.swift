@@ -1,0 +1,89 @@
+internal import DownloadModel
+
+/// One HTTP exchange of a transfer: hears what comes, decides by the response's head what it is good for, and hands the body on.
+///
+/// The decision falls with the end of the head. Only a 401 or 407 waits for the first body byte (or the end): libcurl may deal with it itself,
+/// by sending credentials.
+final class Attempt: BodySink {
+    /// Most bytes of a body that nobody wants (of an error, of a redirect) that are read for the sake of the connection.
+    static let unwantedLimit = 64 * 1024
+
+    enum Verdict: Equatable {
+        case undecided
+        /// The file's bytes, from where the part file ends.
+        case body
+        /// A 416 that says that the part file is whole.
+        case whole
+        case redirect
+        /// What is held is of no use: once more, without a range.
+        case restart
+        case failed(DownloadFailure)
+        case taken(path: String)
+    }
+
+    let url: DownloadURL
+    /// The first byte that was asked for; nil: the whole.
+    let rangeStart: ByteCount?
+    /// Whether a proxy is spoken to instead of the host.
+    let isProxied: Bool
+    private(set) var head = ResponseHead()
+    private(set) var verdict = Verdict.undecided
+    private unowned let transfer: Transfer
+    private var unwanted = 0
+
+    init(_ transfer: Transfer, url: DownloadURL, rangeStart: ByteCount?, isProxied: Bool) {
+        (self.transfer, self.url, self.rangeStart, self.isProxied) = (transfer, url, rangeStart, isProxied)
+    }
+
+    override func receive(_ bytes: UnsafeRawBufferPointer) -> Answer {
+        transfer.arrived = true
+        if case .undecided = verdict { decide() }
+        switch verdict {
+        case .body:
+            if let failure = transfer.take(bytes) {
+                verdict = .failed(failure)
+                return .abort
+            }
+            return .accepted
+        case .redirect, .failed, .whole:
+            unwanted += bytes.count
+            return unwanted <= Self.unwantedLimit && !refusesBody ? .accepted : .abort
+        case .undecided, .restart, .taken: return .abort
+        }
+    }
+
+    override func receiveHeader(_ line: UnsafeRawBufferPointer) -> Answer {
+        transfer.arrived = true
+        do {
+            try head.take(line)
+            if head.isComplete, head.status >= 200, head.status != 401, head.status != 407 { decide() }
+            return refusesBody ? .abort : .accepted
+        } catch {
+            verdict = .failed(DownloadFailure(.network, "\(url.host) sent more header fields than Todoku takes.", host: url.host))
+            return .abort
+        }
+    }
+
+    override func mayTalk(to address: String) -> Bool {
+        if transfer.mayTalk(to: address, for: self) { return true }
+        verdict = .failed(
+            DownloadFailure(
+                .unsafeRedirect, "The server redirected to \(url.host), an address inside a private network, which a public one may not.",
+                host: url.host))
+        return false
+    }
+
+    /// Says what the response is, unless that is said.
+    func decide() {
+        if case .undecided = verdict { verdict = transfer.judge(self) }
+    }
+
+    /// Whether the body would have been the file, but must not be: nothing to read on for.
+    private var refusesBody: Bool {
+        switch verdict {
+        case .failed: head.status < 300
+        case .restart, .taken: true
+        case .undecided, .body, .whole, .redirect: false
+        }
+    }
+}

@@ -1,0 +1,60 @@
+internal import CCurl
+
+/// A libcurl easy handle and what its options point to: freed together, once.
+struct EasyHandle: ~Copyable {
+    let raw: UnsafeMutableRawPointer
+    private var headers: UnsafeMutablePointer<curl_slist>?
+    /// libcurl writes the cause of a failure here; it must outlive the handle's last use.
+    private let errorText: UnsafeMutablePointer<CChar>
+
+    init() throws(CurlError) {
+        guard let raw = easy_init() else { throw CurlError(.noMemory, "curl_easy_init failed") }
+        self.raw = raw
+        errorText = .allocate(capacity: Int(CURL_ERROR_SIZE))
+        errorText.initialize(repeating: 0, count: Int(CURL_ERROR_SIZE))
+        set(CURLOPT_ERRORBUFFER, UnsafeMutableRawPointer(errorText))
+    }
+
+    deinit {
+        easy_cleanup(raw)
+        if let headers { slist_free_all(headers) }
+        errorText.deallocate()
+    }
+
+    /// libcurl copies strings. An option that libcurl does not have is a mistake of ours: the version needed is checked at its first use.
+    func set(_ option: CURLoption, _ value: String) { check(easy_setopt(raw, option, value)) }
+    func set(_ option: CURLoption, _ value: Int) { check(easy_setopt(raw, option, value)) }
+    func set(_ option: CURLoption, offset value: Int64) { check(easy_setopt_off(raw, option, curl_off_t(value))) }
+    func set(_ option: CURLoption, _ value: UnsafeMutableRawPointer?) { check(easy_setopt(raw, option, value)) }
+    func set(_ option: CURLoption, _ value: @escaping curl_write_callback) { check(easy_setopt(raw, option, value)) }
+    func set(_ option: CURLoption, _ value: @escaping curl_prereq_callback) { check(easy_setopt(raw, option, value)) }
+    func set(_ option: CURLoption, _ value: @escaping curl_opensocket_callback) { check(easy_setopt(raw, option, value)) }
+
+    /// Sets the request's own header lines ("Name: value"), in this order.
+    mutating func setHeaders(_ lines: [String]) {
+        guard headers == nil else { return }
+        for line in lines {
+            guard let longer = slist_append(headers, line) else { break }
+            headers = longer
+        }
+        if let headers { check(easy_setopt(raw, CURLOPT_HTTPHEADER, headers)) }
+    }
+
+    private func check(_ code: CURLcode) {
+        assert(code == CURLE_OK, "curl_easy_setopt: \(code.rawValue)")
+    }
+
+    func text(_ info: CURLINFO) -> String? {
+        var value: UnsafeMutablePointer<CChar>?
+        guard easy_getinfo(raw, info, &value) == CURLE_OK, let value else { return nil }
+        return String(cString: value)
+    }
+
+    func number(_ info: CURLINFO) -> Int {
+        var value = 0
+        return easy_getinfo(raw, info, &value) == CURLE_OK ? value : 0
+    }
+
+    /// The cause of the last failure in libcurl's (or its TLS library's) words; may be empty.
+    var errorDetail: String { String(cString: errorText) }
+}

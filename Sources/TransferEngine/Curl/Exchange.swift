@@ -1,0 +1,109 @@
+internal import CCurl
+
+/// What one exchange is told.
+struct ExchangeOptions {
+    var url: String
+    /// "Name: value" lines.
+    var headerLines: [String] = []
+    var userAgent: String
+    var referrer: String?
+    var username: String?
+    var password: String?
+    /// Bytes per second; 0: no limit.
+    var speedLimit: UInt64 = 0
+    var connectTimeoutMilliseconds: Int
+    /// A proxy's URL; empty: none. Which proxy to take is decided by `ProxySettings`, never by libcurl.
+    var proxy = ""
+    var certificateFile: String?
+    var certificateFolder: String?
+}
+
+/// One HTTP exchange: an easy handle in a multi handle, from its making to its end. Never reused.
+final class Exchange {
+    /// Of libcurl's receive buffer. It hands out at most 16 KiB a call whatever this is; larger reads cost less CPU.
+    static let bufferSize = 512 * 1024
+
+    let sink: BodySink
+    private let multi: MultiHandle
+    private var easy: EasyHandle
+
+    /// Starts it: `sink` hears of it within the next `perform` of `multi`.
+    init(_ options: ExchangeOptions, sink: BodySink, multi: MultiHandle) throws(CurlError) {
+        self.sink = sink
+        self.multi = multi
+        easy = try EasyHandle()
+        configure(options)
+        easy.set(CURLOPT_PRIVATE, Unmanaged.passUnretained(self).toOpaque())
+        try multi.add(easy.raw)
+    }
+
+    // The handle leaves the multi handle here; the field is freed after this body.
+    deinit { multi.remove(easy.raw) }
+
+    private func configure(_ options: ExchangeOptions) {
+        let context = Unmanaged.passUnretained(sink).toOpaque()
+        easy.set(CURLOPT_URL, options.url)
+        easy.set(CURLOPT_PROTOCOLS_STR, "http,https")
+        easy.set(CURLOPT_REDIR_PROTOCOLS_STR, "http,https")
+        easy.set(CURLOPT_FOLLOWLOCATION, 0)
+        easy.set(CURLOPT_NOSIGNAL, 1)
+        easy.set(CURLOPT_QUICK_EXIT, 1)  // an exchange that is dropped does not wait for its name look-up
+        easy.set(CURLOPT_HTTP_VERSION, Int(CURL_HTTP_VERSION_2TLS))
+        easy.set(CURLOPT_SSLVERSION, todoku_curl_tls_1_2)
+        easy.set(CURLOPT_BUFFERSIZE, Exchange.bufferSize)
+        easy.set(CURLOPT_CONNECTTIMEOUT_MS, options.connectTimeoutMilliseconds)
+        easy.set(CURLOPT_TCP_KEEPALIVE, 1)
+        easy.set(CURLOPT_ACCEPT_ENCODING, "identity")  // and decode what comes coded all the same
+        easy.set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
+        easy.set(CURLOPT_DISALLOW_USERNAME_IN_URL, 1)
+        easy.set(CURLOPT_PROXY, options.proxy)
+        easy.set(CURLOPT_USERAGENT, options.userAgent)
+        if let referrer = options.referrer { easy.set(CURLOPT_REFERER, referrer) }
+        if options.username != nil || options.password != nil {
+            easy.set(CURLOPT_HTTPAUTH, todoku_curl_auth_basic_digest)
+            easy.set(CURLOPT_USERNAME, options.username ?? "")
+            easy.set(CURLOPT_PASSWORD, options.password ?? "")
+        }
+        if let file = options.certificateFile { easy.set(CURLOPT_CAINFO, file) }
+        if let folder = options.certificateFolder { easy.set(CURLOPT_CAPATH, folder) }
+        easy.setHeaders(options.headerLines)
+        setSpeedLimit(options.speedLimit)
+        easy.set(CURLOPT_WRITEFUNCTION, bodySinkWrite)
+        easy.set(CURLOPT_WRITEDATA, context)
+        easy.set(CURLOPT_HEADERFUNCTION, bodySinkHeader)
+        easy.set(CURLOPT_HEADERDATA, context)
+        easy.set(CURLOPT_PREREQFUNCTION, bodySinkPrerequest)
+        easy.set(CURLOPT_PREREQDATA, context)
+        easy.set(CURLOPT_OPENSOCKETFUNCTION, openSocket)
+    }
+
+    /// Bytes per second from now on; 0: no limit.
+    func setSpeedLimit(_ limit: UInt64) {
+        easy.set(CURLOPT_MAX_RECV_SPEED_LARGE, offset: Int64(clamping: limit))
+    }
+
+    /// Where the answer sent us, made absolute by libcurl; of an exchange that has ended.
+    var redirectURL: String? { easy.text(CURLINFO_REDIRECT_URL) }
+
+    /// The HTTP version of the answer: "1.0", "1.1", "2".
+    var protocolVersion: String {
+        switch easy.number(CURLINFO_HTTP_VERSION) {
+        case Int(CURL_HTTP_VERSION_1_0): "1.0"
+        case Int(CURL_HTTP_VERSION_1_1): "1.1"
+        case Int(CURL_HTTP_VERSION_2_0): "2"
+        default: ""
+        }
+    }
+
+    fileprivate func complete(_ error: CurlError) -> CurlError {
+        var error = error
+        switch error.kind {
+        case .certificate, .tls, .tlsHandshake: error.detail = easy.errorDetail
+        default: break
+        }
+        error.osError = Int32(truncatingIfNeeded: easy.number(CURLINFO_OS_ERRNO))
+        return error
+    }
+
+    func error(for code: CURLcode) -> CurlError? { CurlError(code).map(complete) }
+}

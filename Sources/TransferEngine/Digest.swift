@@ -1,0 +1,35 @@
+internal import CCrypto
+internal import DownloadModel
+internal import Glibc
+
+/// Computes digests with libcrypto, which is loaded with the first one.
+enum Digest {
+    static let readSize = 1 << 20
+
+    struct Unavailable: Error { let reason: String }
+
+    /// The digest of all of an open file. Blocks; reads 1 MiB at a time.
+    static func compute(_ algorithm: Checksum.Algorithm, of descriptor: Int32) throws -> [UInt8] {
+        if let text = todoku_crypto_load() { throw Unavailable(reason: String(cString: text)) }
+        guard let context = md_ctx_new() else { throw Unavailable(reason: "no memory") }
+        defer { md_ctx_free(context) }
+        guard let method = get_digestbyname(algorithm.rawValue.uppercased()),
+            digest_init(context, method) == 1
+        else { throw Unavailable(reason: "libcrypto does not offer \(algorithm.rawValue)") }
+
+        let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: readSize, alignment: 4096)
+        defer { buffer.deallocate() }
+        var offset: off_t = 0
+        while true {
+            let count = pread(descriptor, buffer.baseAddress, buffer.count, offset)
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { throw DiskError("read the part file") }
+            if count == 0 { break }
+            offset += off_t(count)
+            guard digest_update(context, buffer.baseAddress, count) == 1 else { throw Unavailable(reason: "libcrypto failed") }
+        }
+        var digest = [UInt8](repeating: 0, count: algorithm.length)
+        guard digest_final(context, &digest) == 1 else { throw Unavailable(reason: "libcrypto failed") }
+        return digest
+    }
+}

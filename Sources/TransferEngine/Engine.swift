@@ -1,0 +1,370 @@
+public import DownloadModel
+internal import EventLoop
+internal import CSystem
+internal import Glibc
+internal import Synchronization
+
+/// Fetches bodies into part files with libcurl, on a thread of its own that starts with the first command.
+///
+/// Its calls return at once and are carried out in their order. What happens is told by `report` on the bus loop, in order; every transfer
+/// that was started ends with one `.ended`. Without a transfer under way nothing wakes its thread.
+public actor Engine {
+    /// How often progress is looked at.
+    static let tick: Duration = .milliseconds(100)
+    static let hopLimit = 20
+
+    private nonisolated let loop: LoopExecutor
+    private nonisolated let wakeDescriptor: Int32
+    public nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
+
+    private nonisolated let configuration: EngineConfiguration
+    private nonisolated let report: @BusActor @Sendable (TransferEvent) -> Void
+    /// Bytes per second over all transfers; 0: no limit.
+    private nonisolated let totalLimit = Atomic<UInt64>(0)
+    /// Whether a progress snapshot is on its way: another waits until it has arrived.
+    private nonisolated let isProgressUnderWay = Atomic<Bool>(false)
+
+    private var multi: MultiHandle?
+    private var staging: StagingBuffer?
+    private lazy var boot = bootIdentity()
+    private var transfers: [DownloadNumber: Transfer] = [:]
+    /// Started again before the end of the transfer before; a stop takes them out, with the end still to be told.
+    private var heldBack: [DownloadNumber: (request: TransferRequest, isStopped: Bool)] = [:]
+    private var lastTick = SuspendingClock.now
+    private var appliedLimit: UInt64 = 0
+    private var shutDownDone: (@BusActor @Sendable () -> Void)?
+
+    public init(configuration: EngineConfiguration, report: @escaping @BusActor @Sendable (TransferEvent) -> Void) {
+        let descriptor = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
+        precondition(descriptor >= 0, "eventfd: errno \(errno)")
+        wakeDescriptor = descriptor
+        loop = LoopExecutor(wake: { _ = eventfd_write(descriptor, 1) }) { _ in preconditionFailure("the engine claims its loop itself") }
+        self.configuration = configuration
+        self.report = report
+    }
+
+    deinit { Glibc.close(wakeDescriptor) }
+
+    // MARK: Commands, from any thread
+
+    /// Starts a transfer. One of the same number that has not ended yet is waited for.
+    public nonisolated func start(_ request: TransferRequest) { command { $0.begin(request) } }
+
+    /// Ends a transfer, with what it has on disk. Nothing happens where it has ended already.
+    public nonisolated func stop(_ number: DownloadNumber) { command { $0.halt(number) } }
+
+    /// Bytes per second from now on; nil: no limit.
+    public nonisolated func setSpeedLimit(_ number: DownloadNumber, _ limit: Speed?) { command { $0.limit(number, limit) } }
+
+    /// Bytes per second of all transfers together, shared evenly; nil: no limit. Does not start the thread.
+    public nonisolated func setTotalSpeedLimit(_ limit: Speed?) {
+        totalLimit.store(limit ?? 0, ordering: .relaxed)  // looked at in every tick
+    }
+
+    /// Stops every transfer, tells their ends, calls `done`, and ends the thread. The engine does nothing afterwards.
+    public nonisolated func shutDown(_ done: @escaping @BusActor @Sendable () -> Void) { command { $0.close(done) } }
+
+    private nonisolated func command(_ body: @escaping @Sendable (isolated Engine) -> Void) {
+        if loop.claim() {
+            startThread("todoku-curl") { [self] in
+                loop.run { block in assumeIsolated { $0.turn(block) } }
+            }
+        }
+        Task(executorPreference: loop) { await self.carryOut(body) }
+    }
+
+    private func carryOut(_ body: @Sendable (isolated Engine) -> Void) { body(self) }
+
+    // MARK: The loop
+
+    private func turn(_ block: Bool) {
+        multi?.perform { exchange, error in exchangeEnded(exchange, error) }
+        staging?.flush()
+        let now = SuspendingClock.now
+        if now - lastTick >= Self.tick {
+            look(now)
+            lastTick = now
+        }
+        reportEvents()
+        guard block else { return }
+        if let multi, transfers.values.contains(where: { $0.exchange != nil }) {
+            let left = max(.milliseconds(1), Self.tick - (SuspendingClock.now - lastTick))
+            multi.wait(wakeDescriptor, milliseconds: Int32(left / .milliseconds(1)))
+        } else {
+            var entry = pollfd(fd: wakeDescriptor, events: Int16(POLLIN), revents: 0)
+            _ = poll(&entry, 1, -1)
+        }
+        var value: UInt64 = 0
+        _ = eventfd_read(wakeDescriptor, &value)
+    }
+
+    /// What is done ten times a second while something is fetched: progress, stalls, checkpoints, limits.
+    private func look(_ now: SuspendingClock.Instant) {
+        let seconds = (now - lastTick) / .seconds(1)
+        if totalLimit.load(ordering: .relaxed) != appliedLimit { applyLimits() }
+        var snapshot: [TransferProgress] = []
+        let mayReport = !isProgressUnderWay.load(ordering: .acquiring)
+        for transfer in transfers.values where transfer.exchange != nil {
+            let received = transfer.received
+            transfer.meter.add(received - min(received, transfer.receivedAtTick), seconds: min(seconds, 1))
+            transfer.receivedAtTick = received
+            let progress = TransferProgress(number: transfer.request.number, received: received, speed: transfer.meter.bytesPerSecond)
+            if mayReport, transfer.facts != nil, transfer.reported != progress {
+                transfer.reported = progress
+                snapshot.append(progress)
+            }
+            transfer.reportIdentity()
+            if transfer.isCheckpointDue(now: now) { sync(transfer) }
+            checkStall(transfer, now)
+        }
+        reportEvents()
+        if !snapshot.isEmpty { send(snapshot) }
+    }
+
+    private func send(_ snapshot: [TransferProgress]) {
+        isProgressUnderWay.store(true, ordering: .relaxed)
+        BusActor.spawn { [self] in
+            report(.progress(snapshot))
+            isProgressUnderWay.store(false, ordering: .releasing)
+        }
+    }
+
+    private func checkStall(_ transfer: Transfer, _ now: SuspendingClock.Instant) {
+        if transfer.arrived {
+            transfer.arrived = false
+            transfer.lastArrival = now
+            return
+        }
+        // Under a low limit of ours, libcurl waits between reads: as long as one of its buffers takes.
+        let limit = limit(of: transfer)
+        let own: Duration = limit == 0 ? .zero : .seconds(min(3600, Double(Exchange.bufferSize) / Double(limit)))
+        guard now - transfer.lastArrival > transfer.request.stallTimeout + own else { return }
+        // What the response said already counts more than its body that does not end.
+        if let attempt = transfer.exchange?.sink as? Attempt, case .failed(let failure) = attempt.verdict {
+            return conclude(transfer, .failed(failure))
+        }
+        let failure = FailureMapping.timeout(
+            host: transfer.url.host, after: transfer.request.stallTimeout, madeProgress: transfer.facts != nil)
+        conclude(transfer, .failed(failure))
+    }
+
+    private func reportEvents() {
+        for transfer in transfers.values where !transfer.events.isEmpty { reportEvents(of: transfer) }
+    }
+
+    private func reportEvents(of transfer: Transfer) {
+        for event in transfer.events { BusActor.spawn { [self] in report(event) } }
+        transfer.events.removeAll()
+    }
+
+    // MARK: Limits
+
+    private func limit(of transfer: Transfer) -> UInt64 {
+        let active = UInt64(transfers.values.count { $0.conclusion == nil })
+        let share = appliedLimit == 0 ? nil : max(1, appliedLimit / max(1, active))
+        return [share, transfer.speedLimit].compactMap { $0 }.min() ?? 0
+    }
+
+    private func applyLimits() {
+        appliedLimit = totalLimit.load(ordering: .relaxed)
+        for transfer in transfers.values { transfer.exchange?.setSpeedLimit(limit(of: transfer)) }
+    }
+
+    private func limit(_ number: DownloadNumber, _ limit: Speed?) {
+        transfers[number]?.speedLimit = limit
+        applyLimits()
+    }
+
+    // MARK: A transfer's way
+
+    private func begin(_ request: TransferRequest) {
+        let number = request.number
+        guard shutDownDone == nil else { return tell(.ended(number, .stopped(request.resume))) }
+        if transfers[number] != nil {
+            heldBack[number] = (request, false)
+            return
+        }
+        let staging = staging ?? StagingBuffer()
+        self.staging = staging
+        let transfer = Transfer(request, boot: boot, staging: staging)
+        transfers[number] = transfer
+        if let end = transfer.prepare() { return finish(transfer, end) }
+        applyLimits()
+        fetch(transfer)
+    }
+
+    /// Makes the request of the hop under way.
+    private func fetch(_ transfer: Transfer) {
+        let request = transfer.request
+        let proxy = configuration.proxies.proxy(for: transfer.url)
+        let attempt = Attempt(transfer, url: transfer.url, rangeStart: transfer.rangeStart, isProxied: proxy != nil)
+        var options = ExchangeOptions(
+            url: transfer.url.text, userAgent: request.userAgent ?? configuration.userAgent,
+            connectTimeoutMilliseconds: max(1, Int(request.stallTimeout / .milliseconds(1))))
+        options.headerLines = transfer.headerLines
+        if transfer.isFirstOrigin {
+            (options.referrer, options.username, options.password) = (request.referrer, request.username, request.password)
+        }
+        options.speedLimit = limit(of: transfer)
+        options.proxy = proxy ?? ""
+        (options.certificateFile, options.certificateFolder) = (configuration.certificateFile, configuration.certificateFolder)
+        transfer.lastArrival = .now
+        do throws(CurlError) {
+            let multi = if let multi { multi } else { try MultiHandle() }
+            self.multi = multi
+            transfer.exchange = try Exchange(options, sink: attempt, multi: multi)
+        } catch {
+            conclude(transfer, .failed(DownloadFailure(.network, "libcurl cannot be used: \(error.text).")))
+        }
+    }
+
+    private func exchangeEnded(_ exchange: Exchange, _ error: CurlError?) {
+        guard let attempt = exchange.sink as? Attempt, let transfer = transfers.values.first(where: { $0.exchange === exchange }) else { return }
+        if error == nil { attempt.decide() }
+        switch attempt.verdict {
+        case .failed(let failure): conclude(transfer, .failed(failure))
+        case .taken(let path): conclude(transfer, .whole(.nameTaken(path: path)))
+        case .restart: restart(transfer)
+        case .redirect where error == nil: follow(transfer, exchange.redirectURL)
+        case .whole,
+            .body where error == nil:
+            switch transfer.complete(status: attempt.head.status) {
+            case .success(let end): conclude(transfer, .whole(end))
+            case .failure(let failure): conclude(transfer, .failed(failure))
+            }
+        case .undecided, .redirect, .body:
+            let error = error ?? CurlError(.other, "no answer")
+            conclude(
+                transfer,
+                .failed(
+                    FailureMapping.failure(
+                        error, host: transfer.url.host, proxy: attempt.isProxied, stallTimeout: transfer.request.stallTimeout,
+                        madeProgress: transfer.facts != nil)))
+        }
+    }
+
+    /// Once more from the first URL, for the whole.
+    private func restart(_ transfer: Transfer) {
+        transfer.exchange = nil
+        transfer.hasRestarted = true
+        transfer.url = transfer.request.url
+        transfer.hops = 0
+        fetch(transfer)
+    }
+
+    private func follow(_ transfer: Transfer, _ location: String?) {
+        transfer.exchange = nil
+        let host = transfer.url.host
+        transfer.hops += 1
+        guard transfer.hops <= Self.hopLimit else {
+            return conclude(
+                transfer,
+                .failed(DownloadFailure(.tooManyRedirects, "The server \(host) redirected more than \(Self.hopLimit) times.", host: host)))
+        }
+        guard let location, let url = try? DownloadURL(location) else {
+            return conclude(
+                transfer,
+                .failed(
+                    DownloadFailure(.unsafeRedirect, "The server \(host) redirected to an address that is not http or https.", host: host)))
+        }
+        transfer.url = url
+        fetch(transfer)
+    }
+
+    private func halt(_ number: DownloadNumber) {
+        heldBack[number]?.isStopped = true
+        if let transfer = transfers[number] { conclude(transfer, .stopped) }
+    }
+
+    // MARK: Ends
+
+    /// Fetches no more; the end is told when the bytes that count are on disk.
+    private func conclude(_ transfer: Transfer, _ conclusion: Transfer.Conclusion) {
+        guard transfer.conclusion == nil else { return }
+        transfer.conclusion = conclusion
+        transfer.exchange = nil
+        staging?.flush()
+        applyLimits()
+        if !transfer.isSyncing { settle(transfer) }
+    }
+
+    /// The last flush, if one is needed, and the end. No flush is under way.
+    private func settle(_ transfer: Transfer) {
+        guard let conclusion = transfer.conclusion else { return }
+        if case .whole(let end) = conclusion { return finish(transfer, end) }
+        if transfer.part?.error == nil, transfer.received > transfer.checkpoint?.written ?? 0,
+            transfer.resumeData(written: transfer.received) != nil
+        {
+            return sync(transfer)
+        }
+        tellEnd(transfer, transfer.checkpoint)
+    }
+
+    private func tellEnd(_ transfer: Transfer, _ resume: ResumeData?) {
+        switch transfer.conclusion {
+        case .failed(let failure): finish(transfer, .failed(failure, madeProgress: transfer.madeProgress, resume))
+        case .stopped, nil: finish(transfer, .stopped(resume))
+        case .whole(let end): finish(transfer, end)
+        }
+    }
+
+    /// Flushes in the pool what is written now; the transfer goes on meanwhile.
+    private func sync(_ transfer: Transfer) {
+        staging?.flush()
+        guard let part = transfer.part, let data = transfer.resumeData(written: part.written) else { return }
+        transfer.isSyncing = true
+        transfer.lastCheckpoint = .now
+        let (descriptor, number) = (part.descriptor, transfer.request.number)  // open until `synced`
+        Pool.shared.perform {
+            fdatasync(descriptor) == 0 ? nil : DiskError("save the part file")
+        } then: { [self] error in
+            command { $0.synced(number, data, error) }
+        }
+    }
+
+    private func synced(_ number: DownloadNumber, _ data: ResumeData, _ error: DiskError?) {
+        guard let transfer = transfers[number] else { return }
+        transfer.isSyncing = false
+        if let error {
+            // Only the checkpoint before counts; what the kernel could not write is lost to us.
+            let failure = error.failure(folder: transfer.request.directory)
+            if case .failed = transfer.conclusion {} else { transfer.conclusion = .failed(failure) }
+            transfer.exchange = nil
+            return tellEnd(transfer, transfer.checkpoint)
+        }
+        transfer.report(data)
+        settle(transfer)
+    }
+
+    private func finish(_ transfer: Transfer, _ end: TransferEnd) {
+        let number = transfer.request.number
+        transfer.exchange = nil
+        staging?.discard(transfer)
+        reportEvents(of: transfer)
+        transfers[number] = nil
+        tell(.ended(number, end))
+        applyLimits()
+        if let next = heldBack.removeValue(forKey: number) {
+            if next.isStopped { tell(.ended(number, .stopped(next.request.resume))) } else { begin(next.request) }
+        }
+        if transfers.isEmpty { staging = nil }
+        endIfDone()
+    }
+
+    private func tell(_ event: TransferEvent) { BusActor.spawn { [self] in report(event) } }
+
+    private func close(_ done: @escaping @BusActor @Sendable () -> Void) {
+        shutDownDone = done
+        for number in heldBack.keys { heldBack[number]?.isStopped = true }
+        for transfer in transfers.values { conclude(transfer, .stopped) }
+        endIfDone()
+    }
+
+    private func endIfDone() {
+        guard let done = shutDownDone, transfers.isEmpty else { return }
+        shutDownDone = {}
+        multi = nil
+        BusActor.spawn(done)
+        loop.stop()
+    }
+}

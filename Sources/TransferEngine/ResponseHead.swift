@@ -1,0 +1,98 @@
+internal import DownloadModel
+
+/// A response head beyond `ResponseHead`'s limits.
+struct HeadTooLarge: Error {}
+
+/// The status and the fields of one response, as its lines come in.
+struct ResponseHead {
+    /// Most bytes of one response's head, and most of its fields.
+    static let byteLimit = 256 * 1024
+    static let fieldLimit = 1000
+
+    private(set) var status: UInt32 = 0
+    private(set) var isComplete = false
+    private var bytes = 0
+    private var fields: [(name: String, value: [UInt8])] = []
+
+    /// Takes one line with its line end. A status line begins a new response (after a 1xx, or an answer that libcurl handles itself).
+    mutating func take(_ line: UnsafeRawBufferPointer) throws(HeadTooLarge) {
+        bytes += line.count
+        guard bytes <= Self.byteLimit else { throw HeadTooLarge() }
+        var text = line[...]
+        while let last = text.last, last == 0x0D || last == 0x0A { text = text.dropLast() }
+        if isStatusLine(text) {
+            begin(text)
+        } else if text.isEmpty {
+            isComplete = true
+        } else if !isComplete {  // what follows a complete head are trailers
+            try add(text)
+        }
+    }
+
+    private func isStatusLine(_ text: Slice<UnsafeRawBufferPointer>) -> Bool {
+        text.starts(with: "HTTP/".utf8) && (isComplete || status == 0)
+    }
+
+    private mutating func begin(_ text: Slice<UnsafeRawBufferPointer>) {
+        let words = text.split(separator: 0x20, maxSplits: 2)
+        status = words.count > 1 ? UInt32(String(decoding: words[1], as: UTF8.self)) ?? 0 : 0
+        fields.removeAll()
+        isComplete = false
+    }
+
+    private mutating func add(_ text: Slice<UnsafeRawBufferPointer>) throws(HeadTooLarge) {
+        guard fields.count < Self.fieldLimit else { throw HeadTooLarge() }
+        if let first = text.first, first == 0x20 || first == 0x09, !fields.isEmpty {  // obsolete line folding
+            fields[fields.count - 1].value += [0x20] + trimmed(text)
+            return
+        }
+        guard let colon = text.firstIndex(of: UInt8(ascii: ":")) else { return }
+        let name = String(decoding: text[..<colon], as: UTF8.self).lowercased()
+        fields.append((name, trimmed(text[text.index(after: colon)...])))
+    }
+
+    private func trimmed(_ text: Slice<UnsafeRawBufferPointer>) -> [UInt8] {
+        var text = text.drop { $0 == 0x20 || $0 == 0x09 }
+        while let last = text.last, last == 0x20 || last == 0x09 { text = text.dropLast() }
+        return Array(text)
+    }
+
+    /// The first field of this name (lower case), as bytes.
+    func bytes(_ name: String) -> [UInt8]? { fields.first { $0.name == name }?.value }
+
+    /// The first field of this name (lower case).
+    func text(_ name: String) -> String? { bytes(name).map { String(decoding: $0, as: UTF8.self) } }
+
+    private func all(_ name: String) -> [String] {
+        fields.filter { $0.name == name }.flatMap {
+            String(decoding: $0.value, as: UTF8.self).split(separator: ",").map { String($0.drop { $0 == " " || $0 == "\t" }) }
+        }
+    }
+
+    /// Whether the body is in a content coding, and so neither its length nor its ranges are the file's.
+    var isCoded: Bool { all("content-encoding").contains { $0.lowercased() != "identity" } }
+
+    enum Length: Equatable { case unknown, known(ByteCount), contradictory }
+
+    /// The length of the body as it comes; unknown where it is chunked or coded.
+    var contentLength: Length {
+        if !all("transfer-encoding").isEmpty || isCoded { return .unknown }
+        let values = all("content-length")
+        guard let first = values.first else { return .unknown }
+        guard values.allSatisfy({ $0 == first }), let number = ByteCount(first), number <= ByteCount(Int64.max) else { return .contradictory }
+        return .known(number)
+    }
+
+    /// Media type without parameters, lower case, at most 255 bytes.
+    var mediaType: String? {
+        guard let field = text("content-type") else { return nil }
+        let type = field.prefix { $0 != ";" && $0 != "," }.lowercased()
+        let trimmed = type.prefix { $0 != " " && $0 != "\t" }
+        let isPlain = trimmed.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F }
+        return isPlain && trimmed.contains("/") && trimmed.utf8.count <= 255 ? String(trimmed) : nil
+    }
+
+    var validator: Validator? {
+        Validator(entityTag: text("etag"), lastModified: text("last-modified"), date: text("date"))
+    }
+}

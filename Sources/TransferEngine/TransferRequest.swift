@@ -1,0 +1,141 @@
+public import DownloadModel
+
+/// What one transfer is told. The engine decides nothing beyond it.
+public struct TransferRequest: Sendable {
+    public var number: DownloadNumber
+    /// The first hop. A user and password inside are not used.
+    public var url: DownloadURL
+    /// Absolute, existing; where the part file grows.
+    public var directory: String
+    /// Bare name of the part file.
+    public var partName: String
+    /// For the first origin only, in this order. Fields in `reservedHeaders` are left out.
+    public var headers: [HeaderField] = []
+    /// nil: the engine's own.
+    public var userAgent: String?
+    /// For the first origin only.
+    public var referrer: String?
+    /// For the first origin only.
+    public var username: String?
+    public var password: String?
+    /// Safe bare name chosen by the caller; nil: from the response, else from the URL.
+    public var fileName: String?
+    /// The size that the file must have.
+    public var expectedSize: ByteCount?
+    /// The most bytes that it may have, decoded.
+    public var maxSize: ByteCount?
+    /// Whether a checksum will prove the whole: then a resume needs no validator.
+    public var hasChecksum = false
+    /// Bytes per second; nil: no limit.
+    public var speedLimit: Speed?
+    /// Without a byte for this long, the transfer fails with `Timeout`; also the longest time for connecting.
+    public var stallTimeout: Duration = .seconds(30)
+    /// What is known of an earlier transfer's bytes; nil: start from 0.
+    public var resume: ResumeData?
+    /// Absolute path of this download's written map; its folder exists. nil: only checkpoints count.
+    public var mapPath: String?
+    /// Under `skip` and `fail`, a taken name ends the transfer before the body is fetched.
+    public var ifExists = ExistingFilePolicy.rename
+
+    public init(number: DownloadNumber, url: DownloadURL, directory: String, partName: String) {
+        (self.number, self.url, self.directory, self.partName) = (number, url, directory, partName)
+    }
+
+    /// Names (lower case) of request header fields that are the engine's own: they steer ranges, codings and the connection.
+    public static let reservedHeaders: Set<String> = [
+        "range", "if-range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding", "te", "expect",
+        "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection", "proxy-authorization", "upgrade", "trailer",
+        "host", "http2-settings",
+    ]
+}
+
+/// What a response told, once it was accepted.
+public struct TransferFacts: Equatable, Sendable {
+    /// Safe bare name; not yet made unique.
+    public var fileName: String
+    /// Media type without parameters, lower case; nil where the server told none.
+    public var mediaType: String?
+    /// Complete size; nil while unknown.
+    public var total: ByteCount?
+    /// Where the transfer goes on: bytes held already. 0: from the start.
+    public var offset: ByteCount
+    /// Whether bytes that were held had to be thrown away.
+    public var discarded: Bool
+    /// Whether it can go on later from where it stops.
+    public var isResumable: Bool
+
+    public init(fileName: String, mediaType: String?, total: ByteCount?, offset: ByteCount, discarded: Bool, isResumable: Bool) {
+        (self.fileName, self.mediaType, self.total, self.offset) = (fileName, mediaType, total, offset)
+        (self.discarded, self.isResumable) = (discarded, isResumable)
+    }
+}
+
+/// One transfer's state at a tick.
+public struct TransferProgress: Equatable, Sendable {
+    public var number: DownloadNumber
+    /// Bytes written to the part file.
+    public var received: ByteCount
+    /// Bytes per second, smoothed over about 3 s.
+    public var speed: Speed
+
+    public init(number: DownloadNumber, received: ByteCount, speed: Speed) {
+        (self.number, self.received, self.speed) = (number, received, speed)
+    }
+}
+
+/// A whole body in its part file, not flushed to disk yet.
+public struct CompletePart: Equatable, Sendable {
+    public var facts: TransferFacts
+    public var size: ByteCount
+    /// Of the part file.
+    public var identity: FileIdentity
+    /// The host that the body came from.
+    public var host: String
+    /// The status of the response that carried it.
+    public var httpStatus: UInt32
+    /// For a record that is saved before the part is verified. `written` is `size`, which is not flushed.
+    public var resume: ResumeData?
+
+    public init(facts: TransferFacts, size: ByteCount, identity: FileIdentity, host: String, httpStatus: UInt32, resume: ResumeData?) {
+        (self.facts, self.size, self.identity) = (facts, size, identity)
+        (self.host, self.httpStatus, self.resume) = (host, httpStatus, resume)
+    }
+}
+
+public enum TransferEnd: Equatable, Sendable {
+    case complete(CompletePart)
+    /// `madeProgress`: at least one byte more than at the start was written.
+    case failed(DownloadFailure, madeProgress: Bool, ResumeData?)
+    case stopped(ResumeData?)
+    /// The name is taken and the policy is `skip` or `fail`; nothing was fetched.
+    case nameTaken(path: String)
+}
+
+public enum TransferEvent: Equatable, Sendable {
+    /// A response was accepted; comes before its first byte counts. Again where a transfer has to start over.
+    case began(DownloadNumber, TransferFacts)
+    /// One snapshot of all that changed, at most 10 a second.
+    case progress([TransferProgress])
+    /// What a record may now say: these bytes are on disk.
+    case checkpoint(DownloadNumber, ResumeData)
+    /// The last event of a transfer.
+    case ended(DownloadNumber, TransferEnd)
+}
+
+/// What the engine is told once.
+public struct EngineConfiguration: Sendable {
+    /// Where a request names none.
+    public var userAgent: String
+    /// A file or a folder of CA certificates instead of the system's.
+    public var certificateFile: String?
+    public var certificateFolder: String?
+    public var proxies: ProxySettings
+
+    /// The system's CA store unless `SSL_CERT_FILE` or `SSL_CERT_DIR` say otherwise, and the proxies of the environment.
+    public init(version: String, environment: [String: String] = processEnvironment()) {
+        userAgent = "todoku/\(version)"
+        certificateFile = environment["SSL_CERT_FILE"].flatMap { $0.isEmpty ? nil : $0 }
+        certificateFolder = environment["SSL_CERT_DIR"].flatMap { $0.isEmpty ? nil : $0 }
+        proxies = ProxySettings(environment: environment)
+    }
+}

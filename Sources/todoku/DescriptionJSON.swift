@@ -1,0 +1,27 @@
+internal import DownloadModel
+internal import TodokuClient
+
+extension DownloadDescription {
+    /// The contract's words as keys. Bytes, bytes per second, microseconds since the Unix epoch; null: not known, not yet, none.
+    var json: [(String, JSON)] {
+        [
+            ("download", .string(reference.description)), ("object-path", .string(reference.path)), ("url", .string(url)),
+            ("app", .string(app)), ("tag", .string(tag)), ("state", .string(state.name)), ("wait-reason", JSON(waitReason)),
+            ("wait-until", JSON(waitUntil?.microseconds)), ("received", .unsigned(received)), ("total", JSON(total)),
+            ("fraction", JSON(fraction)), ("speed", .unsigned(speed)), ("file-name", JSON(fileName)), ("media-type", JSON(mediaType)),
+            ("path", JSON(path)), ("error", error.map { $0.json } ?? .null), ("attempts", .unsigned(UInt64(attempts))),
+            ("connections", .unsigned(UInt64(connections))), ("queued-at", JSON(queuedAt?.microseconds)),
+            ("started-at", JSON(startedAt?.microseconds)), ("ended-at", JSON(endedAt?.microseconds)), ("batch", JSON(batch)),
+            ("priority", .integer(Int64(priority))), ("speed-limit", JSON(speedLimit)),
+        ]
+    }
+}
+
+extension DownloadError {
+    var json: JSON {
+        .object([
+            ("name", .string(name)), ("message", .string(message)), ("http-status", JSON(httpStatus)), ("host", JSON(host)),
+            ("retryable", .bool(isRetryable)),
+        ])
+    }
+}

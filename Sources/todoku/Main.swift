@@ -1,0 +1,22 @@
+internal import ArgumentParser
+internal import EventLoop
+internal import Glibc
+
+@main struct Main {
+    static func main() {
+        SignalSource.block([SIGINT])  // before any thread; those commands that leave it to the system open it again
+        do {
+            var command = try TodokuCommand.parseAsRoot()
+            try command.run()
+            exit(ExitStatus.success.rawValue)
+        } catch {
+            let text = TodokuCommand.fullMessage(for: error)
+            if TodokuCommand.exitCode(for: error).isSuccess {  // help, a completion script
+                Output.write(text + "\n")
+                exit(ExitStatus.success.rawValue)
+            }
+            Output.writeError(text.hasPrefix("Error: ") ? "todoku: " + text.dropFirst(7) + "\n" : text + "\n")
+            exit(ExitStatus.usage.rawValue)
+        }
+    }
+}

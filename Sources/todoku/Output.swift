@@ -1,0 +1,30 @@
+internal import Glibc
+
+/// Standard output and standard error, unbuffered.
+enum Output {
+    static func write(_ text: String) { write(text, to: STDOUT_FILENO) }
+    static func writeError(_ text: String) { write(text, to: STDERR_FILENO) }
+
+    /// One sentence with the cause, `todoku: …`.
+    static func complain(_ sentence: String) { writeError("todoku: \(TerminalText.plain(sentence))\n") }
+
+    /// Writes all of it. Where the reader has gone, SIGPIPE ends the program, as usual for commands; any other error ends it here.
+    private static func write(_ text: String, to descriptor: Int32) {
+        var text = text
+        text.withUTF8 { bytes in
+            var rest = bytes[...]
+            while !rest.isEmpty {
+                let count = Glibc.write(descriptor, UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer(bytes)[rest.indices]).baseAddress, rest.count)
+                if count >= 0 {
+                    rest = rest.dropFirst(count)
+                } else if errno == EAGAIN {
+                    var slot = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+                    _ = poll(&slot, 1, -1)
+                } else if errno != EINTR {
+                    if descriptor == STDOUT_FILENO { complain("cannot write the output: \(String(cString: strerror(errno)))") }
+                    exit(ExitStatus.refused.rawValue)
+                }
+            }
+        }
+    }
+}

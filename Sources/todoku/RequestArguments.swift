@@ -1,0 +1,179 @@
+internal import ArgumentParser
+internal import DownloadModel
+internal import Glibc
+internal import TodokuClient
+
+extension ExistingFilePolicy: ExpressibleByArgument {}
+extension NotifyPolicy: ExpressibleByArgument {}
+
+/// How a download is wanted: the options that `get` and `add` share, one for each of the contract's.
+struct RequestArguments: ParsableArguments {
+    @Option(name: .shortAndLong, help: ArgumentHelp("Where to put it, folder and name; for one URL.", valueName: "file"), completion: .file())
+    var output: String?
+
+    @Option(name: .shortAndLong, help: "The folder to put it in.", completion: .directory)
+    var directory: String?
+
+    @Option(help: ArgumentHelp("Its name, instead of the server's; for one URL.", valueName: "name"))
+    var filename: String?
+
+    @Option(help: "Where the name is taken (default: rename, to “name (1)”).")
+    var ifExists: ExistingFilePolicy?
+
+    @Option(
+        name: [.customShort("H"), .long],
+        help: ArgumentHelp("A request header, for the first server only; may be repeated.", valueName: "name: value"),
+        transform: RequestArguments.parseHeader)
+    var header: [HeaderField] = []
+
+    @Option(help: "The User-Agent to give.")
+    var userAgent: String?
+
+    @Option(help: ArgumentHelp("The page that led here (the header Referer).", valueName: "url"))
+    var referrer: String?
+
+    @Option(help: ArgumentHelp("Credentials for the first server; the password is asked for where it is left out.", valueName: "name[:password]"))
+    var user: String?
+
+    @Option(help: ArgumentHelp("Read the password from the first line of a file, or of standard input (-).", valueName: "file"), completion: .file())
+    var passwordFile: String?
+
+    @Option(help: ArgumentHelp("sha256:<hex>, or sha512, sha1, md5; another file fails. For one URL.", valueName: "checksum"))
+    var checksum: String?
+
+    @Option(help: "The size it must have. For one URL.", transform: Amounts.parseBytes)
+    var size: ByteCount?
+
+    @Option(help: ArgumentHelp("The most it may have, as in 10MiB.", valueName: "size"), transform: Amounts.parseBytes)
+    var maxSize: ByteCount?
+
+    @Flag(help: "Add it paused; ‘todoku resume’ starts it.")
+    var paused = false
+
+    @Option(parsing: .unconditional, help: "Higher first; 0 where not given.")
+    var priority: Int32?
+
+    @Option(
+        name: [.customLong("speed-limit"), .customLong("limit-rate")], help: ArgumentHelp("Most bytes per second, as in 500K.", valueName: "speed"),
+        transform: Amounts.parseSpeed)
+    var speedLimit: Speed?
+
+    @Option(help: ArgumentHelp("Give an attempt up after so long without a byte (default: 30s).", valueName: "time"), transform: Amounts.parseDuration)
+    var stallTimeout: Duration?
+
+    @Option(help: ArgumentHelp("How often to try again where the server refuses or is not reached (default: 10).", valueName: "count"))
+    var retries: UInt32?
+
+    @Option(help: "A name of your own for a group of downloads.")
+    var tag: String?
+
+    @Option(help: ArgumentHelp("The application it belongs to, as in org.example.App.", valueName: "id"))
+    var app: String?
+
+    @Option(help: "A name of your own for this download, so that asking twice queues it once; needs --app. For one URL.")
+    var token: String?
+
+    @Option(help: "Whether to post a toast at its end (default: background).")
+    var notify: NotifyPolicy?
+
+    @Option(help: "The completion toast's title.")
+    var title: String?
+
+    @Option(help: "The completion toast's text.")
+    var body: String?
+
+    @Option(help: ArgumentHelp("The toasts' icon, a name or a file.", valueName: "icon"))
+    var icon: String?
+
+    @Option(help: ArgumentHelp("Name of the completion toast's sound; empty: silent.", valueName: "name"))
+    var sound: String?
+
+    @Flag(inversion: .prefixedNo, help: "Whether to show the progress toast (default: shown).")
+    var progressToast: Bool?
+
+    @Option(
+        help: ArgumentHelp("Data of your own to keep with it; may be repeated.", valueName: "key=value"), transform: RequestArguments.parseMetadata)
+    var metadata: [KeptText] = []
+
+    /// A key with its text.
+    struct KeptText: Equatable, Sendable {
+        let key: String
+        let text: String
+    }
+
+    /// For `validate` of the command: what names one file goes with one URL.
+    func check(urls: [String]) throws {
+        if let option = urls.count > 1 ? optionsOfOne.first : nil { throw ValidationError("--\(option) is for one URL, and \(urls.count) are given.") }
+        if output != nil, directory != nil || filename != nil { throw ValidationError("--output says both --directory and --filename.") }
+        if token != nil, app == nil { throw ValidationError("--token needs --app.") }
+        if passwordFile != nil, user == nil { throw ValidationError("--password-file needs --user.") }
+        if passwordFile != nil, user?.contains(":") == true { throw ValidationError("The password is given twice: by --user and by --password-file.") }
+        if let checksum {
+            do throws(Refusal) { _ = try Checksum(checksum) } catch { throw ValidationError(error.message) }
+        }
+        if let output, LocalPath.isFolder(output) { throw ValidationError("“\(output)” is a folder; give it by --directory.") }
+        if let output, LocalPath.split(output) == nil { throw ValidationError("--output “\(output)” has no file name at its end.") }
+    }
+
+    private var optionsOfOne: [String] {
+        [("output", output != nil), ("filename", filename != nil), ("checksum", checksum != nil), ("size", size != nil), ("token", token != nil)]
+            .filter(\.1).map(\.0)
+    }
+
+    /// - Throws: where the password can be neither read nor asked for.
+    func request() throws(CommandFailure) -> DownloadRequest {
+        var request = DownloadRequest()
+        if let output, let (folder, name) = LocalPath.split(output) {
+            (request.directory, request.fileName) = (folder, name)
+        } else {
+            (request.directory, request.fileName) = (directory.map { LocalPath.absolute($0) }, filename)
+        }
+        request.ifExists = ifExists
+        request.headers = header
+        (request.userAgent, request.referrer) = (userAgent, referrer)
+        (request.username, request.password) = try credentials()
+        (request.checksum, request.size, request.maxSize) = (checksum, size, maxSize)
+        if paused { request.start = false }
+        (request.priority, request.speedLimit, request.stallTimeout, request.retries) = (priority, speedLimit, stallTimeout, retries)
+        (request.tag, request.app, request.token) = (tag, app, token)
+        (request.notify, request.title, request.body, request.icon, request.sound) = (notify, title, body, icon, sound)
+        request.showProgress = progressToast
+        for entry in metadata { request.setMetadata(entry.text, for: entry.key) }
+        return request
+    }
+
+    private func credentials() throws(CommandFailure) -> (String?, String?) {
+        guard let user else { return (nil, nil) }
+        if let colon = user.firstIndex(of: ":") { return (String(user[..<colon]), String(user[user.index(after: colon)...])) }
+        if let passwordFile {
+            let descriptor = passwordFile == "-" ? STDIN_FILENO : open(passwordFile, O_RDONLY | O_CLOEXEC)
+            guard descriptor >= 0 else {
+                throw CommandFailure(.usage, "cannot read the password from “\(passwordFile)”: \(String(cString: strerror(errno)))")
+            }
+            defer { if descriptor != STDIN_FILENO { close(descriptor) } }
+            guard let password = InputLine.read(from: descriptor) else {
+                throw CommandFailure(.usage, "the password in “\(passwordFile)” is not UTF-8")
+            }
+            return (user, password)
+        }
+        guard let password = Terminal.password(prompt: "Password of \(TerminalText.plain(user)): ") else {
+            throw CommandFailure(.usage, "there is no terminal to ask for the password of \(user); give --password-file")
+        }
+        return (user, password)
+    }
+
+    @Sendable static func parseHeader(_ text: String) throws -> HeaderField {
+        guard let colon = text.firstIndex(of: ":"), colon > text.startIndex else {
+            throw ValidationError("“\(text)” is no header; write it as in 'Accept: text/html'.")
+        }
+        let value = text[text.index(after: colon)...].drop { $0 == " " || $0 == "\t" }
+        return HeaderField(name: String(text[..<colon]), value: String(value))
+    }
+
+    @Sendable static func parseMetadata(_ text: String) throws -> KeptText {
+        guard let equals = text.firstIndex(of: "="), equals > text.startIndex else {
+            throw ValidationError("“\(text)” is no metadata; write it as in key=value.")
+        }
+        return KeptText(key: String(text[..<equals]), text: String(text[text.index(after: equals)...]))
+    }
+}

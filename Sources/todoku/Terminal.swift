@@ -1,0 +1,65 @@
+internal import Glibc
+
+/// The terminal at standard output, if there is one.
+struct Terminal {
+    let columns: Int
+    let rows: Int
+
+    /// nil where standard output is no terminal, or one that cannot move its cursor.
+    static var current: Terminal? {
+        guard isatty(STDOUT_FILENO) != 0, getenv("TERM").map({ String(cString: $0) }) ?? "dumb" != "dumb" else { return nil }
+        var size = winsize()
+        guard ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else { return Terminal(columns: 80, rows: 24) }
+        return Terminal(columns: Int(size.ws_col), rows: max(2, Int(size.ws_row)))
+    }
+
+    static var errorsAreSeen: Bool { isatty(STDERR_FILENO) != 0 }
+
+    /// Whether the locale writes UTF-8 (LC_ALL before LC_CTYPE before LANG, as locale(7) says).
+    static var isUTF8: Bool {
+        for name in ["LC_ALL", "LC_CTYPE", "LANG"] {
+            guard let value = getenv(name), value[0] != 0 else { continue }
+            let text = String(cString: value).lowercased()
+            return text.contains("utf-8") || text.contains("utf8")
+        }
+        return false
+    }
+
+    /// Asks for a password at the terminal, without showing it. nil: there is no terminal.
+    static func password(prompt: String) -> String? {
+        let terminal = open("/dev/tty", O_RDWR | O_CLOEXEC)
+        guard terminal >= 0 else { return nil }
+        defer { close(terminal) }
+        var before = termios()
+        guard tcgetattr(terminal, &before) == 0 else { return nil }
+        var silent = before
+        silent.c_lflag &= ~tcflag_t(ECHO)
+        tcsetattr(terminal, TCSAFLUSH, &silent)
+        defer { tcsetattr(terminal, TCSAFLUSH, &before) }
+        let prompt = Array(prompt.utf8)
+        _ = write(terminal, prompt, prompt.count)
+        let line = InputLine.read(from: terminal)
+        _ = write(terminal, "\n", 1)
+        return line
+    }
+}
+
+/// The first line of a file or of standard input.
+enum InputLine {
+    /// Most bytes of a line: a password's limit in the service is 1024.
+    private static let longest = 4096
+
+    /// Without its line end; what follows it is not looked at.
+    static func read(from descriptor: Int32) -> String? {
+        var bytes: [UInt8] = []
+        var byte: UInt8 = 0
+        while bytes.count < longest {
+            let count = Glibc.read(descriptor, &byte, 1)
+            if count < 0, errno == EINTR { continue }
+            guard count == 1, byte != UInt8(ascii: "\n") else { break }
+            bytes.append(byte)
+        }
+        if bytes.last == UInt8(ascii: "\r") { bytes.removeLast() }
+        return String(validating: bytes, as: UTF8.self)
+    }
+}

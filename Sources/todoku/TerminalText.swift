@@ -1,0 +1,72 @@
+/// Text for a terminal: without what would steer it, and measured in columns.
+enum TerminalText {
+    /// `text` with control characters, and those that turn the direction of writing, replaced by "?".
+    static func plain(_ text: String) -> String {
+        var result = String.UnicodeScalarView()
+        for scalar in text.unicodeScalars {
+            switch scalar.value {
+            case 0x202A...0x202E, 0x2066...0x2069, 0x2028, 0x2029: result.append("?")
+            default: result.append(scalar.properties.generalCategory == .control ? "?" : scalar)
+            }
+        }
+        return String(result)
+    }
+
+    /// Columns that a terminal takes for `text`: 2 for what is wide in East Asia and for emoji, 0 for marks.
+    static func width(_ text: String) -> Int { text.reduce(0) { $0 + width($1) } }
+
+    static func width(_ character: Character) -> Int {
+        var width = 0
+        for scalar in character.unicodeScalars {
+            if scalar.value == 0xFE0F { return 2 }
+            width = max(width, self.width(scalar))
+        }
+        return width
+    }
+
+    private static func width(_ scalar: Unicode.Scalar) -> Int {
+        if scalar.value < 0x300 { return scalar.value == 0xAD ? 0 : 1 }
+        switch scalar.properties.generalCategory {
+        case .nonspacingMark, .enclosingMark, .format, .control: return 0
+        default: return isWide(scalar) ? 2 : 1
+        }
+    }
+
+    /// Unicode's East_Asian_Width W and F, by blocks, and the emoji that are drawn as pictures.
+    private static func isWide(_ scalar: Unicode.Scalar) -> Bool {
+        switch scalar.value {
+        case 0x1100...0x115F, 0x2E80...0x303E, 0x3041...0x3247, 0x3250...0x4DBF, 0x4E00...0xA4CF, 0xA960...0xA97F, 0xAC00...0xD7A3,
+            0xF900...0xFAFF, 0xFE10...0xFE19, 0xFE30...0xFE6F, 0xFF01...0xFF60, 0xFFE0...0xFFE6, 0x16FE0...0x18AFF, 0x1AFF0...0x1B2FF,
+            0x20000...0x3FFFD:
+            true
+        default: scalar.properties.isEmojiPresentation
+        }
+    }
+
+    /// `text` in at most `columns`, its middle replaced by an ellipsis where it is longer: beginning and extension stay.
+    static func cut(_ text: String, to columns: Int, ellipsis: String = "…") -> String {
+        guard width(text) > columns else { return text }
+        let room = columns - width(ellipsis)
+        guard room > 0 else { return columns > 0 ? String(ellipsis.prefix(columns)) : "" }
+        let tail = min(room / 2, 10)
+        var (head, headWidth) = ("", 0)
+        for character in text {
+            guard headWidth + width(character) <= room - tail else { break }
+            head.append(character)
+            headWidth += width(character)
+        }
+        var (end, endWidth) = ([Character](), 0)
+        for character in text.reversed() {
+            guard endWidth + width(character) <= room - headWidth else { break }
+            end.append(character)
+            endWidth += width(character)
+        }
+        return head + ellipsis + String(end.reversed())
+    }
+
+    /// `text` and blanks up to `columns`.
+    static func padded(_ text: String, to columns: Int, right: Bool = false) -> String {
+        let blanks = String(repeating: " ", count: max(0, columns - width(text)))
+        return right ? blanks + text : text + blanks
+    }
+}

@@ -1,0 +1,53 @@
+internal import DownloadService
+internal import Logging
+
+/// What the command line asks for. By hand: the daemon starts on every first call, and a parser library would double that time.
+enum Arguments {
+    case run(ServiceOptions)
+    case say(String)
+    case refuse(String)
+
+    static let help = """
+        Usage: todokud [OPTION…]
+        The download service of the desktop session. D-Bus starts it; by hand it is for trying out.
+
+          --if-pending             end at once where no download is left to do (at login)
+          --allow-hidden-folders   take folders with a leading dot in their path as destinations
+          --idle-exit SECONDS      leave after so long with nothing to do (30; 1 to 86400)
+          --log-level LEVEL        trace, debug, info, notice, warning, error, critical (notice)
+          --version                print the version
+          --help                   print this
+
+        See todokud(8).
+        """
+
+    static func parse(_ arguments: [String]) -> Arguments {
+        var options = ServiceOptions()
+        var level = Logger.Level.notice
+        var rest = arguments[...]
+        while let argument = rest.popFirst() {
+            let parts = argument.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
+            func value() -> String? { parts.count == 2 ? parts[1] : rest.popFirst() }
+            switch parts[0] {
+            case "--if-pending" where parts.count == 1: options.ifPending = true
+            case "--allow-hidden-folders" where parts.count == 1: options.allowsHiddenFolders = true
+            case "--idle-exit":
+                guard let seconds = value().flatMap({ Int($0) }), (1...86_400).contains(seconds) else {
+                    return .refuse("--idle-exit takes a number of seconds, 1 to 86400")
+                }
+                options.idle = .seconds(seconds)
+            case "--log-level":
+                guard let named = value().flatMap({ Logger.Level(rawValue: $0) }) else {
+                    return .refuse("--log-level is one of \(Logger.Level.allCases.map(\.rawValue).joined(separator: ", "))")
+                }
+                level = named
+            case "--version" where parts.count == 1: return .say("todokud \(Service.version)")
+            case "--help" where parts.count == 1: return .say(help)
+            default: return .refuse("there is no option \(argument); see todokud --help")
+            }
+        }
+        options.logger = Logger(label: "todokud") { StreamLogHandler.standardError(label: $0) }
+        options.logger.logLevel = level
+        return .run(options)
+    }
+}

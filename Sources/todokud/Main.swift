@@ -1,0 +1,26 @@
+internal import DownloadService
+internal import EventLoop
+internal import Glibc
+internal import Logging
+
+/// The download service. See todokud(8).
+@main struct Main {
+    static func main() {
+        SignalSource.block([SIGTERM, SIGINT, SIGHUP])
+        signal(SIGPIPE, SIG_IGN)
+        let options: ServiceOptions
+        switch Arguments.parse(Array(CommandLine.arguments.dropFirst())) {
+        case .run(let parsed): options = parsed
+        case .say(let text):
+            print(text)
+            exit(0)
+        case .refuse(let reason):
+            let line = "todokud: \(reason)\n"
+            _ = line.withCString { write(STDERR_FILENO, $0, strlen($0)) }
+            exit(64)  // EX_USAGE of sysexits.h
+        }
+        BusActor.runMain {
+            exit(await Service.run(options))
+        }
+    }
+}

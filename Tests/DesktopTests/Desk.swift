@@ -1,0 +1,48 @@
+@testable internal import Desktop
+internal import DownloadModel
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+
+/// A private session for a toast test. GIO has one session bus a process, so each test that shows toasts runs in a process of its own
+/// (an exit test) and makes this its session.
+func beginSession(activatable: [String: String] = [:], display: Display? = nil) async -> PrivateBus {
+    let bus = await PrivateBus(activatable: activatable, extra: display.map { ["DISPLAY": $0.name] } ?? [:])
+    for (key, value) in bus.environment { setenv(key, value, 1) }
+    if display == nil { unsetenv("DISPLAY") }
+    return bus
+}
+
+/// What a notifier has reported, in order.
+@BusActor final class Reports {
+    private(set) var events: [ToastEvent] = []
+    nonisolated init() {}
+    func take(_ event: ToastEvent) { events.append(event) }
+
+    nonisolated func make() -> Notifier { Notifier { self.take($0) } }
+
+    nonisolated func contains(_ event: ToastEvent, within limit: Duration = .seconds(20)) async -> Bool {
+        await eventually(within: limit) { await events.contains(event) }
+    }
+}
+
+extension EndToast {
+    static func finished(_ number: UInt64, _ fileName: String = "写真アーカイブ.zip") -> EndToast {
+        EndToast(
+            number: DownloadNumber(number), kind: .finished(path: "/tmp/\(fileName)"), summary: ToastTexts.japanese.finishedSummary,
+            body: ToastTexts.japanese.finishedBody(fileName: fileName, size: 30_408_704), host: "example.org")
+    }
+
+    static func failed(_ number: UInt64) -> EndToast {
+        EndToast(
+            number: DownloadNumber(number), kind: .failed, summary: ToastTexts.japanese.failedSummary,
+            body: ToastTexts.japanese.failedBody(
+                fileName: "<i>写真</i>.zip", failure: DownloadFailure(.httpStatus, "the server said no", httpStatus: 404)))
+    }
+}
+
+extension ProgressToast {
+    static func of(_ number: UInt64, _ received: ByteCount, total: ByteCount? = 30_408_704) -> ProgressToast {
+        ProgressToast(number: DownloadNumber(number), fileName: "写真アーカイブ.zip", received: received, total: total)
+    }
+}

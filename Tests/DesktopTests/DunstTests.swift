@@ -1,0 +1,158 @@
+@testable internal import Desktop
+internal import DownloadModel
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+@Suite struct `Toasts in dunst` {
+    @Test func `show progress in one toast with its percentage, and the end in a new one`() async {
+        await #expect(processExitsWith: .success) {
+            let display = await Display()
+            let bus = await beginSession(display: display)
+            let dunst = await Dunst(on: bus, display)
+            let reports = Reports()
+            let notifier = reports.make()
+            for received in [1_000_000, 5_000_000, 12_897_484] as [ByteCount] { await notifier.show(.of(1, received)) }
+            #expect(await eventually { await dunst.displayed() == 1 })
+            // One more update in place.
+            await notifier.show(.of(1, 12_897_485 + 1_000_000))
+            await notifier.show(.of(1, 12_897_485))
+            #expect(await eventually { await dunst.displayed() == 1 })
+            await display.screenshot(productPath("toast-progress-dunst.png"))
+            await notifier.show(EndToast.finished(1))
+            #expect(await reports.contains(.shown(DownloadNumber(1))))
+            #expect(await eventually { await dunst.displayed() == 1 })
+            await display.screenshot(productPath("toast-finished-dunst.png"))
+
+            let progress = await dunst.history()
+            print("DEBUG", progress)
+            #expect(progress.count == 1)
+            #expect(progress.first?["summary"]?.string == "ダウンロード中")
+            #expect(progress.first?["body"]?.string == "写真アーカイブ.zip — 42 %  12.3 MiB / 29.0 MiB")
+            #expect(progress.first?["category"]?.string == "transfer")
+            #expect(progress.first?["progress"]?.number == 42)
+            #expect(progress.first?["appname"]?.string == "Todoku")
+            #expect(progress.first?["urgency"]?.string == "LOW")
+
+            await dunst.control("close-all")
+            #expect(await reports.contains(.closed(DownloadNumber(1))))
+            let end = await dunst.history().first { $0["summary"]?.string == "ダウンロードが完了しました" }
+            #expect(end?["body"]?.string == "写真アーカイブ.zip (29.0 MiB)")
+            #expect(end?["category"]?.string == "transfer.complete")
+            #expect(end?["appname"]?.string == "Todoku")
+            #expect(end?["progress"]?.number == -1)
+            #expect(end?["id"] != progress.first?["id"])
+            print("DEBUG", end as Any, await reports.events)
+            #expect(await reports.events == [.shown(DownloadNumber(1)), .closed(DownloadNumber(1))])
+            await dunst.stop()
+            await bus.stop()
+            await display.stop()
+        }
+    }
+
+    @Test func `tell a click once, and stay when the service ends`() async {
+        await #expect(processExitsWith: .success) {
+            let display = await Display()
+            let bus = await beginSession(display: display)
+            let dunst = await Dunst(on: bus, display)
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(EndToast.finished(7))
+            #expect(await reports.contains(.shown(DownloadNumber(7))))
+            await dunst.control("action", "0")
+            #expect(await reports.contains(.closed(DownloadNumber(7))))
+            #expect(
+                await reports.events == [
+                    .shown(DownloadNumber(7)), .action(DownloadNumber(7), .open, activationToken: nil), .closed(DownloadNumber(7)),
+                ])
+            await dunst.control("close-all")
+            await notifier.show(EndToast.finished(8))
+            await notifier.show(ProgressToast.of(9, 1000))
+            #expect(await eventually { await dunst.displayed() == 2 })
+            await withCheckedContinuation { continuation in
+                BusActor.spawn { notifier.shutDown { continuation.resume() } }
+            }
+            #expect(await dunst.displayed() == 1)
+            await dunst.stop()
+            await bus.stop()
+            await display.stop()
+        }
+    }
+
+    @Test func `say why a download failed, with markup in its name as text`() async {
+        await #expect(processExitsWith: .success) {
+            let display = await Display()
+            let bus = await beginSession(display: display)
+            let dunst = await Dunst(on: bus, display)
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(EndToast.failed(3))
+            #expect(await eventually { await dunst.displayed() == 1 })
+            await display.screenshot(productPath("toast-failed-dunst.png"))
+            await dunst.control("close-all")
+            let toast = await dunst.history().first
+            #expect(toast?["summary"]?.string == "ダウンロードに失敗しました")
+            #expect(toast?["body"]?.string == "&lt;i&gt;写真&lt;/i&gt;.zip\nサーバーがエラーを返しました。 (HTTP 404)")
+            #expect(toast?["category"]?.string == "transfer.error")
+            #expect(await reports.events == [])  // no actions: nothing to stay for
+            await dunst.stop()
+            await bus.stop()
+            await display.stop()
+        }
+    }
+
+    @Test func `do not bring back a progress toast that the user has put away`() async {
+        await #expect(processExitsWith: .success) {
+            let display = await Display()
+            let bus = await beginSession(display: display)
+            let dunst = await Dunst(on: bus, display)
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(ProgressToast.of(1, 1_000_000))
+            #expect(await eventually { await dunst.displayed() == 1 })
+            await dunst.control("close-all")
+            // The close is on its way to us: another download's toast comes after it, on the same connection.
+            await notifier.show(ProgressToast.of(2, 1_000_000))
+            #expect(await eventually { await dunst.displayed() == 1 })
+            await notifier.show(ProgressToast.of(1, 2_000_000))
+            await notifier.show(EndToast.finished(3))
+            #expect(await reports.contains(.shown(DownloadNumber(3))))
+            #expect(await dunst.displayed() == 2)
+            await dunst.stop()
+            await bus.stop()
+            await display.stop()
+        }
+    }
+
+    @Test func `go to a server that was started anew, without the numbers of the old one`() async {
+        await #expect(processExitsWith: .success) {
+            let display = await Display()
+            let bus = await beginSession(display: display)
+            let first = await Dunst(on: bus, display)
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(ProgressToast.of(1, 1_000_000))
+            await notifier.show(EndToast.finished(2))
+            #expect(await reports.contains(.shown(DownloadNumber(2))))
+            await first.kill()
+            #expect(await reports.contains(.closed(DownloadNumber(2))))
+            #expect(await bus.waitForOwner("org.freedesktop.Notifications", present: false))
+            let second = await Dunst(on: bus, display)
+            // Someone else's toast has the number that our progress toast had.
+            let other = await Child.run(
+                [
+                    "busctl", "--user", "call", "org.freedesktop.Notifications", "/org/freedesktop/Notifications",
+                    "org.freedesktop.Notifications", "Notify", "susssasa{sv}i", "other", "0", "", "other", "", "0", "0", "-1",
+                ], environment: bus.environment)
+            #expect(other.status == 0, "\(other.errors)")
+            await notifier.show(ProgressToast.of(1, 2_000_000))
+            await notifier.show(EndToast.finished(3))
+            #expect(await reports.contains(.shown(DownloadNumber(3))))
+            #expect(await eventually { await second.displayed() == 3 })
+            await second.stop()
+            await bus.stop()
+            await display.stop()
+        }
+    }
+}

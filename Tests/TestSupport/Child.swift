@@ -1,0 +1,189 @@
+internal import CSystem
+internal import EventLoop
+internal import Glibc
+
+/// A program that a test started. It is killed with its last reference, and never outlives the test process.
+public final class Child: Sendable {
+    public struct Exit: Equatable, Sendable {
+        /// The exit status, or 128 + the signal that ended it.
+        public let status: Int32
+        public let output: String
+        public let errors: String
+    }
+
+    public let pid: Int32
+    private let reaper: Reaper
+
+    /// Starts `arguments[0]` (looked up in PATH), with an empty signal mask and, if given, this environment instead of ours.
+    public init(_ arguments: [String], environment: [String: String]? = nil, folder: String? = nil) {
+        var output: [Int32] = [0, 0]
+        var errors: [Int32] = [0, 0]
+        precondition(todoku_pipe(&output) == 0 && todoku_pipe(&errors) == 0)
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
+        posix_spawn_file_actions_adddup2(&actions, output[1], 1)
+        posix_spawn_file_actions_adddup2(&actions, errors[1], 2)
+        // A daemon that outlives an exit test must not hold that test's pipe to the test runner, which waits for its end.
+        posix_spawn_file_actions_addclosefrom_np(&actions, 3)
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        var none = sigset_t()
+        var all = sigset_t()
+        sigemptyset(&none)
+        sigfillset(&all)
+        posix_spawnattr_setsigmask(&attributes, &none)
+        posix_spawnattr_setsigdefault(&attributes, &all)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
+        var pid: pid_t = 0
+        let arguments = folder.map { ["env", "-C", $0] + arguments } ?? arguments
+        let argv = arguments.map { strdup($0) } + [nil]
+        let envp = (environment ?? currentEnvironment()).map { strdup("\($0.key)=\($0.value)") } + [nil]
+        let result = posix_spawnp(&pid, arguments[0], &actions, &attributes, argv, envp)
+        for pointer in argv + envp { free(pointer) }
+        posix_spawn_file_actions_destroy(&actions)
+        posix_spawnattr_destroy(&attributes)
+        close(output[1])
+        close(errors[1])
+        precondition(result == 0, "cannot start \(arguments[0]): \(String(cString: strerror(result)))")
+        self.pid = pid
+        reaper = Reaper(pid: pid, output: output[0], errors: errors[0])
+    }
+
+    deinit { if reaper.isRunning { kill(pid, SIGKILL) } }
+
+    public var isRunning: Bool { reaper.isRunning }
+
+    /// What it has written to standard output and standard error so far.
+    public var output: String { reaper.text.0 }
+    public var errors: String { reaper.text.1 }
+
+    public func signal(_ signal: Int32) { if reaper.isRunning { kill(pid, signal) } }
+
+    /// Waits, without holding a thread of the caller's, until it has ended.
+    public func wait() async -> Exit { await reaper.wait() }
+
+    /// SIGTERM, and the end awaited.
+    @discardableResult public func stop() async -> Exit {
+        signal(SIGTERM)
+        return await wait()
+    }
+
+    /// Runs a program to its end.
+    public static func run(_ arguments: [String], environment: [String: String]? = nil, folder: String? = nil) async -> Exit {
+        await Child(arguments, environment: environment, folder: folder).wait()
+    }
+}
+
+public func currentEnvironment() -> [String: String] {
+    var result: [String: String] = [:]
+    var entry = environ
+    while let text = entry.pointee {
+        let pair = String(cString: text).split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+        if pair.count == 2 { result[String(pair[0])] = String(pair[1]) }
+        entry += 1
+    }
+    return result
+}
+
+/// Waits for one child on threads of its own and keeps what it writes.
+private final class Reaper: Sendable {
+    private struct State {
+        var output: [UInt8] = []
+        var errors: [UInt8] = []
+        var open = 3
+        var status: Int32 = 0
+        var waiters: [CheckedContinuation<Child.Exit, Never>] = []
+    }
+
+    // `state` is touched between lock and unlock only.
+    private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>
+    private nonisolated(unsafe) var state = State()
+
+    init(pid: pid_t, output: Int32, errors: Int32) {
+        mutex = .allocate(capacity: 1)
+        pthread_mutex_init(mutex, nil)
+        startThread("child-out") { [self] in
+            drain(output) { state.output += $0 }
+        }
+        startThread("child-err") { [self] in
+            drain(errors) { state.errors += $0 }
+        }
+        startThread("child-wait") { [self] in
+            var status: Int32 = 0
+            while waitpid(pid, &status, 0) < 0, errno == EINTR {}
+            let signal = status & 0x7f
+            part { state.status = signal == 0 ? (status >> 8) & 0xff : 128 + signal }
+        }
+    }
+
+    private func drain(_ descriptor: Int32, _ take: (ArraySlice<UInt8>) -> Void) {
+        var buffer = [UInt8](repeating: 0, count: 4096)
+        while true {
+            let count = read(descriptor, &buffer, buffer.count)
+            if count < 0, errno == EINTR { continue }
+            guard count > 0 else { break }
+            pthread_mutex_lock(mutex)
+            take(buffer[..<count])
+            pthread_mutex_unlock(mutex)
+        }
+        close(descriptor)
+        part {}
+    }
+
+    /// One of the three ends: both outputs, and the process.
+    private func part(_ body: () -> Void) {
+        pthread_mutex_lock(mutex)
+        body()
+        state.open -= 1
+        let waiters = state.open == 0 ? state.waiters : []
+        if state.open == 0 { state.waiters = [] }
+        let exit = exitLocked
+        pthread_mutex_unlock(mutex)
+        for waiter in waiters { waiter.resume(returning: exit) }
+    }
+
+    private var exitLocked: Child.Exit {
+        Child.Exit(
+            status: state.status, output: String(decoding: state.output, as: UTF8.self), errors: String(decoding: state.errors, as: UTF8.self))
+    }
+
+    var isRunning: Bool {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        return state.open > 0
+    }
+
+    var text: (String, String) {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        return (String(decoding: state.output, as: UTF8.self), String(decoding: state.errors, as: UTF8.self))
+    }
+
+    func wait() async -> Child.Exit {
+        await withCheckedContinuation { continuation in
+            pthread_mutex_lock(mutex)
+            if state.open > 0 {
+                state.waiters.append(continuation)
+                pthread_mutex_unlock(mutex)
+            } else {
+                let exit = exitLocked
+                pthread_mutex_unlock(mutex)
+                continuation.resume(returning: exit)
+            }
+        }
+    }
+}
+
+/// Waits until `condition` holds, looking again every 10 ms; false if it does not within `limit`.
+/// For what tells no one when it happens (a file of a foreign program); signals and replies are awaited instead.
+public func eventually(within limit: Duration = .seconds(20), _ condition: () async throws -> Bool) async rethrows -> Bool {
+    let deadline = ContinuousClock.now + limit
+    while true {
+        if try await condition() { return true }
+        if ContinuousClock.now >= deadline { return false }
+        await withCheckedContinuation { continuation in
+            BusActor.spawn { Poller.shared.schedule(after: .milliseconds(10)) { continuation.resume() } }
+        }
+    }
+}

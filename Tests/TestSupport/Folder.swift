@@ -1,0 +1,82 @@
+internal import Glibc
+
+/// A folder of one test's own under the temporary folder, removed with its last reference.
+public final class TemporaryFolder: Sendable {
+    public let path: String
+
+    public init(_ name: String = "todoku-test") {
+        let base = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
+        var template = Array("\(base)/\(name).XXXXXX".utf8CString)
+        guard mkdtemp(&template) != nil else { fatalError("mkdtemp: \(String(cString: strerror(errno)))") }
+        path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
+    deinit { removeTree(path) }
+
+    /// The path of `name` in this folder.
+    public func callAsFunction(_ name: String) -> String { "\(path)/\(name)" }
+
+    /// Makes a folder in this one and returns its path.
+    @discardableResult
+    public func makeFolder(_ name: String) -> String {
+        mkdir(self(name), 0o755)
+        return self(name)
+    }
+}
+
+private func removeTree(_ path: String) {
+    var status = stat()
+    guard lstat(path, &status) == 0 else { return }
+    if status.st_mode & S_IFMT == S_IFDIR {
+        chmod(path, 0o700)
+        for name in listFolder(path) { removeTree("\(path)/\(name)") }
+    }
+    remove(path)
+}
+
+/// The bytes of a file, or nil where there is none.
+public func readFile(_ path: String) -> [UInt8]? {
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else { return nil }
+    defer { close(descriptor) }
+    var bytes: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 65536)
+    while true {
+        let count = read(descriptor, &buffer, buffer.count)
+        guard count > 0 else { return count == 0 ? bytes : nil }
+        bytes.append(contentsOf: buffer[..<count])
+    }
+}
+
+public func writeFile(_ path: String, _ bytes: some Sequence<UInt8>, mode: UInt32 = 0o644) {
+    let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode)
+    precondition(descriptor >= 0, "\(path): \(String(cString: strerror(errno)))")
+    defer { close(descriptor) }
+    let bytes = Array(bytes)
+    precondition(write(descriptor, bytes, bytes.count) == bytes.count)
+}
+
+public func fileExists(_ path: String) -> Bool { access(path, F_OK) == 0 }
+
+/// The names in a folder, sorted; without `.` and `..`.
+public func listFolder(_ path: String) -> [String] {
+    guard let folder = opendir(path) else { return [] }
+    defer { closedir(folder) }
+    var names: [String] = []
+    while let entry = readdir(folder) {
+        let name = withUnsafePointer(to: &entry.pointee.d_name) { $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) } }
+        if name != ".", name != ".." { names.append(name) }
+    }
+    return names.sorted()
+}
+
+/// `count` bytes that look random and depend on `seed` only.
+public func patternBytes(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
+    var state = seed &* 0x9E37_79B9_7F4A_7C15 | 1
+    return (0..<count).map { _ in
+        state ^= state << 13
+        state ^= state >> 7
+        state ^= state << 17
+        return UInt8(truncatingIfNeeded: state >> 32)
+    }
+}

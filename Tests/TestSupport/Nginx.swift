@@ -1,0 +1,139 @@
+internal import EventLoop
+internal import Glibc
+
+/// A real nginx of one test's own: http and https (with HTTP/2), its own folder, configuration, ports and certificate authority.
+///
+///     let nginx = await Nginx(limitRate: "64k")
+///     nginx.put("file.bin", patternBytes(1_000_000))
+///     … nginx.url("/file.bin"), nginx.secureURL("/file.bin") with SSL_CERT_FILE=nginx.authority …
+///
+/// It ends with its last reference, or by `stop`.
+public final class Nginx: Sendable {
+    public let folder: TemporaryFolder
+    public let port: UInt16
+    public let securePort: UInt16
+    /// The CA's certificate (PEM) that the server's is signed by, for "127.0.0.1" and "localhost".
+    public var authority: String { folder("ca.pem") }
+    private let daemon: Child
+
+    /// - Parameters:
+    ///   - limitRate: nginx's `limit_rate` for each response, as "64k"; nil: none.
+    ///   - extra: more lines for the configuration's `server` blocks.
+    public init(limitRate: String? = nil, extra: String = "") async {
+        let folder = TemporaryFolder("todoku-nginx")
+        folder.makeFolder("root")
+        folder.makeFolder("tmp")
+        chmod(folder.path, 0o755)
+        await Nginx.makeCertificates(folder)
+        // A free port may be taken by another between our look and nginx's bind: then once more.
+        for _ in 0..<20 {
+            let ports = (freePort(), freePort())
+            writeFile(folder("nginx.conf"), Nginx.configuration(folder, ports, limitRate, extra).utf8)
+            let daemon = Child(["nginx", "-p", folder.path, "-c", folder("nginx.conf"), "-e", "stderr"], environment: currentEnvironment())
+            let isUp = await eventually { !daemon.isRunning || (canConnect(ports.0) && canConnect(ports.1)) }
+            if isUp, daemon.isRunning {
+                (self.folder, self.daemon, (port, securePort)) = (folder, daemon, ports)
+                return
+            }
+            let exit = await daemon.stop()
+            precondition(exit.errors.contains("Address already in use"), "nginx did not start: \(exit.errors)")
+        }
+        preconditionFailure("nginx found no free port")
+    }
+
+    deinit { daemon.signal(SIGTERM) }
+
+    public func stop() async { await daemon.stop() }
+
+    /// Puts a file under the document root.
+    public func put(_ name: String, _ bytes: some Sequence<UInt8>) { writeFile(folder("root/\(name)"), bytes) }
+
+    public func url(_ path: String) -> String { "http://127.0.0.1:\(port)\(path)" }
+    public func secureURL(_ path: String) -> String { "https://127.0.0.1:\(securePort)\(path)" }
+
+    /// The access log's lines so far: "PROTOCOL STATUS REQUEST-URI RANGE".
+    public var log: [String] {
+        String(decoding: readFile(folder("access.log")) ?? [], as: UTF8.self).split(separator: "\n").map(String.init)
+    }
+
+    private static func configuration(_ folder: TemporaryFolder, _ ports: (UInt16, UInt16), _ limitRate: String?, _ extra: String) -> String {
+        let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map { "\($0)_temp_path \(folder("tmp"))/\($0);" }
+        return """
+            daemon off;
+            master_process off;
+            pid \(folder("nginx.pid"));
+            error_log stderr;
+            events { worker_connections 256; }
+            http {
+                \(paths.joined(separator: "\n    "))
+                log_format short '$server_protocol $status $request_uri $http_range';
+                access_log \(folder("access.log")) short;
+                types { application/zip zip; text/plain txt; }
+                default_type application/octet-stream;
+                sendfile on;
+                server {
+                    listen 127.0.0.1:\(ports.0);
+                    root \(folder("root"));
+                    \(limitRate.map { "limit_rate \($0);" } ?? "")
+                    \(extra)
+                }
+                server {
+                    listen 127.0.0.1:\(ports.1) ssl http2;
+                    ssl_certificate \(folder("server.pem"));
+                    ssl_certificate_key \(folder("server.key"));
+                    root \(folder("root"));
+                    \(limitRate.map { "limit_rate \($0);" } ?? "")
+                    \(extra)
+                }
+            }
+
+            """
+    }
+
+    private static func makeCertificates(_ folder: TemporaryFolder) async {
+        writeFile(folder("server.ext"), "subjectAltName=IP:127.0.0.1,DNS:localhost\nbasicConstraints=CA:FALSE\n".utf8)
+        let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        await openssl(
+            folder, ["req", "-x509"] + key + ["-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=Todoku Test CA"])
+        await openssl(folder, ["req", "-new"] + key + ["-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=127.0.0.1"])
+        await openssl(
+            folder,
+            [
+                "x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile",
+                "server.ext", "-out", "server.pem",
+            ])
+    }
+
+    private static func openssl(_ folder: TemporaryFolder, _ arguments: [String]) async {
+        let exit = await Child.run(["openssl"] + arguments, folder: folder.path)
+        precondition(exit.status == 0, "openssl \(arguments): \(exit.errors)")
+    }
+}
+
+/// A TCP port of 127.0.0.1 on which nobody listens at this moment.
+public func freePort() -> UInt16 {
+    let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+    defer { close(descriptor) }
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_addr.s_addr = in_addr_t(0x7F00_0001).bigEndian
+    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let bound = withUnsafeMutablePointer(to: &address) {
+        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(descriptor, $0, length) == 0 && getsockname(descriptor, $0, &length) == 0 }
+    }
+    precondition(bound)
+    return UInt16(bigEndian: address.sin_port)
+}
+
+/// Whether somebody listens on a port of 127.0.0.1.
+public func canConnect(_ port: UInt16) -> Bool {
+    let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+    defer { close(descriptor) }
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_addr.s_addr = in_addr_t(0x7F00_0001).bigEndian
+    address.sin_port = port.bigEndian
+    return withUnsafePointer(to: &address) {
+        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0 }
+    }
+}

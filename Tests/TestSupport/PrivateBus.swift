@@ -1,0 +1,110 @@
+internal import EventLoop
+internal import Glibc
+
+/// A real session bus of one test's own: its own configuration, socket, home and XDG folders, and no activation files but those the test gives.
+/// It ends with its last reference.
+public final class PrivateBus: Sendable {
+    public let folder: TemporaryFolder
+    /// The address clients connect to.
+    public let address: String
+    /// The whole environment for a child of this session: our own without anything of the ambient desktop, with private HOME, XDG folders and
+    /// the bus's address (`extra` on top). What the bus activates gets the same.
+    public let environment: [String: String]
+    private let daemon: Child
+
+    /// - Parameters:
+    ///   - activatable: bus names and the command lines that the bus starts for them, written as activation files.
+    ///   - extra: added to the environment of children and of activated programs, as DISPLAY.
+    ///   - serviceStartTimeout: how long the bus waits for an activated program to take its name.
+    public init(
+        activatable: [String: String] = [:], extra: [String: String] = [:], serviceStartTimeout: Duration = .seconds(120)
+    ) async {
+        let folder = TemporaryFolder("todoku-bus")
+        var environment = currentEnvironment().filter { key, _ in
+            !key.hasPrefix("XDG_") && !key.hasPrefix("DBUS_")
+                && !["DISPLAY", "WAYLAND_DISPLAY", "SESSION_MANAGER", "DESKTOP_STARTUP_ID", "LANGUAGE", "LANG"].contains(key)
+        }
+        let folders = ["HOME": "home", "XDG_CONFIG_HOME": "config", "XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state"]
+        for (key, name) in folders { environment[key] = folder.makeFolder(name) }
+        environment["XDG_CACHE_HOME"] = folder.makeFolder("cache")
+        environment["XDG_RUNTIME_DIR"] = folder.makeFolder("run")
+        chmod(folder("run"), 0o700)
+        environment["LC_ALL"] = "C.UTF-8"
+        environment["NO_AT_BRIDGE"] = "1"
+        environment["GSETTINGS_BACKEND"] = "memory"
+        environment["DBUS_SESSION_BUS_ADDRESS"] = "unix:path=\(folder("bus"))"
+        environment.merge(extra) { $1 }
+        folder.makeFolder("services")
+        for (name, command) in activatable { PrivateBus.writeActivation(name, command, in: folder) }
+        writeFile(folder("bus.conf"), PrivateBus.configuration(folder, serviceStartTimeout: serviceStartTimeout).utf8)
+        let daemon = Child(
+            ["dbus-daemon", "--config-file=\(folder("bus.conf"))", "--nofork", "--nopidfile", "--nosyslog", "--print-address"],
+            environment: environment)
+        // The address is printed once the bus listens.
+        let listens = await eventually { daemon.output.contains("\n") || !daemon.isRunning }
+        precondition(listens && daemon.isRunning, "dbus-daemon did not start: \(daemon.errors)")
+        self.folder = folder
+        self.environment = environment
+        self.daemon = daemon
+        address = "unix:path=\(folder("bus"))"
+    }
+
+    /// Makes the bus start `command` for `name` from now on.
+    public func makeActivatable(_ name: String, _ command: String) async {
+        PrivateBus.writeActivation(name, command, in: folder)
+        let reload = await send("org.freedesktop.DBus.ReloadConfig")
+        precondition(reload.status == 0, "ReloadConfig: \(reload.errors)")
+    }
+
+    /// Whether `name` has an owner.
+    public func hasOwner(_ name: String) async -> Bool {
+        await send("org.freedesktop.DBus.NameHasOwner", "string:\(name)").output.contains("true")
+    }
+
+    /// Waits until `name` has an owner, or until it has none.
+    public func waitForOwner(_ name: String, present: Bool = true, within limit: Duration = .seconds(20)) async -> Bool {
+        await eventually(within: limit) { await hasOwner(name) == present }
+    }
+
+    /// Ends the bus, as a session's end does: every connection to it breaks.
+    public func stop() async { await daemon.stop() }
+
+    /// Calls the bus driver by dbus-send(1), a client that is not ours.
+    private func send(_ member: String, _ arguments: String...) async -> Child.Exit {
+        await Child.run(
+            ["dbus-send", "--session", "--dest=org.freedesktop.DBus", "--print-reply=literal", "/org/freedesktop/DBus", member] + arguments,
+            environment: environment)
+    }
+
+    private static func writeActivation(_ name: String, _ command: String, in folder: TemporaryFolder) {
+        writeFile(folder("services/\(name).service"), "[D-BUS Service]\nName=\(name)\nExec=\(command)\n".utf8)
+    }
+
+    /// The limits are those of the session.conf that dbus-daemon 1.14 installs, but the time to start.
+    private static func configuration(_ folder: TemporaryFolder, serviceStartTimeout: Duration) -> String {
+        let limits = [
+            "max_incoming_bytes": 1_000_000_000, "max_incoming_unix_fds": 250_000_000, "max_outgoing_bytes": 1_000_000_000,
+            "max_outgoing_unix_fds": 250_000_000, "max_message_size": 1_000_000_000, "auth_timeout": 240_000,
+            "pending_fd_timeout": 150_000, "max_completed_connections": 100_000, "max_incomplete_connections": 10_000,
+            "max_connections_per_user": 100_000, "max_pending_service_starts": 10_000, "max_names_per_connection": 50_000,
+            "max_match_rules_per_connection": 50_000, "max_replies_per_connection": 50_000,
+            "service_start_timeout": Int(serviceStartTimeout / .milliseconds(1)),
+        ]
+        return """
+            <!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+             "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+            <busconfig>
+              <type>session</type>
+              <listen>unix:path=\(folder("bus"))</listen>
+              <auth>EXTERNAL</auth>
+              <servicedir>\(folder("services"))</servicedir>
+              <policy context="default">
+                <allow send_destination="*" eavesdrop="true"/>
+                <allow eavesdrop="true"/>
+                <allow own="*"/>
+              </policy>
+            \(limits.map { "  <limit name=\"\($0.key)\">\($0.value)</limit>" }.sorted().joined(separator: "\n"))
+            </busconfig>
+            """
+    }
+}

@@ -1,0 +1,221 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+import TransferEngine
+
+@Suite struct `Committing a file` {
+    let folder = TemporaryFolder("todoku-commit")
+
+    private func commit(_ name: String, _ policy: ExistingFilePolicy, _ content: String, origin: String? = nil) -> CommitOutcome {
+        writeFile(folder(".todoku-1.part"), content.utf8, mode: 0o600)
+        writeFile(folder("map"), "x".utf8)
+        return Commit.commit(
+            directory: folder.path, partName: ".todoku-1.part", name: name, policy: policy, origin: origin, mapPath: folder("map"))
+    }
+
+    private func text(_ name: String) -> String? { readFile(folder(name)).map { String(decoding: $0, as: UTF8.self) } }
+
+    @Test func `gives it its name, its mode and its origin`() {
+        #expect(commit("a.txt", .fail, "new", origin: "http://example.org/a.txt") == .committed(path: folder("a.txt")))
+        #expect(listFolder(folder.path) == ["a.txt"])
+        var status = stat()
+        #expect(stat(folder("a.txt"), &status) == 0)
+        let mask = umask(0)
+        umask(mask)
+        #expect(status.st_mode & 0o777 == 0o666 & ~mask)
+    }
+
+    @Test func `keeps its origin where the file system can`() async {
+        #expect(commit("a.txt", .fail, "new", origin: "http://example.org/a.txt") == .committed(path: folder("a.txt")))
+        writeFile(folder("probe"), [])
+        let probe = await Child.run(["python3", "-c", "import os,sys;os.setxattr(sys.argv[1],'user.t',b'1')", folder("probe")])
+        let read = await Child.run(
+            ["python3", "-c", "import os,sys;print(os.getxattr(sys.argv[1],'user.xdg.origin.url').decode())", folder("a.txt")])
+        #expect(probe.status == 0 ? read.output == "http://example.org/a.txt\n" : read.status != 0)
+    }
+
+    @Test func `never replaces under rename, and takes the next free name`() {
+        writeFile(folder("a.tar.gz"), "old".utf8)
+        #expect(commit("a.tar.gz", .rename, "one") == .committed(path: folder("a (1).tar.gz")))
+        #expect(commit("a.tar.gz", .rename, "two") == .committed(path: folder("a (2).tar.gz")))
+        #expect(text("a.tar.gz") == "old" && text("a (1).tar.gz") == "one" && text("a (2).tar.gz") == "two")
+    }
+
+    @Test func `takes a folder or a dangling link for a taken name`() {
+        folder.makeFolder("a")
+        #expect(symlink("/nowhere/at/all", folder("b")) == 0)
+        #expect(commit("a", .rename, "x") == .committed(path: folder("a (1)")))
+        #expect(commit("b", .rename, "x") == .committed(path: folder("b (1)")))
+        guard case .failed(let failure) = commit("a", .replace, "x") else { return #expect(Bool(false)) }
+        #expect(failure.name == .writeFailed && text(".todoku-1.part") == "x")
+    }
+
+    @Test func `replaces only where that was asked for`() {
+        writeFile(folder("a"), "old".utf8)
+        #expect(commit("a", .replace, "new") == .committed(path: folder("a")))
+        #expect(text("a") == "new")
+    }
+
+    @Test func `leaves what is there under skip and fail`() {
+        writeFile(folder("a"), "old".utf8)
+        #expect(commit("a", .skip, "new") == .skipped(path: folder("a")))
+        #expect(listFolder(folder.path) == ["a"])
+        guard case .failed(let failure) = commit("a", .fail, "new") else { return #expect(Bool(false)) }
+        #expect(failure == DownloadFailure(.alreadyExists, "\(folder("a")) exists already."))
+        #expect(text("a") == "old" && text(".todoku-1.part") == "new")
+    }
+
+    @Test func `gives two that want one name a name each`() async {
+        let paths = await withTaskGroup(of: CommitOutcome.self) { group in
+            for number in 0..<8 {
+                writeFile(folder(".todoku-\(number).part"), "\(number)".utf8)
+                group.addTask {
+                    Commit.commit(
+                        directory: folder.path, partName: ".todoku-\(number).part", name: "a", policy: .rename, origin: nil, mapPath: nil)
+                }
+            }
+            return await group.reduce(into: []) { $0.append($1) }
+        }
+        #expect(paths.count == 8)
+        #expect(listFolder(folder.path) == (["a"] + (1...7).map { "a (\($0))" }).sorted())
+        #expect(Set(listFolder(folder.path).compactMap(text)) == Set((0..<8).map(String.init)))
+    }
+
+    @Test func `refuses a part file that is a link, or none`() {
+        writeFile(folder("victim"), "precious".utf8)
+        #expect(symlink("victim", folder(".todoku-1.part")) == 0)
+        for part in [".todoku-1.part", ".todoku-2.part"] {
+            guard
+                case .failed(let failure) = Commit.commit(
+                    directory: folder.path, partName: part, name: "a", policy: .rename, origin: nil, mapPath: nil)
+            else { return #expect(Bool(false)) }
+            #expect(failure.name == .writeFailed)
+        }
+        Commit.discard(directory: folder.path, partName: ".todoku-1.part", mapPath: nil)
+        #expect(listFolder(folder.path) == [".todoku-1.part", "victim"])
+    }
+
+    @Test func `discards the part file and its map`() {
+        writeFile(folder(".todoku-1.part"), "x".utf8)
+        writeFile(folder("map"), "x".utf8)
+        Commit.discard(directory: folder.path, partName: ".todoku-1.part", mapPath: folder("map"))
+        Commit.discard(directory: folder.path, partName: ".todoku-1.part", mapPath: folder("map"))
+        #expect(listFolder(folder.path) == [])
+    }
+
+    @Test func `finds after a restart what was committed already`() throws {
+        writeFile(folder("a"), "old".utf8)
+        writeFile(folder(".todoku-1.part"), "new".utf8)
+        let identity = try Commit.verify(directory: folder.path, partName: ".todoku-1.part", checksum: nil, expectedSize: 3).get()
+        func found() -> (path: String?, isPartThere: Bool) {
+            Commit.found(directory: folder.path, partName: ".todoku-1.part", name: "a", identity: identity, size: 3)
+        }
+        #expect(found() == (nil, true))
+        // As the fall-back leaves it when it is interrupted: both names.
+        #expect(link(folder(".todoku-1.part"), folder("a (1)")) == 0)
+        #expect(found() == (folder("a (1)"), false))
+        #expect(listFolder(folder.path) == ["a", "a (1)"])
+        #expect(found() == (folder("a (1)"), false))
+        #expect(unlink(folder("a (1)")) == 0)
+        #expect(found() == (nil, false))
+    }
+}
+
+@Suite struct `Proving a part file` {
+    let folder = TemporaryFolder("todoku-verify")
+
+    /// What coreutils say of the same bytes.
+    @Test(arguments: Checksum.Algorithm.allCases) func `computes the digest that the system's own tool does`(algorithm: Checksum.Algorithm) async throws {
+        for size in [0, 1, 1 << 20, 3_000_001] {
+            writeFile(folder("part"), patternBytes(size))
+            let line = await Child.run(["\(algorithm.rawValue)sum", folder("part")]).output
+            let hexadecimal = Array(line.prefix { $0 != " " })
+            let digest = stride(from: 0, to: hexadecimal.count, by: 2).compactMap { UInt8(String(hexadecimal[$0...($0 + 1)]), radix: 16) }
+            let checksum = try #require(Checksum(algorithm, digest: digest))
+            #expect(throws: Never.self) {
+                try Commit.verify(directory: folder.path, partName: "part", checksum: checksum, expectedSize: ByteCount(size)).get()
+            }
+            var wrong = digest
+            wrong[0] ^= 1
+            let other = Checksum(algorithm, digest: wrong)
+            let result = Commit.verify(directory: folder.path, partName: "part", checksum: other, expectedSize: nil)
+            #expect(throws: DownloadFailure(.checksumMismatch, "The file that came is not the one asked for: its \(algorithm.rawValue) checksum differs.")) {
+                try result.get()
+            }
+        }
+    }
+
+    @Test func `refuses a wrong size and a missing file`() {
+        writeFile(folder("part"), "abc".utf8)
+        #expect(throws: DownloadFailure(.sizeMismatch, "The file has 3 bytes instead of 4.")) {
+            try Commit.verify(directory: folder.path, partName: "part", checksum: nil, expectedSize: 4).get()
+        }
+        #expect(throws: DownloadFailure.self) {
+            try Commit.verify(directory: folder.path, partName: "none", checksum: nil, expectedSize: nil).get()
+        }
+    }
+}
+
+@Suite struct `A destination folder` {
+    let folder = TemporaryFolder("todoku-destination")
+
+    private func check(_ path: String, allowHidden: Bool = false, create: Bool = false) -> Result<String, Refusal> {
+        Destination.check(path, allowHidden: allowHidden, create: create)
+    }
+
+    private func name(_ result: Result<String, Refusal>) -> ErrorName? {
+        if case .failure(let refusal) = result { refusal.name } else { nil }
+    }
+
+    @Test func `is taken where it exists and can be written`() {
+        #expect(check(folder.path) == .success(folder.path))
+        #expect(check(folder.path + "/.//") == .success(folder.path))
+    }
+
+    @Test func `is refused where it is not absolute, missing or no folder`() {
+        writeFile(folder("file"), [])
+        for path in ["", "relative", "~/x", folder("missing"), folder("missing/deep"), folder("file"), folder("file/deep")] {
+            #expect(name(check(path)) == .invalidOption, "\(path)")
+        }
+        #expect(check(folder("missing")) == .failure(Refusal(.invalidOption, "directory: \(folder("missing")) does not exist.")))
+    }
+
+    @Test func `is refused where it is hidden, also behind a link, unless that is allowed`() {
+        folder.makeFolder(".hidden")
+        folder.makeFolder(".hidden/inner")
+        #expect(symlink(".hidden/inner", folder("link")) == 0)
+        for path in [folder(".hidden"), folder(".hidden/inner"), folder("link")] {
+            #expect(name(check(path)) == .notAllowed, "\(path)")
+            #expect(check(path, allowHidden: true) == .success(path))
+        }
+    }
+
+    @Test func `is refused behind a symbolic link that another user planted`() throws {
+        folder.makeFolder("real")
+        #expect(symlink("real", folder("own")) == 0)
+        #expect(check(folder("own")) == .success(folder("own")))
+        try #require(geteuid() == 0, "only root can plant a link for another user")
+        #expect(symlink("real", folder("planted")) == 0 && lchown(folder("planted"), 12345, 12345) == 0)
+        folder.makeFolder("real/deep")
+        #expect(name(check(folder("planted"))) == .notAllowed)
+        #expect(name(check(folder("planted/deep"))) == .notAllowed)
+    }
+
+    @Test func `is refused where links lead in a circle`() {
+        #expect(symlink("b", folder("a")) == 0 && symlink("a", folder("b")) == 0)
+        #expect(name(check(folder("a"))) == .invalidOption)
+    }
+
+    @Test func `is made where that is asked for`() {
+        #expect(check(folder("new/deep"), create: true) == .success(folder("new/deep")))
+        #expect(fileExists(folder("new/deep")))
+    }
+
+    @Test func `is refused where it cannot be written`() {
+        // Not even root writes into a folder of /proc or a read-only file system; the kernel says so for /proc/self only when it is tried,
+        // so a folder of /sys, which is mounted read-only or not at all writable, is looked at as another user.
+        #expect(name(check("/proc/self/does-not-exist", create: true)) == .permissionDenied)
+    }
+}

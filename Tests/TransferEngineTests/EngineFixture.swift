@@ -1,0 +1,124 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import TestSupport
+import TransferEngine
+
+/// An engine, a folder to download into, and all that the engine told.
+final class EngineFixture: Sendable {
+    let folder = TemporaryFolder("todoku-engine")
+    let engine: Engine
+    let log: EventLog
+
+    init(certificateFile: String? = nil, proxies: ProxySettings = .none) async {
+        let log = EventLog()
+        self.log = log
+        var configuration = EngineConfiguration(version: "0.test", environment: [:])
+        configuration.certificateFile = certificateFile
+        configuration.proxies = proxies
+        engine = Engine(configuration: configuration) { log.take($0) }
+    }
+
+    deinit { engine.shutDown {} }
+
+    /// Ends the engine and waits for it.
+    func shutDown() async {
+        await withCheckedContinuation { continuation in engine.shutDown { continuation.resume() } }
+    }
+
+    func request(_ url: String, number: UInt64 = 1, _ change: (inout TransferRequest) -> Void = { _ in }) throws -> TransferRequest {
+        var request = TransferRequest(
+            number: DownloadNumber(number), url: try DownloadURL(url), directory: folder.path, partName: ".todoku-\(number).part")
+        request.stallTimeout = .seconds(20)
+        request.mapPath = folder("map-\(number)")
+        change(&request)
+        return request
+    }
+
+    /// Starts a transfer and waits for its end.
+    func run(_ url: String, number: UInt64 = 1, _ change: (inout TransferRequest) -> Void = { _ in }) async throws -> TransferEnd {
+        let request = try request(url, number: number, change)
+        return await run(request)
+    }
+
+    func run(_ request: TransferRequest) async -> TransferEnd {
+        let ends = await log.ends(of: request.number)
+        engine.start(request)
+        return await log.end(of: request.number, after: ends)
+    }
+
+    var part: [UInt8]? { part(1) }
+    func part(_ number: UInt64) -> [UInt8]? { readFile(folder(".todoku-\(number).part")) }
+}
+
+/// What an engine reported, in order.
+@BusActor final class EventLog {
+    private(set) var events: [TransferEvent] = []
+
+    nonisolated init() {}
+    private var waiters: [(condition: @BusActor ([TransferEvent]) -> Bool, resume: CheckedContinuation<Void, Never>)] = []
+
+    func take(_ event: TransferEvent) {
+        events.append(event)
+        let due = waiters.filter { $0.condition(events) }
+        waiters.removeAll { $0.condition(events) }
+        for waiter in due { waiter.resume.resume() }
+    }
+
+    func wait(until condition: @escaping @BusActor ([TransferEvent]) -> Bool) async {
+        if condition(events) { return }
+        await withCheckedContinuation { waiters.append((condition, $0)) }
+    }
+
+    func ends(of number: DownloadNumber) -> Int { events.count { $0.isEnd(of: number) } }
+
+    func end(of number: DownloadNumber, after count: Int = 0) async -> TransferEnd {
+        await wait { events in events.count { $0.isEnd(of: number) } > count }
+        let last = events.filter { $0.isEnd(of: number) }[count]
+        guard case .ended(_, let end) = last else { preconditionFailure() }
+        return end
+    }
+
+    /// Waits until `bytes` of a transfer were reported as received.
+    func received(_ bytes: ByteCount, of number: UInt64 = 1) async {
+        await wait { events in
+            events.contains {
+                if case .progress(let all) = $0 { all.contains { $0.number.value == number && $0.received >= bytes } } else { false }
+            }
+        }
+    }
+
+    /// What responses told, in order.
+    func facts(_ number: UInt64 = 1) -> [TransferFacts] {
+        events.compactMap { if case .began(let n, let facts) = $0, n.value == number { facts } else { nil } }
+    }
+
+    func checkpoints(_ number: UInt64 = 1) -> [ResumeData] {
+        events.compactMap { if case .checkpoint(let n, let data) = $0, n.value == number { data } else { nil } }
+    }
+}
+
+extension TransferEvent {
+    func isEnd(of number: DownloadNumber) -> Bool { if case .ended(number, _) = self { true } else { false } }
+}
+
+extension TransferEnd {
+    var complete: CompletePart? { if case .complete(let part) = self { part } else { nil } }
+    var failure: DownloadFailure? { if case .failed(let failure, _, _) = self { failure } else { nil } }
+    var resume: ResumeData? {
+        switch self {
+        case .failed(_, _, let resume), .stopped(let resume): resume
+        default: nil
+        }
+    }
+    var isStopped: Bool { if case .stopped = self { true } else { false } }
+}
+
+/// The identity of the file at `path`, on the boot and mount of `other`.
+func fileIdentityForTest(_ path: String, like other: FileIdentity) -> FileIdentity {
+    var status = stat()
+    precondition(stat(path, &status) == 0)
+    var identity = other
+    identity.inode = status.st_ino
+    return identity
+}

@@ -1,0 +1,160 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+import TransferEngine
+
+@Suite(.timeLimit(.minutes(2))) struct `Failures of a transfer` {
+    @Test(arguments: [(404, false), (403, false), (410, false), (408, true), (425, true), (429, true), (500, true), (503, true)])
+    func `of the server carry its status`(status: Int, isRetryable: Bool) async throws {
+        let server = ScriptedServer { _, reply in reply.respond(status, ["Retry-After": "120"], text: "no") }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/x?key=secret"))
+        let failure = try #require(end.failure)
+        #expect(failure.name == .httpStatus && failure.httpStatus == UInt32(status) && failure.isRetryable == isRetryable)
+        #expect(failure.retryAfter == .seconds(120) && failure.host == "127.0.0.1")
+        #expect(failure.message.hasPrefix("The server 127.0.0.1 answered \(status)") && !failure.message.contains("secret"))
+        #expect(end.resume == nil)
+        #expect(listFolder(fixture.folder.path) == [])
+    }
+
+    @Test(arguments: [204, 205, 206]) func `come from answers that carry no file`(status: Int) async throws {
+        let server = ScriptedServer { _, reply in reply.head(status) }
+        let fixture = await EngineFixture()
+        #expect(try await fixture.run(server.url("/x")).failure?.httpStatus == UInt32(status))
+    }
+
+    @Test func `of a refused connection name the host`() async throws {
+        let fixture = await EngineFixture()
+        let failure = try #require(try await fixture.run("http://127.0.0.1:\(freePort())/x").failure)
+        #expect(failure == DownloadFailure(.network, "127.0.0.1 cannot be reached: Connection refused.", host: "127.0.0.1", isRetryable: true))
+    }
+
+    @Test func `of a name that does not exist say so`() async throws {
+        let fixture = await EngineFixture()
+        let failure = try #require(try await fixture.run("http://does-not-exist.invalid/x").failure)
+        #expect(failure.name == .network && failure.isRetryable && failure.message.contains("does-not-exist.invalid"))
+    }
+
+    @Test(arguments: ["length", "chunked"]) func `of a body that is cut short keep what came`(framing: String) async throws {
+        let file = patternBytes(200_000)
+        let server = ScriptedServer { _, reply in
+            reply.head(200, [framing == "length" ? "Content-Length" : "Transfer-Encoding": framing == "length" ? "300000" : "chunked", "ETag": "\"v1\""])
+            if framing == "length" { reply.send(file) } else { reply.chunk(file) }
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/x"))
+        #expect(end.failure?.name == .truncated && end.failure?.isRetryable == true)
+        #expect(end.resume?.written == 200_000 && end.resume?.validator == .entityTag("\"v1\""))
+        guard case .failed(_, let madeProgress, _) = end else { return }
+        #expect(madeProgress)
+        #expect(fixture.part == file)
+    }
+
+    @Test func `of a connection that breaks are retryable`() async throws {
+        let server = ScriptedServer { request, reply in
+            if request.path == "/before" { return reply.close() }
+            reply.head(200, length: 1000)
+            reply.send("x")
+            reply.reset()
+        }
+        let fixture = await EngineFixture()
+        let before = try #require(try await fixture.run(server.url("/before")).failure)
+        #expect(before.name == .network && before.isRetryable)
+        let within = try #require(try await fixture.run(server.url("/within"), number: 2).failure)
+        #expect([.network, .truncated].contains(within.name) && within.isRetryable)
+    }
+
+    @Test(arguments: ["head", "body"]) func `of a server that falls silent come after the stall timeout`(place: String) async throws {
+        let gate = Gate()
+        let server = ScriptedServer { _, reply in
+            if place == "body" {
+                reply.head(200, ["ETag": "\"v1\""], length: 1000)
+                reply.send("some")
+            }
+            gate.wait()
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/x")) { $0.stallTimeout = .milliseconds(400) }
+        gate.open()
+        #expect(end.failure?.name == .timeout && end.failure?.isRetryable == true)
+        #expect(end.failure?.message == "127.0.0.1 \(place == "body" ? "sent nothing more" : "did not answer") within 400 ms.")
+        #expect(end.resume?.written == (place == "body" ? 4 : nil))
+    }
+
+    @Test func `of a wrong or too large size come before the body`() async throws {
+        let server = ScriptedServer { _, reply in reply.head(200, length: 1_000_000_000) }
+        let fixture = await EngineFixture()
+        let wrong = try await fixture.run(server.url("/x")) { $0.expectedSize = 5 }
+        #expect(wrong.failure?.name == .sizeMismatch && wrong.failure?.isRetryable == false)
+        let large = try await fixture.run(server.url("/x")) { $0.maxSize = 999_999_999 }
+        #expect(large.failure?.name == .tooLarge && large.failure?.isRetryable == false)
+        #expect(listFolder(fixture.folder.path) == [])
+    }
+
+    @Test func `of size are found in bodies of unknown length as well`() async throws {
+        let server = ScriptedServer { _, reply in
+            reply.head(200)
+            reply.send(patternBytes(50_000))
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        #expect(try await fixture.run(server.url("/x")) { $0.expectedSize = 49_999 }.failure?.name == .sizeMismatch)
+        #expect(try await fixture.run(server.url("/x")) { $0.expectedSize = 50_001 }.failure?.name == .sizeMismatch)
+        #expect(try await fixture.run(server.url("/x")) { $0.maxSize = 49_999 }.failure?.name == .tooLarge)
+        #expect(try await fixture.run(server.url("/x")) { ($0.expectedSize, $0.maxSize) = (50_000, 50_000) }.complete != nil)
+    }
+
+    @Test func `come from heads that are too large, endless or not HTTP`() async throws {
+        let server = ScriptedServer { request, reply in
+            switch request.path {
+            case "/many":
+                reply.send("HTTP/1.1 200 OK\r\n")
+                while reply.send(String(repeating: "X-Field: 0123456789\r\n", count: 100)) {}
+            case "/hints": while reply.send("HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n") {}
+            case "/long":
+                reply.send("HTTP/1.1 200 OK\r\nX: ")
+                while reply.send(String(repeating: "x", count: 10_000)) {}
+            case "/lengths": reply.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef")
+            default: reply.send("SSH-2.0-OpenSSH_9.2\r\n")
+            }
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        for path in ["/many", "/hints", "/long", "/lengths", "/ssh"] {
+            let end = try await fixture.run(server.url(path))
+            #expect(end.failure?.name == .network, "\(path): \(end)")
+        }
+        #expect(!fileExists(fixture.folder(".todoku-1.part")))
+    }
+
+    @Test func `of the disk name the folder`() async throws {
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let fixture = await EngineFixture()
+        let gone = fixture.folder("gone")
+        let end = try await fixture.run(server.url("/x")) { $0.directory = gone }
+        #expect(end.failure?.name == .writeFailed)
+        #expect(end.failure?.message == "Todoku cannot open the folder in \(gone): No such file or directory.")
+    }
+
+    @Test func `of a full disk come before the body`() async throws {
+        let server = ScriptedServer { _, reply in
+            reply.head(200, length: 1 << 60)
+            reply.send("x")
+        }
+        let fixture = await EngineFixture()
+        #expect(try await fixture.run(server.url("/x")).failure?.name == .diskFull)
+    }
+
+    @Test func `never write through a symbolic link under the part file's name`() async throws {
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let fixture = await EngineFixture()
+        writeFile(fixture.folder("victim"), "precious".utf8)
+        #expect(symlink(fixture.folder("victim"), fixture.folder(".todoku-1.part")) == 0)
+        let end = try await fixture.run(server.url("/x"))
+        #expect(end.failure?.name == .writeFailed)
+        #expect(readFile(fixture.folder("victim")) == Array("precious".utf8))
+    }
+}

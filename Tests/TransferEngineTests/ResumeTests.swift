@@ -1,0 +1,232 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+import TransferEngine
+
+@Suite(.timeLimit(.minutes(2))) struct `Going on with a transfer` {
+    static let file = patternBytes(3_000_000)
+
+    /// A server whose first answer stops after `cut` bytes until `gate` opens.
+    private func server(cut: Int, gate: Gate, tag: String? = "\"v1\"", then: @escaping @Sendable (ScriptedServer.Request, Reply) -> Void)
+        -> ScriptedServer
+    {
+        ScriptedServer { request, reply in
+            guard request.number == 0 else { return then(request, reply) }
+            if let tag { reply.head(200, ["ETag": tag], length: Self.file.count) } else { reply.head(200, length: Self.file.count) }
+            reply.send(Self.file[..<cut])
+            gate.wait()
+            reply.close()
+        }
+    }
+
+    /// Fetches the first `cut` bytes and stops.
+    private func begin(_ fixture: EngineFixture, _ server: ScriptedServer, cut: Int, gate: Gate, hasChecksum: Bool = false) async throws
+        -> TransferEnd
+    {
+        fixture.engine.start(try fixture.request(server.url("/file.bin")) { $0.hasChecksum = hasChecksum })
+        await fixture.log.received(ByteCount(cut))
+        fixture.engine.stop(DownloadNumber(1))
+        let end = await fixture.log.end(of: DownloadNumber(1))
+        gate.open()
+        return end
+    }
+
+    @Test func `asks for the rest under its validator, and joins it`() async throws {
+        let gate = Gate()
+        let server = server(cut: 1_200_000, gate: gate) { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let fixture = await EngineFixture()
+        let stopped = try await begin(fixture, server, cut: 1_200_000, gate: gate)
+        #expect(stopped.isStopped)
+        let resume = try #require(stopped.resume)
+        #expect(resume.written == 1_200_000 && resume.total == 3_000_000 && resume.validator == .entityTag("\"v1\""))
+        #expect(await fixture.log.checkpoints().last == resume)
+        let end = try await fixture.run(server.url("/file.bin")) { $0.resume = resume }
+        #expect(end.complete?.size == 3_000_000)
+        #expect(fixture.part == Self.file)
+        let request = try #require(server.requests.last)
+        #expect(request.field("Range") == "bytes=1200000-" && request.field("If-Range") == "\"v1\"")
+        let facts = try #require(await fixture.log.facts().last)
+        #expect(facts.offset == 1_200_000 && !facts.discarded && facts.total == 3_000_000)
+    }
+
+    @Test func `takes the whole new file where it has changed`() async throws {
+        let new = patternBytes(500_000, seed: 9)
+        let gate = Gate()
+        let server = server(cut: 1_200_000, gate: gate) { request, reply in reply.serve(new, for: request, entityTag: "\"v2\"") }
+        let fixture = await EngineFixture()
+        let resume = try await begin(fixture, server, cut: 1_200_000, gate: gate).resume
+        let end = try await fixture.run(server.url("/file.bin")) { $0.resume = resume }
+        #expect(end.complete?.size == 500_000)
+        #expect(fixture.part == new)
+        #expect(await fixture.log.facts().last?.discarded == true)
+        #expect(await fixture.log.checkpoints().last { $0.written == 0 }?.validator == .entityTag("\"v2\""))
+        #expect(server.requests.count == 2)
+    }
+
+    @Test func `takes the whole where the server does not do ranges`() async throws {
+        let gate = Gate()
+        let server = server(cut: 1_200_000, gate: gate) { _, reply in reply.respond(200, ["ETag": "\"v1\""], body: Self.file) }
+        let fixture = await EngineFixture()
+        let resume = try await begin(fixture, server, cut: 1_200_000, gate: gate).resume
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.resume = resume }.complete?.size == 3_000_000)
+        #expect(fixture.part == Self.file)
+    }
+
+    @Test func `starts from 0 without a validator, unless a checksum will prove the whole`() async throws {
+        for hasChecksum in [false, true] {
+            let gate = Gate()
+            let server = server(cut: 1_200_000, gate: gate, tag: nil) { request, reply in reply.serve(Self.file, for: request) }
+            let fixture = await EngineFixture()
+            let resume = try await begin(fixture, server, cut: 1_200_000, gate: gate, hasChecksum: hasChecksum).resume
+            #expect((resume != nil) == hasChecksum)
+            let end = try await fixture.run(server.url("/file.bin")) { ($0.resume, $0.hasChecksum) = (resume, hasChecksum) }
+            #expect(end.complete?.size == 3_000_000)
+            #expect(fixture.part == Self.file)
+            #expect(server.requests.last?.field("Range") == (hasChecksum ? "bytes=1200000-" : nil))
+            #expect(server.requests.last?.field("If-Range") == nil)
+        }
+    }
+
+    @Test(arguments: [
+        "bytes 0-2999999/3000000", "bytes 1200001-2999999/3000000", "bytes 1200000-3999999/4000000", "bytes nonsense", "",
+    ])
+    func `starts once from 0 where the part that comes is not the one asked for`(contentRange: String) async throws {
+        let gate = Gate()
+        let server = server(cut: 1_200_000, gate: gate) { request, reply in
+            guard request.field("Range") != nil else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(206, ["Content-Range": contentRange], length: 1_800_000)
+            reply.send(Self.file[1_200_000...])
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        let resume = try await begin(fixture, server, cut: 1_200_000, gate: gate).resume
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.resume = resume }.complete?.size == 3_000_000)
+        #expect(fixture.part == Self.file)
+        #expect(await fixture.log.facts().last?.discarded == true)
+        #expect(server.requests.map { $0.field("Range") } == [nil, "bytes=1200000-", nil])
+    }
+
+    @Test func `starts once from 0 where a part of another representation comes`() async throws {
+        let gate = Gate()
+        let server = server(cut: 1_200_000, gate: gate) { request, reply in
+            guard request.field("Range") != nil else { return reply.serve(Self.file, for: request, entityTag: "\"v2\"") }
+            reply.head(206, ["Content-Range": "bytes 1200000-2999999/3000000", "ETag": "\"v2\""], length: 1_800_000)
+            reply.send(Self.file[1_200_000...])
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        let resume = try await begin(fixture, server, cut: 1_200_000, gate: gate).resume
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.resume = resume }.complete?.size == 3_000_000)
+        #expect(server.requests.count == 3)
+    }
+
+    @Test func `is complete where the server says that nothing is missing`() async throws {
+        let fixture = await EngineFixture()
+        let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let part = try #require(try await fixture.run(server.url("/file.bin")).complete)
+        let end = try await fixture.run(server.url("/file.bin")) { $0.resume = part.resume }
+        #expect(end.complete?.size == 3_000_000)
+        #expect(fixture.part == Self.file)
+        #expect(server.requests.last?.field("Range") == "bytes=3000000-")
+    }
+
+    @Test func `starts from 0 where the server has less than is held`() async throws {
+        let new = patternBytes(1000, seed: 7)
+        let fixture = await EngineFixture()
+        let server = ScriptedServer { request, reply in
+            if request.number == 0 { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            if request.field("Range") != nil { return reply.respond(416, ["Content-Range": "bytes */1000"]) }
+            reply.serve(new, for: request, entityTag: "\"v2\"")
+        }
+        let part = try #require(try await fixture.run(server.url("/file.bin")).complete)
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.resume = part.resume }.complete?.size == 1000)
+        #expect(fixture.part == new)
+    }
+
+    @Test func `trusts the written map after a kill, the checkpoint alone after a restart of the machine`() async throws {
+        let gate = Gate()
+        let server = server(cut: 2_500_000, gate: gate) { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let fixture = await EngineFixture()
+        fixture.engine.start(try fixture.request(server.url("/file.bin")))
+        await fixture.log.received(2_500_000)
+        await fixture.log.wait { _ in !fixture.log.checkpoints().isEmpty }
+        // What a service that is killed now has in its record: the first checkpoint, which says only what the map belongs to.
+        let record = try #require(await fixture.log.checkpoints().first)
+        #expect(record.written == 0 && record.validator == .entityTag("\"v1\""))
+        // The killed engine's files, under another number, as the next process finds them.
+        #expect(link(fixture.folder(".todoku-1.part"), fixture.folder("held")) == 0)
+        let map = try #require(readFile(fixture.folder("map-1")))
+        #expect(map.count == 16)
+        fixture.engine.stop(DownloadNumber(1))
+        gate.open()
+        _ = await fixture.log.end(of: DownloadNumber(1))
+        #expect(unlink(fixture.folder("held")) == 0)
+
+        writeFile(fixture.folder("map-1"), map)
+        var rebooted = record
+        rebooted.identity.boot = "another"
+        var other = record
+        other.identity.inode += 1
+        for (data, start) in [(rebooted, nil), (other, nil), (record, "bytes=2500000-")] {
+            let number = server.requests.count
+            fixture.engine.start(try fixture.request(server.url("/file.bin")) { $0.resume = data; $0.expectedSize = start == nil ? 1 : nil })
+            _ = await fixture.log.end(of: DownloadNumber(1), after: await fixture.log.ends(of: DownloadNumber(1)))
+            #expect(server.requests[number].field("Range") == start)
+        }
+        #expect(fixture.part == Self.file)
+    }
+
+    @Test func `counts only what is there of a part file that is shorter than its checkpoint`() async throws {
+        let fixture = await EngineFixture()
+        let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let part = try #require(try await fixture.run(server.url("/file.bin")).complete)
+        #expect(truncate(fixture.folder(".todoku-1.part"), 700_000) == 0)
+        #expect(unlink(fixture.folder("map-1")) == 0)
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.resume = part.resume }.complete?.size == 3_000_000)
+        #expect(server.requests.last?.field("Range") == "bytes=700000-")
+        #expect(fixture.part == Self.file)
+    }
+
+    @Test func `starts from 0 where the part file is gone`() async throws {
+        let fixture = await EngineFixture()
+        let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let part = try #require(try await fixture.run(server.url("/file.bin")).complete)
+        #expect(unlink(fixture.folder(".todoku-1.part")) == 0)
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.resume = part.resume }.complete?.size == 3_000_000)
+        #expect(server.requests.last?.field("Range") == nil)
+    }
+
+    @Test func `waits for the end of the transfer before`() async throws {
+        let gate = Gate()
+        let server = server(cut: 1_200_000, gate: gate) { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let fixture = await EngineFixture()
+        fixture.engine.start(try fixture.request(server.url("/file.bin")))
+        await fixture.log.received(1_200_000)
+        fixture.engine.stop(DownloadNumber(1))
+        fixture.engine.start(try fixture.request(server.url("/file.bin")))
+        let first = await fixture.log.end(of: DownloadNumber(1))
+        let second = await fixture.log.end(of: DownloadNumber(1), after: 1)
+        gate.open()
+        #expect(first.isStopped && second.complete?.size == 3_000_000)
+    }
+
+    @Test func `saves every transfer at the engine's end`() async throws {
+        let gate = Gate()
+        let server = ScriptedServer { _, reply in
+            reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
+            reply.send(Self.file[..<1_200_000])
+            gate.wait()
+        }
+        let fixture = await EngineFixture()
+        for number in 1...3 { fixture.engine.start(try fixture.request(server.url("/file.bin"), number: UInt64(number))) }
+        for number in 1...3 { await fixture.log.received(1_200_000, of: UInt64(number)) }
+        await fixture.shutDown()
+        for number in 1...3 {
+            let end = await fixture.log.end(of: DownloadNumber(UInt64(number)))
+            #expect(end.isStopped && end.resume?.written == 1_200_000)
+        }
+        gate.open()
+    }
+}
