@@ -8,7 +8,8 @@ extension DownloadRecord {
         var reader = RecordReader(row: row)
         self.init(
             number: DownloadNumber(reader.value(.number)), url: reader.value(.url), options: reader.options(),
-            directory: reader.value(.directory), state: reader.state(), queuedAt: reader.value(.queuedAt), position: reader.value(.position))
+            directory: reader.value(.directory), state: reader.state(), queuedAt: reader.value(.queuedAt), position: reader.value(.position)
+        )
         startedAt = reader.value(.startedAt)
         endedAt = reader.value(.endedAt)
         attempts = reader.value(.attempts)
@@ -22,7 +23,8 @@ extension DownloadRecord {
         guard let column = reader.unreadable else { return }
         state = .failed(
             DownloadFailure(
-                .storage, "The saved queue has a value in the column \"\(column.name)\" that this Todoku cannot read; add the download again."))
+                .storage,
+                "The saved queue has a value in the column \"\(column.name)\" that this Todoku cannot read; add the download again."))
         endedAt = endedAt ?? now
     }
 }

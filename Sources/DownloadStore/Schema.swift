@@ -52,7 +52,11 @@ enum Column: Int32, CaseIterable {
     var name: String {
         var name: [UInt8] = []
         for byte in "\(self)".utf8 {
-            if (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(byte) { name += [UInt8(ascii: "_"), byte | 0x20] } else { name.append(byte) }
+            if (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(byte) {
+                name += [UInt8(ascii: "_"), byte | 0x20]
+            } else {
+                name.append(byte)
+            }
         }
         return String(decoding: name, as: UTF8.self)
     }

@@ -4,8 +4,6 @@ internal import Glibc
 
 /// The open database and its statements, kept from `open` to `close`.
 final class Session {
-    /// How long another program's transaction is waited for.
-    private static let longestWait: Int32 = 2000  // milliseconds
     private static let nextNumberKey = "next-number"
 
     private let begin: Statement
@@ -15,32 +13,44 @@ final class Session {
     private let remove: Statement
     private let set: Statement
     private let database: Database
+    private let file: DatabaseFile
     private let folder: StoreFolder
+    /// Whether the file was made in this session, or in one that did not close, and may not be on disk yet: while nothing is acknowledged
+    /// it need not be, and the first start is quicker so.
+    private var isUnsynced: Bool
     /// The next number on disk.
     private var savedNumber = DownloadNumber(1)
 
     /// Opens the database and brings it to this program's version.
     ///
     /// - Parameters:
+    ///   - file: of the database, empty where it is to be made.
     ///   - first: the next number of a database that is made now.
+    ///   - wait: how long another program's transaction is waited for, also by commits.
     ///   - mostPages: of 4 KiB each; what would need more fails as on a full disk.
     /// - Throws: `damaged` where the file is no database of ours and has to be set aside.
-    init(_ folder: StoreFolder, first: DownloadNumber, mostPages: Int64) throws(StoreError) {
+    init(_ folder: StoreFolder, _ file: consuming DatabaseFile, first: DownloadNumber, wait: Duration, mostPages: Int64) throws(StoreError)
+    {
         self.folder = folder
+        let hasLog = file.hasLog
+        self.file = file
         do throws(SQLiteError) {
             database = try Database(folder.database, flags: SQLITE_OPEN_READWRITE)
-            database.waitWhenBusy(milliseconds: Session.longestWait)
+            database.waitWhenBusy(milliseconds: Int32(wait / .milliseconds(1)))
         } catch { throw StoreError(error, folder) }
         let version = try Session.version(database, folder)
+        isUnsynced = version == 0 || hasLog
         do throws(SQLiteError) {
-            // FULL in WAL mode: a commit returns when the log is on disk. Removed rows hold credentials: their bytes are overwritten.
+            // Removed rows hold credentials: their bytes are overwritten.
             try database.execute(
                 """
-                PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON;
-                PRAGMA trusted_schema = OFF; PRAGMA cache_size = -512; PRAGMA mmap_size = 0; PRAGMA journal_size_limit = 4194304;
-                PRAGMA max_page_count = \(mostPages);
+                PRAGMA synchronous = \(version == 0 ? "OFF" : "FULL"); PRAGMA journal_mode = WAL; PRAGMA foreign_keys = ON;
+                PRAGMA secure_delete = ON; PRAGMA trusted_schema = OFF; PRAGMA cache_size = -512; PRAGMA mmap_size = 0;
+                PRAGMA journal_size_limit = 4194304; PRAGMA max_page_count = \(mostPages);
                 """)
             try Session.migrate(database, from: version, first: first)
+            // FULL in WAL mode: a commit returns when the log is on disk.
+            try database.execute("PRAGMA synchronous = FULL")
             begin = try database.prepare("BEGIN IMMEDIATE")
             end = try database.prepare("COMMIT")
             undo = try database.prepare("ROLLBACK")
@@ -67,7 +77,10 @@ final class Session {
         guard version <= Schema.version else {
             throw StoreError(
                 .newerVersion,
-                "The database \(folder.database) was written by a newer Todoku (version \(version); this one reads up to \(Schema.version)); update Todoku, or move the file away to start with an empty queue."
+                """
+                The database \(folder.database) was written by a newer Todoku (version \(version); this one reads up to \
+                \(Schema.version)); update Todoku, or move the file away to start with an empty queue.
+                """
             )
         }
         return version
@@ -93,7 +106,9 @@ final class Session {
         var values: [String: String] = [:]
         do throws(SQLiteError) {
             records.reserveCapacity(Int(try database.number("SELECT count(*) FROM download")))
-            try database.prepare("SELECT \(Column.names) FROM download ORDER BY number").eachRow { records.append(DownloadRecord($0, now: now)) }
+            try database.prepare("SELECT \(Column.names) FROM download ORDER BY number").eachRow {
+                records.append(DownloadRecord($0, now: now))
+            }
             try database.prepare("SELECT key, value FROM setting").each { (key: String, value: String) in values[key] = value }
         } catch { throw StoreError(error, folder) }
         savedNumber = DownloadNumber(values[Session.nextNumberKey].flatMap { UInt64($0) } ?? 1)
@@ -106,6 +121,9 @@ final class Session {
     /// One transaction: all of it, or nothing.
     func commit(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) {
         guard !changes.isEmpty || nextNumber > savedNumber else { return }
+        // SQLite takes the log beside an empty database for a leftover: the file has to be on disk before the first row is.
+        if isUnsynced { try file.sync() }
+        isUnsynced = false
         do throws(SQLiteError) {
             try begin.run()
             do throws(SQLiteError) {

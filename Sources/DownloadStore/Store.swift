@@ -1,6 +1,6 @@
 internal import CSQLite
 public import DownloadModel
-public import EventLoop
+internal import EventLoop
 internal import Glibc
 
 /// The queue on disk: an SQLite database in a folder that one daemon has at a time.
@@ -9,7 +9,7 @@ internal import Glibc
 public actor Store {
     /// Most pages of the database, 16 GiB: beyond what `Limits` lets callers make us keep.
     static let mostPages: Int64 = 4 << 20
-    /// How long `open` waits for a daemon that is about to end.
+    /// How long `open` waits for a daemon that is about to end, and a commit for another program's transaction.
     static let longestWait: Duration = .seconds(2)
 
     private nonisolated let loop: LoopExecutor
@@ -44,22 +44,22 @@ public actor Store {
         let now = time(nil)
         // Of a file that was there and is empty, or damaged, we cannot know what numbers it gave.
         let afterLoss = DownloadNumber(UInt64(max(1, now)))
-        let first = try folder.makeDatabase() ? DownloadNumber(1) : afterLoss
         var state: StoredState
         do throws(StoreError) {
-            state = try load(first: first, now: now)
-        } catch where error.reason == .damaged {
+            let file = try folder.makeDatabase()
+            let first = file.isNew ? DownloadNumber(1) : afterLoss
+            state = try load(file, first: first, now: now)
+        } catch  where error.reason == .damaged {
             let aside = try folder.setAside(at: now)
-            _ = try folder.makeDatabase()
-            state = try load(first: afterLoss, now: now)
+            state = try load(try folder.makeDatabase(), first: afterLoss, now: now)
             state.setAside = aside
         }
         self.lock = consume lock
         return state
     }
 
-    private func load(first: DownloadNumber, now: time_t) throws(StoreError) -> StoredState {
-        let session = try Session(folder, first: first, mostPages: mostPages)
+    private func load(_ file: consuming DatabaseFile, first: DownloadNumber, now: time_t) throws(StoreError) -> StoredState {
+        let session = try Session(folder, file, first: first, wait: wait, mostPages: mostPages)
         let state = try session.load(now: WallTime(microseconds: UInt64(max(0, now)) * 1_000_000))
         self.session = session
         return state
@@ -82,8 +82,8 @@ public actor Store {
 
     /// Whether a download is kept that a daemon would go on with: queued, active, being verified, or waiting for anything but ResumeAll.
     ///
-    /// Only reads, on the calling thread, and makes no file. False where there is no database. True where it cannot be read: the daemon then says
-    /// why, or sets it aside.
+    /// Only reads, on the calling thread, and makes no file. False where there is no database. True where it cannot be read: the daemon
+    /// then says why, or sets it aside.
     public nonisolated static func hasPending(folder: String) -> Bool {
         let path = StoreFolder(path: folder).database
         guard access(path, F_OK) == 0 else { return false }

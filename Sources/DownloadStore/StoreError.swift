@@ -37,7 +37,9 @@ public struct StoreError: Error, Equatable, Sendable, CustomStringConvertible {
             self.init(.damaged, "The database \(path) is damaged: \(cause); it is set aside when Todoku starts again.")
         case SQLITE_BUSY, SQLITE_LOCKED: self.init(.inUse, "Another program holds the database \(path); close it and try again.")
         case SQLITE_READONLY, SQLITE_PERM, SQLITE_CANTOPEN, SQLITE_AUTH:
-            self.init(.storage, "Todoku may not write the database \(path): \(cause); check who owns it and whether its file system is read-only.")
+            self.init(
+                .storage, "Todoku may not write the database \(path): \(cause); check who owns it and whether its file system is read-only."
+            )
         default: self.init(.storage, "The database \(path) could not be used: \(cause).")
         }
     }

@@ -22,10 +22,8 @@ struct StoreFolder {
     }
 
     /// Makes the database's file, empty and 0600 whatever the umask, unless it is there; SQLite gives its other files the same mode.
-    /// To be called before SQLite opens it: closing any descriptor of the file drops SQLite's locks (fcntl(2)).
-    ///
-    /// - Returns: whether the file is new.
-    func makeDatabase() throws(StoreError) -> Bool {
+    /// To be called before SQLite opens it, and the value kept until SQLite has closed it.
+    func makeDatabase() throws(StoreError) -> DatabaseFile {
         var isNew = true
         var descriptor = Glibc.open(database, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
         if descriptor < 0, errno == EEXIST {
@@ -33,7 +31,7 @@ struct StoreFolder {
             descriptor = Glibc.open(database, O_RDWR | O_CLOEXEC | O_NONBLOCK)
         }
         guard descriptor >= 0 else { throw StoreError(system: errno, "open the database", database) }
-        defer { close(descriptor) }
+        let file = DatabaseFile(adopting: descriptor, isNew: isNew, folder: self)
         var status = stat()
         guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
             throw StoreError(.storage, "\(database) is not a file; move it away and try again.")
@@ -41,7 +39,7 @@ struct StoreFolder {
         if status.st_mode & 0o777 != 0o600, fchmod(descriptor, 0o600) != 0 {
             throw StoreError(system: errno, "set the permissions", database)
         }
-        return isNew
+        return file
     }
 
     /// Takes the lock that makes a daemon the only one in this folder.
@@ -88,6 +86,41 @@ struct StoreFolder {
             }
         }
         return target
+    }
+}
+
+/// The database's file, open beside SQLite: closing any descriptor of it would drop SQLite's locks (fcntl(2)).
+struct DatabaseFile: ~Copyable {
+    private let descriptor: Int32
+    private let folder: StoreFolder
+    /// Whether it was not there before.
+    let isNew: Bool
+    /// Whether a session that did not close has left its log.
+    let hasLog: Bool
+
+    fileprivate init(adopting descriptor: Int32, isNew: Bool, folder: StoreFolder) {
+        (self.descriptor, self.isNew, self.folder) = (descriptor, isNew, folder)
+        hasLog = access(folder.database + "-wal", F_OK) == 0
+    }
+
+    deinit { close(descriptor) }
+
+    /// Brings what SQLite has written to the file, the file's name and that of its folder to the disk.
+    func sync() throws(StoreError) {
+        guard fdatasync(descriptor) == 0 else { throw StoreError(system: errno, "save the queue", folder.database) }
+        guard StoreFolder.sync(folder.path) else { throw StoreError(system: errno, "save the queue", folder.path) }
+        // `make` may have made these, as far as ~/.local; those that are others' may be closed to us.
+        _ = StoreFolder.sync(folder.path + "/..")
+        _ = StoreFolder.sync(folder.path + "/../..")
+    }
+}
+
+extension StoreFolder {
+    fileprivate static func sync(_ path: String) -> Bool {
+        let descriptor = Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard descriptor >= 0 else { return false }
+        defer { close(descriptor) }
+        return fsync(descriptor) == 0
     }
 }
 

@@ -29,12 +29,13 @@ public struct StoredState: Equatable, Sendable {
     /// All, in the order of their numbers.
     ///
     /// One that cannot be read whole, as after a downgrade, is not lost: it is `failed` with `Storage` and a message that names the
-    /// first such column, and the fields that cannot be read have their defaults. Where the checksum is among them the record has one that no
-    /// file matches, so that a retry cannot pass unverified.
+    /// first such column, and the fields that cannot be read have their defaults. Where the checksum is among them, the record has one
+    /// that no file matches, so that a retry cannot pass unverified.
     public var records: [DownloadRecord]
     /// Those that were never set, or cannot be read, have their defaults.
     public var settings: Settings
-    /// Above the number of every download that was ever committed. After a database was set aside: the seconds since the epoch, which are.
+    /// Above the number of every download that was ever committed. Where an earlier database was lost (set aside, or emptied) numbers go on
+    /// from the seconds since the epoch, which are above as long as less than one download a second is added.
     public var nextNumber: DownloadNumber
     /// Where the database was damaged, not ours, and is kept under this path now; a new one was started.
     public var setAside: String?

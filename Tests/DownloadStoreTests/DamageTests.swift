@@ -1,0 +1,349 @@
+internal import DownloadModel
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+@testable internal import DownloadStore
+
+/// Runs `sql` on the database in `folder`, behind the store's back. 2: SQLITE_OPEN_READWRITE.
+private func tamper(_ folder: String, _ sql: String) throws {
+    try Database(StoreFolder(path: folder).database, flags: 2).execute(sql)
+}
+
+private func copyFile(_ from: String, _ to: String, dropping end: Int = 0) throws {
+    writeFile(to, try #require(readFile(from)).dropLast(end))
+}
+
+private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
+    try await withStore(folder) { store, _ in
+        try await store.commit(records.map { .put($0) }, nextNumber: DownloadNumber(UInt64(records.count) + 1))
+    }
+}
+
+@Suite struct `A commit` {
+    private let folder = TemporaryFolder()
+
+    @Test func `is on disk when it returns, though the process ends there`() async throws {
+        let copy = TemporaryFolder()
+        try await withStore(folder.path) { store, _ in
+            try await store.commit([.put(fullRecord(1))], nextNumber: DownloadNumber(2))
+            try await store.commit([.put(plainRecord(2)), .put(plainRecord(3))], nextNumber: DownloadNumber(4))
+            // What the files hold now is what kill -9 leaves.
+            for name in ["todoku.db", "todoku.db-wal"] { try copyFile(folder(name), copy(name)) }
+            #expect(Store.hasPending(folder: folder.path))
+        }
+        let state = try await reopened(copy.path)
+        #expect(state.records == [fullRecord(1), plainRecord(2), plainRecord(3)])
+        #expect(state.nextNumber == DownloadNumber(4))
+        #expect(state.setAside == nil)
+    }
+
+    @Test(arguments: [1, 100, 4096]) func `that a power cut tore is not there at all`(lost: Int) async throws {
+        let copy = TemporaryFolder()
+        let first = fullRecord(1)
+        try await withStore(folder.path) { store, _ in
+            try await store.commit([.put(first)], nextNumber: DownloadNumber(2))
+            try await store.commit([.remove(first.number)] + (2...40).map { .put(fullRecord($0)) }, nextNumber: DownloadNumber(41))
+            try copyFile(folder("todoku.db"), copy("todoku.db"))
+            try copyFile(folder("todoku.db-wal"), copy("todoku.db-wal"), dropping: lost)
+        }
+        let state = try await reopened(copy.path)
+        #expect(state.records == [first])
+        #expect(state.nextNumber == DownloadNumber(2))
+        #expect(state.setAside == nil)
+    }
+
+    @Test func `that finds no room changes nothing, says so, and the next one works`() async throws {
+        let store = Store(folder: folder.path, mostPages: 40, wait: .zero)
+        _ = try await store.open()
+        try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2))
+        var large = plainRecord(3)
+        large.options.metadata = [UInt8](repeating: 7, count: 300_000)
+        let error = await storeError {
+            try await store.commit([.put(plainRecord(2)), .remove(DownloadNumber(1)), .put(large)], nextNumber: DownloadNumber(4))
+        }
+        #expect(error?.reason == .diskFull)
+        #expect(error?.message == "There is not enough room to save the queue in \(folder("todoku.db")); free some and try again.")
+        try await store.commit([.put(plainRecord(5))], nextNumber: DownloadNumber(3))
+        await store.close()
+        let state = try await reopened(folder.path)
+        #expect(state.records == [plainRecord(1), plainRecord(5)])
+        #expect(state.nextNumber == DownloadNumber(6))
+    }
+
+    @Test func `that fails half-way changes nothing, and the next one works`() async throws {
+        try await save(folder.path, [plainRecord(1)])
+        // Fails the statement only: the transaction stays open.
+        try tamper(
+            folder.path,
+            "CREATE TRIGGER refuse BEFORE INSERT ON download WHEN NEW.number = 3 BEGIN SELECT RAISE(ABORT, 'refused by a test'); END")
+        try await withStore(folder.path) { store, _ in
+            let error = await storeError {
+                try await store.commit(
+                    [.remove(DownloadNumber(1)), .put(plainRecord(2)), .put(plainRecord(3))], nextNumber: DownloadNumber(9))
+            }
+            #expect(error == StoreError(.storage, "The database \(folder("todoku.db")) could not be used: refused by a test."))
+            try await store.commit([.put(plainRecord(4))], nextNumber: DownloadNumber(5))
+        }
+        let state = try await reopened(folder.path)
+        #expect(state.records == [plainRecord(1), plainRecord(4)])
+        #expect(state.nextNumber == DownloadNumber(5))
+    }
+
+    @Test func `is refused in time where another program holds the database`() async throws {
+        let store = Store(folder: folder.path, mostPages: Store.mostPages, wait: .milliseconds(20))
+        _ = try await store.open()
+        do {
+            let other = try Database(StoreFolder(path: folder.path).database, flags: 2)
+            try other.execute("BEGIN IMMEDIATE")
+            let error = await storeError { try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2)) }
+            #expect(error == StoreError(.inUse, "Another program holds the database \(folder("todoku.db")); close it and try again."))
+            try other.execute("ROLLBACK")
+        }
+        try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2))
+        await store.close()
+    }
+
+    @Test func `is refused where the store is not open`() async throws {
+        let store = Store(folder: folder.path)
+        #expect(await storeError { try await store.commit([], nextNumber: DownloadNumber(1)) }?.reason == .notOpen)
+        _ = try await store.open()
+        await store.close()
+        #expect(await storeError { try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2)) }?.reason == .notOpen)
+        #expect(try await store.open().records == [])
+        await store.close()
+    }
+}
+
+@Suite struct `The store's thread` {
+    private let folder = TemporaryFolder()
+
+    private var threads: Int {
+        listFolder("/proc/self/task").count { readFile("/proc/self/task/\($0)/comm") == Array("todoku-store\n".utf8) }
+    }
+
+    @Test func `ends with the last reference`() async throws {
+        var stores: [Store] = (1...100).map { Store(folder: folder("\($0)")) }
+        for store in stores { _ = try await store.open() }
+        #expect(threads >= 100)
+        stores = []
+        // Other tests' stores have theirs meanwhile.
+        #expect(await eventually { threads < 100 })
+        for number in 1...100 { _ = try await reopened(folder("\(number)")) }
+    }
+}
+
+@Suite struct `The folder` {
+    private let folder = TemporaryFolder()
+
+    @Test func `belongs to one store at a time`() async throws {
+        try await withStore(folder.path) { _, _ in
+            let second = Store(folder: folder.path, mostPages: Store.mostPages, wait: .milliseconds(20))
+            let error = await storeError { _ = try await second.open() }
+            #expect(error?.reason == .inUse)
+            #expect(error?.message == "Another Todoku uses the folder \(folder.path); end it and try again.")
+        }
+        // Free again, also of a store that was dropped without `close`.
+        var dropped: Store? = Store(folder: folder.path)
+        _ = try await dropped?.open()
+        dropped = nil
+        _ = try await reopened(folder.path)
+    }
+
+    @Test func `is waited for where its store is about to close`() async throws {
+        let (first, second) = (Store(folder: folder.path), Store(folder: folder.path))
+        _ = try await first.open()
+        async let opened = second.open()
+        await first.close()
+        #expect(try await opened.records == [])
+        await second.close()
+    }
+
+    @Test func `that cannot be is a clear error`() async throws {
+        writeFile(folder("file"), [1])
+        let below = await storeError { _ = try await Store(folder: folder("file/below")).open() }
+        #expect(below == StoreError(.storage, "Todoku cannot keep the queue in \(folder("file/below")): Not a directory."))
+        let file = await storeError { _ = try await Store(folder: folder("file")).open() }
+        #expect(file == StoreError(.storage, "Todoku cannot keep the queue in \(folder("file")): Not a directory."))
+        folder.makeFolder("state")
+        folder.makeFolder("state/todoku.db")
+        #expect(await storeError { _ = try await Store(folder: folder("state")).open() }?.reason == .storage)
+        #expect(await storeError { _ = try await Store(folder: "/proc/todoku").open() }?.reason == .storage)
+    }
+}
+
+@Suite struct `A database` {
+    private let folder = TemporaryFolder()
+
+    private var before: DownloadNumber { DownloadNumber(UInt64(time(nil))) }
+
+    private func expectFresh(_ since: DownloadNumber) async throws {
+        let damaged = try #require(readFile(folder("todoku.db")))
+        let (state, next) = try await withStore(folder.path) { store, state in
+            try await store.commit([.put(plainRecord(state.nextNumber.value))], nextNumber: DownloadNumber(state.nextNumber.value + 1))
+            return (state, state.nextNumber)
+        }
+        let aside = try #require(state.setAside)
+        #expect(aside.hasPrefix(folder("todoku.db.corrupt-20")) && aside.count == folder("todoku.db.corrupt-YYYYMMDD-HHMMSS").count)
+        #expect(readFile(aside) == damaged)
+        #expect(permissions(aside) == 0o600)
+        #expect(state.records == [])
+        #expect(next >= since)
+        let again = try await reopened(folder.path)
+        #expect(again.setAside == nil)
+        #expect(again.records.map(\.number) == [next])
+    }
+
+    @Test func `of garbage is set aside, and a new one started above all numbers`() async throws {
+        writeFile(folder("todoku.db"), patternBytes(20_000), mode: 0o600)
+        try await expectFresh(before)
+    }
+
+    @Test func `that was cut is set aside`() async throws {
+        try await save(folder.path, (1...500).map(fullRecord))
+        truncate(folder("todoku.db"), 20_000)
+        try await expectFresh(before)
+    }
+
+    @Test func `with a page of garbage is set aside`() async throws {
+        try await save(folder.path, (1...500).map(fullRecord))
+        var bytes = try #require(readFile(folder("todoku.db")))
+        bytes.replaceSubrange(40_960..<45_056, with: patternBytes(4096))
+        writeFile(folder("todoku.db"), bytes)
+        try await expectFresh(before)
+    }
+
+    @Test func `of another program is set aside`() async throws {
+        writeFile(folder("todoku.db"), [])
+        try tamper(folder.path, "CREATE TABLE other (x)")
+        try await expectFresh(before)
+    }
+
+    @Test func `that is empty starts above all numbers, too`() async throws {
+        let before = before
+        writeFile(folder("todoku.db"), [])
+        let state = try await reopened(folder.path)
+        #expect(state.setAside == nil)
+        #expect(state.nextNumber >= before)
+        // Though nothing was committed.
+        #expect(try await reopened(folder.path).nextNumber == state.nextNumber)
+    }
+
+    @Test func `that is set aside takes its log along, and does not replace an earlier one`() async throws {
+        for content in [1, 2] as [UInt8] {
+            for suffix in ["", "-wal", "-shm"] { writeFile(folder("todoku.db\(suffix)"), [content]) }
+            let aside = try StoreFolder(path: folder.path).setAside(at: 1_700_000_000)
+            #expect(aside == folder("todoku.db.corrupt-20231114-221320") + (content == 1 ? "" : "-2"))
+            for suffix in ["", "-wal", "-shm"] { #expect(readFile(aside + suffix) == [content]) }
+        }
+        #expect(listFolder(folder.path).count == 6)
+    }
+
+    @Test func `of a newer version is refused and left as it is`() async throws {
+        try await save(folder.path, [plainRecord(1)])
+        try tamper(folder.path, "PRAGMA user_version = 9")
+        let bytes = readFile(folder("todoku.db"))
+        let error = await storeError { _ = try await reopened(folder.path) }
+        #expect(error?.reason == .newerVersion)
+        #expect(error?.message.contains("(version 9; this one reads up to 1)") == true)
+        #expect(readFile(folder("todoku.db")) == bytes)
+        #expect(!listFolder(folder.path).contains { $0.contains("corrupt") })
+    }
+
+    @Test func `of settings that cannot be read has the defaults for them`() async throws {
+        var settings = Settings()
+        settings.maxPerHost = 9
+        try await withStore(folder.path) { [settings] store, _ in try await store.commit([.set(settings)], nextNumber: DownloadNumber(5)) }
+        try tamper(folder.path, "UPDATE setting SET value = 'many' WHERE key = 'max-active'; INSERT INTO setting VALUES ('later', '1')")
+        let state = try await reopened(folder.path)
+        #expect(state.settings == settings)
+        #expect(state.nextNumber == DownloadNumber(5))
+    }
+}
+
+@Suite struct `A row that cannot be read` {
+    private let folder = TemporaryFolder()
+
+    @Test(arguments: [
+        ("state", "state = 'archived'"), ("wait_reason", "state = 'waiting', wait_reason = 'moon'"), ("wait_reason", "state = 'waiting'"),
+        ("failure_name", "failure_name = 'Odd'"), ("if_exists", "if_exists = 'ask'"), ("headers", "headers = 'no colon' || char(13, 10)"),
+        ("headers", "headers = 'X: y'"), ("checksum", "checksum = 'sha256:00'"), ("checksum", "checksum = 'blake3:00'"),
+        ("notify", "notify = ''"),
+    ])
+    func `is a failed download that names the column`(column: String, change: String) async throws {
+        try await save(folder.path, [plainRecord(1), fullRecord(2), plainRecord(3)])
+        try tamper(folder.path, "UPDATE download SET ended_at = NULL, \(change) WHERE number = 2")
+        let records = try await reopened(folder.path).records
+        #expect(records.map(\.number.value) == [1, 2, 3])
+        #expect((records[0], records[2]) == (plainRecord(1), plainRecord(3)))
+        let failure = try #require(records[1].state.failure)
+        #expect(failure.name == .storage)
+        #expect(
+            failure.message
+                == "The saved queue has a value in the column \"\(column)\" that this Todoku cannot read; add the download again.")
+        #expect(!failure.isRetryable)
+        #expect(records[1].endedAt != nil)
+        #expect(records[1].url == fullRecord(2).url)
+        #expect(records[1].options.metadata == [0, 1, 255])
+    }
+
+    @Test func `of its checksum can never pass unverified`() async throws {
+        try await save(folder.path, [fullRecord(1)])
+        try tamper(folder.path, "UPDATE download SET checksum = 'sha256:??'")
+        let checksum = try await reopened(folder.path).records[0].options.checksum
+        #expect(checksum == Checksum(.sha256, digest: [UInt8](repeating: 0, count: 32)))
+    }
+
+    @Test func `of its resume data starts from 0`() async throws {
+        try await save(folder.path, [fullRecord(1)])
+        try tamper(folder.path, "UPDATE download SET resume_inode = NULL")
+        var expected = fullRecord(1)
+        expected.resume = nil
+        #expect(try await reopened(folder.path).records == [expected])
+    }
+}
+
+@Suite struct `Whether work is pending` {
+    private let folder = TemporaryFolder()
+
+    @Test(arguments: [
+        (DownloadState.queued, true), (.active, true), (.verifying, true), (.committing, true),
+        (.waiting(.retry, until: WallTime(microseconds: 1)), true), (.waiting(.pausedAll, until: nil), false), (.paused, false),
+        (.finished, false),
+        (.failed(DownloadFailure(.network, "No route.")), false), (.cancelled, false),
+    ])
+    func `follows the states, with a store that is open or not, and makes no file`(state: DownloadState, isPending: Bool) async throws {
+        let path = folder.makeFolder("100% of it? #1")
+        try await withStore(path) { store, _ in
+            #expect(!Store.hasPending(folder: path))
+            try await store.commit([.put(plainRecord(1, .finished)), .put(plainRecord(2, state))], nextNumber: DownloadNumber(3))
+            #expect(Store.hasPending(folder: path) == isPending)
+        }
+        let bytes = readFile("\(path)/todoku.db")
+        #expect(Store.hasPending(folder: path) == isPending)
+        #expect(listFolder(path) == ["todoku.db", "todoku.lock"])
+        #expect(readFile("\(path)/todoku.db") == bytes)
+    }
+
+    @Test func `is no where there is nothing, and yes where it cannot be read`() async throws {
+        #expect(!Store.hasPending(folder: folder("none")))
+        #expect(!Store.hasPending(folder: folder.path))
+        #expect(listFolder(folder.path) == [])
+        writeFile(folder("todoku.db"), [])
+        #expect(!Store.hasPending(folder: folder.path))
+        writeFile(folder("todoku.db"), patternBytes(5000))
+        #expect(Store.hasPending(folder: folder.path))
+        #expect(listFolder(folder.path) == ["todoku.db"])
+    }
+
+    @Test(arguments: [true, false]) func `is seen in what a killed daemon left`(hasIndex: Bool) async throws {
+        let copy = TemporaryFolder()
+        try await withStore(folder.path) { store, _ in
+            try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2))
+            for name in ["todoku.db", "todoku.db-wal"] + (hasIndex ? ["todoku.db-shm"] : []) { try copyFile(folder(name), copy(name)) }
+        }
+        let names = listFolder(copy.path)
+        #expect(Store.hasPending(folder: copy.path))
+        #expect(listFolder(copy.path) == names)
+    }
+}

@@ -1,0 +1,179 @@
+internal import DownloadModel
+
+/// Numbers that depend on the seed only.
+struct SeededGenerator: RandomNumberGenerator {
+    private var state: UInt64
+    init(seed: UInt64) { state = seed }
+
+    mutating func next() -> UInt64 {  // SplitMix64
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var z = state
+        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+        return z ^ (z >> 31)
+    }
+}
+
+/// Records with any value in any field that the model allows.
+struct RandomRecords {
+    private var generator: SeededGenerator
+    init(seed: UInt64) { generator = SeededGenerator(seed: seed) }
+
+    private static let alphabet = Array("aZ09 _-./:;,\"'\\%?#&=ダウンロード完了é🎌\u{0}\u{1}\t\u{301}")
+
+    private mutating func text(_ most: Int = 24) -> String {
+        String((0..<Int.random(in: 0...most, using: &generator)).map { _ in Self.alphabet.randomElement(using: &generator)! })
+    }
+
+    private mutating func perhaps<V>(_ value: (inout RandomRecords) -> V) -> V? {
+        Bool.random(using: &generator) ? value(&self) : nil
+    }
+
+    private mutating func number() -> UInt64 {
+        [0, 1, UInt64(Int64.max), UInt64(Int64.max) + 1, .max, .random(in: 0 ... .max, using: &generator)].randomElement(using: &generator)!
+    }
+
+    private mutating func time() -> WallTime { WallTime(microseconds: number()) }
+
+    private mutating func failure() -> DownloadFailure {
+        DownloadFailure(
+            ErrorName.allCases.randomElement(using: &generator)!, text(),
+            httpStatus: perhaps { .random(in: 0 ... .max, using: &$0.generator) },
+            host: perhaps { $0.text() }, isRetryable: .random(using: &generator),
+            retryAfter: perhaps { .microseconds(Int64.random(in: 0...1 << 50, using: &$0.generator)) })
+    }
+
+    private mutating func state() -> DownloadState {
+        switch Int.random(in: 0..<9, using: &generator) {
+        case 0: .queued
+        case 1: .waiting(WaitReason.allCases.randomElement(using: &generator)!, until: perhaps { $0.time() })
+        case 2: .active
+        case 3: .paused
+        case 4: .verifying
+        case 5: .committing
+        case 6: .finished
+        case 7: .failed(failure())
+        default: .cancelled
+        }
+    }
+
+    private mutating func checksum() -> Checksum {
+        let algorithm = Checksum.Algorithm.allCases.randomElement(using: &generator)!
+        return Checksum(algorithm, digest: (0..<algorithm.length).map { _ in .random(in: 0 ... .max, using: &generator) })!
+    }
+
+    private mutating func options() -> DownloadOptions {
+        var options = DownloadOptions()
+        options.app = text()
+        options.token = perhaps { $0.text() }
+        options.directory = perhaps { $0.text() }
+        options.fileName = perhaps { $0.text() }
+        options.ifExists = ExistingFilePolicy.allCases.randomElement(using: &generator)!
+        options.headers = (0..<Int.random(in: 0...4, using: &generator)).map { HeaderField(name: "X-Field-\($0)", value: " " + text()) }
+        options.userAgent = perhaps { $0.text() }
+        options.referrer = perhaps { $0.text() }
+        options.username = perhaps { $0.text() }
+        options.password = perhaps { $0.text() }
+        options.checksum = perhaps { $0.checksum() }
+        options.size = perhaps { $0.number() }
+        options.maxSize = perhaps { $0.number() }
+        options.start = .random(using: &generator)
+        options.priority = [.min, 0, .max].randomElement(using: &generator)!
+        options.speedLimit = perhaps { $0.number() }
+        options.stallTimeout = .microseconds(Int64.random(in: 0...1 << 50, using: &generator))
+        options.retries = [0, 10, .max].randomElement(using: &generator)!
+        options.tag = text()
+        options.notify = NotifyPolicy.allCases.randomElement(using: &generator)!
+        options.title = perhaps { $0.text() }
+        options.body = perhaps { $0.text() }
+        options.icon = perhaps { $0.text() }
+        options.sound = text()
+        options.showProgress = .random(using: &generator)
+        options.metadata = (0..<Int.random(in: 0...64, using: &generator)).map { _ in .random(in: 0 ... .max, using: &generator) }
+        return options
+    }
+
+    private mutating func resume() -> ResumeData {
+        let validators: [Validator?] = [nil, .entityTag("\"\(text())\""), .lastModified(text())]
+        return ResumeData(
+            written: number(), total: perhaps { $0.number() }, validator: validators.randomElement(using: &generator)!,
+            identity: FileIdentity(device: number(), inode: number(), mount: number(), boot: text()))
+    }
+
+    mutating func record(_ value: UInt64) -> DownloadRecord {
+        var record = DownloadRecord(
+            number: DownloadNumber(value), url: "https://example.org/\(text())", options: options(), directory: "/\(text())",
+            state: state(),
+            queuedAt: time(), position: .random(in: .min ... .max, using: &generator))
+        record.startedAt = perhaps { $0.time() }
+        record.endedAt = perhaps { $0.time() }
+        record.attempts = .random(in: 0 ... .max, using: &generator)
+        record.retriesUsed = .random(in: 0 ... .max, using: &generator)
+        record.received = number()
+        record.total = perhaps { $0.number() }
+        record.fileName = perhaps { $0.text() }
+        record.mediaType = perhaps { $0.text() }
+        record.path = perhaps { $0.text() }
+        record.resume = perhaps { $0.resume() }
+        return record
+    }
+}
+
+/// A record with the defaults.
+func plainRecord(_ value: UInt64, _ state: DownloadState = .queued) -> DownloadRecord {
+    DownloadRecord(
+        number: DownloadNumber(value), url: "https://example.org/file-\(value).iso", options: DownloadOptions(),
+        directory: "/home/a/Downloads",
+        state: state, queuedAt: WallTime(microseconds: 1_700_000_000_000_000 + value), position: Int64(value) << 20)
+}
+
+/// A record with something other than the default in every field.
+func fullRecord(_ value: UInt64) -> DownloadRecord {
+    var record = plainRecord(
+        value,
+        .failed(
+            DownloadFailure(
+                .httpStatus, "example.org answered 503.", httpStatus: 503, host: "example.org", isRetryable: true, retryAfter: .seconds(7)))
+    )
+    record.options.app = "org.example.App"
+    record.options.token = "token_1"
+    record.options.directory = "/home/a/Wanted"
+    record.options.fileName = "名前.iso"
+    record.options.ifExists = .replace
+    record.options.headers = [
+        HeaderField(name: "X-One", value: "1: a, b"), HeaderField(name: "X-Empty", value: ""), HeaderField(name: "X-One", value: "2"),
+    ]
+    record.options.userAgent = "Agent/1"
+    record.options.referrer = "https://example.org/"
+    record.options.username = "user"
+    record.options.password = "pass: word"
+    record.options.checksum = Checksum(.sha512, digest: [UInt8](repeating: 0xA5, count: 64))
+    record.options.size = 1
+    record.options.maxSize = 2
+    record.options.start = false
+    record.options.priority = -3
+    record.options.speedLimit = 4
+    record.options.stallTimeout = .milliseconds(1500)
+    record.options.retries = 5
+    record.options.tag = "tag"
+    record.options.notify = .always
+    record.options.title = "title"
+    record.options.body = "body"
+    record.options.icon = "icon"
+    record.options.sound = ""
+    record.options.showProgress = false
+    record.options.metadata = [0, 1, 255]
+    record.startedAt = WallTime(microseconds: 11)
+    record.endedAt = WallTime(microseconds: 12)
+    record.attempts = 13
+    record.retriesUsed = 14
+    record.received = 15
+    record.total = 16
+    record.fileName = "file.iso"
+    record.mediaType = "application/x-iso"
+    record.path = "/home/a/Wanted/file.iso"
+    record.resume = ResumeData(
+        written: 17, total: 18, validator: .entityTag("\"abc\""),
+        identity: FileIdentity(device: 19, inode: 20, mount: .max, boot: "b-o-o-t"))
+    return record
+}

@@ -1,0 +1,138 @@
+internal import DownloadModel
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+@testable internal import DownloadStore
+
+/// A store that is opened, used and closed.
+func withStore<R: Sendable>(_ folder: String, _ body: (Store, StoredState) async throws -> R) async throws -> R {
+    let store = Store(folder: folder)
+    let result = try await body(store, await store.open())
+    await store.close()
+    return result
+}
+
+func reopened(_ folder: String) async throws -> StoredState { try await withStore(folder) { $1 } }
+
+func permissions(_ path: String) -> UInt32 {
+    var status = stat()
+    return lstat(path, &status) == 0 ? status.st_mode & 0o7777 : 0
+}
+
+func contains(_ bytes: [UInt8], _ part: [UInt8]) -> Bool { bytes.firstRange(of: part) != nil }
+
+/// What `body` throws; nil where it does not.
+func storeError(_ body: () async throws -> Void) async -> StoreError? {
+    do {
+        try await body()
+        return nil
+    } catch { return error as? StoreError }
+}
+
+@Suite struct `What is kept` {
+    private let folder = TemporaryFolder()
+
+    @Test func `is empty and has the defaults at first`() async throws {
+        let state = try await reopened(folder("state/todoku"))
+        #expect(state == StoredState(records: [], settings: Settings(), nextNumber: DownloadNumber(1), setAside: nil))
+        #expect(try await reopened(folder("state/todoku")) == state)
+    }
+
+    @Test func `comes back with every field, set or not`() async throws {
+        let records = [plainRecord(1), fullRecord(2)]
+        // A field that is added to the model later must be in `fullRecord`, too.
+        let (plain, full) = (Mirror(reflecting: plainRecord(9).options), Mirror(reflecting: fullRecord(9).options))
+        for (a, b) in zip(plain.children, full.children) { #expect("\(a.value)" != "\(b.value)", "\(a.label ?? "")") }
+        let next = DownloadNumber(3)
+        try await withStore(folder.path) { store, _ in try await store.commit(records.map { .put($0) }, nextNumber: next) }
+        let state = try await reopened(folder.path)
+        #expect(state.records == records)
+        #expect(state.nextNumber == next)
+    }
+
+    @Test(arguments: 1...8 as ClosedRange<UInt64>) func `comes back whatever the values are`(seed: UInt64) async throws {
+        var random = RandomRecords(seed: seed)
+        let records = (1...200).map { random.record($0) }
+        try await withStore(folder.path) { store, _ in
+            try await store.commit(records.shuffled().map { .put($0) }, nextNumber: DownloadNumber(201))
+        }
+        let state = try await reopened(folder.path)
+        for (kept, record) in zip(state.records, records) { #expect(kept == record) }
+        #expect(state.records.count == records.count)
+    }
+
+    @Test(arguments: [
+        DownloadState.queued, .waiting(.retry, until: WallTime(microseconds: 5)), .waiting(.pausedAll, until: nil), .active, .paused,
+        .verifying,
+        .committing, .finished, .failed(DownloadFailure(.network, "No route.")), .cancelled,
+    ])
+    func `has the state it was saved in`(downloadState: DownloadState) async throws {
+        try await withStore(folder.path) { store, _ in
+            try await store.commit([.put(plainRecord(1, downloadState))], nextNumber: DownloadNumber(2))
+        }
+        #expect(try await reopened(folder.path).records.map(\.state) == [downloadState])
+    }
+
+    @Test func `is the last of several changes of one record`() async throws {
+        try await withStore(folder.path) { store, _ in
+            try await store.commit([.put(fullRecord(1)), .put(plainRecord(2)), .put(plainRecord(3))], nextNumber: DownloadNumber(4))
+            // From full to plain: nothing of the old row stays.
+            try await store.commit(
+                [.put(plainRecord(1)), .remove(DownloadNumber(2)), .remove(DownloadNumber(77))], nextNumber: DownloadNumber(4))
+        }
+        #expect(try await reopened(folder.path).records == [plainRecord(1), plainRecord(3)])
+    }
+
+    @Test func `has the settings`() async throws {
+        var settings = Settings()
+        settings.maxActive = .max
+        settings.maxPerHost = 0
+        settings.speedLimit = .max
+        settings.defaultDirectory = "/home/a/ダウンロード"
+        settings.paused = true
+        try await withStore(folder.path) { store, _ in
+            try await store.commit([.set(Settings()), .set(settings)], nextNumber: DownloadNumber(1))
+        }
+        #expect(try await reopened(folder.path).settings == settings)
+    }
+
+    @Test func `has numbers that only grow`() async throws {
+        try await withStore(folder.path) { store, _ in
+            try await store.commit([.put(plainRecord(7))], nextNumber: DownloadNumber(8))
+            try await store.commit([.remove(DownloadNumber(7))], nextNumber: DownloadNumber(3))
+        }
+        #expect(try await reopened(folder.path).nextNumber == DownloadNumber(8))
+        try await withStore(folder.path) { store, _ in
+            try await store.commit([], nextNumber: DownloadNumber(20))
+            try await store.commit([.put(plainRecord(30))], nextNumber: DownloadNumber(20))
+        }
+        #expect(try await reopened(folder.path).nextNumber == DownloadNumber(31))
+    }
+
+    @Test func `is for the user alone, whatever the mode of what is there`() async throws {
+        folder.makeFolder("open")  // 0755
+        writeFile(folder("open/todoku.db"), [], mode: 0o644)
+        for path in [folder("open"), folder("new/below/it")] {
+            try await withStore(path) { store, _ in
+                try await store.commit([.put(fullRecord(1))], nextNumber: DownloadNumber(2))
+                #expect(permissions(path) == 0o700)
+                #expect(Set(listFolder(path)) == ["todoku.db", "todoku.db-shm", "todoku.db-wal", "todoku.lock"])
+                for name in listFolder(path) { #expect(permissions("\(path)/\(name)") == 0o600, "\(name)") }
+            }
+            #expect(listFolder(path) == ["todoku.db", "todoku.lock"])
+        }
+        #expect(permissions(folder("new")) == 0o700)
+    }
+
+    @Test func `keeps no bytes of what was removed`() async throws {
+        var record = fullRecord(1)
+        record.options.password = "the-secret-of-this-test"
+        let secret = Array("the-secret-of-this-test".utf8)
+        func isThere() -> Bool { contains(readFile(folder("todoku.db")) ?? [], secret) }
+        try await withStore(folder.path) { store, _ in try await store.commit([.put(record)], nextNumber: DownloadNumber(2)) }
+        #expect(isThere())
+        try await withStore(folder.path) { store, _ in try await store.commit([.remove(record.number)], nextNumber: DownloadNumber(2)) }
+        #expect(!isThere())
+    }
+}
