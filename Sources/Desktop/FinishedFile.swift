@@ -4,8 +4,10 @@ internal import Glibc
 enum FinishedFile {
     /// Kinds that a desktop would run, or that start something else, by the ending of their names.
     private static let startedByName: Set<String> = [
-        "desktop", "appimage", "run", "bin", "out", "elf", "so", "sh", "bash", "zsh", "csh", "ksh", "fish", "command", "py", "pyw", "pyc", "pyz",
-        "pl", "rb", "tcl", "lua", "awk", "js", "mjs", "jse", "vbs", "vbe", "wsf", "hta", "ps1", "bat", "cmd", "com", "exe", "msi", "scr", "pif",
+        "desktop", "appimage", "run", "bin", "out", "elf", "so", "sh", "bash", "zsh", "csh", "ksh", "fish", "command", "py", "pyw", "pyc",
+        "pyz",
+        "pl", "rb", "tcl", "lua", "awk", "js", "mjs", "jse", "vbs", "vbe", "wsf", "hta", "ps1", "bat", "cmd", "com", "exe", "msi", "scr",
+        "pif",
         "cpl", "lnk", "url", "reg", "jar", "jnlp", "class", "service", "flatpakref", "flatpakrepo", "snap", "apk",
     ]
 

@@ -114,7 +114,12 @@ public actor Notifier {
     }
 
     @BusActor private func deliverAll() async {
-        while let delivery = outbox.queue.next() { outbox.queue.set(await perform(delivery)) }
+        while let delivery = outbox.queue.next() {
+            let gate = await perform(delivery)
+            outbox.queue.set(gate)
+            // Without libnotify the thread has ended, and nothing may be sent to it again.
+            if gate == .absent { for number in outbox.queue.dropAll() { tell(.failed(number)) } }
+        }
         outbox.isDelivering = false
         finish()
     }

@@ -69,6 +69,12 @@ struct ToastQueue {
         gate = .absent
     }
 
+    /// Forgets what waits and returns the end toasts among it.
+    mutating func dropAll() -> [DownloadNumber] {
+        defer { waiting = [] }
+        return waiting.compactMap { if case .end(let toast) = $0 { toast.number } else { nil } }
+    }
+
     mutating func next() -> ToastDelivery? {
         guard !waiting.isEmpty else { return nil }
         let first = waiting.removeFirst()

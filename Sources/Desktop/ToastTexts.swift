@@ -9,10 +9,11 @@ public struct ToastTexts: Sendable {
     public let open: String
     public let showFolder: String
     private let reasonOf: @Sendable (ErrorName) -> String
+    private let statusReason: @Sendable (UInt32) -> String
 
     public static let japanese = ToastTexts(
         progressSummary: "ダウンロード中", finishedSummary: "ダウンロードが完了しました", failedSummary: "ダウンロードに失敗しました", open: "開く",
-        showFolder: "フォルダを表示", reasonOf: japaneseReason)
+        showFolder: "フォルダを表示", reasonOf: japaneseReason, statusReason: { "サーバーがエラーを返しました（HTTP \($0)）。" })
 
     /// "写真.zip — 42 %  12.3 MiB / 29.0 MiB"; without a total the bytes only.
     public func progressBody(_ toast: ProgressToast) -> String {
@@ -30,7 +31,7 @@ public struct ToastTexts: Sendable {
     /// One short sentence; with the server's status where there was one.
     public func reason(_ failure: DownloadFailure) -> String {
         guard failure.name == .httpStatus, let status = failure.httpStatus else { return reasonOf(failure.name) }
-        return "\(reasonOf(.httpStatus)) (HTTP \(status))"
+        return statusReason(status)
     }
 }
 

@@ -1,12 +1,16 @@
-@testable internal import Desktop
 internal import DownloadModel
 internal import EventLoop
 internal import Glibc
 internal import TestSupport
+internal import Testing
+
+@testable internal import Desktop
 
 /// A private session for a toast test. GIO has one session bus a process, so each test that shows toasts runs in a process of its own
 /// (an exit test) and makes this its session.
 func beginSession(activatable: [String: String] = [:], display: Display? = nil) async -> PrivateBus {
+    // A program that outlives a test which crashed must not hold the test's pipe to the test runner, which waits for its end.
+    for descriptor in 3..<256 as Range<Int32> { _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC) }
     let bus = await PrivateBus(activatable: activatable, extra: display.map { ["DISPLAY": $0.name] } ?? [:])
     for (key, value) in bus.environment { setenv(key, value, 1) }
     if display == nil { unsetenv("DISPLAY") }
@@ -24,6 +28,11 @@ func beginSession(activatable: [String: String] = [:], display: Display? = nil) 
     nonisolated func contains(_ event: ToastEvent, within limit: Duration = .seconds(20)) async -> Bool {
         await eventually(within: limit) { await events.contains(event) }
     }
+}
+
+/// `#expect(value == expected)` that says both: an exit test hands on only the comments of its issues.
+func expect<V: Equatable>(_ value: V, is expected: V, sourceLocation: SourceLocation = #_sourceLocation) {
+    #expect(value == expected, "\(value) is not \(expected), line \(sourceLocation.line)", sourceLocation: sourceLocation)
 }
 
 extension EndToast {

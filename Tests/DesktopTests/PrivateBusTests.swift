@@ -1,5 +1,5 @@
-internal import Testing
 internal import TestSupport
+internal import Testing
 
 @Suite struct `A private bus` {
     @Test func `activates only what the test gave it`() async {

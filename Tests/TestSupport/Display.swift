@@ -79,6 +79,8 @@ public final class Dunst: Sendable {
         format = "<b>%s</b>\\n%b"
         icon_theme = Adwaita
         enable_recursive_icon_lookup = true
+        min_icon_size = 48
+        max_icon_size = 48
         progress_bar = true
         history_length = 100
         [urgency_low]

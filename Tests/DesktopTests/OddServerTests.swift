@@ -1,0 +1,226 @@
+internal import DBus
+internal import DownloadModel
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+@testable internal import Desktop
+
+@Suite struct `Toasts on servers that are not dunst` {
+    @Test func `carry the hints of the contract, and no progress where it is drawn badly`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let server = try await OddServer(name: "gnome-shell")
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(ProgressToast.of(1, 1000))
+            await notifier.show(EndToast.finished(1, "100% & <b>.zip"))
+            expect(await reports.contains(.shown(DownloadNumber(1))), is: true)
+            var silent = EndToast.finished(2)
+            silent.sound = ""
+            silent.icon = "image-x-generic"
+            await notifier.show(silent)
+            expect(await reports.contains(.shown(DownloadNumber(2))), is: true)
+            let received = await server.received
+            expect(received.count, is: 2)
+            expect(received[0].summary, is: "ダウンロードが完了しました")
+            expect(received[0].body, is: "100% &amp; &lt;b&gt;.zip (29.0 MiB)")
+            expect(received[0].icon, is: "folder-download")
+            expect(received[0].actions, is: ["default", "開く", "open", "開く", "folder", "フォルダを表示"])
+            expect(received[0].timeout, is: -1)
+            var hints = received[0].hints
+            hints["sender-pid"] = nil  // libnotify's own
+            expect(
+                hints,
+                is: [
+                    "category": .string("transfer.complete"), "urgency": .byte(1), "desktop-entry": .string("org.todoku.Downloader1"),
+                    "sound-name": .string("complete-download"), "x-kde-origin-name": .string("example.org"),
+                    "x-kde-urls": .strings(["file:///tmp/100%25%20%26%20%3Cb%3E.zip"]),
+                ])
+            expect(received[1].icon, is: "image-x-generic")
+            expect(received[1].hints["suppress-sound"], is: .bool(true))
+            expect(received[1].hints["sound-name"], is: nil)
+            await bus.stop()
+        }
+    }
+
+    @Test func `are clicked once, however often the server tells it, and hand on its token`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let server = try await OddServer(name: "gnome-shell")
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(EndToast.finished(5))
+            expect(await reports.contains(.shown(DownloadNumber(5))), is: true)
+            await server.click(1, "folder", times: 12, token: "token-1")
+            await notifier.show(EndToast.finished(6))
+            expect(await reports.contains(.shown(DownloadNumber(6))), is: true)
+            await server.click(2, "open", times: 12)
+            expect(await reports.contains(.closed(DownloadNumber(6))), is: true)
+            expect(
+                await reports.events.filter { $0 != .shown(DownloadNumber(6)) },
+                is: [
+                    .shown(DownloadNumber(5)), .action(DownloadNumber(5), .showFolder, activationToken: "token-1"),
+                    .closed(DownloadNumber(5)),
+                    .action(DownloadNumber(6), .open, activationToken: nil), .closed(DownloadNumber(6)),
+                ])
+            await bus.stop()
+        }
+    }
+
+    @Test func `have one button less where the default is drawn as one`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let server = try await OddServer(name: "Xfce Notify Daemon")
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(EndToast.finished(1))
+            expect(await reports.contains(.shown(DownloadNumber(1))), is: true)
+            expect(await server.received.first?.actions, is: ["default", "開く", "folder", "フォルダを表示"])
+            await bus.stop()
+        }
+    }
+
+    @Test func `update one progress toast of our own terminal server, and take it away`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let server = try await OddServer(name: "todoku-demo")
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(ProgressToast.of(1, 1000, total: nil))
+            expect(await eventually { await server.received.count == 1 }, is: true)
+            await notifier.show(ProgressToast.of(1, 15_204_352))
+            expect(await eventually { await server.received.count == 2 }, is: true)
+            await notifier.closeProgress(DownloadNumber(1))
+            expect(await eventually { await server.closed == [1] }, is: true)
+            let received = await server.received
+            expect(received[0].body, is: "写真アーカイブ.zip — 1000 B")
+            expect(received[0].hints["value"], is: nil)
+            expect(received[1].replaces, is: 1)
+            expect(received[1].body, is: "写真アーカイブ.zip — 50 %  14.5 MiB / 29.0 MiB")
+            expect(received[1].hints["value"], is: .int32(50))
+            expect(received[1].hints["category"], is: .string("transfer"))
+            await bus.stop()
+        }
+    }
+}
+
+@Suite struct `Toasts without a good server` {
+    @Test func `fail at once where there is none`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let reports = Reports()
+            let notifier = reports.make()
+            for step in 0..<100 as Range<UInt64> { await notifier.show(ProgressToast.of(1, step)) }
+            await notifier.show(EndToast.finished(1))
+            expect(await reports.contains(.failed(DownloadNumber(1)), within: .seconds(5)), is: true)
+            // One that comes later is found.
+            let server = try await OddServer(name: "mako")
+            await notifier.show(EndToast.finished(2))
+            expect(await reports.contains(.shown(DownloadNumber(2))), is: true)
+            await notifier.show(ProgressToast.of(3, 1000))
+            expect(await eventually { await server.received.count == 2 }, is: true)
+            await bus.stop()
+        }
+    }
+
+    @Test func `fail at once where there is no bus`() async {
+        await #expect(processExitsWith: .success) {
+            setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent/bus", 1)
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(EndToast.finished(1))
+            await notifier.show(EndToast.finished(2))
+            expect(await reports.contains(.failed(DownloadNumber(2)), within: .seconds(5)), is: true)
+            expect(await reports.events, is: [.failed(DownloadNumber(1)), .failed(DownloadNumber(2))])
+        }
+    }
+
+    @Test func `fail at once where libnotify is not installed`() async {
+        await #expect(processExitsWith: .success) {
+            // A library of that name without its functions, loaded first: the loader takes it for the real one.
+            let folder = TemporaryFolder()
+            writeFile(folder("empty.c"), "int nothing;\n".utf8)
+            let built = await Child.run(
+                ["clang", "-shared", "-fPIC", "-Wl,-soname,libnotify.so.4", "-o", folder("libnotify.so.4"), folder("empty.c")])
+            expect(built.errors, is: "")
+            expect(dlopen(folder("libnotify.so.4"), RTLD_NOW) != nil, is: true)
+            let reports = Reports()
+            let notifier = reports.make()
+            for number in 1...3 as ClosedRange<UInt64> { await notifier.show(EndToast.finished(number)) }
+            expect(await reports.contains(.failed(DownloadNumber(3)), within: .seconds(5)), is: true)
+            await notifier.show(ProgressToast.of(4, 1))
+            await notifier.show(EndToast.finished(5))
+            expect(await reports.contains(.failed(DownloadNumber(5)), within: .seconds(5)), is: true)
+            expect(await reports.events, is: [1, 2, 3, 5].map { .failed(DownloadNumber($0)) })
+            await withCheckedContinuation { continuation in
+                BusActor.spawn { notifier.shutDown { continuation.resume() } }
+            }
+        }
+    }
+
+    @Test func `do not end the process when the bus goes`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession(activatable: ["org.todoku.Unused": "/bin/false"])
+            let display = await Display()
+            let dunst = await Dunst(on: bus, display)
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(EndToast.finished(1))
+            expect(await reports.contains(.shown(DownloadNumber(1))), is: true)
+            await bus.stop()
+            await notifier.show(EndToast.finished(2))
+            expect(await reports.contains(.failed(DownloadNumber(2)), within: .seconds(5)), is: true)
+            await dunst.stop()
+            await display.stop()
+        }
+    }
+
+    @Test func `wait bounded for one that hangs, and hold up no one`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let server = try await OddServer(name: "dunst", hangs: true)
+            let reports = Reports()
+            let notifier = reports.make()
+            let start = ContinuousClock.now
+            await notifier.show(EndToast.finished(0))
+            expect(await eventually { await server.received.count == 1 }, is: true)
+            for step in 0..<10_000 as Range<UInt64> { await notifier.show(ProgressToast.of(step % 200, step)) }
+            for number in 1...100 as ClosedRange<UInt64> { await notifier.show(EndToast.finished(number)) }
+            // The oldest are dropped and told.
+            expect(await reports.contains(.failed(DownloadNumber(68)), within: .seconds(10)), is: true)
+            expect(await reports.events, is: (1...68).map { .failed(DownloadNumber($0)) })
+            // libnotify gives up after 25 s.
+            expect(await reports.contains(.failed(DownloadNumber(0)), within: .seconds(40)), is: true)
+            let waited = start.duration(to: .now)
+            expect(waited > .seconds(20), is: true)
+            // An exit does not wait for the server.
+            let ending = ContinuousClock.now
+            await withCheckedContinuation { continuation in
+                BusActor.spawn { notifier.shutDown { continuation.resume() } }
+            }
+            expect(ending.duration(to: .now) < .seconds(5), is: true)
+            // No progress toast was sent to a server that hangs.
+            expect(await server.received.allSatisfy { $0.summary == ToastTexts.japanese.finishedSummary }, is: true)
+            await bus.stop()
+        }
+    }
+
+    @Test func `wait in the background for one that is started and never comes`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession(activatable: ["org.freedesktop.Notifications": "/bin/sleep 10"])
+            let reports = Reports()
+            let notifier = reports.make()
+            let start = ContinuousClock.now
+            await notifier.show(EndToast.finished(1))
+            await notifier.show(ProgressToast.of(1, 1))
+            await withCheckedContinuation { continuation in
+                BusActor.spawn { notifier.shutDown { continuation.resume() } }
+            }
+            expect(start.duration(to: .now) < .seconds(5), is: true)
+            expect(await reports.events, is: [])
+            await bus.stop()
+        }
+    }
+}

@@ -1,0 +1,20 @@
+internal import Glibc
+
+/// The path of a program of ours that a test is to run: what the environment variable names (the release build in CI), else the one that was
+/// built together with the tests, in the same folder as their bundle.
+public func builtProgram(_ name: String, variable: String) -> String {
+    if let path = getenv(variable).map({ String(cString: $0) }), !path.isEmpty {
+        precondition(access(path, X_OK) == 0, "\(variable) names \(path), which is no program")
+        return path
+    }
+    // The bundle is the test process itself, or what the process was told to load.
+    var candidates = CommandLine.arguments
+    var own = [CChar](repeating: 0, count: Int(PATH_MAX))
+    let count = readlink("/proc/self/exe", &own, own.count)
+    if count > 0 { candidates.append(String(decoding: own.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self)) }
+    for candidate in candidates where candidate.hasPrefix("/") {
+        let path = candidate.split(separator: "/").dropLast().reduce("") { "\($0)/\($1)" } + "/\(name)"
+        if access(path, X_OK) == 0 { return path }
+    }
+    preconditionFailure("\(name) is not there: build it (swift build --product \(name)), or name it by \(variable)")
+}
