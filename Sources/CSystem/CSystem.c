@@ -2,6 +2,7 @@
 #include "CSystem.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -36,3 +37,9 @@ int todoku_file_identity(int fd, uint64_t *device, uint64_t *inode, uint64_t *mo
 }
 
 int todoku_pipe(int descriptors[2]) { return pipe2(descriptors, O_CLOEXEC) == 0 ? 0 : errno; }
+
+void todoku_keep_heap_small(void) {
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MMAP_THRESHOLD, 128 * 1024);
+  mallopt(M_TRIM_THRESHOLD, 256 * 1024);
+}

@@ -20,7 +20,12 @@ enum DownloadFace {
         Row(Download.pause) { download, _, reply in try apply(.pause, download, reply) },
         Row(Download.resume) { download, _, reply in try apply(.resume, download, reply) },
         Row(Download.cancel) { download, _, reply in try apply(.cancel, download, reply) },
-        Row(Download.retry) { download, _, reply in try apply(.retry, download, reply) },
+        Row(Download.retry) { download, _, reply in
+            if download.state.failure?.name == .storage {
+                throw Refusal(.invalidState, "What was asked for could not be read back; queue the download anew.")
+            }
+            try apply(.retry, download, reply)
+        },
         Row(Download.remove) { download, deleteFile, reply in try download.downloader.remove(download, deletingFile: deleteFile, reply) },
         Row(Download.wait) { download, options, reply in
             if let key = options.keys.sorted().first { throw Refusal(.invalidOption, "Wait has no option “\(key.prefix(64))”.") }

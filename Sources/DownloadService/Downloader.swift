@@ -36,7 +36,6 @@ internal import TransferEngine
     private var hosts: [String: Int] = [:]
     /// Ends since nothing was left to do.
     private var tally = (finished: UInt32(0), failed: UInt32(0), cancelled: UInt32(0))
-    private var pruneTimer: Poller.Token?
     /// Taken off the list while the engine still works on them.
     var leaving: [DownloadNumber: ManagedDownload] = [:]
     /// Called when something that kept the service may have ended.
@@ -300,19 +299,24 @@ internal import TransferEngine
 
     func pauseAll() {
         set { $0.paused = true }
-        for number in order.ordered { if let download = downloads[number] { advance(download, .hold) } }
+        applyToAll(.hold)
     }
 
     func resumeAll() {
         set { $0.paused = false }
-        for number in order.ordered { if let download = downloads[number] { advance(download, .release) } }
+        applyToAll(.release)
     }
 
-    func cancelAll() {
+    func cancelAll() { applyToAll(.cancel) }
+
+    /// Takes `event` to all that has not ended, in queue order; only then does anything start.
+    private func applyToAll(_ event: DownloadEvent) {
         for number in order.ordered {
             // What is being given its name is as good as ended, and ends by itself.
-            if let download = downloads[number], download.state != .committing { advance(download, .cancel) }
+            guard let download = downloads[number], download.state != .committing else { continue }
+            do { try apply(event, to: download) } catch { continue }
         }
+        schedule()
     }
 
     func clearEnded() -> UInt32 {

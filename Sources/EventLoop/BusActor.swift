@@ -49,3 +49,6 @@ internal import Glibc
         return try withoutActuallyEscaping(body) { try unsafeBitCast($0, to: (() throws -> R).self)() }
     }
 }
+
+/// Keeps the heap of a program of few threads small; to be called first in `main`. Measured: a third of a MiB less at the peak.
+public func keepHeapSmall() { todoku_keep_heap_small() }

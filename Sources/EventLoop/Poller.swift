@@ -71,7 +71,12 @@ internal import Glibc
     public func cancel(_ token: Token) {
         if sources.removeValue(forKey: token) != nil { changed = true }
         actions.removeValue(forKey: token)
+        // Cancelled deadlines that lie far ahead would pile up below the top.
+        if deadlines.count > 2 * actions.count + 1000 { deadlines.keep { actions[Token(number: $0)] != nil } }
     }
+
+    /// Deadlines in memory, cancelled ones with them.
+    var heldDeadlines: Int { deadlines.count }
 
     func turn(block: Bool) {
         while let first = deadlines.first, actions[Token(number: first.number)] == nil { deadlines.removeFirst() }
@@ -111,10 +116,13 @@ internal import Glibc
     private func runDeadlines() {
         guard deadlines.first != nil else { return }
         let now = ContinuousClock.now
+        // What an action schedules comes in a later turn, even if it is due already.
+        var due: [Token] = []
         while let first = deadlines.first, first.deadline <= now {
+            due.append(Token(number: first.number))
             deadlines.removeFirst()
-            actions.removeValue(forKey: Token(number: first.number))?()
         }
+        for token in due { actions.removeValue(forKey: token)?() }
     }
 
     private func arm(_ deadline: ContinuousClock.Instant?) {
@@ -129,7 +137,7 @@ internal import Glibc
     }
 }
 
-/// A binary heap of deadlines, earliest first. Cancelled ones stay until they come to the top.
+/// A binary heap of deadlines, earliest first. Cancelled ones stay until they come to the top or `keep` sifts them out.
 struct DeadlineHeap {
     struct Entry {
         let deadline: ContinuousClock.Instant
@@ -143,6 +151,7 @@ struct DeadlineHeap {
     private var entries: [Entry] = []
 
     var first: Entry? { entries.first }
+    var count: Int { entries.count }
 
     mutating func insert(_ deadline: ContinuousClock.Instant, _ number: UInt64) {
         entries.append(Entry(deadline: deadline, number: number))
@@ -153,6 +162,11 @@ struct DeadlineHeap {
             entries.swapAt(child, parent)
             child = parent
         }
+    }
+
+    mutating func keep(_ isWanted: (UInt64) -> Bool) {
+        entries.removeAll { !isWanted($0.number) }
+        entries.sort(by: Entry.precedes)  // a sorted array is a heap
     }
 
     mutating func removeFirst() {

@@ -6,6 +6,7 @@ internal import Logging
 /// The download service. See todokud(8).
 @main struct Main {
     static func main() {
+        keepHeapSmall()
         SignalSource.block([SIGTERM, SIGINT, SIGHUP])
         signal(SIGPIPE, SIG_IGN)
         let options: ServiceOptions

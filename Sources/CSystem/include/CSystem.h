@@ -28,3 +28,7 @@ int todoku_file_identity(int fd, uint64_t *device, uint64_t *inode, uint64_t *mo
 
 /// pipe2(2) with O_CLOEXEC. 0 or errno.
 int todoku_pipe(int descriptors[2]);
+
+/// Keeps malloc(3) to one arena and gives large blocks back at once: for a program of few threads that lives long and should stay small.
+/// To be called before the first thread starts.
+void todoku_keep_heap_small(void);
