@@ -18,9 +18,10 @@ internal import EventLoop
 
     private init(_ connection: Connection) { self.connection = connection }
 
-    static func connect() async throws(ClientError) -> ClientCore {
+    static func connect(to address: String?) async throws(ClientError) -> ClientCore {
         do throws(DBusError) {
-            let core = ClientCore(try Connection.session())
+            let connection = if let address { try Connection.open(address: address) } else { try Connection.session() }
+            let core = ClientCore(connection)
             core.connection.onDisconnect = { [weak core] in core?.busWentAway() }
             return core
         } catch {
@@ -121,7 +122,9 @@ internal import EventLoop
 
     // MARK: Watches
 
-    func watch(_ downloads: [DownloadReference]?, _ receive: @escaping @Sendable (DownloadUpdate) -> Void) async throws(ClientError) -> UInt64 {
+    func watch(_ downloads: [DownloadReference]?, _ receive: @escaping @Sendable (DownloadUpdate) -> Void) async throws(ClientError)
+        -> UInt64
+    {
         let state = WatchState(downloads, receive)
         nextWatch += 1
         let number = nextWatch
@@ -150,9 +153,15 @@ internal import EventLoop
             connection.subscribe(MatchRule(sender: BusName.service, interface: Download.interface)) { [weak state] message in
                 state?.take(message)
             },
-            connection.subscribe(properties) { [weak state] message in
-                guard let changed = Standard.propertiesChanged.read(message) else { return }
-                state?.change(message.path) { $0.apply(changed.1) }
+            connection.subscribe(properties) { [weak self, weak state] message in
+                guard let self, let state, let (_, changed, _) = Standard.propertiesChanged.read(message) else { return }
+                let download = DownloadReference(ObjectPath(message.path))
+                if state.knows(download) {
+                    state.change(message.path) { $0.apply(changed) }
+                } else if state.wantsNew, let name = changed[Download.state.name]?.string, !DownloadDescription.State(name).hasEnded {
+                    // One that had ended begins again.
+                    BusActor.spawn { await self.tell(download, to: state) }
+                }
             },
             connection.subscribe(MatchRule(sender: BusName.service, interface: Manager.interface)) { [weak self, weak state] message in
                 guard let self, let state else { return }
@@ -165,7 +174,7 @@ internal import EventLoop
                 guard let self, let state else { return }
                 // Idle exit and a crash look the same; only what would go on by itself is a reason to start the service again.
                 guard owner != nil || state.goesOn else { return }
-                BusActor.spawn { await self.tellAgain(state) }
+                BusActor.spawn { await self.tellAgain(state, wasLost: owner == nil) }
             },
         ]
     }
@@ -198,21 +207,28 @@ internal import EventLoop
     }
 
     /// After the service went away or came back: asks until it answers, a few times.
-    private func tellAgain(_ state: WatchState) async {
+    private func tellAgain(_ state: WatchState, wasLost: Bool) async {
+        if wasLost { countLoss(of: state) }
         guard !state.isAsking else { return }
         state.isAsking = true
         defer { state.isAsking = false }
-        state.losses = state.lastLoss.map { .now - $0 > Self.steadyTime } ?? true ? 1 : state.losses + 1
         while !state.isStopped {
-            state.lastLoss = .now
-            await sleep(for: Self.pause(after: state.losses))
+            if wasLost { await sleep(for: Self.pause(after: state.losses)) }
             do throws(ClientError) {
                 return try await tellAll(state)
             } catch {
-                state.losses += 1
-                guard error.cause == .serviceUnavailable, state.losses <= Self.mostLosses else { return state.lose(error) }
+                guard error.cause == .serviceUnavailable else { return state.lose(error) }
+                countLoss(of: state, error)
             }
         }
+    }
+
+    private func countLoss(of state: WatchState, _ error: ClientError? = nil) {
+        state.losses = state.lastLoss.map { .now - $0 > Self.steadyTime } ?? true ? 1 : state.losses + 1
+        state.lastLoss = .now
+        guard state.losses > Self.mostLosses else { return }
+        let message = "\(BusName.service) ends again and again; its messages are in the session's journal"
+        state.lose(error ?? ClientError(.serviceUnavailable, name: "org.freedesktop.DBus.Error.NoReply", message: message))
     }
 
     private func busWentAway() {

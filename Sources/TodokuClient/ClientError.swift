@@ -44,7 +44,7 @@ extension ClientError {
             self.init(.serviceUnavailable, name: error.name, message: "\(serviceName) does not answer: \(error.message)")
         case "UnknownObject":
             self.init(.unknownDownload, name: error.name, message: error.message)
-        case _ where short.hasPrefix("Spawn."):
+        case _ where short.hasPrefix("Spawn.") || error.name.hasPrefix("org.freedesktop.systemd1."):
             self.init(.serviceUnavailable, name: error.name, message: Self.cannotStart(error.message))
         default:
             self.init(.refused, name: error.name, message: error.message.isEmpty ? error.name : error.message)

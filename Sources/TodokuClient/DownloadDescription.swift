@@ -44,12 +44,12 @@ public struct DownloadDescription: Equatable, Sendable {
         return fraction < 0 ? nil : fraction
     }
 
-    /// The last part of the URL's path, or its host, until the file's name is known.
+    /// The file's name: as it came to be once finished, before that as the server says or, until it has answered, the URL.
     public var displayName: String {
+        if let path, let name = path.split(separator: "/").last { return String(name) }
         if let fileName { return fileName }
         guard let url = try? DownloadURL(url) else { return url }
-        let bytes = PercentEncoding.decode(url.lastPathComponent.utf8)
-        return bytes.flatMap { String(validating: $0, as: UTF8.self) }.flatMap { $0.isEmpty ? nil : $0 } ?? url.host
+        return FileName.chosen(contentDisposition: nil, url: url) { _, _ in nil }
     }
 
     init(_ reference: DownloadReference) { self.reference = reference }

@@ -20,7 +20,7 @@ public struct DownloadReference: Hashable, Sendable, CustomStringConvertible {
         if let number = UInt64(text), String(number) == text {
             self.init(number: number)
         } else if text.hasPrefix(BusName.downloadsPath + "/"), ObjectPath.isValid(text) {
-            path = text
+            self.init(ObjectPath(text))
         } else {
             let parts = text.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
             guard parts.count == 2, !parts[0].isEmpty, !parts[1].isEmpty, !parts[1].contains("/") else { return nil }
@@ -29,7 +29,9 @@ public struct DownloadReference: Hashable, Sendable, CustomStringConvertible {
     }
 
     /// nil for a download that is named by a token.
-    public var number: UInt64? { path.hasPrefix(BusName.downloadsPath + "/") ? UInt64(path.dropFirst(BusName.downloadsPath.utf8.count + 1)) : nil }
+    public var number: UInt64? {
+        path.hasPrefix(BusName.downloadsPath + "/") ? UInt64(path.dropFirst(BusName.downloadsPath.utf8.count + 1)) : nil
+    }
 
     /// What `init(_:)` reads: the number, or `APP/TOKEN`.
     public var description: String {

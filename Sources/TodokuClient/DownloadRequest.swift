@@ -50,6 +50,8 @@ public struct DownloadRequest: Equatable, Sendable {
 
     public init() {}
 
+    public mutating func setMetadata(_ text: String, for key: String) { metadata[key] = .string(text) }
+
     /// The dictionary of the call.
     var options: [String: Variant] {
         var options: [String: Variant] = [:]

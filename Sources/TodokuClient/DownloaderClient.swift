@@ -13,8 +13,11 @@ public final class DownloaderClient: Sendable {
 
     private init(_ core: ClientCore) { self.core = core }
 
-    /// Connects to the session bus. The service is not started before it is asked something.
-    public static func connect() async throws(ClientError) -> DownloaderClient { DownloaderClient(try await ClientCore.connect()) }
+    /// Connects to the session bus, or to the bus at `address` (as in DBUS_SESSION_BUS_ADDRESS). The service is not started before it is
+    /// asked something.
+    public static func connect(to address: String? = nil) async throws(ClientError) -> DownloaderClient {
+        DownloaderClient(try await ClientCore.connect(to: address))
+    }
 
     // MARK: Queueing and finding
 

@@ -32,9 +32,15 @@ internal import EventLoop
     /// Takes a description that the service gave.
     func tell(_ description: DownloadDescription) {
         guard !isStopped, wanted?.contains(description.reference) ?? true else { return }
-        let meter = known[description.reference.path]?.meter ?? ClientSpeedMeter(description.speed)
-        known[description.reference.path] = (description, meter)
+        let meter = known[description.reference.path]?.meter ?? ClientSpeedMeter(description.speed, at: .now)
+        keep(description, meter)
         receive(.changed(description))
+    }
+
+    /// What has ended is not kept where everything is watched: it is as much as the service has ever done.
+    private func keep(_ description: DownloadDescription, _ meter: ClientSpeedMeter) {
+        let path = description.reference.path
+        known[path] = wantsNew && description.state.hasEnded ? nil : (description, meter)
     }
 
     func change(_ path: String, _ body: (inout DownloadDescription) -> Void) {
@@ -43,9 +49,9 @@ internal import EventLoop
         body(&entry.description)
         if entry.description.state != .active {
             entry.description.speed = 0
-            entry.meter = ClientSpeedMeter(0)
+            entry.meter = ClientSpeedMeter(0, at: .now)
         }
-        known[path] = entry
+        keep(entry.description, entry.meter)
         if entry.description != before { receive(.changed(entry.description)) }
     }
 
@@ -85,21 +91,18 @@ internal import EventLoop
 struct ClientSpeedMeter: Equatable, Sendable {
     private static let span = 3.0
     private var speed: Double
-    private var last: ContinuousClock.Instant?
+    private var last: ContinuousClock.Instant
     private var pending: ByteCount = 0
 
-    /// - Parameter speed: what the service said.
-    init(_ speed: Speed) { self.speed = Double(speed) }
+    /// - Parameter speed: what the service said at `now`.
+    init(_ speed: Speed, at now: ContinuousClock.Instant) { (self.speed, last) = (Double(speed), now) }
 
+    /// Bytes that were written between the last call and `now`.
     mutating func add(_ bytes: ByteCount, at now: ContinuousClock.Instant) -> Speed {
         pending += bytes
-        guard let last else {
-            (self.last, pending) = (now, 0)
-            return Speed(speed)
-        }
         let seconds = (now - last) / .seconds(1)
         guard seconds >= 0.02 else { return Speed(speed) }
-        let weight = speed == 0 ? 1 : 1 - 1 / (1 + seconds / Self.span)
+        let weight = speed == 0 ? 1 : seconds / (Self.span + seconds)
         speed += weight * (Double(pending) / seconds - speed)
         (self.last, pending) = (now, 0)
         return Speed(max(0, speed))

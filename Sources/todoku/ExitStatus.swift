@@ -1,3 +1,4 @@
+internal import DownloadModel
 internal import TodokuClient
 
 /// What the command ends with; documented in `todoku --help` and in the man page.
@@ -20,9 +21,9 @@ struct CommandFailure: Error, Equatable {
     let status: ExitStatus
     let message: String
     /// The error's name on the bus, for JSON; empty: none.
-    var name = ""
+    let name: String
 
-    init(_ status: ExitStatus, _ message: String) { (self.status, self.message) = (status, message) }
+    init(_ status: ExitStatus, _ message: String, name: String = "") { (self.status, self.message, self.name) = (status, message, name) }
 
     init(_ error: ClientError) {
         (status, message, name) = (.refused, error.message, error.name)
@@ -34,6 +35,14 @@ struct CommandFailure: Error, Equatable {
         name = error.name
         message = error.cause == .unknownDownload ? "there is no download \(download)" : error.message
     }
+
+    /// `error` about one of several URLs; what may hold secrets is not repeated.
+    init(_ error: ClientError, about url: String, number: Int, of count: Int) {
+        self.init(error)
+        if count > 1 { self.prefix((try? DownloadURL(url))?.redacted ?? "URL \(number)") }
+    }
+
+    private mutating func prefix(_ text: String) { self = CommandFailure(status, "\(text): \(message)", name: name) }
 
     var json: JSON {
         .object([("error", .object([("name", name.isEmpty ? .null : .string(name)), ("message", .string(message))]))])

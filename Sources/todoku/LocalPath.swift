@@ -32,6 +32,12 @@ enum LocalPath {
         return (absolute(slash.map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."), name)
     }
 
+    /// The folder that an absolute path lies in.
+    static func folder(of path: String) -> String {
+        guard let slash = path.lastIndex(of: "/"), slash > path.startIndex else { return "/" }
+        return String(path[..<slash])
+    }
+
     static func isFolder(_ path: String) -> Bool {
         var status = stat()
         return stat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR

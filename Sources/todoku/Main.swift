@@ -1,10 +1,8 @@
 internal import ArgumentParser
-internal import EventLoop
 internal import Glibc
 
 @main struct Main {
     static func main() {
-        SignalSource.block([SIGINT])  // before any thread; those commands that leave it to the system open it again
         do {
             var command = try TodokuCommand.parseAsRoot()
             try command.run()

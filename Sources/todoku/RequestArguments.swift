@@ -3,12 +3,10 @@ internal import DownloadModel
 internal import Glibc
 internal import TodokuClient
 
-extension ExistingFilePolicy: ExpressibleByArgument {}
-extension NotifyPolicy: ExpressibleByArgument {}
-
 /// How a download is wanted: the options that `get` and `add` share, one for each of the contract's.
 struct RequestArguments: ParsableArguments {
-    @Option(name: .shortAndLong, help: ArgumentHelp("Where to put it, folder and name; for one URL.", valueName: "file"), completion: .file())
+    @Option(
+        name: .shortAndLong, help: ArgumentHelp("Where to put it, folder and name; for one URL.", valueName: "file"), completion: .file())
     var output: String?
 
     @Option(name: .shortAndLong, help: "The folder to put it in.", completion: .directory)
@@ -32,10 +30,14 @@ struct RequestArguments: ParsableArguments {
     @Option(help: ArgumentHelp("The page that led here (the header Referer).", valueName: "url"))
     var referrer: String?
 
-    @Option(help: ArgumentHelp("Credentials for the first server; the password is asked for where it is left out.", valueName: "name[:password]"))
+    @Option(
+        help: ArgumentHelp(
+            "Credentials for the first server; the password is asked for where it is left out.", valueName: "name[:password]"))
     var user: String?
 
-    @Option(help: ArgumentHelp("Read the password from the first line of a file, or of standard input (-).", valueName: "file"), completion: .file())
+    @Option(
+        help: ArgumentHelp("Read the password from the first line of a file, or of standard input (-).", valueName: "file"),
+        completion: .file())
     var passwordFile: String?
 
     @Option(help: ArgumentHelp("sha256:<hex>, or sha512, sha1, md5; another file fails. For one URL.", valueName: "checksum"))
@@ -54,11 +56,14 @@ struct RequestArguments: ParsableArguments {
     var priority: Int32?
 
     @Option(
-        name: [.customLong("speed-limit"), .customLong("limit-rate")], help: ArgumentHelp("Most bytes per second, as in 500K.", valueName: "speed"),
+        name: [.customLong("speed-limit"), .customLong("limit-rate")],
+        help: ArgumentHelp("Most bytes per second, as in 500K.", valueName: "speed"),
         transform: Amounts.parseSpeed)
     var speedLimit: Speed?
 
-    @Option(help: ArgumentHelp("Give an attempt up after so long without a byte (default: 30s).", valueName: "time"), transform: Amounts.parseDuration)
+    @Option(
+        help: ArgumentHelp("Give an attempt up after so long without a byte (default: 30s).", valueName: "time"),
+        transform: Amounts.parseDuration)
     var stallTimeout: Duration?
 
     @Option(help: ArgumentHelp("How often to try again where the server refuses or is not reached (default: 10).", valueName: "count"))
@@ -92,7 +97,8 @@ struct RequestArguments: ParsableArguments {
     var progressToast: Bool?
 
     @Option(
-        help: ArgumentHelp("Data of your own to keep with it; may be repeated.", valueName: "key=value"), transform: RequestArguments.parseMetadata)
+        help: ArgumentHelp("Data of your own to keep with it; may be repeated.", valueName: "key=value"),
+        transform: RequestArguments.parseMetadata)
     var metadata: [KeptText] = []
 
     /// A key with its text.
@@ -103,11 +109,15 @@ struct RequestArguments: ParsableArguments {
 
     /// For `validate` of the command: what names one file goes with one URL.
     func check(urls: [String]) throws {
-        if let option = urls.count > 1 ? optionsOfOne.first : nil { throw ValidationError("--\(option) is for one URL, and \(urls.count) are given.") }
+        if let option = urls.count > 1 ? optionsOfOne.first : nil {
+            throw ValidationError("--\(option) is for one URL, and \(urls.count) are given.")
+        }
         if output != nil, directory != nil || filename != nil { throw ValidationError("--output says both --directory and --filename.") }
         if token != nil, app == nil { throw ValidationError("--token needs --app.") }
         if passwordFile != nil, user == nil { throw ValidationError("--password-file needs --user.") }
-        if passwordFile != nil, user?.contains(":") == true { throw ValidationError("The password is given twice: by --user and by --password-file.") }
+        if passwordFile != nil, user?.contains(":") == true {
+            throw ValidationError("The password is given twice: by --user and by --password-file.")
+        }
         if let checksum {
             do throws(Refusal) { _ = try Checksum(checksum) } catch { throw ValidationError(error.message) }
         }
@@ -116,8 +126,11 @@ struct RequestArguments: ParsableArguments {
     }
 
     private var optionsOfOne: [String] {
-        [("output", output != nil), ("filename", filename != nil), ("checksum", checksum != nil), ("size", size != nil), ("token", token != nil)]
-            .filter(\.1).map(\.0)
+        [
+            ("output", output != nil), ("filename", filename != nil), ("checksum", checksum != nil), ("size", size != nil),
+            ("token", token != nil),
+        ]
+        .filter(\.1).map(\.0)
     }
 
     /// - Throws: where the password can be neither read nor asked for.

@@ -13,6 +13,9 @@ struct Terminal {
         return Terminal(columns: Int(size.ws_col), rows: max(2, Int(size.ws_row)))
     }
 
+    /// Ctrl-C as a character.
+    private static let interrupt: UInt8 = 3
+
     static var errorsAreSeen: Bool { isatty(STDERR_FILENO) != 0 }
 
     /// Whether the locale writes UTF-8 (LC_ALL before LC_CTYPE before LANG, as locale(7) says).
@@ -25,7 +28,8 @@ struct Terminal {
         return false
     }
 
-    /// Asks for a password at the terminal, without showing it. nil: there is no terminal.
+    /// Asks for a password at the terminal, without showing it. Ctrl-C ends the program, with the terminal as it was.
+    /// nil: there is no terminal.
     static func password(prompt: String) -> String? {
         let terminal = open("/dev/tty", O_RDWR | O_CLOEXEC)
         guard terminal >= 0 else { return nil }
@@ -33,13 +37,18 @@ struct Terminal {
         var before = termios()
         guard tcgetattr(terminal, &before) == 0 else { return nil }
         var silent = before
-        silent.c_lflag &= ~tcflag_t(ECHO)
+        silent.c_lflag &= ~tcflag_t(ECHO | ISIG)
+        withUnsafeMutableBytes(of: &silent.c_cc) { $0[Int(VEOL)] = interrupt }  // Ctrl-C ends the line, and comes with it
         tcsetattr(terminal, TCSAFLUSH, &silent)
         defer { tcsetattr(terminal, TCSAFLUSH, &before) }
         let prompt = Array(prompt.utf8)
         _ = write(terminal, prompt, prompt.count)
         let line = InputLine.read(from: terminal)
         _ = write(terminal, "\n", 1)
+        if line?.utf8.last == interrupt {
+            tcsetattr(terminal, TCSAFLUSH, &before)
+            Program.finish(.interrupted)
+        }
         return line
     }
 }
@@ -49,7 +58,7 @@ enum InputLine {
     /// Most bytes of a line: a password's limit in the service is 1024.
     private static let longest = 4096
 
-    /// Without its line end; what follows it is not looked at.
+    /// Without its line end; what follows it is not looked at. A Ctrl-C ends it and is kept.
     static func read(from descriptor: Int32) -> String? {
         var bytes: [UInt8] = []
         var byte: UInt8 = 0
@@ -58,6 +67,7 @@ enum InputLine {
             if count < 0, errno == EINTR { continue }
             guard count == 1, byte != UInt8(ascii: "\n") else { break }
             bytes.append(byte)
+            if byte == 3 { break }
         }
         if bytes.last == UInt8(ascii: "\r") { bytes.removeLast() }
         return String(validating: bytes, as: UTF8.self)

@@ -16,16 +16,15 @@ enum TerminalText {
     static func width(_ text: String) -> Int { text.reduce(0) { $0 + width($1) } }
 
     static func width(_ character: Character) -> Int {
-        var width = 0
-        for scalar in character.unicodeScalars {
-            if scalar.value == 0xFE0F { return 2 }
-            width = max(width, self.width(scalar))
-        }
-        return width
+        let scalars = character.unicodeScalars
+        // An emoji with its modifiers and joiners is one picture.
+        if let first = scalars.first, first.properties.isEmojiPresentation || scalars.contains("\u{FE0F}") { return 2 }
+        return scalars.reduce(0) { $0 + width($1) }
     }
 
     private static func width(_ scalar: Unicode.Scalar) -> Int {
         if scalar.value < 0x300 { return scalar.value == 0xAD ? 0 : 1 }
+        if (0x1160...0x11FF).contains(scalar.value) { return 0 }  // the rest of a Hangul syllable
         switch scalar.properties.generalCategory {
         case .nonspacingMark, .enclosingMark, .format, .control: return 0
         default: return isWide(scalar) ? 2 : 1

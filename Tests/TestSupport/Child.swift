@@ -15,15 +15,27 @@ public final class Child: Sendable {
     private let reaper: Reaper
 
     /// Starts `arguments[0]` (looked up in PATH), with an empty signal mask and, if given, this environment instead of ours.
+    ///
+    /// The kernel kills it when the thread that started it ends (prctl(2), PR_SET_PDEATHSIG): that thread waits for it, so only the
+    /// death of the whole test process comes before its own end.
     public init(_ arguments: [String], environment: [String: String]? = nil, folder: String? = nil) {
         var output: [Int32] = [0, 0]
         var errors: [Int32] = [0, 0]
         precondition(todoku_pipe(&output) == 0 && todoku_pipe(&errors) == 0)
+        let reaper = Reaper(output: output[0], errors: errors[0])
+        let (outputEnd, errorsEnd) = (output[1], errors[1])
+        pid = reaper.start { Self.spawn(arguments, environment: environment, folder: folder, output: outputEnd, errors: errorsEnd) }
+        self.reaper = reaper
+        close(outputEnd)
+        close(errorsEnd)
+    }
+
+    private static func spawn(_ arguments: [String], environment: [String: String]?, folder: String?, output: Int32, errors: Int32) -> pid_t {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
-        posix_spawn_file_actions_adddup2(&actions, output[1], 1)
-        posix_spawn_file_actions_adddup2(&actions, errors[1], 2)
+        posix_spawn_file_actions_adddup2(&actions, output, 1)
+        posix_spawn_file_actions_adddup2(&actions, errors, 2)
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         var none = sigset_t()
@@ -34,18 +46,15 @@ public final class Child: Sendable {
         posix_spawnattr_setsigdefault(&attributes, &all)
         posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
         var pid: pid_t = 0
-        let arguments = folder.map { ["env", "-C", $0] + arguments } ?? arguments
+        let arguments = ["setpriv", "--pdeathsig", "KILL"] + (folder.map { ["env", "-C", $0] } ?? []) + arguments
         let argv = arguments.map { strdup($0) } + [nil]
         let envp = (environment ?? currentEnvironment()).map { strdup("\($0.key)=\($0.value)") } + [nil]
         let result = posix_spawnp(&pid, arguments[0], &actions, &attributes, argv, envp)
         for pointer in argv + envp { free(pointer) }
         posix_spawn_file_actions_destroy(&actions)
         posix_spawnattr_destroy(&attributes)
-        close(output[1])
-        close(errors[1])
         precondition(result == 0, "cannot start \(arguments[0]): \(String(cString: strerror(result)))")
-        self.pid = pid
-        reaper = Reaper(pid: pid, output: output[0], errors: errors[0])
+        return pid
     }
 
     deinit { if reaper.isRunning { kill(pid, SIGKILL) } }
@@ -91,6 +100,7 @@ private final class Reaper: Sendable {
         var errors: [UInt8] = []
         var open = 3
         var status: Int32 = 0
+        var pid: pid_t = 0
         var waiters: [CheckedContinuation<Child.Exit, Never>] = []
     }
 
@@ -98,21 +108,38 @@ private final class Reaper: Sendable {
     private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>
     private nonisolated(unsafe) var state = State()
 
-    init(pid: pid_t, output: Int32, errors: Int32) {
+    private nonisolated(unsafe) let started: UnsafeMutablePointer<pthread_cond_t>
+
+    init(output: Int32, errors: Int32) {
         mutex = .allocate(capacity: 1)
         pthread_mutex_init(mutex, nil)
+        started = .allocate(capacity: 1)
+        pthread_cond_init(started, nil)
         startThread("child-out") { [self] in
             drain(output) { state.output += $0 }
         }
         startThread("child-err") { [self] in
             drain(errors) { state.errors += $0 }
         }
+    }
+
+    /// Runs `spawn` on the thread that then waits for the process.
+    func start(_ spawn: @escaping @Sendable () -> pid_t) -> pid_t {
         startThread("child-wait") { [self] in
+            let pid = spawn()
+            pthread_mutex_lock(mutex)
+            state.pid = pid
+            pthread_cond_signal(started)
+            pthread_mutex_unlock(mutex)
             var status: Int32 = 0
             while waitpid(pid, &status, 0) < 0, errno == EINTR {}
             let signal = status & 0x7f
             part { state.status = signal == 0 ? (status >> 8) & 0xff : 128 + signal }
         }
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        while state.pid == 0 { pthread_cond_wait(started, mutex) }
+        return state.pid
     }
 
     private func drain(_ descriptor: Int32, _ take: (ArraySlice<UInt8>) -> Void) {

@@ -1,6 +1,5 @@
-import EventLoop
-import TestSupport
-import Testing
+internal import TestSupport
+internal import Testing
 
 @Suite struct `A child process` {
     @Test func `its output and exit status are told`() async {

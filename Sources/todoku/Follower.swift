@@ -1,0 +1,99 @@
+internal import DownloadModel
+internal import EventLoop
+internal import TodokuClient
+
+/// Follows downloads to their end, and hands what happens to a display.
+@BusActor final class Follower {
+    private let client: DownloaderClient
+    private let display: any ProgressDisplay
+    private var latest: [DownloadReference: DownloadDescription] = [:]
+    private var order: [DownloadReference] = []
+    private var pending: Set<DownloadReference> = []
+    private var isEndless = false
+    private var isSilent = false
+    private var isAbandoned = false
+    private var status = ExitStatus.success
+    private var failure: ClientError?
+    private var waiting: CheckedContinuation<Void, Never>?
+    private var watch: Watch?
+
+    init(_ client: DownloaderClient, display: any ProgressDisplay) { (self.client, self.display) = (client, display) }
+
+    static func display(json: Bool, quiet: Bool) -> any ProgressDisplay {
+        if quiet { return QuietDisplay(json: json) }
+        if json { return JSONDisplay() }
+        return Terminal.current == nil ? PlainDisplay() : LiveDisplay(utf8: Terminal.isUTF8)
+    }
+
+    /// What has not ended, in the order of the command line.
+    var remaining: [DownloadReference] { order.filter(pending.contains) }
+
+    /// Takes note of a download that was queued just now.
+    func queued(_ download: DownloadReference) {
+        guard pending.insert(download).inserted else { return }
+        order.append(download)
+        display.queued(download)
+    }
+
+    /// Follows `downloads` until all have ended, or everything without an end (nil).
+    ///
+    /// - Returns: by their outcomes.
+    /// - Throws: `ClientError` where they cannot be followed any more.
+    func follow(_ downloads: [DownloadReference]?) async throws -> ExitStatus {
+        isEndless = downloads == nil
+        for download in downloads ?? [] where pending.insert(download).inserted { order.append(download) }
+        display.begin(isEndless: isEndless)
+        // The client calls on its own thread, which is this program's loop.
+        watch = try await client.watch(downloads) { [weak self] update in BusActor.assumeIsolated { self?.take(update) } }
+        if failure == nil, isEndless || !pending.isEmpty { await withCheckedContinuation { waiting = $0 } }
+        watch?.stop()
+        if !isSilent { display.end() }
+        if let failure { throw failure }
+        return status
+    }
+
+    /// Stops showing; what happens is still taken in.
+    func leave() {
+        isSilent = true
+        display.end()
+    }
+
+    /// Cancels `downloads`; `follow` does not return any more.
+    func cancel(_ downloads: [DownloadReference]) async {
+        isAbandoned = true
+        for download in downloads {
+            do throws(ClientError) {
+                try await client.cancel(download)
+                Output.writeError("todoku: download \(download) is cancelled\n")
+            } catch {
+                if error.errorName != .invalidState { Output.complain(error.message) }  // else it has ended meanwhile
+            }
+        }
+    }
+
+    private func take(_ update: DownloadUpdate) {
+        switch update {
+        case .changed(let description):
+            let before = latest.updateValue(description, forKey: description.reference)
+            if !isSilent { display.changed(description, before: before) }
+            guard description.state.hasEnded else { return }
+            if isEndless { latest[description.reference] = nil }
+            guard pending.remove(description.reference) != nil else { return }
+            if description.state != .finished { status = status.and(.ended) }
+        case .removed(let download):
+            let before = latest.removeValue(forKey: download)
+            if before?.state.hasEnded != true, !isSilent { display.removed(download) }
+            if pending.remove(download) != nil { status = status.and(.ended) }
+        case .lost(let error):
+            failure = error
+            return release()
+        }
+        if pending.isEmpty, !isEndless { release() }
+    }
+
+    private func release() {
+        guard !isAbandoned else { return }
+        waiting?.resume()
+        waiting = nil
+    }
+}

@@ -1,0 +1,108 @@
+internal import ArgumentParser
+internal import EventLoop
+internal import Glibc
+internal import TodokuClient
+
+struct GetCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "get", abstract: "Download, showing the progress, and wait for the end.",
+        discussion: """
+            At a terminal each download has a bar; elsewhere there are plain lines: NUMBER and one of queued, started, progress, waiting, \
+            paused, finished, failed, cancelled, removed. Where the server tells no size, no percentage is shown.
+
+            Ctrl-C leaves the downloads to the service; pressed again within 2 s, it cancels them.
+
+            EXAMPLES:
+              todoku get https://example.org/file.iso
+              todoku get -o /tmp/page.html --if-exists replace https://example.org/
+              todoku get --checksum sha256:9f86d0… --retries 3 https://example.org/a.tar.gz
+              todoku get --user me --password-file secret https://example.org/private.pdf
+              todoku get --json https://example.org/1 https://example.org/2
+            """)
+
+    @Argument(help: ArgumentHelp("What to download; http or https.", valueName: "url"))
+    var urls: [String]
+
+    @OptionGroup(title: "Request") var request: RequestArguments
+    @OptionGroup var output: OutputArguments
+    @Flag(name: .shortAndLong, help: "Show errors only.") var quiet = false
+
+    func validate() throws { try request.check(urls: urls) }
+
+    func run() throws {
+        let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request() }
+        SignalSource.block([SIGINT])  // before the first thread
+        Program.run(json: output.json) { client in
+            let follower = Follower(client, display: Follower.display(json: output.json, quiet: quiet))
+            let interrupt = Interrupt(follower)
+            let (queued, refused) = try await queue(client, request, follower)
+            let ended = queued.isEmpty ? .success : try await follower.follow(queued)
+            interrupt.end()
+            return ended.and(refused)
+        }
+    }
+
+    /// Queues each URL; one that is refused does not hold up the others. That the service cannot be reached ends it.
+    @BusActor private func queue(
+        _ client: DownloaderClient, _ request: DownloadRequest, _ follower: Follower
+    ) async throws -> ([DownloadReference], ExitStatus) {
+        var queued: [DownloadReference] = []
+        var status = ExitStatus.success
+        for (index, url) in urls.enumerated() {
+            do throws(ClientError) {
+                let download = try await client.download(url, request)
+                if !queued.contains(download) { queued.append(download) }
+                follower.queued(download)
+            } catch {
+                guard error.cause == .refused else { throw error }
+                status = status.and(Program.report(CommandFailure(error, about: url, number: index + 1, of: urls.count), json: output.json))
+            }
+        }
+        return (queued, status)
+    }
+}
+
+struct AddCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "add", abstract: "Queue downloads and return.",
+        discussion: """
+            Prints the number of each. Once it is printed the download is on disk: no crash loses it.
+
+            EXAMPLES:
+              todoku add https://example.org/file.iso
+              todoku add --paused --priority -1 https://example.org/large.iso
+              todoku add --app org.example.App --token chapter_1 https://example.org/1.mp3
+              todoku wait "$(todoku add https://example.org/file.iso)"
+            """)
+
+    @Argument(help: ArgumentHelp("What to download; http or https.", valueName: "url"))
+    var urls: [String]
+
+    @OptionGroup(title: "Request") var request: RequestArguments
+    @OptionGroup var output: OutputArguments
+    @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
+
+    func validate() throws { try request.check(urls: urls) }
+
+    func run() throws {
+        let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request() }
+        Program.run(json: output.json) { client in
+            var status = ExitStatus.success
+            for (index, url) in urls.enumerated() {
+                do throws(ClientError) {
+                    let download = try await client.download(url, request)
+                    if !quiet { Output.write((output.json ? download.json.text : download.description) + "\n") }
+                } catch {
+                    guard error.cause == .refused else { throw error }
+                    status = status.and(
+                        Program.report(CommandFailure(error, about: url, number: index + 1, of: urls.count), json: output.json))
+                }
+            }
+            return status
+        }
+    }
+}
+
+extension DownloadReference {
+    var json: JSON { .object([("download", .string(description)), ("object-path", .string(path))]) }
+}

@@ -1,0 +1,45 @@
+internal import EventLoop
+internal import Glibc
+internal import TodokuClient
+
+/// Ctrl-C while `get` runs: once leaves the downloads to the service, twice within two seconds cancels them. SIGINT must be blocked.
+@BusActor final class Interrupt {
+    private static let patience: Duration = .seconds(2)
+
+    private let follower: Follower
+    private var signals: SignalSource?
+    private var deadline: Poller.Token?
+
+    init(_ follower: Follower) {
+        self.follower = follower
+        signals = SignalSource([SIGINT]) { [unowned self] _ in received() }
+    }
+
+    /// Lets go of the signal; one that comes from now on is too late.
+    func end() {
+        signals = nil
+        if let deadline { Poller.shared.cancel(deadline) }
+    }
+
+    private func received() {
+        let downloads = follower.remaining
+        guard !downloads.isEmpty else { Program.finish(.interrupted) }
+        if deadline == nil {
+            follower.leave()
+            Output.complain(Self.sentence(downloads))
+            deadline = Poller.shared.schedule(after: Self.patience) { Program.finish(.interrupted) }
+        } else {
+            end()
+            BusActor.spawn { [follower] in
+                await follower.cancel(downloads)
+                Program.finish(.interrupted)
+            }
+        }
+    }
+
+    nonisolated static func sentence(_ downloads: [DownloadReference]) -> String {
+        let ids = downloads.prefix(20).map(\.description).joined(separator: " ")
+        let (subject, object) = downloads.count == 1 ? ("the download goes", "it") : ("\(downloads.count) downloads go", "them")
+        return "\(subject) on in the background; “todoku watch \(ids)” shows \(object). Press Ctrl-C again within 2 s to cancel \(object)."
+    }
+}

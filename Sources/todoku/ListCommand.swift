@@ -1,0 +1,133 @@
+internal import ArgumentParser
+internal import DownloadModel
+internal import Glibc
+internal import TodokuClient
+
+struct ListCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "list", abstract: "List downloads.",
+        discussion: """
+            Lists what has not ended in queue order, then what ended within the last day. The size is what has come so far where the whole \
+            is not known.
+
+            EXAMPLES:
+              todoku list
+              todoku list --state failed --state cancelled
+              todoku list --all --json
+            """)
+
+    /// How long ended downloads are listed without being asked for, in microseconds.
+    private static let recent: UInt64 = 24 * 3600 * 1_000_000
+
+    @Option(help: ArgumentHelp("Only those in this state; may be repeated.", valueName: "state")) var state: [DownloadDescription.State] =
+        []
+    @Option(help: ArgumentHelp("Only those of this application.", valueName: "id")) var app: String?
+    @Option(help: "Only those with this tag.") var tag: String?
+    @Flag(name: .shortAndLong, help: "Also what ended earlier.") var all = false
+    @OptionGroup var output: OutputArguments
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            let query = DownloadQuery(app: app, tag: tag, states: state.isEmpty ? nil : Set(state))
+            var downloads = try await client.describe(query)
+            if !all, state.isEmpty {
+                let oldest = Clock.now() - Self.recent
+                downloads.removeAll { $0.state.hasEnded && ($0.endedAt?.microseconds ?? 0) < oldest }
+            }
+            if output.json {
+                Output.write(JSON.array(downloads.map { .object($0.json) }).text + "\n")
+            } else if !downloads.isEmpty {
+                Output.write(Table.of(downloads).text(width: Terminal.current?.columns))
+            } else if Terminal.errorsAreSeen {
+                Output.writeError("There are no such downloads.\n")
+            }
+            return .success
+        }
+    }
+}
+
+struct ShowCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "show", abstract: "Show all about downloads.",
+        discussion: """
+            The URL is shown without its query, which may hold secrets; --url prints the whole of it, and nothing else.
+
+            EXAMPLES:
+              todoku show 7
+              todoku show org.example.App/chapter_1
+              todoku show --url 7
+              todoku show --json 7 8
+            """)
+
+    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var downloads: [DownloadReference]
+    @Flag(help: "Print the whole URL only.") var url = false
+    @OptionGroup var output: OutputArguments
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            var isFirst = true
+            return await Program.each(downloads, json: output.json) { download throws(ClientError) in
+                if url {
+                    let text = try await client.url(of: download)
+                    Output.write((output.json ? JSON.string(text).text : text) + "\n")
+                    return
+                }
+                let description = try await client.describe(download)
+                if output.json {
+                    Output.write(JSON.object(description.json).text + "\n")
+                } else {
+                    Output.write((isFirst ? "" : "\n") + Self.text(description))
+                }
+                isFirst = false
+            }
+        }
+    }
+
+    /// A line for each thing that is known.
+    static func text(_ download: DownloadDescription) -> String {
+        var lines: [(String, String)] = [
+            ("Download", download.reference.description), ("Name", download.displayName), ("URL", download.url),
+        ]
+        var state = download.state.name
+        if let reason = download.waitReason { state += " (\(reason)\(download.waitUntil.map { ", until \(Clock.text($0))" } ?? ""))" }
+        lines.append(("State", state))
+        if let error = download.error { lines.append(("Error", "\(error.message) (\(error.name))")) }
+        if let path = download.path { lines.append(("Path", path)) }
+        var received = HumanText.size(download.received)
+        if let total = download.total { received += " of \(HumanText.size(total))" }
+        if let fraction = download.fraction { received += " (\(Int(fraction * 100)) %)" }
+        lines.append(("Received", received))
+        if download.state == .active { lines.append(("Speed", HumanText.speed(download.speed))) }
+        if let type = download.mediaType { lines.append(("Media type", type)) }
+        if !download.app.isEmpty { lines.append(("App", download.app)) }
+        if !download.tag.isEmpty { lines.append(("Tag", download.tag)) }
+        if let time = download.queuedAt { lines.append(("Queued", Clock.text(time))) }
+        if let time = download.startedAt { lines.append(("Started", Clock.text(time))) }
+        if let time = download.endedAt { lines.append(("Ended", Clock.text(time))) }
+        lines.append(("Attempts", String(download.attempts)))
+        if download.priority != 0 { lines.append(("Priority", String(download.priority))) }
+        if let limit = download.speedLimit { lines.append(("Speed limit", HumanText.speed(limit))) }
+        lines.append(("Object", download.reference.path))
+        return lines.map { TerminalText.padded($0.0 + ":", to: 13) + TerminalText.plain($0.1) + "\n" }.joined()
+    }
+}
+
+/// The wall clock.
+enum Clock {
+    /// Microseconds since the epoch.
+    static func now() -> UInt64 {
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME, &time)
+        return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1000
+    }
+
+    /// "2025-01-31 14:05:09" in the local time zone.
+    static func text(_ time: WallTime) -> String {
+        var seconds = time_t(time.microseconds / 1_000_000)
+        var parts = tm()
+        localtime_r(&seconds, &parts)
+        var buffer = [CChar](repeating: 0, count: 64)
+        let count = strftime(&buffer, buffer.count, "%Y-%m-%d %H:%M:%S", &parts)
+        return String(decoding: buffer[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+}

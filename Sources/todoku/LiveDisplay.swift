@@ -1,0 +1,133 @@
+internal import EventLoop
+internal import Glibc
+internal import TodokuClient
+
+/// Bars at a terminal, drawn in place: what has ended is written above them and stays.
+final class LiveDisplay: ProgressDisplay {
+    /// Between two drawings, at least; and while something is active, at most.
+    private static let shortest: Duration = .milliseconds(100)
+    private static let longest: Duration = .seconds(1)
+    /// Without a byte for so long, the speed is 0.
+    private static let stall: Duration = .seconds(3)
+
+    private var style: ProgressLine
+    private var shown: [DownloadDescription] = []
+    private var moved: [DownloadReference: ContinuousClock.Instant] = [:]
+    /// Lines to be written above the bars.
+    private var above: [String] = []
+    /// Widths of the bars on the terminal now; the cursor is in the line below them.
+    private var widths: [Int] = []
+    private var drawn: ContinuousClock.Instant?
+    private var timer: Poller.Token?
+    private var isEndless = false
+
+    init(utf8: Bool) { style = ProgressLine(utf8: utf8) }
+
+    func begin(isEndless: Bool) {
+        self.isEndless = isEndless
+        schedule(after: Self.shortest)
+    }
+
+    func changed(_ download: DownloadDescription, before: DownloadDescription?) {
+        if before?.received != download.received { moved[download.reference] = .now }
+        let index = shown.firstIndex { $0.reference == download.reference }
+        if !download.state.hasEnded {
+            if let index { shown[index] = download } else { shown.append(download) }
+            return schedule(after: Self.shortest)
+        }
+        if let index { shown.remove(at: index) }
+        moved[download.reference] = nil
+        guard before?.state != download.state else { return }
+        if download.state == .failed {
+            if !Terminal.errorsAreSeen { above.append(ProgressLine.end(download)) }
+            draw()
+            erase()
+            complain(of: download)
+            draw()
+        } else {
+            above.append(ProgressLine.end(download))
+            draw()
+        }
+    }
+
+    func removed(_ download: DownloadReference) {
+        shown.removeAll { $0.reference == download }
+        moved[download] = nil
+        above.append("removed  download \(download)")
+        draw()
+    }
+
+    func end() {
+        draw()
+        if let timer { Poller.shared.cancel(timer) }
+        timer = nil
+        widths = []
+    }
+
+    private func schedule(after delay: Duration) {
+        if let drawn, timer != nil, .now - drawn < delay { return }
+        if let timer { Poller.shared.cancel(timer) }
+        if let drawn, .now - drawn >= delay { return draw() }
+        timer = Poller.shared.schedule(at: (drawn ?? .now) + delay) { [weak self] in
+            self?.timer = nil
+            self?.draw()
+        }
+    }
+
+    /// A terminal that became narrower has broken what was drawn into more lines.
+    private func eraseText(_ terminal: Terminal) -> String {
+        let rows = widths.reduce(0) { $0 + max(1, ($1 + terminal.columns - 1) / terminal.columns) }
+        return rows > 0 ? "\u{1b}[\(rows)A\r\u{1b}[J" : ""
+    }
+
+    private func erase() {
+        guard let terminal = Terminal.current else { return }
+        Output.write(eraseText(terminal))
+        widths = []
+    }
+
+    private func draw() {
+        guard let terminal = Terminal.current else { return }
+        var text = eraseText(terminal)
+        for line in above { text += line + "\n" }
+        above = []
+        let lines = bars(terminal)
+        for line in lines { text += line + "\n" }
+        widths = lines.map(TerminalText.width)
+        Output.write(text)
+        drawn = .now
+        style.turn += 1
+        if let timer { Poller.shared.cancel(timer) }
+        timer = nil
+        // A wait's countdown and a speed that has fallen to 0 are seen without any signal.
+        if shown.contains(where: { $0.state == .active || $0.state == .waiting }) {
+            timer = Poller.shared.schedule(after: Self.longest) { [weak self] in self?.draw() }
+        }
+    }
+
+    /// As many as the terminal has lines for: what is active first.
+    private func bars(_ terminal: Terminal) -> [String] {
+        if shown.isEmpty, isEndless { return ["Nothing to download now; Ctrl-C ends this."] }
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME, &time)
+        style.now = UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1000
+        let columns = terminal.columns - 1
+        func rank(_ download: DownloadDescription) -> Int {
+            switch download.state {
+            case .active, .verifying, .extracting: 0
+            case .waiting: 1
+            case .queued: 2
+            default: 3
+            }
+        }
+        let ordered = shown.enumerated().sorted { (rank($0.element), $0.offset) < (rank($1.element), $1.offset) }.map(\.element)
+        let room = terminal.rows - 1
+        let visible = ordered.count > room ? ordered.prefix(room - 1) : ordered[...]
+        var lines = visible.map { download in
+            let flows = moved[download.reference].map { .now - $0 < Self.stall } ?? false
+            return style.text(download, speed: flows ? download.speed : nil, columns: columns)
+        }
+        if visible.count < ordered.count { lines.append("and \(ordered.count - visible.count) more") }
+        return lines
+    }
+}

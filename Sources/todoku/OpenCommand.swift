@@ -1,0 +1,56 @@
+internal import ArgumentParser
+internal import Glibc
+internal import TodokuClient
+
+struct OpenCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "open", abstract: "Open a finished file, or its folder, with the desktop's program (xdg-open).",
+        discussion: """
+            EXAMPLES:
+              todoku open 7
+              todoku open --folder 7
+            """)
+
+    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var download: DownloadReference
+    @Flag(name: .shortAndLong, help: "Open the folder that it is in.") var folder = false
+    @OptionGroup var output: OutputArguments
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            let description: DownloadDescription
+            do throws(ClientError) { description = try await client.describe(download) } catch {
+                throw CommandFailure(error, about: download)
+            }
+            guard description.state == .finished, let path = description.path else {
+                throw CommandFailure(.refused, "download \(download) is \(description.state.name), so there is no file to open")
+            }
+            let target = folder ? LocalPath.folder(of: path) : path
+            guard LocalPath.exists(target) else { throw CommandFailure(.refused, "“\(target)” is not there any more") }
+            let status = try Self.spawn(["xdg-open", target])
+            guard status == 0 else { throw CommandFailure(.refused, "xdg-open could not open “\(target)” (exit status \(status))") }
+            return .success
+        }
+    }
+
+    /// Runs a program to its end, with no signal blocked.
+    private static func spawn(_ arguments: [String]) throws(CommandFailure) -> Int32 {
+        var attributes = posix_spawnattr_t()
+        posix_spawnattr_init(&attributes)
+        defer { posix_spawnattr_destroy(&attributes) }
+        var none = sigset_t()
+        sigemptyset(&none)
+        posix_spawnattr_setsigmask(&attributes, &none)
+        posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK))
+        let argv = arguments.map { strdup($0) } + [nil]
+        defer { for pointer in argv { free(pointer) } }
+        var pid: pid_t = 0
+        let result = posix_spawnp(&pid, arguments[0], nil, &attributes, argv, environ)
+        guard result == 0 else {
+            throw CommandFailure(.refused, "cannot run \(arguments[0]) (package xdg-utils): \(String(cString: strerror(result)))")
+        }
+        var status: Int32 = 0
+        while waitpid(pid, &status, 0) < 0, errno == EINTR {}
+        let signal = status & 0x7f
+        return signal == 0 ? (status >> 8) & 0xff : 128 + signal
+    }
+}

@@ -1,0 +1,119 @@
+internal import DownloadModel
+internal import EventLoop
+internal import Glibc
+internal import TodokuClient
+
+/// Shows how downloads go on. Failures are told on standard error by each but JSON's.
+@BusActor protocol ProgressDisplay: AnyObject {
+    /// Following begins; without an end, until the person has seen enough.
+    func begin(isEndless: Bool)
+    /// Just queued by this command.
+    func queued(_ download: DownloadReference)
+    func changed(_ download: DownloadDescription, before: DownloadDescription?)
+    func removed(_ download: DownloadReference)
+    /// Nothing more will be shown.
+    func end()
+}
+
+extension ProgressDisplay {
+    func begin(isEndless: Bool) {}
+    func queued(_ download: DownloadReference) {}
+    func end() {}
+
+    func complain(of download: DownloadDescription) {
+        let name = TerminalText.cut(download.displayName, to: 60, ellipsis: "...")
+        Output.complain("\(name) (download \(download.reference)) failed: \(download.error?.message ?? "no reason is known")")
+    }
+}
+
+/// Errors only.
+final class QuietDisplay: ProgressDisplay {
+    private let json: Bool
+    init(json: Bool) { self.json = json }
+
+    func changed(_ download: DownloadDescription, before: DownloadDescription?) {
+        guard download.state == .failed, before?.state != .failed else { return }
+        if json { Output.write(JSON.object([("event", .string("ended"))] + download.json).text + "\n") } else { complain(of: download) }
+    }
+    func removed(_ download: DownloadReference) {}
+}
+
+/// One object a line, with the member "event".
+final class JSONDisplay: ProgressDisplay {
+    func queued(_ download: DownloadReference) {
+        write("queued", [("download", .string(download.description)), ("object-path", .string(download.path))])
+    }
+
+    func changed(_ download: DownloadDescription, before: DownloadDescription?) {
+        if before?.state.hasEnded == true, before?.state == download.state { return }
+        write(download.state.hasEnded ? "ended" : "changed", download.json)
+    }
+
+    func removed(_ download: DownloadReference) {
+        write("removed", [("download", .string(download.description)), ("object-path", .string(download.path))])
+    }
+
+    private func write(_ event: String, _ members: [(String, JSON)]) {
+        Output.write(JSON.object([("event", .string(event))] + members).text + "\n")
+    }
+}
+
+/// Lines for a log: the download, a word, and what belongs to it.
+final class PlainDisplay: ProgressDisplay {
+    private var steps: [DownloadReference: ProgressSteps] = [:]
+    private let write: (String) -> Void
+
+    init(write: @escaping (String) -> Void = Output.write) { self.write = write }
+
+    private func line(_ download: DownloadReference, _ text: String) { write(TerminalText.plain("\(download) \(text)") + "\n") }
+
+    func queued(_ download: DownloadReference) { line(download, "queued") }
+
+    func changed(_ download: DownloadDescription, before: DownloadDescription?) {
+        let id = download.reference
+        if download.state.hasEnded { steps[id] = nil }
+        switch download.state {
+        case .finished:
+            guard before?.state != .finished else { return }
+            line(id, "finished \(download.path ?? "")")
+        case .failed:
+            guard before?.state != .failed else { return }
+            line(id, "failed \(download.error?.name ?? "")")
+            complain(of: download)
+        case .cancelled:
+            guard before?.state != .cancelled else { return }
+            line(id, "cancelled")
+        case .paused:
+            if before?.state != .paused { line(id, "paused") }
+        case .waiting:
+            if before?.state != .waiting { line(id, "waiting \(download.waitReason ?? "")") }
+        case .active:
+            if before?.state != .active { line(id, "started \(download.displayName)") }
+            if let step = steps[id, default: ProgressSteps()].next(received: download.received, total: download.total) {
+                line(id, "progress \(step)")
+            }
+        default: break
+        }
+    }
+
+    func removed(_ download: DownloadReference) { line(download, "removed") }
+}
+
+/// Which progress is worth a line: every tenth of a known total, every doubling from 1 MiB of an unknown one.
+struct ProgressSteps {
+    private var tenths = 0
+    private var size: ByteCount = 1 << 20
+
+    /// "40 % 4.0 MiB of 10.0 MiB"; nil: nothing new.
+    mutating func next(received: ByteCount, total: ByteCount?) -> String? {
+        if let total, total > 0 {
+            let tenth = Int(Double(min(received, total)) / Double(total) * 10)
+            guard tenth > tenths else { return nil }
+            tenths = tenth
+            return "\(tenth * 10) % \(HumanText.size(received)) of \(HumanText.size(total))"
+        }
+        guard received >= size else { return nil }
+        while size <= received, size < 1 << 62 { size <<= 1 }
+        return HumanText.size(received)
+    }
+}

@@ -1,0 +1,113 @@
+internal import DownloadModel
+internal import TodokuClient
+
+/// One download on one line of a terminal. Pure.
+struct ProgressLine {
+    /// Whether the terminal shows more than ASCII.
+    let utf8: Bool
+    /// Counts the drawings; moves the bar where no total is known.
+    var turn = 0
+    /// Wall clock, microseconds since the epoch: for the end of a wait.
+    var now: UInt64 = 0
+
+    private static let gap = 2
+    private static let leastName = 12
+    private static let longestName = 40
+    private static let leastBar = 6
+    private static let longestBar = 30
+    /// Columns of percentage, sizes, speed and time left; what does not fit goes, from the right.
+    private static let fields = [5, 15, 12, 16]
+
+    /// Where things stand in a line: the same for all lines of one terminal.
+    private struct Layout {
+        var name: Int
+        /// 0: there is no room for a bar.
+        var bar: Int
+        var fields: Int
+
+        init(columns: Int) {
+            var count = ProgressLine.fields.count
+            func width() -> Int { ProgressLine.fields[..<count].reduce(0) { $0 + $1 + ProgressLine.gap } }
+            while count > 1, width() + leastName + gap + leastBar > columns { count -= 1 }
+            fields = count
+            let room = max(0, columns - width())
+            bar = room >= leastName + gap + leastBar ? min(longestBar, max(leastBar, room / 2 - gap)) : 0
+            name = min(longestName, bar > 0 ? room - bar - gap : room)
+        }
+    }
+
+    /// At most `columns` wide. `speed` is nil where no bytes came for a while.
+    func text(_ download: DownloadDescription, speed: Speed?, columns: Int) -> String {
+        let layout = Layout(columns: columns)
+        let ellipsis = utf8 ? "…" : "..."
+        let name = TerminalText.cut(TerminalText.plain(download.displayName), to: layout.name, ellipsis: ellipsis)
+        var line = TerminalText.padded(name, to: layout.name)
+        switch download.state {
+        case .active, .verifying, .extracting, .paused:
+            if layout.bar > 0 { line += "  " + bar(download, columns: layout.bar) }
+            var fields = [TerminalText.padded(percent(download) ?? "", to: Self.fields[0], right: true), sizes(download)]
+            if download.state == .active {
+                fields += [HumanText.speed(speed ?? 0), timeLeft(download, speed: speed) ?? ""]
+            } else {
+                fields.append(download.state.name)
+            }
+            for (field, width) in zip(fields, Self.fields).prefix(layout.fields) { line += "  " + TerminalText.padded(field, to: width) }
+        default: line += "  " + stateText(download)
+        }
+        while line.last == " " { line.removeLast() }
+        return TerminalText.cut(line, to: columns, ellipsis: ellipsis)
+    }
+
+    private func bar(_ download: DownloadDescription, columns: Int) -> String {
+        let (full, empty) = utf8 ? ("█", "░") : ("#", "-")
+        guard let fraction = download.fraction else {
+            // A block that moves to and fro: bytes come, and how many will is not known.
+            let block = max(2, columns / 5)
+            let way = columns - block
+            let place = download.state == .active ? turn % (2 * way) : 0
+            let offset = place <= way ? place : 2 * way - place
+            return String(repeating: empty, count: offset) + String(repeating: full, count: block)
+                + String(repeating: empty, count: way - offset)
+        }
+        let done = Int(fraction * Double(columns))
+        return String(repeating: full, count: done) + String(repeating: empty, count: columns - done)
+    }
+
+    /// Rounded down: 100 % is all of it.
+    private func percent(_ download: DownloadDescription) -> String? { download.fraction.map { "\(Int($0 * 100)) %" } }
+
+    /// "1.5/30.0 MiB": what has come in the unit of the whole.
+    private func sizes(_ download: DownloadDescription) -> String {
+        guard let total = download.total else { return HumanText.size(download.received) }
+        let whole = HumanText.size(total)
+        let units = [" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"]
+        guard let power = units.lastIndex(where: whole.hasSuffix), power > 0 else { return "\(download.received)/\(whole)" }
+        let tenths = Int((Double(download.received) / Double(UInt64(1) << (10 * UInt64(power))) * 10).rounded(.down))
+        return "\(tenths / 10).\(tenths % 10)/\(whole)"
+    }
+
+    private func timeLeft(_ download: DownloadDescription, speed: Speed?) -> String? {
+        guard let total = download.total, let speed, speed > 0, total > download.received else { return nil }
+        let seconds = (total - download.received) / speed
+        guard seconds < 100 * 86_400 else { return nil }
+        return HumanText.duration(.seconds(Int64(seconds) + 1)) + " left"
+    }
+
+    private func stateText(_ download: DownloadDescription) -> String {
+        guard download.state == .waiting else { return download.state.name }
+        guard download.waitReason == "retry" else { return "waiting: \(download.waitReason ?? "")" }
+        guard let until = download.waitUntil?.microseconds, until > now else { return "waiting to try again" }
+        return "trying again in " + HumanText.duration(.microseconds(Int64(clamping: until - now)))
+    }
+
+    /// The line that stays when a download has ended well, or was cancelled.
+    static func end(_ download: DownloadDescription) -> String {
+        let name = TerminalText.plain(download.displayName)
+        guard download.state == .finished else { return "\(download.state.name)  \(name)" }
+        var text = "finished  \(TerminalText.plain(download.path ?? name))  \(HumanText.size(download.received))"
+        if let started = download.startedAt, let ended = download.endedAt, ended > started {
+            text += " in " + HumanText.duration(.microseconds(Int64(clamping: ended.microseconds - started.microseconds)))
+        }
+        return text
+    }
+}

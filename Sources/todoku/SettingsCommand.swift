@@ -1,0 +1,84 @@
+internal import ArgumentParser
+internal import DownloadModel
+internal import TodokuClient
+
+struct SettingsCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "settings", abstract: "Show or change the service's settings.",
+        discussion: """
+            max-active         downloads that transfer at a time; 0: no limit
+            max-per-host       of these, to one host; 0: no limit
+            speed-limit        bytes per second in all, as in 2MiB; 0 or none: no limit
+            default-directory  where files go that are given no folder; empty: the session's download folder
+
+            EXAMPLES:
+              todoku settings
+              todoku settings speed-limit
+              todoku settings speed-limit 2MiB
+            """)
+
+    enum Name: String, CaseIterable, ExpressibleByArgument, Sendable {
+        case maxActive = "max-active"
+        case maxPerHost = "max-per-host"
+        case speedLimit = "speed-limit"
+        case defaultDirectory = "default-directory"
+    }
+
+    @Argument(help: "Which setting.") var name: Name?
+    @Argument(help: "What it shall be.") var value: String?
+    @OptionGroup var output: OutputArguments
+
+    func validate() throws { if let name, let value { _ = try Self.setting(name, value) } }
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            if let name, let value {
+                try await client.set(try Self.setting(name, value))
+                return .success
+            }
+            let settings = try await client.status().settings
+            if output.json {
+                let members = Name.allCases.filter { name == nil || name == $0 }.map { ($0.rawValue, Self.json($0, settings)) }
+                Output.write(JSON.object(members).text + "\n")
+            } else if let name {
+                Output.write(Self.text(name, settings) + "\n")
+            } else {
+                for name in Name.allCases {
+                    Output.write(TerminalText.padded(name.rawValue, to: 19) + TerminalText.plain(Self.text(name, settings)) + "\n")
+                }
+            }
+            return .success
+        }
+    }
+
+    static func setting(_ name: Name, _ value: String) throws -> ServiceSetting {
+        func count() throws -> UInt32 {
+            if let count = UInt32(value) { return count }
+            throw ValidationError("\(name.rawValue) is a whole number; 0 means no limit.")
+        }
+        return switch name {
+        case .maxActive: .maxActive(try count())
+        case .maxPerHost: .maxPerHost(try count())
+        case .speedLimit: .speedLimit(try Amounts.parseSpeed(value))
+        case .defaultDirectory: .defaultDirectory(value.isEmpty ? "" : LocalPath.absolute(value))
+        }
+    }
+
+    private static func text(_ name: Name, _ settings: ServiceSettings) -> String {
+        switch name {
+        case .maxActive: String(settings.maxActive)
+        case .maxPerHost: String(settings.maxPerHost)
+        case .speedLimit: String(settings.speedLimit)
+        case .defaultDirectory: settings.defaultDirectory
+        }
+    }
+
+    private static func json(_ name: Name, _ settings: ServiceSettings) -> JSON {
+        switch name {
+        case .maxActive: .unsigned(UInt64(settings.maxActive))
+        case .maxPerHost: .unsigned(UInt64(settings.maxPerHost))
+        case .speedLimit: .unsigned(settings.speedLimit)
+        case .defaultDirectory: .string(settings.defaultDirectory)
+        }
+    }
+}

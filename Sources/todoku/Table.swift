@@ -1,0 +1,54 @@
+internal import DownloadModel
+internal import TodokuClient
+
+/// Columns under headings, aligned by what a terminal shows.
+struct Table {
+    struct Column {
+        let heading: String
+        var isNumber = false
+    }
+
+    let columns: [Column]
+    private var rows: [[String]] = []
+
+    init(_ columns: [Column]) { self.columns = columns }
+
+    mutating func add(_ cells: [String]) { rows.append(cells.map(TerminalText.plain)) }
+
+    /// - Parameter width: of the terminal, to which the last column is cut; nil: nothing is cut.
+    func text(width: Int?) -> String {
+        let all = [columns.map(\.heading)] + rows
+        let widths = columns.indices.map { column in all.map { TerminalText.width($0[column]) }.max() ?? 0 }
+        let before = widths.dropLast().reduce(0) { $0 + $1 + 2 }
+        return all.map { cells in
+            var line = ""
+            for (index, cell) in cells.enumerated() {
+                if index == columns.count - 1 {
+                    line += width.map { TerminalText.cut(cell, to: max(8, $0 - before)) } ?? cell
+                } else {
+                    line += TerminalText.padded(cell, to: widths[index], right: columns[index].isNumber) + "  "
+                }
+            }
+            while line.last == " " { line.removeLast() }
+            return line + "\n"
+        }.joined()
+    }
+}
+
+extension Table {
+    static func of(_ downloads: [DownloadDescription]) -> Table {
+        var table = Table([
+            Column(heading: "DOWNLOAD", isNumber: true), Column(heading: "STATE"), Column(heading: "%", isNumber: true),
+            Column(heading: "SIZE", isNumber: true), Column(heading: "SPEED", isNumber: true), Column(heading: "NAME"),
+        ])
+        for download in downloads {
+            table.add([
+                download.reference.description, download.state.name,
+                download.fraction.map { String(Int($0 * 100)) } ?? "-",
+                (download.total ?? (download.received > 0 ? download.received : nil)).map(HumanText.size) ?? "-",
+                download.state == .active ? HumanText.speed(download.speed) : "-", download.displayName,
+            ])
+        }
+        return table
+    }
+}

@@ -1,0 +1,73 @@
+internal import ArgumentParser
+internal import DownloadModel
+internal import TodokuClient
+
+struct WatchCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "watch", abstract: "Show the progress of downloads.",
+        discussion: """
+            With downloads named, ends when they have, by their outcomes. Without, shows everything, also what is queued later, until Ctrl-C. \
+            Ctrl-C never touches the downloads.
+
+            EXAMPLES:
+              todoku watch
+              todoku watch 7 8
+              todoku watch --json | jq .state
+            """)
+
+    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var downloads: [DownloadReference] = []
+    @OptionGroup var output: OutputArguments
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            for download in downloads {
+                do throws(ClientError) { _ = try await client.describe(download) } catch { throw CommandFailure(error, about: download) }
+            }
+            let follower = Follower(client, display: Follower.display(json: output.json, quiet: false))
+            return try await follower.follow(downloads.isEmpty ? nil : downloads)
+        }
+    }
+}
+
+struct WaitCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "wait", abstract: "Wait until downloads have ended.",
+        discussion: """
+            Prints the path of each file, in the order named. There is no limit to the time; should the service go away meanwhile, it is \
+            started again.
+
+            EXAMPLES:
+              todoku wait 7
+              todoku wait "$(todoku add https://example.org/file.iso)" && echo here
+            """)
+
+    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var downloads: [DownloadReference]
+    @OptionGroup var output: OutputArguments
+    @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            var status = ExitStatus.success
+            for download in downloads {
+                do throws(ClientError) {
+                    let path = try await client.wait(for: download)
+                    guard !quiet else { continue }
+                    if output.json {
+                        let members: [(String, JSON)] = [("download", .string(download.description)), ("path", .string(path))]
+                        Output.write(JSON.object(members).text + "\n")
+                    } else {
+                        Output.write(path + "\n")
+                    }
+                } catch {
+                    var failure = CommandFailure(error, about: download)
+                    // Refused are: a download that is not there, too many waiting calls. All else is what it ended in.
+                    if error.cause == .refused, error.errorName != .limitExceeded {
+                        failure = CommandFailure(.ended, "download \(download) did not finish: \(error.message)", name: error.name)
+                    }
+                    status = status.and(Program.report(failure, json: output.json))
+                }
+            }
+            return status
+        }
+    }
+}

@@ -1,0 +1,184 @@
+import DBus
+import DownloadModel
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+import TodokuClient
+
+/// What a watch told, in order. The client tells on the loop's thread, which this actor is.
+@BusActor private final class Told {
+    var updates: [DownloadUpdate] = []
+
+    nonisolated init() {}
+
+    nonisolated var receive: @Sendable (DownloadUpdate) -> Void {
+        { update in BusActor.assumeIsolated { self.updates.append(update) } }
+    }
+
+    var states: [String] {
+        var names: [String] = []
+        for case .changed(let description) in updates where description.state.name != names.last { names.append(description.state.name) }
+        return names
+    }
+    var last: DownloadUpdate? { updates.last }
+    var count: Int { updates.count }
+}
+
+@Suite(.serialized) struct `The Swift client` {
+    private let body = patternBytes(40_000)
+
+    @Test func `queues, waits, describes and reads`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        var request = DownloadRequest()
+        request.start = false
+        request.priority = 3
+        request.tag = "tests"
+        request.metadata = ["n": .uint32(7), "list": .strings(["a", "b"])]
+        let download = try await client.download(server.url("/a.bin?q=1"), request)
+        var description = try await client.describe(download)
+        #expect((description.state, description.priority, description.tag, description.total) == (.paused, 3, "tests", nil))
+        #expect(try await client.metadata(of: download) == request.metadata)
+        #expect(try await client.url(of: download) == server.url("/a.bin?q=1"))
+        #expect(description.url == server.url("/a.bin"))
+        try await client.setPriority(-1, of: download)
+        try await client.setSpeedLimit(1 << 30, of: download)
+        try await client.move(download, to: 0)
+        #expect(try await client.list(.remaining) == [download])
+        try await client.resume(download)
+        #expect(try await client.wait(for: download) == "\(desk.downloads)/a.bin")
+        description = try await client.describe(download)
+        #expect((description.state, description.priority, description.speedLimit) == (.finished, -1, 1 << 30))
+        #expect((description.received, description.total, description.fraction) == (40_000, 40_000, 1))
+        let file = try await client.openFile(download)
+        var bytes = [UInt8](repeating: 0, count: 50_000)
+        #expect(read(file, &bytes, bytes.count) == 40_000)
+        #expect(Array(bytes[..<40_000]) == body)
+        close(file)
+        let status = try await client.status()
+        #expect((status.remaining, status.active, status.isPaused) == (0, 0, false))
+        #expect(status.supportedOptions.contains("checksum"))
+        #expect(try await client.clearEnded() == 1)
+        #expect(try await client.describe().isEmpty)
+        await desk.close()
+    }
+
+    @Test func `lists more than one answer holds`() async throws {
+        let desk = await Desk()
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        var request = DownloadRequest()
+        request.start = false
+        for number in 1...2005 { _ = try await client.download("http://127.0.0.1/\(number)", request) }
+        let all = try await client.list()
+        #expect(all.map(\.number) == (1...2005).map { UInt64($0) })
+        try await client.cancelAll()
+        #expect(try await client.clearEnded() == 2005)
+        await desk.close()
+    }
+
+    @Test func `tells a watch each state in order, and nothing once it is stopped`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        let server = ScriptedServer { [body] request, reply in
+            gate.wait()
+            reply.serve(body, for: request)
+        }
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        let (told, all) = (Told(), Told())
+        let everything = try await client.watch(nil, all.receive)
+        var request = DownloadRequest()
+        request.start = false
+        let download = try await client.download(server.url("/a.bin"), request)
+        let watch = try await client.watch([download], told.receive)
+        #expect(await told.states == ["paused"])
+        try await client.resume(download)
+        gate.open()
+        _ = try await client.wait(for: download)
+        // The answer to Wait comes after the signals of the end.
+        let states = await told.states
+        #expect(states.first == "paused" && states.contains("active") && states.last == "finished")
+        #expect(await all.states.last == "finished")
+        guard case .changed(let last)? = await told.last else { throw Missing() }
+        #expect((last.received, last.path) == (40_000, "\(desk.downloads)/a.bin"))
+        watch.stop()
+        let count = await told.count
+        try await client.remove(download)
+        _ = try await client.list()
+        #expect(await told.count == count)
+        #expect(await all.last == .removed(download))
+        everything.stop()
+        await desk.close()
+    }
+
+    @Test func `tells a watch of everything also of what begins again`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { request, reply in reply.respond(404) }
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        let told = Told()
+        let watch = try await client.watch(nil, told.receive)
+        let download = try await client.download(server.url("/a.bin"))
+        await #expect(throws: ClientError.self) { _ = try await client.wait(for: download) }
+        _ = try await client.list()
+        let count = await told.count
+        try await client.retry(download)
+        await #expect(throws: ClientError.self) { _ = try await client.wait(for: download) }
+        #expect(await eventually { await told.count > count })
+        watch.stop()
+        await desk.close()
+    }
+
+    @Test func `follows a download over the death of the service`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        let server = ScriptedServer { [body] request, reply in
+            gate.wait()
+            reply.serve(body, for: request)
+        }
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        let download = try await client.download(server.url("/a.bin"))
+        let told = Told()
+        let watch = try await client.watch([download], told.receive)
+        #expect(await server.waitForRequests(1))
+        kill(try #require(await desk.serviceProcess()), SIGKILL)
+        // Nothing but the watch asks for the service now.
+        #expect(await server.waitForRequests(2))
+        gate.open()
+        #expect(await eventually { await told.states.last == "finished" })
+        watch.stop()
+        await desk.close()
+    }
+
+    @Test func `says which download is not there, and what was refused`() async throws {
+        let desk = await Desk()
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        for call in [client.pause, client.resume, client.cancel, client.retry] {
+            let error = await #expect(throws: ClientError.self) { try await call(DownloadReference(number: 99)) }
+            #expect(error?.cause == .unknownDownload)
+        }
+        var request = DownloadRequest()
+        request.directory = "relative"
+        let refused = await #expect(throws: ClientError.self) { _ = try await client.download("http://127.0.0.1/", request) }
+        #expect((refused?.cause, refused?.errorName) == (.refused, .invalidOption))
+        await desk.close()
+    }
+
+    @Test func `says that the service is not there, cannot be started, or that the bus has gone`() async throws {
+        let desk = await Desk(hasService: false)
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        let absent = await #expect(throws: ClientError.self) { _ = try await client.list() }
+        #expect(absent?.cause == .serviceUnavailable)
+        await desk.bus.makeActivatable("org.todoku.Downloader1", "/bin/false")
+        let broken = await #expect(throws: ClientError.self) { _ = try await client.wait(for: DownloadReference(number: 1)) }
+        #expect(broken?.cause == .serviceUnavailable)
+        #expect(broken?.message.hasPrefix("org.todoku.Downloader1 cannot be started: ") == true)
+        await desk.bus.stop()
+        let gone = await #expect(throws: ClientError.self) { _ = try await client.list() }
+        #expect(gone?.cause == .busUnavailable)
+        let never = await #expect(throws: ClientError.self) { _ = try await DownloaderClient.connect(to: desk.bus.address) }
+        #expect(never?.cause == .busUnavailable)
+    }
+
+    private struct Missing: Error {}
+}

@@ -1,0 +1,171 @@
+import Glibc
+import TestSupport
+import Testing
+
+@Suite(.serialized) struct `todoku get` {
+    private let small = patternBytes(200_000)
+
+    @Test func `brings files down and tells each one's way in lines`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { [small] request, reply in reply.serve(small, for: request) }
+        let exit = await desk.run("get", server.url("/a.bin"), server.url("/%E6%97%A5%E6%9C%AC.bin?secret=1"))
+        #expect(exit.status == 0)
+        #expect(exit.errors == "")
+        for line in ["1 queued\n", "2 queued\n", "1 finished \(desk.downloads)/a.bin\n", "2 finished \(desk.downloads)/日本.bin\n"] {
+            #expect(exit.output.contains(line), "\(exit.output)")
+        }
+        #expect(!exit.output.contains("\u{1b}"))
+        #expect(!exit.output.contains("secret"))
+        #expect(readFile("\(desk.downloads)/a.bin") == small)
+        await desk.close()
+    }
+
+    @Test func `puts a file where --output says, from where it is called`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { [small] request, reply in reply.serve(small, for: request) }
+        desk.bus.folder.makeFolder("there")
+        let exit = await desk.run("get", "-q", "-o", "there/it.bin", server.url("/a.bin"))
+        #expect(exit.succeeded(saying: ""))
+        #expect(readFile(desk.bus.folder("there/it.bin")) == small)
+        await desk.close()
+    }
+
+    @Test func `ends with 1 and a sentence where a download fails, and goes on with the others`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { [small] request, reply in
+            if request.path == "/gone" { reply.respond(404) } else { reply.serve(small, for: request) }
+        }
+        let exit = await desk.run("get", server.url("/gone"), server.url("/here"))
+        #expect(exit.status == 1)
+        #expect(exit.errors.hasPrefix("todoku: gone (download 1) failed: "))
+        #expect(exit.errors.contains("404") && exit.errors.split(separator: "\n").count == 1)
+        #expect(exit.output.contains("1 failed org.todoku.Error.HttpStatus\n") && exit.output.contains("2 finished "))
+
+        let json = await desk.run("get", "--json", server.url("/gone"))
+        #expect(json.status == 1)
+        #expect(json.errors == "")
+        let last = try #require(json.output.split(separator: "\n").last.flatMap { JSON(String($0)) })
+        #expect(last["event"]?.string == "ended")
+        #expect(last["state"]?.string == "failed")
+        #expect(last["error"]?["http-status"]?.number == 404)
+        await desk.close()
+    }
+
+    @Test func `ends with 3 and the reason where the service refuses, and goes on with the others`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { [small] request, reply in reply.serve(small, for: request) }
+        let exit = await desk.run("get", "ftp://example.org/x", server.url("/a.bin"))
+        #expect(exit.status == 3)
+        #expect(exit.errors.hasPrefix("todoku: URL 1: ftp: only http and https"))
+        #expect(exit.output.contains("finished "))
+        let one = await desk.run("get", "--json", "nonsense")
+        #expect(one.status == 3)
+        #expect(one.errors == "")
+        #expect(JSON(one.output)?["error"]?["name"]?.string == "org.todoku.Error.InvalidUrl")
+        await desk.close()
+    }
+
+    @Test func `shows no percentage where the server tells no size`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        let server = ScriptedServer { _, reply in
+            reply.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            reply.chunk(patternBytes(3 << 20))
+            gate.wait()
+            reply.chunk([])
+        }
+        let child = desk.start(["get", server.url("/stream")])
+        #expect(await child.says("1 progress "))
+        #expect(!child.output.contains("%"))
+        gate.open()
+        let exit = await child.wait()
+        #expect(exit.status == 0)
+        #expect(exit.output.contains("1 finished "))
+        await desk.close()
+    }
+
+    @Test func `leaves the download to the service at Ctrl-C`() async throws {
+        let desk = await Desk()
+        let (gate, body) = (Gate(), small)
+        let server = ScriptedServer { _, reply in
+            reply.head(200, length: body.count)
+            reply.send(body[..<100_000])
+            gate.wait()
+            reply.send(body[100_000...])
+        }
+        let child = desk.start(["get", server.url("/slow.bin")])
+        #expect(await child.says("1 progress 50 %"))
+        child.signal(SIGINT)
+        let exit = await child.wait()
+        #expect(exit.status == 130)
+        #expect(exit.errors.contains("the download goes on in the background; “todoku watch 1” shows it."))
+        gate.open()
+        let wait = await desk.run("wait", "1")
+        #expect(wait.succeeded(saying: "\(desk.downloads)/slow.bin\n"))
+        #expect(readFile("\(desk.downloads)/slow.bin") == small)
+        await desk.close()
+    }
+
+    @Test func `cancels at a second Ctrl-C`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        let server = ScriptedServer { _, reply in
+            reply.head(200, length: 1000)
+            reply.send([UInt8](repeating: 1, count: 500))
+            gate.wait()
+        }
+        let child = desk.start(["get", server.url("/slow.bin"), server.url("/other.bin")])
+        #expect(await child.says("2 started"))
+        child.signal(SIGINT)
+        #expect(await child.complains("again within 2 s"))
+        child.signal(SIGINT)
+        let exit = await child.wait()
+        #expect(exit.status == 130)
+        #expect(exit.errors.contains("download 1 is cancelled") && exit.errors.contains("download 2 is cancelled"))
+        for id in ["1", "2"] { #expect(JSON(await desk.run("show", "--json", id).output)?["state"]?.string == "cancelled") }
+        #expect(listFolder(desk.downloads).isEmpty)
+        gate.open()
+        await desk.close()
+    }
+
+    @Test func `draws bars in place at a terminal`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        let server = ScriptedServer { _, reply in
+            reply.head(200, length: 1000)
+            reply.send([UInt8](repeating: 1, count: 420))
+            gate.wait()
+            reply.send([UInt8](repeating: 1, count: 580))
+        }
+        // script(1) gives it a terminal, whose output is the child's.
+        let url = server.url("/%E5%86%99%E7%9C%9F.bin")
+        let child = Child(
+            ["script", "-qec", "stty cols 90 rows 24; '\(Desk.command)' get '\(url)'", "/dev/null"], environment: desk.environment)
+        #expect(await child.says("42 %"), "\(child.output) \(child.errors)")
+        #expect(child.output.contains("写真.bin"))
+        #expect(child.output.contains("█"))
+        #expect(child.output.contains("420 B/1000 B") || child.output.contains("420/1000 B"))
+        gate.open()
+        let exit = await child.wait()
+        #expect(exit.status == 0)
+        #expect(exit.output.contains("\u{1b}[1A\r\u{1b}[J"))
+        #expect(exit.output.contains("finished  \(desk.downloads)/写真.bin  1000 B"))
+        await desk.close()
+    }
+
+    @Test func `takes a password from a file, not from its arguments`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { [small] request, reply in
+            guard request.field("Authorization") == "Basic bWU6c2VjcmV0" else {
+                return reply.respond(401, ["WWW-Authenticate": "Basic realm=\"x\""])
+            }
+            reply.serve(small, for: request)
+        }
+        writeFile(desk.bus.folder("password"), "secret\n".utf8, mode: 0o600)
+        #expect(await desk.run("get", "-q", "--user", "me", "--password-file", "password", server.url("/a.bin")).status == 0)
+        let none = await desk.run("get", "-q", "--user", "me", "--password-file", "nowhere", server.url("/a.bin"))
+        #expect(none.status == 2)
+        #expect(none.errors == "todoku: cannot read the password from “nowhere”: No such file or directory\n")
+        await desk.close()
+    }
+}

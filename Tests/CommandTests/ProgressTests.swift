@@ -1,0 +1,136 @@
+import DBus
+import DownloadModel
+import EventLoop
+import Testing
+
+@testable import TodokuClient
+@testable import todoku
+
+private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, name: String = "データ集２０２６.bin") -> DownloadDescription {
+    DownloadDescription(
+        DownloadReference(number: 7),
+        [
+            "State": .string(state), "Received": .uint64(received), "Total": .int64(total), "FileName": .string(name),
+            "Url": .string("http://h/x"),
+        ])
+}
+
+@Suite struct `A line of progress` {
+    private let mebibyte: UInt64 = 1 << 20
+
+    @Test func `shows bar, percentage, sizes, speed and time left`() {
+        let line = ProgressLine(utf8: true).text(download("active", received: 3 * mebibyte, total: 12 << 20), speed: mebibyte, columns: 100)
+        #expect(line.hasPrefix("データ集２０２６.bin "))
+        #expect(line.contains("█████░"))
+        #expect(line.hasSuffix("25 %  3.0/12.0 MiB     1.0 MiB/s     10 s left"))
+    }
+
+    @Test func `invents no percentage and no time where the total is not known`() {
+        for turn in 0..<100 {
+            let line = ProgressLine(utf8: true, turn: turn).text(download("active", received: 3 * mebibyte), speed: mebibyte, columns: 100)
+            #expect(!line.contains("%") && !line.contains("left"))
+            #expect(line.contains("█") && line.contains("░") && line.contains("3.0 MiB") && line.contains("1.0 MiB/s"))
+        }
+    }
+
+    @Test func `is 100 % only when everything is there`() {
+        let line = ProgressLine(utf8: true).text(download("active", received: 999_999, total: 1_000_000), speed: nil, columns: 100)
+        #expect(line.contains(" 99 %"))
+        #expect(ProgressLine(utf8: true).text(download("verifying", received: 5, total: 5), speed: nil, columns: 100).contains("100 %"))
+    }
+
+    @Test(arguments: [1, 10, 19, 20, 40, 60, 79, 80, 120, 300])
+    func `never is wider than the terminal, and puts columns under one another`(columns: Int) {
+        let line = ProgressLine(utf8: true, turn: 3)
+        var bars: Set<Int> = []
+        for name in ["a", "とても長い名前の写真データ集２０２６年１１月分その一とその二.tar.gz", "👍 ok.zip"] {
+            for state in ["queued", "waiting", "active", "paused", "verifying"] {
+                for total in [-1, 0, 5_000_000_000, Int64.max] {
+                    let text = line.text(download(state, received: 1_234_567, total: total, name: name), speed: 98_765, columns: columns)
+                    #expect(TerminalText.width(text) <= columns)
+                    if let bar = text.firstIndex(where: { "█░".contains($0) }) { bars.insert(TerminalText.width(String(text[..<bar]))) }
+                }
+            }
+        }
+        #expect(bars.count <= 1)
+    }
+
+    @Test func `is ASCII where the terminal is`() {
+        let text = ProgressLine(utf8: false).text(
+            download("active", received: 5, total: 10, name: String(repeating: "a", count: 99)), speed: 1, columns: 80)
+        #expect(!text.contains { !$0.isASCII })
+        #expect(text.contains("#") && text.contains("..."))
+    }
+
+    @Test(arguments: [
+        (300_000, 30 << 20, "0.2/30.0 MiB"), (0, 1000, "0/1000 B"), (1 << 30, 3 << 30, "1.0/3.0 GiB"), (5, Int64.max, "0.0/8.0 EiB"),
+    ])
+    func `tells what has come in the unit of the whole`(received: UInt64, total: Int64, text: String) {
+        #expect(
+            ProgressLine(utf8: true).text(download("active", received: received, total: total), speed: 0, columns: 100).contains(
+                "  \(text)  "))
+    }
+
+    @Test func `says why it waits, and for how long`() {
+        var waiting = download("waiting")
+        waiting.apply(["WaitReason": .string("retry"), "WaitUntil": .uint64(10_000_000)])
+        #expect(ProgressLine(utf8: true, now: 1_500_000).text(waiting, speed: nil, columns: 100).hasSuffix("trying again in 9 s"))
+        waiting.apply(["WaitReason": .string("paused-all"), "WaitUntil": .uint64(0)])
+        #expect(ProgressLine(utf8: true).text(waiting, speed: nil, columns: 100).hasSuffix("waiting: paused-all"))
+    }
+}
+
+@Suite struct `Lines without a terminal` {
+    @Test func `tell each tenth once`() {
+        var steps = ProgressSteps()
+        let told = (0...1000).compactMap { steps.next(received: $0, total: 1000) }
+        #expect(told.count == 10)
+        #expect(told.first == "10 % 100 B of 1000 B")
+        #expect(told.last == "100 % 1000 B of 1000 B")
+    }
+
+    @Test func `tell each doubling where the total is not known`() {
+        var steps = ProgressSteps()
+        let told = stride(from: 0, through: 20 << 20, by: 4096).compactMap { steps.next(received: UInt64($0), total: nil) }
+        #expect(told == ["1.0 MiB", "2.0 MiB", "4.0 MiB", "8.0 MiB", "16.0 MiB"])
+    }
+
+    @Test @BusActor func `tell an end once, whatever is told after it`() {
+        nonisolated(unsafe) var output = ""  // the display writes during its calls only, on this actor
+        let display = PlainDisplay { output += $0 }
+        let (active, finished) = (download("active"), download("finished"))
+        display.queued(active.reference)
+        display.changed(active, before: nil)
+        display.changed(active, before: active)
+        display.changed(finished, before: active)
+        display.changed(finished, before: finished)
+        display.removed(active.reference)
+        #expect(output == "7 queued\n7 started データ集２０２６.bin\n7 finished \n7 removed\n")
+    }
+}
+
+@Suite struct `What Ctrl-C says` {
+    @Test func `names the downloads that go on`() {
+        #expect(
+            Interrupt.sentence([DownloadReference(number: 7)])
+                == "the download goes on in the background; “todoku watch 7” shows it. Press Ctrl-C again within 2 s to cancel it.")
+        #expect(Interrupt.sentence([DownloadReference(number: 7), DownloadReference(number: 9)]).contains("“todoku watch 7 9” shows them"))
+    }
+}
+
+@Suite struct `The client's speed` {
+    @Test func `follows what is written over about three seconds`() {
+        let start = ContinuousClock.now
+        var meter = ClientSpeedMeter(0, at: start)
+        #expect(meter.add(1000, at: start + .milliseconds(500)) == 2000)
+        var speed: UInt64 = 0
+        for tenth in 1...100 { speed = meter.add(400, at: start + .milliseconds(500 + tenth * 100)) }
+        #expect((3800...4000).contains(speed))
+    }
+
+    @Test func `takes no peak from two signals at one instant`() {
+        let start = ContinuousClock.now
+        var meter = ClientSpeedMeter(1000, at: start)
+        #expect(meter.add(1_000_000, at: start) == 1000)
+    }
+}

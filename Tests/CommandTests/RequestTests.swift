@@ -1,0 +1,86 @@
+import ArgumentParser
+import DBus
+import DownloadModel
+import DownloaderInterface
+import TestSupport
+import Testing
+
+@testable import TodokuClient
+@testable import todoku
+
+@Suite struct `The options of get and add` {
+    private func options(_ arguments: [String]) throws -> [String: Variant] {
+        let command = try #require(try TodokuCommand.parseAsRoot(["add"] + arguments + ["http://h/f"]) as? AddCommand)
+        return try command.request.request().options
+    }
+
+    @Test func `are every option of the contract, as the service reads them`() throws {
+        let folder = TemporaryFolder()
+        writeFile(folder("secret"), "pässword\nrest".utf8)
+        let checksum = "sha256:" + String(repeating: "Ab", count: 32)
+        let all = try options([
+            "--app", "org.example.App", "--token", "ch_1", "-d", "/tmp/x/../y", "--filename", "a.bin", "--if-exists", "replace", "-H",
+            "X-A: 1",
+            "-H", "X-B:2", "--user-agent", "ua", "--referrer", "http://r/", "--user", "me", "--password-file", folder("secret"),
+            "--checksum",
+            checksum, "--size", "10", "--max-size", "10M", "--paused", "--priority", "-5", "--speed-limit", "500K", "--stall-timeout", "5s",
+            "--retries", "3", "--tag", "t", "--notify", "never", "--title", "T", "--body", "B", "--icon", "i", "--sound", "",
+            "--no-progress-toast",
+            "--metadata", "k=v=w",
+        ])
+        #expect(Set(all.keys) == Set(OptionKey.allCases.map(\.rawValue)))
+        let read = try DownloadOptions(decoding: all)
+        #expect((read.app, read.token, read.directory, read.fileName) == ("org.example.App", "ch_1", "/tmp/y", "a.bin"))
+        #expect(read.ifExists == .replace)
+        #expect(read.headers == [HeaderField(name: "X-A", value: "1"), HeaderField(name: "X-B", value: "2")])
+        #expect((read.userAgent, read.referrer, read.username, read.password) == ("ua", "http://r/", "me", "pässword"))
+        #expect(read.checksum?.description == checksum.lowercased())
+        #expect((read.size, read.maxSize, read.start, read.priority) == (10, 10_485_760, false, -5))
+        #expect((read.speedLimit, read.stallTimeout, read.retries) == (512_000, .seconds(5), 3))
+        #expect((read.tag, read.notify, read.title, read.body, read.icon) == ("t", .never, "T", "B", "i"))
+        #expect((read.sound, read.showProgress) == ("", false))
+        #expect(Message.value([String: Variant].self, from: read.metadata) == ["k": .string("v=w")])
+    }
+
+    @Test func `are left to the service where they are not given`() throws { #expect(try options([]).isEmpty) }
+
+    @Test func `take folder and name from --output`() throws {
+        let all = try options(["-o", "/tmp/a b.bin"])
+        #expect(all == ["directory": .string("/tmp"), "filename": .string("a b.bin")])
+        #expect(try options(["-o", "b.bin"])["directory"]?.string?.hasPrefix("/") == true)
+    }
+
+    @Test func `take user and password in one`() throws {
+        #expect(try options(["--user", "me:a:b"]) == ["username": .string("me"), "password": .string("a:b")])
+    }
+
+    @Test(arguments: [
+        ["--token", "x"], ["-o", "/tmp"], ["-o", "x/"], ["-o", "a", "-d", "b"], ["--password-file", "x"],
+        ["--user", "a:b", "--password-file", "x"],
+        ["--checksum", "sha256:12"], ["--checksum", "12"], ["-H", "novalue"], ["--size", "big"], ["--priority", "high"],
+        ["--retries", "-1"],
+        ["--if-exists", "maybe"], ["--metadata", "x"], ["-o", "a", "http://h/2"], ["--size", "1", "http://h/2"],
+    ])
+    func `are refused where they make no sense`(arguments: [String]) {
+        #expect(throws: (any Error).self) { try TodokuCommand.parseAsRoot(["get"] + arguments + ["http://h/f"]) }
+    }
+}
+
+@Suite struct `Other arguments` {
+    @Test(arguments: [
+        ["pause"], ["pause", "--all", "7"], ["remove", "--ended", "7"], ["remove", "--ended", "--all"], ["show"], ["show", "x"], ["wait"],
+        ["get"],
+        ["list", "--state", "done"], ["settings", "colour"], ["settings", "max-active", "many"], ["settings", "speed-limit", "fast"],
+        ["open"], ["fly"],
+    ])
+    func `are refused where they make no sense`(arguments: [String]) {
+        #expect(throws: (any Error).self) { try TodokuCommand.parseAsRoot(arguments) }
+    }
+
+    @Test func `name a setting with its new value`() throws {
+        #expect(try SettingsCommand.setting(.speedLimit, "2MiB") == .speedLimit(2 << 20))
+        #expect(try SettingsCommand.setting(.speedLimit, "none") == .speedLimit(0))
+        #expect(try SettingsCommand.setting(.maxActive, "0") == .maxActive(0))
+        #expect(try SettingsCommand.setting(.defaultDirectory, "/a/./b") == .defaultDirectory("/a/b"))
+    }
+}

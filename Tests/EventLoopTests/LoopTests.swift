@@ -1,0 +1,197 @@
+@testable internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+@Suite(.timeLimit(.minutes(1))) struct `The bus loop` {
+    @Test func `starts bodies in the order of the calls`() async {
+        let journal = Journal<Int>()
+        for number in 0..<10_000 { BusActor.spawn { journal.append(number) } }
+        await withCheckedContinuation { done in BusActor.spawn { done.resume() } }
+        #expect(await journal.entries == Array(0..<10_000))
+    }
+
+    @Test func `takes bodies from many threads and loses none`() async {
+        let journal = Journal<Int>()
+        for thread in 0..<4 {
+            startThread("test-\(thread)") { for number in 0..<5_000 { BusActor.spawn { journal.append(thread * 5_000 + number) } } }
+        }
+        #expect(await eventually { await journal.entries.count == 20_000 })
+        let entries = await journal.entries
+        for thread in 0..<4 {
+            let own = entries.filter { $0 / 5_000 == thread }
+            #expect(own == own.sorted() && own.count == 5_000)
+        }
+    }
+
+    @Test func `wakes for a foreign thread each time, also just when it falls asleep`() async {
+        let rounds = 20_000
+        let count: Int = await withCheckedContinuation { done in
+            startThread("test-pinger") {
+                let pipe = Pipe()
+                var count = 0
+                for _ in 0..<rounds {
+                    BusActor.spawn { pipe.put() }
+                    count += pipe.take().count  // a wake-up that is lost is waited for until the time limit
+                }
+                done.resume(returning: count)
+            }
+        }
+        #expect(count == rounds)
+    }
+
+    @Test func `every continuation comes back to the loop's thread`() async {
+        let other = Other()
+        let threads: [Int] = await withCheckedContinuation { done in
+            BusActor.spawn {
+                var threads = [threadNumber()]
+                _ = await withCheckedContinuation { continuation in
+                    Pool.shared.perform({ threadNumber() }, then: { continuation.resume(returning: $0) })
+                }
+                threads.append(threadNumber())
+                let foreign = await resumeElsewhere()
+                threads.append(threadNumber())
+                let others = await other.thread()
+                threads.append(threadNumber())
+                await nothing()
+                threads.append(threadNumber())
+                #expect(foreign != threads[0] && others != threads[0])
+                done.resume(returning: threads)
+            }
+        }
+        #expect(threads.count == 5 && Set(threads).count == 1)
+        other.loop.stop()
+    }
+
+    @Test func `its thread has a name, and all signals are blocked on it`() async {
+        let (name, blocked): (String, String) = await withCheckedContinuation { done in
+            startThread("sixteen-bytes--") { done.resume(returning: (ownName(), ownBlockedSignals())) }
+        }
+        #expect(name == "sixteen-bytes--")
+        // All but SIGKILL and SIGSTOP, which cannot be blocked, and the two that glibc keeps for itself.
+        #expect(blocked == "fffffffe7ffbfeff" || blocked == "fffffffc7ffbfeff" || blocked == "fffffffe3ffbfeff")
+        #expect(await { @BusActor in ownName() }() == "todoku-bus")
+        #expect(await { @BusActor in ownBlockedSignals() }() == blocked)
+    }
+
+    @Test func `a thread that starts another keeps its own signals`() async {
+        let unchanged: Bool = await withCheckedContinuation { done in
+            startThread("test-outer") {
+                var none = sigset_t()
+                sigemptyset(&none)
+                pthread_sigmask(SIG_SETMASK, &none, nil)
+                startThread("test-inner") {}
+                done.resume(returning: ownBlockedSignals() == "0000000000000000")
+            }
+        }
+        #expect(unchanged)
+    }
+
+    @Test func `knows its own thread`() async {
+        #expect(await { @BusActor in BusActor.shared.loop.isIsolatingCurrentContext() }() == true)
+        #expect(BusActor.shared.loop.isIsolatingCurrentContext() == false)
+        #expect(await { @BusActor in BusActor.assumeIsolated { Poller.shared === Poller.shared } }())
+    }
+
+    @Test func `cannot be claimed once it runs`() async {
+        await { @BusActor in }()
+        #expect(!BusActor.shared.loop.claim())
+    }
+
+    @Test func `runMain makes the calling thread the loop until stop`() async {
+        await #expect(processExitsWith: .success) {
+            let same: Bool = await withCheckedContinuation { done in
+                startThread("main-to-be") {
+                    let thread = threadNumber()
+                    nonisolated(unsafe) var seen: [Int] = []  // touched on this thread only, as is to be shown
+                    BusActor.runMain {
+                        seen.append(threadNumber())
+                        _ = await resumeElsewhere()
+                        seen.append(threadNumber())
+                        await withCheckedContinuation { later in Poller.shared.schedule(after: .milliseconds(5)) { later.resume() } }
+                        seen.append(threadNumber())
+                        BusActor.stop()
+                    }
+                    done.resume(returning: seen == [thread, thread, thread])
+                }
+            }
+            precondition(same)
+        }
+    }
+
+    @Test func `nothing wakes it at idle`() async {
+        // In a process of its own, where no other test uses the loop.
+        await #expect(processExitsWith: .success) {
+            // After work of every kind has ended: jobs, a deadline gone, one cancelled, one far away, a descriptor without input.
+            let pipe = Pipe()
+            let thread: Int = await withCheckedContinuation { done in
+                BusActor.spawn {
+                    _ = Poller.shared.watch(pipe.readEnd, for: .readable) { _ in preconditionFailure("nothing was written") }
+                    Poller.shared.schedule(after: .seconds(3600)) {}
+                    Poller.shared.cancel(Poller.shared.schedule(after: .milliseconds(50)) {})
+                    await withCheckedContinuation { later in Poller.shared.schedule(after: .milliseconds(5)) { later.resume() } }
+                    done.resume(returning: threadNumber())
+                }
+            }
+            await pass(milliseconds: 200)
+            let before = contextSwitches(of: thread)
+            await pass(milliseconds: 1500)
+            let after = contextSwitches(of: thread)
+            precondition(before > 0 && after == before, "\(after - before) wake-ups")
+            withExtendedLifetime(pipe) {}
+        }
+    }
+}
+
+@Suite(.timeLimit(.minutes(1))) struct `A loop on a thread of its own` {
+    @Test func `runs its actor there, in order, and ends with stop`() async {
+        let other = Other()
+        let thread = await other.thread()
+        for number in 0..<1000 { await other.append(number) }
+        #expect(await other.numbers == Array(0..<1000))
+        #expect(await other.name() == "test-other")
+        #expect(await other.thread() == thread)
+        #expect(contextSwitches(of: thread) > 0)
+        other.loop.stop()
+        #expect(await eventually { contextSwitches(of: thread) < 0 })
+    }
+
+    @Test func `two threads make one wait for the other without a lost wake-up`() async {
+        let one = Other()
+        let two = Other()
+        for number in 0..<5_000 {
+            await one.append(number)
+            await two.append(number)
+        }
+        #expect(await one.numbers.count == 5_000)
+        #expect(await two.numbers.count == 5_000)
+        one.loop.stop()
+        two.loop.stop()
+    }
+}
+
+actor Other {
+    nonisolated let loop = LoopExecutor.onThread("test-other")
+    nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
+    private(set) var numbers: [Int] = []
+
+    func append(_ number: Int) { numbers.append(number) }
+    func thread() -> Int { threadNumber() }
+    func name() -> String { ownName() }
+}
+
+private func nothing() async {}
+
+private func ownName() -> String {
+    String(decoding: (readFile("/proc/thread-self/comm") ?? []).filter { $0 != 10 }, as: UTF8.self)
+}
+
+private func ownBlockedSignals() -> String { statusField("SigBlk", of: "/proc/thread-self/status") }
+
+/// How often the thread has waited for something; negative where it has ended.
+private func contextSwitches(of thread: Int) -> Int { Int(statusField("voluntary_ctxt_switches", of: "/proc/self/task/\(thread)/status")) ?? -1 }
+
+private func statusField(_ name: String, of path: String) -> String {
+    let lines = String(decoding: readFile(path) ?? [], as: UTF8.self).split(separator: "\n")
+    return lines.first { $0.hasPrefix("\(name):") }.map { String($0.dropFirst(name.count + 1).drop { $0 == "\t" || $0 == " " }) } ?? ""
+}

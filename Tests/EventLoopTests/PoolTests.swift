@@ -1,0 +1,99 @@
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+@Suite(.timeLimit(.minutes(1))) struct `A pool` {
+    // Pools live as long as the program.
+    private static let narrow = Pool(name: "test-narrow", width: 3)
+    private static let brief = Pool(name: "test-brief", width: 2)
+
+    @Test @BusActor func `works on at most as many threads as it is wide, and all of it`() async {
+        let gauge = Gauge()
+        let journal = Journal<Int>()
+        for number in 0..<300 {
+            Self.narrow.perform {
+                gauge.enter()
+                var value = 0
+                for i in 0..<20_000 { value &+= i }
+                gauge.leave()
+                return number + value * 0
+            } then: {
+                journal.append($0)
+            }
+        }
+        #expect(await eventually { journal.entries.count == 300 })
+        #expect(journal.entries.sorted() == Array(0..<300))
+        #expect(gauge.most <= 3)
+        #expect(threads(named: "test-narrow") <= 3)
+    }
+
+    @Test @BusActor func `gives results on the loop's thread, made on another`() async {
+        let own = threadNumber()
+        let (worked, told): (Int, Int) = await withCheckedContinuation { done in
+            Self.narrow.perform({ threadNumber() }, then: { done.resume(returning: ($0, threadNumber())) })
+        }
+        #expect(worked != own && told == own)
+    }
+
+    @Test @BusActor func `work that waits does not hold up the rest while a thread is free`() async {
+        let pipe = Pipe()
+        let journal = Journal<String>()
+        Self.narrow.perform({ pipe.take() }, then: { _ in journal.append("waited") })
+        Self.narrow.perform({ pipe.take() }, then: { _ in journal.append("waited") })
+        Self.narrow.perform({}, then: { journal.append("passed") })
+        #expect(await eventually { journal.entries == ["passed"] })
+        pipe.put([1, 1])
+        #expect(await eventually { journal.entries.count == 3 })
+    }
+
+    @Test @BusActor func `its threads end when there is nothing to do, and come back`() async {
+        let journal = Journal<Int>()
+        for round in 0..<2 {
+            for _ in 0..<10 { Self.brief.perform({}, then: { journal.append(round) }) }
+            #expect(await eventually { journal.entries.count == 10 * (round + 1) })
+            #expect(await eventually(within: .seconds(30)) { threads(named: "test-brief") == 0 })
+        }
+    }
+}
+
+private func threads(named name: String) -> Int {
+    listFolder("/proc/self/task").count { readFile("/proc/self/task/\($0)/comm") == Array("\(name)\n".utf8) }
+}
+
+/// How many threads are inside at once.
+private final class Gauge: Sendable {
+    // Between lock and unlock only.
+    private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>
+    private nonisolated(unsafe) var inside = 0
+    private nonisolated(unsafe) var highest = 0
+
+    init() {
+        mutex = .allocate(capacity: 1)
+        pthread_mutex_init(mutex, nil)
+    }
+
+    deinit {
+        pthread_mutex_destroy(mutex)
+        mutex.deallocate()
+    }
+
+    func enter() {
+        pthread_mutex_lock(mutex)
+        inside += 1
+        highest = max(highest, inside)
+        pthread_mutex_unlock(mutex)
+    }
+
+    func leave() {
+        pthread_mutex_lock(mutex)
+        inside -= 1
+        pthread_mutex_unlock(mutex)
+    }
+
+    var most: Int {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        return highest
+    }
+}
