@@ -76,7 +76,7 @@ let package = Package(
         suite("TransferEngineTests", ["TransferEngine", "DownloadModel", "EventLoop"]),
         suite("DownloadStoreTests", ["DownloadStore", "DownloadModel", "EventLoop"]),
         suite("DesktopTests", ["Desktop", "DBus", "DownloadModel", "EventLoop"]),
-        suite("ServiceTests", ["DownloadService", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
-        suite("CommandTests", ["DownloadModel"]),
+        suite("ServiceTests", ["todokud", "DownloadService", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
+        suite("CommandTests", ["todoku", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
     ]
 )

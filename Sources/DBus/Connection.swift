@@ -8,6 +8,8 @@ public import EventLoop
 @BusActor public final class Connection {
     /// Most messages handled in one turn of the loop, so that descriptors and deadlines get theirs.
     private static let messagesPerTurn = 64
+    /// Most readings of the socket, of about 2 KiB each, by `dispatchArrived`.
+    private static let mostReadings = 10_000
 
     private let raw: OpaquePointer
     private var watches: [OpaquePointer: Poller.Token] = [:]
@@ -32,6 +34,15 @@ public import EventLoop
         let raw = try withDBusError { dbus_bus_get_private(bus, &$0) }
         guard let raw else { throw .disconnected("no answer from the bus") }
         return Connection(adopting: raw)
+    }
+
+    /// Connects to the bus at `address` (D-Bus specification, "Server Addresses") and says Hello; waits for the answer.
+    public static func open(address: String) throws(DBusError) -> Connection {
+        let raw = try withDBusError { dbus_connection_open_private(address, &$0) }
+        guard let raw else { throw .disconnected("nothing answers at \(address)") }
+        let connection = Connection(adopting: raw)  // closes it where the bus does not take us
+        _ = try withDBusError { dbus_bus_register(raw, &$0) }
+        return connection
     }
 
     /// Takes over the private connection `raw` (+1); it is closed when the last reference to this object goes.
@@ -62,15 +73,24 @@ public import EventLoop
 
     /// Asks for `name`; waits for the answer. False where another owns it.
     public func requestName(_ name: String) throws(DBusError) -> Bool {
+        try check(name)
         let raw = raw
+        defer { scheduleDispatch() }  // what came before the answer has been read, and no descriptor tells of it any more
         let result = try withDBusError { dbus_bus_request_name(raw, name, UInt32(DBUS_NAME_FLAG_DO_NOT_QUEUE), &$0) }
         return result == DBUS_REQUEST_NAME_REPLY_PRIMARY_OWNER || result == DBUS_REQUEST_NAME_REPLY_ALREADY_OWNER
     }
 
     /// Gives `name` back; waits for the answer.
     public func releaseName(_ name: String) throws(DBusError) {
+        try check(name)
         let raw = raw
+        defer { scheduleDispatch() }
         _ = try withDBusError { dbus_bus_release_name(raw, name, &$0) }
+    }
+
+    /// libdbus ends the process on a malformed name.
+    private func check(_ name: String) throws(DBusError) {
+        guard dbus_validate_bus_name(name, nil) != 0 else { throw .invalidArgs("\"\(name)\" is not a bus name") }
     }
 
     // MARK: Messages out
@@ -85,14 +105,22 @@ public import EventLoop
     public var outgoingBytes: Int { Int(dbus_connection_get_outgoing_size(raw)) }
 
     /// Waits until all that was sent has been written.
-    public func flush() { if isConnected { dbus_connection_flush(raw) } }
+    public func flush() {
+        guard isConnected else { return }
+        dbus_connection_flush(raw)
+        scheduleDispatch()  // it reads, too
+    }
 
     /// Calls a method of another program and awaits the answer.
     ///
     /// - Parameter timeout: after which `NoReply` is thrown; nil: never.
+    /// - Throws: the other's error; `NoReply`; `Disconnected` when the bus goes away meanwhile; `InvalidArgs` for what is no name or
+    ///   path, and for an answer of other types than declared.
     public func call<In, Out>(
         _ method: MethodOf<In, Out>, on destination: String, at path: ObjectPath, _ arguments: In, timeout: Duration? = .seconds(25)
     ) async throws(DBusError) -> Out {
+        try check(destination)
+        guard ObjectPath.isValid(path.value) else { throw .invalidArgs("\"\(path)\" is not an object path") }
         let message = Message.call(to: destination, path: path.value, interface: method.interface, member: method.name)
         var writer = Writer(appendingTo: message.raw)
         method.writeIn(arguments, &writer)
@@ -106,12 +134,13 @@ public import EventLoop
 
     private func exchange(_ message: Message, timeout: Duration?) async -> Result<Message, DBusError> {
         guard isConnected else { return .failure(.disconnected("the bus is gone")) }
-        let milliseconds = timeout.map { Int32(clamping: $0.components.seconds * 1000 + $0.components.attoseconds / 1_000_000_000_000_000) }
+        // libdbus ends the process on a negative time; the greatest one means never.
+        let milliseconds = timeout.map { Int32(max(.zero, min($0, .milliseconds(Int32.max - 1))) / .milliseconds(1)) }
         return await withCheckedContinuation { continuation in
             var pending: OpaquePointer?
             dbus_connection_send_with_reply(raw, message.raw, &pending, milliseconds ?? Int32(DBUS_TIMEOUT_INFINITE))
             guard let pending else { return continuation.resume(returning: .failure(.disconnected("the bus is gone"))) }
-            let box = Unmanaged.passRetained(Continuation(continuation)).toOpaque()  // released by libdbus through `releaseContinuation`
+            let box = Unmanaged.passRetained(AwaitedReply(continuation)).toOpaque()  // released by libdbus through `releaseContinuation`
             dbus_pending_call_set_notify(pending, pendingCallEnded, box, releaseContinuation)
             dbus_pending_call_unref(pending)  // the connection holds its own reference until the reply
         }
@@ -146,30 +175,56 @@ public import EventLoop
     }
 
     /// Calls `changed` with the new owner's unique name, or nil, whenever the owner of `name` changes.
+    ///
+    /// For a unique name (`:1.7`), which never comes back, nil is the last that is told; it is told also if its owner had left before.
     public func watchOwner(of name: String, _ changed: @escaping @BusActor (String?) -> Void) -> Subscription {
         var rule = MatchRule(sender: "org.freedesktop.DBus", interface: "org.freedesktop.DBus", member: "NameOwnerChanged")
         rule.argument0 = name
-        return subscribe(rule) { message in
+        let subscription = subscribe(rule) { message in
             guard let owner = BusDaemon.nameOwnerChanged.read(message)?.2 else { return }
             changed(owner.isEmpty ? nil : owner)
         }
+        if name.hasPrefix(":") { BusActor.spawn { [weak self] in await self?.tellIfGone(name, subscription) { changed(nil) } } }
+        return subscription
+    }
+
+    /// The owner may have left before the bus took the match rule: then no signal comes.
+    private func tellIfGone(_ name: String, _ subscription: Subscription, _ tell: @BusActor () -> Void) async {
+        let answer = try? await call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, name, timeout: nil)
+        guard answer == false, subscriptions[subscription.number] != nil else { return }
+        unsubscribe(subscription)
+        tell()
     }
 
     /// Handles every message that has arrived, without waiting for more.
     public func dispatchArrived() {
-        dbus_connection_read_write(raw, 0)
-        while dbus_connection_dispatch(raw) == DBUS_DISPATCH_DATA_REMAINS {}
+        guard !isHeld else { return }
+        for _ in 0..<Self.mostReadings {
+            dbus_connection_read_write(raw, 0)  // takes about 2 KiB
+            while dbus_connection_dispatch(raw) == DBUS_DISPATCH_DATA_REMAINS {}
+            guard hasInput else { return }
+        }
+    }
+
+    private var hasInput: Bool {
+        var descriptor: Int32 = -1
+        var byte: UInt8 = 0
+        guard dbus_connection_get_unix_fd(raw, &descriptor) != 0 else { return false }
+        return recv(descriptor, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)) == 1
     }
 
     private func scheduleDispatch() {
         guard !dispatchIsScheduled else { return }
         dispatchIsScheduled = true
-        BusActor.spawn { [weak self] in self?.dispatch() }
+        BusActor.spawn { [weak self] in
+            self?.dispatchIsScheduled = false
+            self?.dispatch()
+        }
     }
 
+    /// One portion. Where a portion is scheduled already, that one is awaited, so that there is never more than one a turn.
     fileprivate func dispatch() {
-        dispatchIsScheduled = false
-        guard !isHeld, dbus_connection_get_dispatch_status(raw) == DBUS_DISPATCH_DATA_REMAINS else { return }
+        guard !isHeld, !dispatchIsScheduled, dbus_connection_get_dispatch_status(raw) == DBUS_DISPATCH_DATA_REMAINS else { return }
         for _ in 0..<Self.messagesPerTurn where dbus_connection_dispatch(raw) != DBUS_DISPATCH_DATA_REMAINS { return }
         scheduleDispatch()
     }
@@ -185,6 +240,7 @@ public import EventLoop
                 return DBUS_HANDLER_RESULT_HANDLED
             }
             answer(call, from: tree)
+            call.forgetArguments()
             return DBUS_HANDLER_RESULT_HANDLED
         case .signal:
             if message.interface == "org.freedesktop.DBus.Local", message.member == "Disconnected" {
@@ -193,7 +249,9 @@ public import EventLoop
                 onDisconnect = nil
                 return DBUS_HANDLER_RESULT_HANDLED
             }
-            for (_, subscription) in subscriptions where subscription.rule.matches(message) { subscription.receive(message) }
+            // In the order of subscribing; a receiver may unsubscribe others.
+            let matching = subscriptions.filter { $0.value.rule.matches(message) }.keys.sorted()
+            for number in matching { subscriptions[number]?.receive(message) }
             return DBUS_HANDLER_RESULT_HANDLED
         case .reply, .error: return DBUS_HANDLER_RESULT_NOT_YET_HANDLED
         }
@@ -208,7 +266,8 @@ public import EventLoop
         if flags & UInt32(DBUS_WATCH_READABLE.rawValue) != 0 { events.insert(.readable) }
         if flags & UInt32(DBUS_WATCH_WRITABLE.rawValue) != 0 { events.insert(.writable) }
         // The pointer is libdbus' and valid until it calls `watchRemoved`, which cancels the token.
-        watches[watch] = Poller.shared.watch(dbus_watch_get_unix_fd(watch), for: events) { [unowned self] found in
+        watches[watch] = Poller.shared.watch(dbus_watch_get_unix_fd(watch), for: events) { [weak self] found in
+            guard let self else { return }  // its last reference went on another thread: `deinit` is on its way to this one
             var flags: UInt32 = 0
             if found.contains(.readable) { flags |= UInt32(DBUS_WATCH_READABLE.rawValue) }
             if found.contains(.writable) { flags |= UInt32(DBUS_WATCH_WRITABLE.rawValue) }
@@ -226,7 +285,8 @@ public import EventLoop
     fileprivate func add(timeout: OpaquePointer) {
         guard dbus_timeout_get_enabled(timeout) != 0 else { return }
         let delay = Duration.milliseconds(Int(dbus_timeout_get_interval(timeout)))
-        timeouts[timeout] = Poller.shared.schedule(after: delay) { [unowned self] in
+        timeouts[timeout] = Poller.shared.schedule(after: delay) { [weak self] in
+            guard let self else { return }
             timeouts[timeout] = nil
             add(timeout: timeout)  // libdbus' timeouts repeat until removed
             dbus_timeout_handle(timeout)
@@ -254,15 +314,23 @@ public struct MatchRule: Sendable {
     var text: String {
         var text = "type='signal'"
         for (key, value) in [("sender", sender), ("path", path), ("interface", interface), ("member", member), ("arg0", argument0)] {
-            if let value { text += ",\(key)='\(value)'" }
+            if let value { text += ",\(key)='\(Self.escaped(value))'" }
         }
         return text
     }
 
-    /// A well-known sender cannot be compared with the unique name in the message: the bus has matched it.
+    /// Between quotes all bytes stand for themselves; a quote is written outside of them (specification, "Match Rules").
+    private static func escaped(_ value: String) -> String { value.split(separator: "'", omittingEmptySubsequences: false).joined(separator: "'\\''") }
+
+    /// The bus itself is known by its name and a connection by its unique one. Another well-known sender cannot be compared with the
+    /// unique name in the message: there the bus has matched it, but for messages to us alone, which pass no rules and are not taken.
+    private func isFrom(_ sender: String, _ message: Message) -> Bool {
+        sender.hasPrefix(":") || sender == BusDaemon.name ? message.sender == sender : !message.isAddressed
+    }
+
     func matches(_ message: Message) -> Bool {
         (interface == nil || interface == message.interface) && (member == nil || member == message.member)
-            && (path == nil || path == message.path) && (sender.map { !$0.hasPrefix(":") || $0 == message.sender } ?? true)
+            && (path == nil || path == message.path) && (sender.map { isFrom($0, message) } ?? true)
             && (argument0.map { (try? message.first(String.self)) == $0 } ?? true)
     }
 }
@@ -286,9 +354,16 @@ private func withDBusError<R>(_ body: (inout CDBus.DBusError) -> R) throws(DBusE
     throw DBusError(error.name.map { String(cString: $0) } ?? "", error.message.map { String(cString: $0) } ?? "")
 }
 
-private final class Continuation: Sendable {
-    let continuation: CheckedContinuation<Result<Message, DBusError>, Never>
+/// Who waits for a reply. Its end is told once: by the reply or, where libdbus drops the call with the connection, by `deinit`.
+private final class AwaitedReply {
+    private var continuation: CheckedContinuation<Result<Message, DBusError>, Never>?
     init(_ continuation: CheckedContinuation<Result<Message, DBusError>, Never>) { self.continuation = continuation }
+    deinit { end(.failure(.disconnected("the bus is gone"))) }
+
+    func end(_ result: Result<Message, DBusError>) {
+        continuation?.resume(returning: result)
+        continuation = nil
+    }
 }
 
 // C callbacks. libdbus calls them on the thread that drives the connection, which `assumeIsolated` verifies.
@@ -332,10 +407,10 @@ private let messageReceived: @convention(c) (OpaquePointer?, OpaquePointer?, Uns
 }
 private let pendingCallEnded: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> Void = { pending, context in
     guard let pending, let context else { return }
-    let box = Unmanaged<Continuation>.fromOpaque(context).takeUnretainedValue()  // +0: libdbus releases it afterwards
+    let awaited = Unmanaged<AwaitedReply>.fromOpaque(context).takeUnretainedValue()  // +0: libdbus releases it afterwards
     guard let reply = dbus_pending_call_steal_reply(pending) else { return }
-    box.continuation.resume(returning: .success(Message(adopting: reply)))
+    awaited.end(.success(Message(adopting: reply)))
 }
 private let releaseContinuation: @convention(c) (UnsafeMutableRawPointer?) -> Void = { context in
-    if let context { Unmanaged<Continuation>.fromOpaque(context).release() }
+    if let context { Unmanaged<AwaitedReply>.fromOpaque(context).release() }
 }

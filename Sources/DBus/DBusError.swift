@@ -10,6 +10,7 @@ public struct DBusError: Error, Equatable, Sendable {
     public static func unknownInterface(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.UnknownInterface", message) }
     public static func unknownProperty(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.UnknownProperty", message) }
     public static func propertyReadOnly(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.PropertyReadOnly", message) }
+    public static func limitsExceeded(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.LimitsExceeded", message) }
     public static func failed(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.Failed", message) }
     public static func disconnected(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.Disconnected", message) }
 }
@@ -23,10 +24,11 @@ public struct ObjectPath: Hashable, Comparable, Sendable, CustomStringConvertibl
     public var description: String { value }
 
     public static func isValid(_ text: String) -> Bool {
-        guard text.utf8.first == UInt8(ascii: "/") else { return false }
-        if text == "/" { return true }
-        return text.dropFirst().split(separator: "/", omittingEmptySubsequences: false).allSatisfy { element in
-            !element.isEmpty && element.utf8.allSatisfy { isElementByte($0) }
+        let bytes = text.utf8  // not characters: "/" and a combining mark after it are one
+        guard bytes.first == UInt8(ascii: "/") else { return false }
+        if bytes.count == 1 { return true }
+        return bytes.dropFirst().split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).allSatisfy { element in
+            !element.isEmpty && element.allSatisfy { isElementByte($0) }
         }
     }
 

@@ -31,6 +31,8 @@ public final class Message: Sendable {
     /// The sender's unique name, as the bus daemon vouches for it.
     public var sender: String { text(dbus_message_get_sender(raw)) }
     public var signature: String { text(dbus_message_get_signature(raw)) }
+    /// Whether it is for one connection, not for all who subscribed.
+    var isAddressed: Bool { dbus_message_get_destination(raw) != nil }
     public var serial: UInt32 { dbus_message_get_serial(raw) }
     public var wantsReply: Bool { dbus_message_get_no_reply(raw) == 0 }
 
@@ -52,6 +54,18 @@ public final class Message: Sendable {
 
     /// Reads one argument.
     public func first<V: DBusValue>(_: V.Type = V.self) throws(DBusError) -> V { try read(V.init(from:)) }
+
+    /// A call like this one without its arguments: enough to answer it.
+    func withoutArguments() -> Message {
+        let bare = Message.allocated(dbus_message_new(DBUS_MESSAGE_TYPE_METHOD_CALL))
+        dbus_message_set_path(bare, dbus_message_get_path(raw))
+        dbus_message_set_interface(bare, dbus_message_get_interface(raw))
+        dbus_message_set_member(bare, dbus_message_get_member(raw))
+        dbus_message_set_sender(bare, dbus_message_get_sender(raw))
+        dbus_message_set_no_reply(bare, dbus_message_get_no_reply(raw))
+        dbus_message_set_serial(bare, dbus_message_get_serial(raw))
+        return Message(adopting: bare)
+    }
 
     static func call(to destination: String, path: String, interface: String, member: String) -> Message {
         Message(adopting: allocated(dbus_message_new_method_call(destination, path, interface, member)))

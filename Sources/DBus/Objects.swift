@@ -10,7 +10,8 @@ extension DBusError: DBusErrorConvertible {
 
 /// A call that has not been answered. It is answered exactly once: one that is dropped answers `NoReply` by itself.
 @BusActor public final class PendingCall {
-    public let message: Message
+    /// Its arguments are there as long as the handler runs.
+    public private(set) var message: Message
     private let connection: Connection
     private var isAnswered = false
 
@@ -21,6 +22,9 @@ extension DBusError: DBusErrorConvertible {
     }
 
     public var sender: String { message.sender }
+
+    /// For a call that is answered later. libdbus reads nothing more while 63 MiB of messages live, so none is kept for its answer.
+    func forgetArguments() { if !isAnswered, !message.signature.isEmpty { message = message.withoutArguments() } }
 
     func succeed(_ write: (inout Writer) -> Void) { if let reply = take({ $0.reply(write) }) { connection.send(reply) } }
 
@@ -187,28 +191,29 @@ extension Connection {
         }
     }
 
+    /// Peer is not here: libdbus answers it by itself, for every path.
     private func route(_ call: PendingCall, in tree: any ObjectTree) throws {
         let message = call.message
         let path = message.path
         let faces = tree.faces(at: path)
         switch (message.interface, message.member) {
-        case (Standard.introspectable, let member), ("", let member) where member == "Introspect":
-            guard member == "Introspect" else { throw DBusError.unknownMethod("\(Standard.introspectable) has no method \(member)") }
+        case (Standard.introspectable, _), ("", "Introspect"):
+            guard message.member == "Introspect" else {
+                throw DBusError.unknownMethod("\(Standard.introspectable) has no method \(message.member)")
+            }
             let children = tree.children(of: path, limit: Self.listedChildren)
             guard faces != nil || !children.isEmpty else { throw DBusError.unknownObject("there is no object \(path)") }
             try check(message, "Introspect", "")
             Reply(call, Standard.introspect.writeOut)(Standard.document(faces: faces, children: children))
-        case (Standard.peer, let member):
-            switch member {
-            case "Ping": Reply(call, Standard.ping.writeOut)()
-            case "GetMachineId": Reply(call, Standard.getMachineId.writeOut)(Standard.machineID())
-            default: throw DBusError.unknownMethod("\(Standard.peer) has no method \(member)")
-            }
         case (Standard.properties, let member):
             guard let faces else { throw DBusError.unknownObject("there is no object \(path)") }
             try routeProperty(call, member, faces)
         case (let interface, let member):
-            guard let faces else { throw DBusError.unknownObject("there is no object \(path)") }
+            guard let faces else {
+                // A node between has no interfaces of ours, but it is there.
+                if tree.children(of: path, limit: 1).isEmpty { throw DBusError.unknownObject("there is no object \(path)") }
+                throw DBusError.unknownInterface("\(path) has no interface \(interface.isEmpty ? "with \(member)" : interface)")
+            }
             let candidates = interface.isEmpty ? faces : faces.filter { $0.interface == interface }
             if candidates.isEmpty { throw DBusError.unknownInterface("\(path) has no interface \(interface)") }
             for face in candidates where try face.invoke(member, call) { return }

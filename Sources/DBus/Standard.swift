@@ -1,5 +1,3 @@
-internal import CDBus
-
 /// The D-Bus specification's own interfaces, which every object has.
 public enum Standard {
     public static let properties = "org.freedesktop.DBus.Properties"
@@ -9,17 +7,10 @@ public enum Standard {
 
     public static let introspect = MethodOf(introspectable, "Introspect", out: String.self)
     public static let ping = MethodOf(peer, "Ping")
-    static let getMachineId = MethodOf(peer, "GetMachineId", out: String.self)
     public static let get = MethodOf(properties, "Get", in: String.self, String.self, out: Variant.self)
     public static let getAll = MethodOf(properties, "GetAll", in: String.self, out: [String: Variant].self)
     public static let set = MethodOf(properties, "Set", in: String.self, String.self, Variant.self)
     public static let propertiesChanged = SignalOf(properties, "PropertiesChanged", String.self, [String: Variant].self, [String].self)
-
-    static func machineID() -> String {
-        guard let text = dbus_get_local_machine_id() else { return "" }
-        defer { dbus_free(text) }
-        return String(cString: text)
-    }
 
     /// The introspection document of a node: its interfaces, these three where it has any, and its children.
     static func document(faces: [BoundFace]?, children: [String]) -> String {

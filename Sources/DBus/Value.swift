@@ -33,9 +33,17 @@ public struct Writer: ~Copyable {
     }
 }
 
-/// Takes values from a message.
+/// Takes values from a message, within bounds that keep what it makes of them in proportion, and able to be sent again.
 public struct Reader: ~Copyable {
+    /// Most containers in each other. The bus takes 64 and ends the connection of one who sends more; what we are given is sent
+    /// again inside containers of our own.
+    static let mostLevels = 32
+    /// Most strings and values in variants in one message: a byte takes some 50 here.
+    static let mostValues = 1_000_000
+
     private var iterator = DBusMessageIter()
+    private var level = 0
+    private var values = 0
 
     init(reading message: OpaquePointer) { dbus_message_iter_init(message, &iterator) }
     private init() {}
@@ -62,8 +70,15 @@ public struct Reader: ~Copyable {
         return value
     }
 
+    /// Counts a value that takes more room here than on the wire.
+    mutating func count() throws(DBusError) {
+        values += 1
+        if values > Self.mostValues { throw .limitsExceeded("a message may hold at most \(Self.mostValues) strings and values in variants") }
+    }
+
     mutating func string(_ type: Int) throws(DBusError) -> String {
         guard self.type == type else { throw .invalidArgs("a value has the wrong type") }
+        try count()
         var pointer: UnsafePointer<CChar>?
         dbus_message_iter_get_basic(&iterator, &pointer)
         defer { dbus_message_iter_next(&iterator) }
@@ -73,9 +88,13 @@ public struct Reader: ~Copyable {
     /// Enters the container that comes next; it is passed when `body` returns.
     mutating func container<R>(_ type: Int, _ body: (inout Reader) throws(DBusError) -> R) throws(DBusError) -> R {
         guard self.type == type else { throw .invalidArgs("a value has the wrong type") }
+        guard level < Self.mostLevels else { throw .limitsExceeded("values may be nested at most \(Self.mostLevels) deep") }
         var inner = Reader()
+        inner.level = level + 1
+        inner.values = values
         dbus_message_iter_recurse(&iterator, &inner.iterator)
         let result = try body(&inner)
+        values = inner.values
         dbus_message_iter_next(&iterator)
         return result
     }

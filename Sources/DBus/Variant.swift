@@ -91,8 +91,9 @@ extension Variant: DBusValue {
         self = try reader.container(Int(kVariant)) { (inner: inout Reader) throws(DBusError) -> Variant in try Variant(content: &inner) }
     }
 
-    /// Reads the value that comes next, whatever its type. libdbus has checked the message: nesting is at most 64 deep.
+    /// Reads the value that comes next, whatever its type. `Reader` bounds how deep and how many.
     private init(content reader: inout Reader) throws(DBusError) {
+        try reader.count()
         switch Int32(reader.type) {
         case kByte: self = .byte(try UInt8(from: &reader))
         case kBool: self = .bool(try Bool(from: &reader))

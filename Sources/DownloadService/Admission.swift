@@ -12,11 +12,12 @@ internal import TransferEngine
 
     @BusActor private final class Request {
         let url: DownloadURL
-        let options: DownloadOptions
+        var options: DownloadOptions
         let directory: String
         let reply: Reply<ObjectPath>
         let deadline: ContinuousClock.Instant
-        var verdict: Result<Void, Refusal>?
+        /// The folder, without superfluous slashes and dots.
+        var verdict: Result<String, Refusal>?
 
         init(url: DownloadURL, options: DownloadOptions, directory: String, reply: Reply<ObjectPath>) {
             (self.url, self.options, self.directory, self.reply) = (url, options, directory, reply)
@@ -71,7 +72,7 @@ internal import TransferEngine
             Destination.check(directory, allowHidden: allowHidden, create: create)
         } then: { [self] result in
             guard let (asked, gathered) = looking.removeValue(forKey: directory) else { return }
-            for request in asked where request.verdict == nil { request.verdict = result.map { _ in () } }
+            for request in asked where request.verdict == nil { request.verdict = result }
             if !gathered.isEmpty {
                 looking[directory] = (gathered, [])
                 check(directory, create: create)
@@ -86,7 +87,7 @@ internal import TransferEngine
             let request = requests[head]
             head += 1
             switch verdict {
-            case .success: take(request)
+            case .success(let directory): take(request, into: directory)
             case .failure(let refusal): request.reply.fail(refusal)
             }
         }
@@ -111,7 +112,8 @@ internal import TransferEngine
         }
     }
 
-    private func take(_ request: Request) {
+    private func take(_ request: Request, into directory: String) {
+        if request.options.directory != nil { request.options.directory = directory }
         var options = request.options
         if let token = options.token, let held = downloader.download(at: BusName.path(app: options.app, token: token).value) {
             if Self.isSame(held.record, request) {
@@ -125,7 +127,7 @@ internal import TransferEngine
         let paused = !options.start
         options.start = true  // said once; from here on the state says it
         let record = DownloadRecord(
-            number: number, url: request.url.text, options: options, directory: request.directory,
+            number: number, url: request.url.text, options: options, directory: directory,
             state: paused ? .paused : downloader.settings.paused ? .waiting(.pausedAll, until: nil) : .queued, queuedAt: .now,
             position: DownloadQueue.position(of: number))
         downloader.add(record, reply: request.reply)
@@ -142,7 +144,7 @@ internal import TransferEngine
     /// Sets the property `DefaultDirectory`; the empty string goes back to the XDG download folder.
     func setDefaultDirectory(_ directory: String, _ reply: Reply<Void>) throws(Refusal) {
         guard directory.isEmpty || directory.hasPrefix("/") else {
-            throw Refusal(.invalidOption, "DefaultDirectory must be an absolute path, not “\(directory)”.")
+            throw Refusal(.invalidOption, "DefaultDirectory must be an absolute path, not “\(shown(directory))”.")
         }
         guard !directory.isEmpty else {
             downloader.set { $0.defaultDirectory = "" }
@@ -152,9 +154,12 @@ internal import TransferEngine
         Pool.shared.perform {
             Destination.check(directory, allowHidden: allowHidden, create: false)
         } then: { [self] result in
-            if case .failure(let refusal) = result { return reply.fail(refusal) }
-            downloader.set { $0.defaultDirectory = directory }
-            downloader.answerChange(reply)
+            switch result {
+            case .failure(let refusal): reply.fail(refusal)
+            case .success(let directory):
+                downloader.set { $0.defaultDirectory = directory }
+                downloader.answerChange(reply)
+            }
         }
     }
 }

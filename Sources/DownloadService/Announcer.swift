@@ -34,6 +34,7 @@ internal import EventLoop
         let written = download.received - download.toldReceived
         journal.post(Download.progress.message(from: download.path, (written, download.received, download.total.wireTotal)))
         download.toldReceived = download.received
+        download.hasToldBytes = true
         download.progressTold = .now
     }
 
@@ -69,7 +70,7 @@ internal import EventLoop
         }
     }
 
-    /// Sends the manager's changed properties, at most four times a second but always before an end's `AllEnded`.
+    /// Sends the manager's changed properties, at most four times a second unless `now`.
     func flushManager(of downloader: Downloader, now: Bool = false) {
         if !now, let told = managerToldAt, .now - told < Self.propertiesInterval {
             guard managerTimer == nil else { return }

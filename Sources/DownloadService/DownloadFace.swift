@@ -28,9 +28,11 @@ enum DownloadFace {
         },
         Row(Download.remove) { download, deleteFile, reply in try download.downloader.remove(download, deletingFile: deleteFile, reply) },
         Row(Download.wait) { download, options, reply in
-            if let key = options.keys.sorted().first { throw Refusal(.invalidOption, "Wait has no option “\(key.prefix(64))”.") }
-            if let failure = download.state.endFailure { throw failure }
-            if download.state == .finished { return reply(download.record.path ?? "") }
+            if let key = options.keys.sorted().first { throw Refusal(.invalidOption, "Wait has no option “\(shown(key))”.") }
+            // Through the journal: an end that is not on disk yet has not been told.
+            let journal = download.downloader.journal
+            if let failure = download.state.endFailure { return journal.post(reply.message(failing: failure)) }
+            if download.state == .finished { return journal.post(reply.message(download.record.path ?? "")) }
             try download.downloader.callers.wait(reply, for: download)
         },
         Row(Download.getUrl) { download, _, reply in reply(download.record.url) },
@@ -51,8 +53,8 @@ enum DownloadFace {
 
     @BusActor private static func apply(_ event: DownloadEvent, _ download: ManagedDownload, _ reply: Reply<Void>) throws {
         try download.downloader.apply(event, to: download)
-        download.downloader.journal.answer(reply, ())
         download.downloader.schedule()
+        download.downloader.journal.answer(reply, ())
         download.downloader.residenceChanged?()
     }
 

@@ -38,6 +38,8 @@ internal import TransferEngine
     private var tally = (finished: UInt32(0), failed: UInt32(0), cancelled: UInt32(0))
     /// Taken off the list while the engine still works on them.
     var leaving: [DownloadNumber: ManagedDownload] = [:]
+    /// Have become queued, which is told only if this turn does not start them.
+    private var untold: [ManagedDownload] = []
     /// Called when something that kept the service may have ended.
     var residenceChanged: (() -> Void)?
     /// Set when the service goes: nothing new is started.
@@ -154,7 +156,7 @@ internal import TransferEngine
         case .start, .retryDue, .bodyComplete: break
         default: journal.append(.put(download.record))
         }
-        announcer.flushProperties(of: download)
+        if next == .queued { untold.append(download) } else { announcer.flushProperties(of: download) }
         for effect in effects { perform(effect, of: download) }
         announcer.flushManager(of: self)
         if settings.paused, download.state == .queued { try apply(.hold, to: download) }
@@ -233,6 +235,7 @@ internal import TransferEngine
             "download ended",
             metadata: ["download": "\(download.number)", "outcome": "\(outcome)", "error": "\(failure?.name.rawValue ?? "")"])
         if counts.remaining == 0 {
+            announcer.flushManager(of: self, now: true)
             journal.post(Manager.allEnded.message(from: BusName.managerPath, (tally.finished, tally.failed, tally.cancelled)))
             tally = (0, 0, 0)
         }
@@ -245,8 +248,12 @@ internal import TransferEngine
 
     // MARK: The queue
 
-    /// Starts what may start.
+    /// Starts what may start. To be called after every event, for what it queued is told of here.
     func schedule() {
+        defer {
+            for download in untold { announcer.flushProperties(of: download) }
+            untold = []
+        }
         guard !isEnding, !settings.paused else { return }
         while settings.maxActive == 0 || counts.active < settings.maxActive {
             let next = runnable.first { number in

@@ -26,6 +26,8 @@ internal import EventLoop
 
     /// `received` as the last `Progress` or `ResumedAt` told it, and when.
     var toldReceived: ByteCount
+    /// Bytes have been told of, by this process or the one before: a transfer that begins at 0 all the same must say so.
+    var hasToldBytes: Bool
     var progressTold: ContinuousClock.Instant?
     /// Told properties that changed since the last `PropertiesChanged`, and when that was.
     var changedProperties: Set<String> = []
@@ -43,6 +45,7 @@ internal import EventLoop
         (self.record, self.downloader) = (record, downloader)
         received = record.received
         toldReceived = record.received
+        hasToldBytes = record.fileName != nil  // known since a first response
     }
 
     /// The host of its URL, for the limit per host.

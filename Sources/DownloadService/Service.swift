@@ -57,6 +57,7 @@ public struct ServiceOptions: Sendable {
             if let aside = stored.setAside {
                 log.warning("the database was damaged and has been set aside; the queue starts empty", metadata: ["file": "\(aside)"])
             }
+            mkdir("\(folder)/segments", 0o700)  // there already, as a rule; without it checkpoints count alone
             let service = Service(options, connection: connection, store: store, stored: stored, folder: folder)
             return await service.serve()
         } catch let error as DBusError {

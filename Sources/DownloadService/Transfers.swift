@@ -74,11 +74,10 @@ extension Downloader {
             record.mediaType = facts.mediaType
             record.total = facts.total
         }
-        if facts.offset > 0 || facts.discarded {
-            download.toldReceived = facts.offset
+        download.toldReceived = facts.offset
+        if facts.offset > 0 || facts.discarded || download.hasToldBytes {
+            download.hasToldBytes = facts.offset > 0
             journal.post(Download.resumedAt.message(from: download.path, (facts.offset, facts.total.wireTotal)))
-        } else {
-            download.toldReceived = 0
         }
         announcer.schedulePropertiesSoon(download)
     }

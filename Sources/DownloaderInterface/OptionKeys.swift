@@ -38,7 +38,7 @@ extension DownloadOptions {
         self.init()
         for (name, value) in dictionary.sorted(by: { $0.key < $1.key }) {
             guard let key = OptionKey(rawValue: name) else {
-                throw Refusal(.invalidOption, "There is no option “\(name.prefix(64))”; the property SupportedOptions lists them.")
+                throw Refusal(.invalidOption, "There is no option “\(shown(name))”; the property SupportedOptions lists them.")
             }
             guard value.type == key.signature else {
                 throw Refusal(.invalidOption, "Option \(name) takes the type \(key.signature), not \(value.type.prefix(64)).")
@@ -125,7 +125,7 @@ extension DownloadOptions {
         var fields: [HeaderField] = []
         for (name, value) in pairs {
             guard !name.isEmpty, name.utf8.allSatisfy(isTokenByte) else {
-                throw Refusal(.invalidOption, "Option headers: “\(name.prefix(64))” is no header name.")
+                throw Refusal(.invalidOption, "Option headers: “\(shown(name))” is no header name.")
             }
             guard !value.utf8.contains(where: { $0 == 13 || $0 == 10 || $0 == 0 }) else {
                 throw Refusal(.invalidOption, "Option headers: the value of \(name) holds a line break.")
@@ -152,4 +152,9 @@ extension DownloadOptions {
         default: "!#$%&'*+-.^_`|~".utf8.contains(byte)
         }
     }
+}
+
+/// A caller's text as an error's message may hold it: on one line, at most 64 characters.
+public func shown(_ text: String) -> String {
+    String(String.UnicodeScalarView(text.prefix(64).unicodeScalars.map { $0.value < 0x20 || $0.value == 0x7f ? "\u{FFFD}" : $0 }))
 }

@@ -36,10 +36,11 @@ final class Attempt: BodySink {
     }
 
     override func receive(_ bytes: UnsafeRawBufferPointer) -> Answer {
-        transfer.arrived = true
         if case .undecided = verdict { decide() }
+        transfer.arrived = true
         switch verdict {
         case .body:
+            guard transfer.pace.mayTake(bytes.count) else { return .pause }
             if let failure = transfer.take(bytes) {
                 verdict = .failed(failure)
                 return .abort

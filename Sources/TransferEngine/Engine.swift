@@ -115,6 +115,8 @@ public actor Engine {
             }
             transfer.reportIdentity()
             if transfer.isCheckpointDue(now: now) { sync(transfer) }
+            if transfer.pace.isHolding { transfer.arrived = true }  // it is we who hold back
+            if transfer.pace.earn(seconds: min(seconds, 1)) { resume(transfer) }
             checkStall(transfer, now)
         }
         reportEvents()
@@ -135,10 +137,7 @@ public actor Engine {
             transfer.lastArrival = now
             return
         }
-        // Under a low limit of ours, libcurl waits between reads: as long as one of its buffers takes.
-        let limit = limit(of: transfer)
-        let own: Duration = limit == 0 ? .zero : .seconds(min(3600, Double(Exchange.bufferSize) / Double(limit)))
-        guard now - transfer.lastArrival > transfer.request.stallTimeout + own else { return }
+        guard transfer.exchange != nil, now - transfer.lastArrival > transfer.request.stallTimeout else { return }
         // What the response said already counts more than its body that does not end.
         if let attempt = transfer.exchange?.sink as? Attempt, case .failed(let failure) = attempt.verdict {
             return conclude(transfer, .failed(failure))
@@ -167,7 +166,16 @@ public actor Engine {
 
     private func applyLimits() {
         appliedLimit = totalLimit.load(ordering: .relaxed)
-        for transfer in transfers.values { transfer.exchange?.setSpeedLimit(limit(of: transfer)) }
+        for transfer in transfers.values where transfer.conclusion == nil {
+            transfer.pace.limit = limit(of: transfer)
+            if transfer.pace.earn(seconds: 0) { resume(transfer) }
+        }
+    }
+
+    /// Lets go what was held back for the sake of a limit.
+    private func resume(_ transfer: Transfer) {
+        guard let exchange = transfer.exchange, let error = exchange.resume() else { return }
+        exchangeEnded(exchange, error)
     }
 
     private func limit(_ number: DownloadNumber, _ limit: Speed?) {
@@ -205,7 +213,6 @@ public actor Engine {
         if transfer.isFirstOrigin {
             (options.referrer, options.username, options.password) = (request.referrer, request.username, request.password)
         }
-        options.speedLimit = limit(of: transfer)
         options.proxy = proxy ?? ""
         (options.certificateFile, options.certificateFolder) = (configuration.certificateFile, configuration.certificateFolder)
         transfer.lastArrival = .now

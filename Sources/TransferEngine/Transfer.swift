@@ -20,6 +20,7 @@ final class Transfer {
     private var isFirstPrivate: Bool?
     /// Bytes per second; nil: no limit of its own.
     var speedLimit: Speed?
+    var pace = Pace()
     var exchange: Exchange?
     /// Whether it has started once more from 0 because what was held was of no use.
     var hasRestarted = false

@@ -59,6 +59,7 @@ final class EngineFixture: Sendable {
     private var waiters: [(condition: @BusActor ([TransferEvent]) -> Bool, resume: CheckedContinuation<Void, Never>)] = []
 
     func take(_ event: TransferEvent) {
+        dprint("take \(event) \(waiters.count)")
         events.append(event)
         let due = waiters.filter { $0.condition(events) }
         waiters.removeAll { $0.condition(events) }
@@ -67,6 +68,7 @@ final class EngineFixture: Sendable {
 
     func wait(until condition: @escaping @BusActor ([TransferEvent]) -> Bool) async {
         if condition(events) { return }
+        dprint("wait \(events.count)")
         await withCheckedContinuation { waiters.append((condition, $0)) }
     }
 
@@ -119,6 +121,8 @@ func fileIdentityForTest(_ path: String, like other: FileIdentity) -> FileIdenti
     var status = stat()
     precondition(stat(path, &status) == 0)
     var identity = other
-    identity.inode = status.st_ino
+    identity.inode = UInt64(status.st_ino)
     return identity
 }
+
+func dprint(_ s: String) { let t = s + "\n"; _ = write(2, t, t.utf8.count) }

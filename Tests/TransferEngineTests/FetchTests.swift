@@ -163,7 +163,8 @@ import TransferEngine
             let port = freePort()
             engine.start(
                 TransferRequest(number: DownloadNumber(1), url: try! DownloadURL("http://127.0.0.1:\(port)/"), directory: "/tmp", partName: ".x"))
-            precondition(names().contains("todoku-curl\n"))
+            let isThere = await eventually { names().contains("todoku-curl\n") }
+            precondition(isThere)
             await withCheckedContinuation { continuation in engine.shutDown { continuation.resume() } }
             let isGone = await eventually { !names().contains("todoku-curl\n") }
             precondition(isGone)

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 #define TODOKU_CURL_FUNCTIONS(X) \
-  X(global_init) X(easy_init) X(easy_cleanup) X(easy_setopt) X(easy_getinfo) X(easy_strerror) X(multi_init) X(multi_cleanup) X(multi_setopt) \
+  X(global_init) X(easy_init) X(easy_cleanup) X(easy_setopt) X(easy_getinfo) X(easy_pause) X(easy_strerror) X(multi_init) X(multi_cleanup) X(multi_setopt) \
   X(multi_add_handle) X(multi_remove_handle) X(multi_perform) X(multi_poll) X(multi_info_read) X(slist_append) X(slist_free_all)
 
 // libcurl's headers wrap some names in type-checking macros; the table is declared by the functions themselves.
@@ -42,11 +42,6 @@ TODOKU_SETOPT(prereq, curl_prereq_callback)
 TODOKU_SETOPT(opensocket, curl_opensocket_callback)
 #undef TODOKU_SETOPT
 
-// curl_off_t is long here, so it needs a name of its own.
-__attribute__((swift_name("easy_setopt_off(_:_:_:)"))) static inline CURLcode todoku_easy_setopt_off(CURL *easy, CURLoption option, curl_off_t value) {
-  return todoku_curl.easy_setopt(easy, option, value);
-}
-
 #define TODOKU_GETINFO(suffix, type) \
   __attribute__((swift_name("easy_getinfo(_:_:_:)"))) static inline CURLcode todoku_easy_getinfo_##suffix(CURL *easy, CURLINFO info, type *value) { \
     return todoku_curl.easy_getinfo(easy, info, value); \
@@ -62,6 +57,9 @@ __attribute__((swift_name("multi_setopt(_:_:_:)"))) static inline CURLMcode todo
 
 __attribute__((swift_name("easy_init()"))) static inline CURL *todoku_easy_init(void) { return todoku_curl.easy_init(); }
 __attribute__((swift_name("easy_cleanup(_:)"))) static inline void todoku_easy_cleanup(CURL *easy) { todoku_curl.easy_cleanup(easy); }
+__attribute__((swift_name("easy_pause(_:_:)"))) static inline CURLcode todoku_easy_pause(CURL *easy, int mask) {
+  return todoku_curl.easy_pause(easy, mask);
+}
 __attribute__((swift_name("easy_strerror(_:)"))) static inline const char *todoku_easy_strerror(CURLcode code) {
   return todoku_curl.easy_strerror(code);
 }

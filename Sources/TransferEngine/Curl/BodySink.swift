@@ -6,9 +6,10 @@ internal import Glibc
 ///
 /// Subclasses override all four; nothing here may wait, allocate for body bytes, or call libcurl.
 class BodySink {
-    enum Answer { case accepted, abort }
+    enum Answer { case accepted, pause, abort }
 
-    /// Body bytes, decoded, at most 16 KiB a call; lent for the call only. After `.abort` libcurl ends the exchange.
+    /// Body bytes, decoded, at most 16 KiB a call; lent for the call only. After `.pause` libcurl gives the same bytes again once the exchange
+    /// is resumed; after `.abort` it ends the exchange.
     func receive(_ bytes: UnsafeRawBufferPointer) -> Answer { .abort }
 
     /// One header line with its line end; also status lines, the empty line at the end, and trailers.
@@ -27,6 +28,7 @@ let bodySinkWrite: curl_write_callback = { buffer, size, count, context in
     let bytes = UnsafeRawBufferPointer(start: buffer, count: size * count)
     switch sink(context).receive(bytes) {
     case .accepted: return bytes.count
+    case .pause: return Int(CURL_WRITEFUNC_PAUSE)
     case .abort: return Int(CURL_MAX_WRITE_SIZE) + 1  // any other count than the one given; libcurl reports CURLE_WRITE_ERROR
     }
 }
@@ -36,7 +38,7 @@ let bodySinkHeader: curl_write_callback = { buffer, size, count, context in
     let bytes = UnsafeRawBufferPointer(start: buffer, count: size * count)
     switch sink(context).receiveHeader(bytes) {
     case .accepted: return bytes.count
-    case .abort: return bytes.count + 1
+    case .abort, .pause: return bytes.count + 1  // there is no pause in a head
     }
 }
 

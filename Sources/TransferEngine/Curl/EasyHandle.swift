@@ -24,7 +24,6 @@ struct EasyHandle: ~Copyable {
     /// libcurl copies strings. An option that libcurl does not have is a mistake of ours: the version needed is checked at its first use.
     func set(_ option: CURLoption, _ value: String) { check(easy_setopt(raw, option, value)) }
     func set(_ option: CURLoption, _ value: Int) { check(easy_setopt(raw, option, value)) }
-    func set(_ option: CURLoption, offset value: Int64) { check(easy_setopt_off(raw, option, curl_off_t(value))) }
     func set(_ option: CURLoption, _ value: UnsafeMutableRawPointer?) { check(easy_setopt(raw, option, value)) }
     func set(_ option: CURLoption, _ value: @escaping curl_write_callback) { check(easy_setopt(raw, option, value)) }
     func set(_ option: CURLoption, _ value: @escaping curl_prereq_callback) { check(easy_setopt(raw, option, value)) }

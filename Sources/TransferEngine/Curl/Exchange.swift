@@ -9,8 +9,6 @@ struct ExchangeOptions {
     var referrer: String?
     var username: String?
     var password: String?
-    /// Bytes per second; 0: no limit.
-    var speedLimit: UInt64 = 0
     var connectTimeoutMilliseconds: Int
     /// A proxy's URL; empty: none. Which proxy to take is decided by `ProxySettings`, never by libcurl.
     var proxy = ""
@@ -67,7 +65,6 @@ final class Exchange {
         if let file = options.certificateFile { easy.set(CURLOPT_CAINFO, file) }
         if let folder = options.certificateFolder { easy.set(CURLOPT_CAPATH, folder) }
         easy.setHeaders(options.headerLines)
-        setSpeedLimit(options.speedLimit)
         easy.set(CURLOPT_WRITEFUNCTION, bodySinkWrite)
         easy.set(CURLOPT_WRITEDATA, context)
         easy.set(CURLOPT_HEADERFUNCTION, bodySinkHeader)
@@ -77,10 +74,9 @@ final class Exchange {
         easy.set(CURLOPT_OPENSOCKETFUNCTION, openSocket)
     }
 
-    /// Bytes per second from now on; 0: no limit.
-    func setSpeedLimit(_ limit: UInt64) {
-        easy.set(CURLOPT_MAX_RECV_SPEED_LARGE, offset: Int64(clamping: limit))
-    }
+    /// Goes on after the sink answered `.pause`: it is given first, within this call, what libcurl holds back.
+    /// An error is the exchange's end.
+    func resume() -> CurlError? { error(for: easy_pause(easy.raw, CURLPAUSE_CONT)) }
 
     /// Where the answer sent us, made absolute by libcurl; of an exchange that has ended.
     var redirectURL: String? { easy.text(CURLINFO_REDIRECT_URL) }

@@ -1,0 +1,86 @@
+@testable internal import DBus
+internal import EventLoop
+internal import TestSupport
+internal import Testing
+
+/// What strangers may send; none of it may end or hold up the service.
+@Suite(.timeLimit(.minutes(3))) struct `A stranger` {
+    @Test @BusActor func `cannot have the service thrown off the bus by values nested as deep as the bus allows`() async throws {
+        let service = try await TestService()
+        for levels in [8, 20, 40] + Array(56...66) {
+            let value = String(repeating: "<", count: levels) + "1" + String(repeating: ">", count: levels)
+            _ = await service.gdbus("\(Shelf.interface).Echo", value)
+            _ = await service.gdbus("\(Shelf.interface).EchoAll", "{'k': \(value)}")
+            #expect(service.connection.isConnected, "\(levels) levels")
+        }
+        #expect(await service.call(Shelf.interface, "Add", "uu", "1", "2").output == "u 3\n")
+        let moderate = String(repeating: "<", count: 16) + "1" + String(repeating: ">", count: 16)
+        #expect(await service.gdbus("\(Shelf.interface).Echo", moderate).output == "(\(moderate),)\n")
+    }
+
+    @Test @BusActor func `cannot stop the service from reading by calls that wait for an answer`() async throws {
+        let service = try await TestService()
+        let client = try service.client()
+        // libdbus reads no more while 63 MiB of messages are alive.
+        let value = Variant.string(String(repeating: "x", count: 1 << 20))
+        for number in 0..<70 {
+            BusActor.spawn { _ = await attempt { try await client.call(Shelf.keep, on: TestService.name, at: ShelfTree.path, value, timeout: .seconds(40)) } }
+            #expect(await eventually(within: .seconds(5)) { service.object.kept.count == number + 1 })
+            guard service.object.kept.count == number + 1 else { break }
+        }
+        #expect(await service.call(Shelf.interface, "Add", "uu", "1", "2").output == "u 3\n")
+        service.object.kept = []
+    }
+
+    @Test @BusActor func `cannot make the service hold many times what was sent`() async throws {
+        let service = try await TestService()
+        let client = try service.client()
+        let many = Variant.array(of: "y", Array(repeating: .byte(0), count: 4_000_000))
+        #expect(await attempt { "\(try await client.call(Shelf.echo, on: TestService.name, at: ShelfTree.path, many).type)" }
+            == "org.freedesktop.DBus.Error.LimitsExceeded")
+        let fair = Variant.array(of: "y", Array(repeating: .byte(0), count: 100_000))
+        #expect(await attempt { "\(try await client.call(Shelf.echo, on: TestService.name, at: ShelfTree.path, fair).type)" } == "ay")
+    }
+
+    @Test @BusActor func `cannot end the service by signals and replies that nobody asked for`() async throws {
+        let service = try await TestService()
+        let unique = service.connection.uniqueName
+        let send = ["dbus-send", "--session", "--dest=\(unique)"]
+        for arguments in [
+            ["--type=signal", "/", "org.freedesktop.DBus.Peer.Ping"], ["--type=signal", "/", "org.freedesktop.DBus.Properties.Get"],
+            ["--type=signal", "/a", "a.b.C", "string:x", "double:1.5", "array:string:a,b", "dict:string:int32:a,1", "variant:byte:1"],
+            ["--type=method_call", "/", "org.freedesktop.DBus.Peer.Nothing"], ["--type=method_call", "/", "org.freedesktop.DBus.Local.Disconnected"],
+            ["--type=signal", "/", "org.freedesktop.DBus.Local.Disconnected"],
+            ["--type=signal", "/org/freedesktop/DBus/Local", "a.b.Disconnected"],
+        ] {
+            _ = await Child.run(send + arguments, environment: service.bus.environment)
+            #expect(service.connection.isConnected)
+        }
+        #expect(await service.call(Shelf.interface, "Add", "uu", "1", "2").output == "u 3\n")
+    }
+
+    @Test @BusActor func `cannot end a client by a name or path that it is asked to call`() async throws {
+        let service = try await TestService()
+        let client = try service.client()
+        for name in ["", "noDot", "a..b", "org.todoku.\u{301}", "a b.c", ".a.b", "org.todoku.X\n", String(repeating: "a.", count: 200) + "a", "a\0.b", ":"] {
+            let answer = await attempt { "\(try await client.call(Shelf.add, on: name, at: ShelfTree.path, (1, 2)))" }
+            #expect(answer == "org.freedesktop.DBus.Error.InvalidArgs" , "\(name)")
+        }
+        for path in ["", "a", "/a/", "/a-b", "/\u{301}", "/a\0"] {
+            let answer = await attempt { "\(try await client.call(Shelf.add, on: TestService.name, at: ObjectPath(path), (1, 2)))" }
+            #expect(answer == "org.freedesktop.DBus.Error.InvalidArgs", "\(path)")
+        }
+        #expect(throws: DBusError.self) { try client.requestName("not a name") }
+        #expect(throws: DBusError.self) { try client.releaseName("") }
+    }
+
+    @Test @BusActor func `cannot open a match rule by a quote`() async throws {
+        let service = try await TestService()
+        let client = try service.client()
+        let log = Log()
+        _ = client.watchOwner(of: "a',member='b") { log.add($0 ?? "gone") }
+        _ = client.watchOwner(of: "org.todoku.Guest") { log.add($0 ?? "gone") }
+        #expect(try service.connection.requestName("org.todoku.Guest"))
+        #expect(await eventually { log.lines == [service.connection.uniqueName] })
+    }
+}

@@ -1,0 +1,220 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+@Suite struct `Bad input` {
+    @Test func `in a URL is refused at once with its own name`() async throws {
+        let running = try await Running.start()
+        let cases = [
+            ("", "InvalidUrl"), ("no url", "InvalidUrl"), ("/etc/passwd", "InvalidUrl"), ("http://", "InvalidUrl"),
+            ("http:///path", "InvalidUrl"), ("http://host:99999/", "InvalidUrl"), ("http://a b/", "InvalidUrl"),
+            ("https://example.org/\nHost: evil", "InvalidUrl"), ("example.org:8080/file", "InvalidUrl"), ("http://[::1/", "InvalidUrl"),
+            ("ftp://example.org/a", "UnsupportedScheme"), ("file:///etc/passwd", "UnsupportedScheme"), ("data:,x", "UnsupportedScheme"),
+            ("http://example.org/" + String(repeating: "a", count: 8192), "LimitExceeded"),
+        ]
+        for (url, name) in cases {
+            let error = await thrown { try await running.download(url) }
+            #expect(error?.name == todokuError(name), "\(url.prefix(60))")
+            #expect(error.map(isSentence) == true, "\(error?.message ?? "")")
+        }
+        #expect(try await running.client.list() == [])
+        #expect(await running.client.signals.seen.isEmpty)
+    }
+
+    /// Values of a wrong type or impossible, for each option.
+    private static let badOptions: [(String, Variant)] = [
+        ("app", .int32(1)), ("app", .string("")), ("app", .string(String(repeating: "a", count: 256))), ("app", .string("a\nb")),
+        ("token", .uint32(1)), ("token", .string("")), ("token", .string("a-b")), ("token", .string("ä")),
+        ("token", .string(String(repeating: "t", count: 65))), ("token", .string("alone")),
+        ("directory", .objectPath(ObjectPath("/tmp"))), ("directory", .string("relative")), ("directory", .string("")),
+        ("directory", .string("/no/such/folder")), ("directory", .string("/etc/passwd")), ("directory", .string("/tmp/\n")),
+        ("filename", .bool(true)), ("filename", .string("")), ("filename", .string("a/b")), ("filename", .string("..")),
+        ("filename", .string(".hidden")), ("filename", .string("/etc/passwd")), ("filename", .string(String(repeating: "n", count: 241))),
+        ("filename", .string("a\u{1}b")),
+        ("if-exists", .bool(true)), ("if-exists", .string("")), ("if-exists", .string("Rename")), ("if-exists", .string("overwrite")),
+        ("headers", .dictionary([String: Variant]())), ("headers", .strings(["A: b"])), ("headers", .dictionary([("A", "b\r\nC: d")])),
+        ("headers", .dictionary([("A", "b\nc")])), ("headers", .dictionary([("A b", "c")])), ("headers", .dictionary([("", "c")])),
+        ("headers", .dictionary([("A:", "c")])), ("headers", .dictionary([("A\nB", "c")])), ("headers", .dictionary([("Range", "bytes=0-1")])),
+        ("headers", .dictionary([("accept-encoding", "gzip")])), ("headers", .dictionary([("Host", "other")])),
+        ("user-agent", .uint32(1)), ("user-agent", .string("a\r\nB: c")), ("user-agent", .string(String(repeating: "u", count: 1025))),
+        ("referrer", .uint32(1)), ("referrer", .string("a\nb")),
+        ("username", .bool(false)), ("username", .string("a\nb")), ("password", .int64(1)), ("password", .string("a\nb")),
+        ("checksum", .array(of: "y", [])), ("checksum", .string("")), ("checksum", .string("sha256")), ("checksum", .string("sha256:")),
+        ("checksum", .string("sha256:00")), ("checksum", .string("crc32:00000000")), ("checksum", .string("md5:" + String(repeating: "g", count: 32))),
+        ("size", .uint32(1)), ("size", .int64(1)), ("max-size", .string("1")), ("start", .uint32(0)), ("start", .string("true")),
+        ("priority", .uint32(1)), ("priority", .int64(1)), ("speed-limit", .uint32(1)), ("speed-limit", .double(1)),
+        ("stall-timeout", .uint32(0)), ("stall-timeout", .uint64(1000)), ("retries", .int32(1)), ("retries", .string("1")),
+        ("tag", .uint32(1)), ("tag", .string("a\nb")), ("tag", .string(String(repeating: "a", count: 256))),
+        ("notify", .bool(false)), ("notify", .string("")), ("notify", .string("sometimes")),
+        ("title", .uint32(1)), ("title", .string(String(repeating: "a", count: 1025))), ("body", .uint32(1)),
+        ("body", .string(String(repeating: "a", count: 4097))), ("icon", .uint32(1)), ("sound", .uint32(1)), ("show-progress", .uint32(1)),
+        ("metadata", .string("a")), ("metadata", .dictionary([("a", "b")])),
+    ]
+
+    @Test func `in an option is refused as InvalidOption, naming it`() async throws {
+        let running = try await Running.start()
+        for (key, value) in Self.badOptions {
+            let error = await thrown { try await running.download("http://127.0.0.1:1/a", [key: value]) }
+            #expect(error?.name == todokuError("InvalidOption"), "\(key): \(value)")
+            #expect(error?.message.contains(key) == true, "\(key): \(error?.message ?? "")")
+            #expect(error.map(isSentence) == true, "\(error?.message ?? "")")
+        }
+        // Every option there is has been tried.
+        #expect(Set(Self.badOptions.map(\.0)) == Set(OptionKey.allCases.map(\.rawValue)))
+        #expect(try await running.client.list() == [])
+        #expect(running.world.files == [])
+    }
+
+    /// What the contract has and this version does not.
+    @Test(
+        arguments: [
+            "mirrors", "expect-type", "connections", "not-before", "deadline", "allow-metered", "request-interval", "renewable",
+            "only-if-changed", "extract", "notify-delay", "desktop-id", "activate", "unknown", "Directory", "",
+        ])
+    func `with an option that is not built is refused, not ignored`(key: String) async throws {
+        let running = try await Running.start()
+        let error = await thrown { try await running.download("http://127.0.0.1:1/a", [key: .string("x")]) }
+        #expect(error?.name == todokuError("InvalidOption"))
+        #expect(error?.message.contains("“\(key)”") == true)
+        #expect(try await running.client.get(Manager.supportedOptions).contains(key) == false)
+    }
+
+    @Test func `that is more than the limits is LimitExceeded`() async throws {
+        let running = try await Running.start()
+        let big = String(repeating: "x", count: 64 * 1024)
+        for (key, value) in [("headers", Variant.dictionary([("A", big)])), ("metadata", .dictionary(["a": .string(big)]))] {
+            let error = await thrown { try await running.download("http://127.0.0.1:1/a", [key: value]) }
+            #expect(error?.name == todokuError("LimitExceeded"))
+            #expect(error?.message.contains(key) == true)
+            #expect(error?.message.contains("65536") == true)
+        }
+        let long = "http://127.0.0.1:1/" + String(repeating: "a", count: 8192)
+        #expect(await thrown { try await running.download(long) }?.message.contains("8192") == true)
+        let nearly = "http://127.0.0.1:1/" + String(repeating: "a", count: 8192 - 19)
+        let path = try await running.download(nearly, ["start": .bool(false)])
+        #expect(try await running.client.call(Download.getUrl, at: path, ()) == nearly)
+    }
+
+    @Test func `of a folder is refused by what is wrong with it`() async throws {
+        let running = try await Running.start()
+        let world = running.world
+        let hidden = world.bus.folder.makeFolder(".hidden")
+        symlink(hidden, world.bus.folder("link"))
+        writeFile(world.bus.folder("file"), [])
+        let cases = [
+            (world.bus.folder("missing"), "InvalidOption"), (world.bus.folder("file"), "InvalidOption"), (hidden, "NotAllowed"),
+            (world.bus.folder("link"), "NotAllowed"), ("\(hidden)/../files/.x", "NotAllowed"), ("/proc/sys", "PermissionDenied"),
+        ]
+        for (folder, name) in cases {
+            let error = await thrown { try await running.download("http://127.0.0.1:1/a", ["directory": .string(folder)]) }
+            #expect(error?.name == todokuError(name), "\(folder): \(error.map { "\($0)" } ?? "none")")
+            #expect(error?.message.contains(folder) == true)
+        }
+        #expect(try await running.client.list() == [])
+    }
+
+    @Test func `of a hidden folder is taken where the daemon is told to`() async throws {
+        let running = try await Running.start(["--allow-hidden-folders"])
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let hidden = running.world.bus.folder.makeFolder(".hidden")
+        #expect(try await running.fetch(server.url("/a"), ["directory": .string(hidden)]) == "\(hidden)/a")
+    }
+
+    @Test func `of a folder spelled with needless slashes and dots ends in a plain path`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let odd = "\(running.world.folder)//./"
+        #expect(try await running.fetch(server.url("/a"), ["directory": .string(odd)]) == "\(running.world.folder)/a")
+    }
+
+    @Test func `of a folder that the user may not write is PermissionDenied`() async throws {
+        let running = try await startUnprivileged()
+        let folder = running.world.bus.folder.makeFolder("closed")
+        chmod(folder, 0o555)
+        let error = await thrown { try await running.download("http://127.0.0.1:1/a", ["directory": .string(folder)]) }
+        #expect(error?.name == todokuError("PermissionDenied"))
+        #expect(error?.message.contains(folder) == true)
+    }
+
+    @Test func `to a folder that goes away meanwhile ends with the reason`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let folder = running.world.bus.folder.makeFolder("going")
+        let path = try await running.download(server.url("/a"), ["directory": .string(folder), "start": .bool(false)])
+        rmdir(folder)
+        try await running.client.resume(path)
+        let error = await thrown { try await running.client.wait(path) }
+        #expect(error.map { [todokuError("WriteFailed"), todokuError("PermissionDenied")].contains($0.name) } == true, "\(String(describing: error))")
+        #expect(error.map(isSentence) == true)
+    }
+
+    @Test func `in a property is refused and changes nothing`() async throws {
+        let running = try await Running.start()
+        let client = running.client
+        let path = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
+        let manager = BusName.managerPath
+        let bad: [(ObjectPath, String, String, Variant, String)] = [
+            (manager, Manager.interface, "MaxActive", .int32(1), "org.freedesktop.DBus.Error.InvalidArgs"),
+            (manager, Manager.interface, "MaxActive", .string("1"), "org.freedesktop.DBus.Error.InvalidArgs"),
+            (manager, Manager.interface, "SpeedLimit", .uint32(1), "org.freedesktop.DBus.Error.InvalidArgs"),
+            (manager, Manager.interface, "DefaultDirectory", .uint32(1), "org.freedesktop.DBus.Error.InvalidArgs"),
+            (manager, Manager.interface, "DefaultDirectory", .string("relative"), todokuError("InvalidOption")),
+            (manager, Manager.interface, "DefaultDirectory", .string("/no/such"), todokuError("InvalidOption")),
+            (manager, Manager.interface, "DefaultDirectory", .string("/proc/sys"), todokuError("PermissionDenied")),
+            (manager, Manager.interface, "Paused", .bool(true), "org.freedesktop.DBus.Error.PropertyReadOnly"),
+            (manager, Manager.interface, "Version", .string("9"), "org.freedesktop.DBus.Error.PropertyReadOnly"),
+            (manager, Manager.interface, "Language", .string("en"), "org.freedesktop.DBus.Error.UnknownProperty"),
+            (manager, Download.interface, "Priority", .int32(1), "org.freedesktop.DBus.Error.UnknownInterface"),
+            (path, Download.interface, "Priority", .uint32(1), "org.freedesktop.DBus.Error.InvalidArgs"),
+            (path, Download.interface, "SpeedLimit", .variant(.uint64(1)), "org.freedesktop.DBus.Error.InvalidArgs"),
+            (path, Download.interface, "State", .string("finished"), "org.freedesktop.DBus.Error.PropertyReadOnly"),
+            (path, Download.interface, "Nothing", .string("x"), "org.freedesktop.DBus.Error.UnknownProperty"),
+        ]
+        let before = try await client.call(Standard.getAll, Manager.interface)
+        for (object, interface, name, value, expected) in bad {
+            let error = await thrown { try await client.call(Standard.set, at: object, (interface, name, value)) }
+            #expect(error?.name == expected, "\(name) = \(value)")
+        }
+        #expect(try await client.call(Standard.getAll, Manager.interface) == before)
+    }
+
+    @Test func `in a filter is refused, naming the key`() async throws {
+        let running = try await Running.start()
+        let bad: [(String, Variant)] = [
+            ("app", .uint32(1)), ("tag", .bool(true)), ("state", .strings(["active"])), ("state", .string("running")), ("states", .string("active")),
+            ("states", .strings(["active", "done"])), ("after", .string("/org/todoku/Downloader1/download/1")), ("limit", .int32(1)),
+            ("limit", .uint32(0)), ("limit", .uint32(1001)), ("unknown", .string("x")), ("batch", .objectPath(ObjectPath("/"))),
+        ]
+        for (key, value) in bad {
+            for error in await [
+                thrown { try await running.client.list([key: value]) }, thrown { try await running.client.call(Manager.describe, ([key: value], [])) },
+            ] {
+                #expect(error?.name == todokuError("InvalidOption"), "\(key): \(value)")
+                #expect(error?.message.contains(key) == true)
+            }
+        }
+        let missing = ["after": Variant.objectPath(ObjectPath("/org/todoku/Downloader1/download/99"))]
+        #expect(await thrown { try await running.client.list(missing) }?.name == todokuError("NoSuchObject"))
+        let property = await thrown { try await running.client.call(Manager.describe, ([:], ["State", "Colour"])) }
+        #expect(property?.name == "org.freedesktop.DBus.Error.UnknownProperty")
+        let wait = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
+        #expect(await thrown { try await running.client.call(Download.wait, at: wait, ["x": .bool(true)]) }?.name == todokuError("InvalidOption"))
+    }
+}
+
+/// Whether the message is a sentence for a person: it says something, and ends as a sentence does.
+func isSentence(_ error: DBusError) -> Bool {
+    error.message.count > 15 && error.message.hasSuffix(".") && !error.message.contains("\n") && error.message.utf8.count < 10_000
+}
+
+/// A daemon that may not write everywhere: root's, where the tests run as root, without what makes root mighty.
+func startUnprivileged(_ arguments: [String] = []) async throws -> Running {
+    guard getuid() == 0 else { return try await Running.start(arguments) }
+    let world = await ServiceWorld()
+    let client = try await world.client()
+    let daemon = await world.start(arguments, prefix: ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--"])
+    return Running(world: world, daemon: daemon, client: client)
+}

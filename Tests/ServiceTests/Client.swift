@@ -1,0 +1,112 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import TestSupport
+
+/// A client of the service on a connection of its own, which records every signal of the service from the start.
+@BusActor final class Client {
+    let connection: Connection
+    let signals: Recorder
+
+    init(address: String) async throws {
+        let connection = try Connection.open(address: address)
+        let recorder = Recorder()
+        (self.connection, signals) = (connection, recorder)
+        _ = connection.subscribe(MatchRule(sender: BusName.service)) { recorder.take($0) }
+        // The bus has the match rule once it has answered what came after it.
+        _ = try await connection.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, BusName.service)
+    }
+
+    func call<In, Out>(_ method: MethodOf<In, Out>, at path: ObjectPath = BusName.managerPath, _ arguments: In, timeout: Duration = .seconds(60))
+        async throws -> Out
+    { try await connection.call(method, on: BusName.service, at: path, arguments, timeout: timeout) }
+
+    func download(_ url: String, _ options: [String: Variant]) async throws -> ObjectPath { try await call(Manager.download, (url, options)) }
+    func wait(_ path: ObjectPath) async throws -> String { try await call(Download.wait, at: path, [:]) }
+    func list(_ filter: [String: Variant] = [:]) async throws -> [ObjectPath] { try await call(Manager.list, filter) }
+    func pause(_ path: ObjectPath) async throws { try await call(Download.pause, at: path, ()) }
+    func resume(_ path: ObjectPath) async throws { try await call(Download.resume, at: path, ()) }
+    func cancel(_ path: ObjectPath) async throws { try await call(Download.cancel, at: path, ()) }
+    func retry(_ path: ObjectPath) async throws { try await call(Download.retry, at: path, ()) }
+    func remove(_ path: ObjectPath, deletingFile: Bool = false) async throws { try await call(Download.remove, at: path, deletingFile) }
+
+    func get(_ interface: String, _ name: String, at path: ObjectPath) async throws -> Variant {
+        try await call(Standard.get, at: path, (interface, name))
+    }
+    func get<V>(_ property: PropertyOf<V>, at path: ObjectPath = BusName.managerPath) async throws -> V {
+        let value = try await get(property.interface, property.name, at: path)
+        guard let value = V(value) else { throw DBusError.invalidArgs("\(property.name) is \(value)") }
+        return value
+    }
+    func set<V>(_ property: PropertyOf<V>, at path: ObjectPath = BusName.managerPath, _ value: V) async throws {
+        try await call(Standard.set, at: path, (property.interface, property.name, value.variant))
+    }
+    func all(_ path: ObjectPath) async throws -> [String: Variant] { try await call(Standard.getAll, at: path, Download.interface) }
+}
+
+/// One signal of the service as it came.
+struct Seen: Sendable {
+    let message: Message
+    let path: String
+    let member: String
+    let arrived = ContinuousClock.now
+
+    init(_ message: Message) { (self.message, path, member) = (message, message.path, message.member) }
+
+    var progress: (written: UInt64, received: UInt64, total: Int64)? { Download.progress.read(message) }
+    var resumedAt: (offset: UInt64, total: Int64)? { Download.resumedAt.read(message) }
+    var completed: (error: String, message: String, details: [String: Variant])? { Download.completed.read(message) }
+    var ended: (path: ObjectPath, outcome: String, error: String)? { Manager.downloadEnded.read(message) }
+    var changed: [String: Variant]? { Standard.propertiesChanged.read(message)?.1 }
+    /// The state that a `PropertiesChanged` tells of.
+    var state: String? { changed?["State"]?.string }
+}
+
+/// All signals of the service, in the order of their arrival.
+@BusActor final class Recorder {
+    private(set) var seen: [Seen] = []
+    private var waiters: [(id: Int, isMet: ([Seen]) -> Bool, resume: (Bool) -> Void)] = []
+    private var nextWaiter = 0
+
+    func take(_ message: Message) {
+        guard message.interface != "org.freedesktop.DBus" else { return }
+        seen.append(Seen(message))
+        let met = waiters.filter { $0.isMet(seen) }
+        waiters.removeAll { waiter in met.contains { $0.id == waiter.id } }
+        for waiter in met { waiter.resume(true) }
+    }
+
+    /// Waits until the signals so far meet a condition; false if they do not within `limit`.
+    func until(within limit: Duration = .seconds(30), _ isMet: @escaping ([Seen]) -> Bool) async -> Bool {
+        if isMet(seen) { return true }
+        nextWaiter += 1
+        let id = nextWaiter
+        return await withCheckedContinuation { continuation in
+            let timer = Poller.shared.schedule(after: limit) { [self] in
+                waiters.removeAll { $0.id == id }
+                continuation.resume(returning: false)
+            }
+            waiters.append(
+                (id, isMet, { result in
+                    Poller.shared.cancel(timer)
+                    continuation.resume(returning: result)
+                }))
+        }
+    }
+
+    /// Waits for a signal of an object, `count` times; false if it does not come.
+    func has(_ member: String, at path: ObjectPath = BusName.managerPath, count: Int = 1, within limit: Duration = .seconds(30)) async -> Bool {
+        await until(within: limit) { seen in seen.count { $0.member == member && $0.path == path.value } >= count }
+    }
+
+    /// Waits until the object has told of `state`.
+    func isIn(_ state: String, _ path: ObjectPath, within limit: Duration = .seconds(30)) async -> Bool {
+        await until(within: limit) { seen in seen.last { $0.path == path.value && $0.state != nil }?.state == state }
+    }
+
+    /// The signals of one object.
+    func of(_ path: ObjectPath) -> [Seen] { seen.filter { $0.path == path.value } }
+    /// The states that an object told of, in order.
+    func states(of path: ObjectPath) -> [String] { of(path).compactMap(\.state) }
+    func count(_ member: String) -> Int { seen.count { $0.member == member } }
+}

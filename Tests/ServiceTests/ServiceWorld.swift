@@ -1,0 +1,143 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+/// A private session with a daemon of one test's own: bus, home, state, and a client.
+final class ServiceWorld: Sendable {
+    static let todokud = builtProgram("todokud", variable: "TODOKUD")
+
+    private let slot: Slot
+    let bus: PrivateBus
+    let environment: [String: String]
+
+    /// - Parameters:
+    ///   - activation: options of the daemon that the bus starts; nil: the bus starts none.
+    ///   - names: further activatable names, with the programs that are started for them.
+    init(activation: String? = nil, names: [String: String] = [:], extra: [String: String] = [:]) async {
+        slot = await Slot()
+        var names = names
+        if let activation { names[BusName.service] = "\(Self.todokud) \(activation)" }
+        // A proxy of the machine that runs the tests must not come between; an empty value is no proxy.
+        let proxies = ["http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"]
+        let plain = Dictionary(uniqueKeysWithValues: proxies.map { ($0, "") })
+        bus = await PrivateBus(activatable: names, extra: plain.merging(extra) { $1 })
+        environment = bus.environment
+        folder = bus.folder.makeFolder("files")
+    }
+
+    /// Where a test lets downloads go.
+    let folder: String
+    /// `XDG_STATE_HOME/todoku`.
+    var state: String { bus.folder("state/todoku") }
+
+    /// Starts a daemon by hand and awaits its name.
+    func start(_ arguments: [String] = [], extra: [String: String] = [:], prefix: [String] = []) async -> Child {
+        let daemon = begin(arguments, extra: extra, prefix: prefix)
+        let isUp = await eventually { await bus.hasOwner(BusName.service) || !daemon.isRunning }
+        #expect(isUp && daemon.isRunning, "todokud did not start: \(daemon.errors)")
+        return daemon
+    }
+
+    /// SIGTERM; comes back once the daemon has ended and the bus has seen it.
+    func stop(_ daemon: Child) async -> Child.Exit {
+        let exit = await daemon.stop()
+        #expect(await bus.waitForOwner(BusName.service, present: false))
+        return exit
+    }
+
+    /// SIGKILL; comes back once the daemon has ended and the bus has seen it.
+    func kill(_ daemon: Child) async {
+        daemon.signal(SIGKILL)
+        _ = await daemon.wait()
+        #expect(await bus.waitForOwner(BusName.service, present: false))
+    }
+
+    /// Starts a daemon by hand.
+    func begin(_ arguments: [String] = [], extra: [String: String] = [:], prefix: [String] = []) -> Child {
+        Child(prefix + [Self.todokud] + arguments, environment: environment.merging(extra) { $1 })
+    }
+
+    /// A connection with a recorder of the service's signals.
+    func client() async throws -> Client { try await Client(address: bus.address) }
+
+    /// Runs a program in the session.
+    func run(_ arguments: String...) async -> Child.Exit { await Child.run(arguments, environment: environment) }
+
+    /// `gdbus call` of a method of the service.
+    func gdbus(_ path: String, _ method: String, _ arguments: String...) async -> Child.Exit {
+        await Child.run(
+            ["gdbus", "call", "--session", "--dest", BusName.service, "--object-path", path, "--method", method] + arguments,
+            environment: environment)
+    }
+
+    /// The paths of what lies in `folder`, part files included.
+    var files: [String] { listFolder(folder) }
+
+    func bytes(_ name: String) -> [UInt8]? { readFile("\(folder)/\(name)") }
+}
+
+/// A place among those that run at a time; given back with its last reference. All tests at once on two processors would measure only
+/// how long each waits for the others.
+final class Slot: Sendable {
+    @BusActor private static var free = 6
+    @BusActor private static var waiting: [CheckedContinuation<Void, Never>] = []
+
+    init() async { await Self.take() }
+
+    deinit { BusActor.spawn { Self.giveBack() } }
+
+    @BusActor private static func take() async {
+        if free > 0 { free -= 1 } else { await withCheckedContinuation { waiting.append($0) } }
+    }
+
+    @BusActor private static func giveBack() {
+        if waiting.isEmpty { free += 1 } else { waiting.removeFirst().resume() }
+    }
+}
+
+/// A daemon and a client, started together: what most tests want.
+struct Running {
+    let world: ServiceWorld
+    let daemon: Child
+    let client: Client
+
+    static func start(_ arguments: [String] = [], extra: [String: String] = [:], names: [String: String] = [:]) async throws -> Running {
+        let world = await ServiceWorld(names: names, extra: extra)
+        let client = try await world.client()
+        let daemon = await world.start(arguments)
+        return Running(world: world, daemon: daemon, client: client)
+    }
+
+    /// Options for a quiet download into the test's folder.
+    func options(_ more: [String: Variant] = [:]) -> [String: Variant] {
+        ["directory": .string(world.folder), "notify": .string("never")].merging(more) { $1 }
+    }
+
+    func download(_ url: String, _ more: [String: Variant] = [:]) async throws -> ObjectPath {
+        try await client.download(url, options(more))
+    }
+
+    /// Downloads to the end: the path or the error.
+    @discardableResult func fetch(_ url: String, _ more: [String: Variant] = [:]) async throws -> String {
+        try await client.wait(try await download(url, more))
+    }
+}
+
+/// The error that `body` throws; nil where it throws none.
+func thrown<R>(_ body: () async throws -> R) async -> DBusError? {
+    do {
+        _ = try await body()
+        return nil
+    } catch { return error as? DBusError ?? DBusError("", "\(error)") }
+}
+
+/// `org.todoku.Error.` and `name`.
+func todokuError(_ name: String) -> String { "org.todoku.Error.\(name)" }
+
+func mode(of path: String) -> UInt32? {
+    var status = stat()
+    return lstat(path, &status) == 0 ? status.st_mode & 0o7777 : nil
+}
