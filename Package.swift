@@ -65,7 +65,9 @@ let package = Package(
 
         // Programs
         program("todokud", ["DownloadService", "EventLoop", .product(name: "Logging", package: "swift-log")]),
-        program("todoku", ["TodokuClient", "EventLoop", "DownloadModel", .product(name: "ArgumentParser", package: "swift-argument-parser")]),
+        program(
+            "todoku",
+            ["TodokuClient", "EventLoop", "DownloadModel", .product(name: "ArgumentParser", package: "swift-argument-parser")]),
         program("todoku-demo", ["DBus", "EventLoop"]),
 
         // Tests

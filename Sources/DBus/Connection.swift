@@ -1,6 +1,6 @@
 internal import CDBus
-internal import Glibc
 public import EventLoop
+internal import Glibc
 
 /// A connection to a message bus, driven by the bus loop: libdbus' watches and timeouts are the loop's.
 ///
@@ -320,7 +320,9 @@ public struct MatchRule: Sendable {
     }
 
     /// Between quotes all bytes stand for themselves; a quote is written outside of them (specification, "Match Rules").
-    private static func escaped(_ value: String) -> String { value.split(separator: "'", omittingEmptySubsequences: false).joined(separator: "'\\''") }
+    private static func escaped(_ value: String) -> String {
+        value.split(separator: "'", omittingEmptySubsequences: false).joined(separator: "'\\''")
+    }
 
     /// The bus itself is known by its name and a connection by its unique one. Another well-known sender cannot be compared with the
     /// unique name in the message: there the bus has matched it, but for messages to us alone, which pass no rules and are not taken.
@@ -369,7 +371,9 @@ private final class AwaitedReply {
 // C callbacks. libdbus calls them on the thread that drives the connection, which `assumeIsolated` verifies.
 
 /// Finds the connection and enters the actor; the pointer belongs to libdbus for the length of the call.
-private func enter<R: Sendable>(_ context: UnsafeMutableRawPointer?, _ pointer: OpaquePointer?, _ body: @BusActor (Connection, OpaquePointer) -> R) -> R? {
+private func enter<R: Sendable>(
+    _ context: UnsafeMutableRawPointer?, _ pointer: OpaquePointer?, _ body: @BusActor (Connection, OpaquePointer) -> R
+) -> R? {
     guard let context, let pointer else { return nil }
     nonisolated(unsafe) let lent = pointer  // used during this call only, on this thread
     let connection = Unmanaged<Connection>.fromOpaque(context).takeUnretainedValue()
@@ -402,7 +406,8 @@ private let timeoutToggled: @convention(c) (OpaquePointer?, UnsafeMutableRawPoin
         $0.add(timeout: $1)
     }
 }
-private let messageReceived: @convention(c) (OpaquePointer?, OpaquePointer?, UnsafeMutableRawPointer?) -> DBusHandlerResult = { _, message, context in
+private let messageReceived: @convention(c) (OpaquePointer?, OpaquePointer?, UnsafeMutableRawPointer?) -> DBusHandlerResult = {
+    _, message, context in
     enter(context, message) { $0.receive(Message(retaining: $1)) } ?? DBUS_HANDLER_RESULT_NOT_YET_HANDLED
 }
 private let pendingCallEnded: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> Void = { pending, context in

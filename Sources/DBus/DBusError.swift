@@ -7,9 +7,13 @@ public struct DBusError: Error, Equatable, Sendable {
     public static func invalidArgs(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.InvalidArgs", message) }
     public static func unknownMethod(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.UnknownMethod", message) }
     public static func unknownObject(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.UnknownObject", message) }
-    public static func unknownInterface(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.UnknownInterface", message) }
+    public static func unknownInterface(_ message: String) -> DBusError {
+        DBusError("org.freedesktop.DBus.Error.UnknownInterface", message)
+    }
     public static func unknownProperty(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.UnknownProperty", message) }
-    public static func propertyReadOnly(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.PropertyReadOnly", message) }
+    public static func propertyReadOnly(_ message: String) -> DBusError {
+        DBusError("org.freedesktop.DBus.Error.PropertyReadOnly", message)
+    }
     public static func limitsExceeded(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.LimitsExceeded", message) }
     public static func failed(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.Failed", message) }
     public static func disconnected(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.Disconnected", message) }
@@ -34,7 +38,8 @@ public struct ObjectPath: Hashable, Comparable, Sendable, CustomStringConvertibl
 
     static func isElementByte(_ byte: UInt8) -> Bool {
         switch byte {
-        case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "_"):
+        case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+            UInt8(ascii: "_"):
             true
         default: false
         }

@@ -134,7 +134,9 @@ public struct Face<Object: AnyObject & Sendable>: Sendable {
     /// Each method's name with its signatures, each property's name with its signature: for comparing code with XML.
     public var members: [String] {
         methods.values.map { "method \($0.name)(\($0.inSignature))->(\($0.outSignature))" }
-            + properties.map { "property \($0.name) \($0.signature) \($0.set == nil ? "read" : "readwrite") \($0.isTold ? "true" : "false")" }
+            + properties.map {
+                "property \($0.name) \($0.signature) \($0.set == nil ? "read" : "readwrite") \($0.isTold ? "true" : "false")"
+            }
     }
 }
 

@@ -73,7 +73,9 @@ public struct Reader: ~Copyable {
     /// Counts a value that takes more room here than on the wire.
     mutating func count() throws(DBusError) {
         values += 1
-        if values > Self.mostValues { throw .limitsExceeded("a message may hold at most \(Self.mostValues) strings and values in variants") }
+        if values > Self.mostValues {
+            throw .limitsExceeded("a message may hold at most \(Self.mostValues) strings and values in variants")
+        }
     }
 
     mutating func string(_ type: Int) throws(DBusError) -> String {

@@ -81,7 +81,7 @@ internal import TransferEngine
             schedule()
         } undo: { [self] refusal in
             forget(download)
-            journal.post(reply.message(failing: refusal))
+            return reply.message(failing: refusal)
         }
     }
 
@@ -268,7 +268,9 @@ internal import TransferEngine
 
     /// Moves to `place` among those of its priority, 0 = next.
     func move(_ download: ManagedDownload, to place: UInt32) throws(Refusal) {
-        guard !download.state.hasEnded else { throw Refusal(.invalidState, "A download that is \(download.state.name) has no place in the queue.") }
+        guard !download.state.hasEnded else {
+            throw Refusal(.invalidState, "A download that is \(download.state.name) has no place in the queue.")
+        }
         for (number, position) in order.move(download.number, to: place) {
             guard let moved = downloads[number] else { continue }
             moved.record.position = position

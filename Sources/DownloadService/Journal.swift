@@ -14,7 +14,7 @@ internal import Logging
         /// Answers a call; where the commit fails, with the error.
         case reply(success: () -> Message?, failure: (Refusal) -> Message?)
         /// A new download: told of when its row is on disk, taken back where that fails.
-        case addition(DownloadNumber, done: () -> Void, undo: (Refusal) -> Void)
+        case addition(DownloadNumber, done: () -> Void, undo: (Refusal) -> Message?)
         case effect(() -> Void)
     }
 
@@ -62,8 +62,9 @@ internal import Logging
         }
     }
 
-    /// Appends an addition: `done` follows when its row is on disk; where that fails, `undo` takes it back. Both answer the call.
-    func add(_ record: DownloadRecord, done: @escaping () -> Void, undo: @escaping (Refusal) -> Void) {
+    /// Appends an addition: `done` follows when its row is on disk, and answers the call; where that fails, `undo` takes it back and gives the
+    /// answer, which is sent at once: it waits for nothing more.
+    func add(_ record: DownloadRecord, done: @escaping () -> Void, undo: @escaping (Refusal) -> Message?) {
         append(.put(record))
         outbox.append((ticket, .addition(record.number, done: done, undo: undo)))
     }
@@ -110,7 +111,7 @@ internal import Logging
         } catch {
             isCommitting = false
             log.error("the queue could not be saved", metadata: ["cause": "\(error)", "changes": "\(batch.count)"])
-            keep(batch, upTo, Refusal(.storage, "The queue could not be saved: \(error)."))
+            keep(batch, upTo, Refusal(.storage, "The queue could not be saved: \(error)"))
         }
         if !changes.isEmpty { failures == 0 ? schedule() : retryLater() } else if !isBusy { onQuiet?() }
     }
@@ -139,7 +140,7 @@ internal import Logging
             switch entry.item {
             case .addition(let number, _, let undo) where entry.ticket <= upTo:
                 undone.insert(number)
-                undo(refusal)
+                if let message = undo(refusal) { send(message) }
             case .reply(_, let failure) where entry.ticket <= upTo: if let message = failure(refusal) { send(message) }
             default: kept.append(entry)
             }

@@ -112,7 +112,9 @@ extension Downloader {
         var isPast = true
         var after: DownloadNumber?
         if let path = filter.after {
-            guard let download = download(at: path.value) else { throw Refusal(.noSuchObject, "Filter key after: there is no download \(path).") }
+            guard let download = download(at: path.value) else {
+                throw Refusal(.noSuchObject, "Filter key after: there is no download \(path).")
+            }
             after = download.number
             isPast = false
         }

@@ -119,7 +119,10 @@ extension Downloader {
             announcer.change(download) { $0.retriesUsed = retriesUsed }
             log.debug(
                 "attempt failed",
-                metadata: ["download": "\(number)", "error": "\(failure.name.rawValue)", "cause": "\(failure.message)", "retry": "\(retryAt != nil)"])
+                metadata: [
+                    "download": "\(number)", "error": "\(failure.name.rawValue)", "cause": "\(failure.message)",
+                    "retry": "\(retryAt != nil)",
+                ])
             advance(download, .attemptFailed(failure, retryAt: retryAt))
         case .nameTaken(let path):
             if download.record.options.ifExists == .skip {
@@ -158,7 +161,8 @@ extension Downloader {
         let record = download.record
         Pool.shared.perform {
             Commit.verify(
-                directory: record.directory, partName: record.partName, checksum: record.options.checksum, expectedSize: record.options.size)
+                directory: record.directory, partName: record.partName, checksum: record.options.checksum, expectedSize: record.options.size
+            )
         } then: { [self] result in
             guard download.state == .verifying, !download.isRemoved else { return }
             switch result {
@@ -177,7 +181,8 @@ extension Downloader {
         let (record, origin, map) = (download.record, redacted(download.record.url), mapPath(of: download))
         Pool.shared.perform {
             Commit.commit(
-                directory: record.directory, partName: record.partName, name: record.fileName ?? "download", policy: record.options.ifExists,
+                directory: record.directory, partName: record.partName, name: record.fileName ?? "download",
+                policy: record.options.ifExists,
                 origin: origin, mapPath: map)
         } then: { [self] outcome in
             finishCommit(download, outcome)

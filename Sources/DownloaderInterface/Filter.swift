@@ -24,7 +24,9 @@ public struct DownloadFilter: Equatable, Sendable {
             }
             func known(_ names: [String]) throws(Refusal) -> Set<String> {
                 for name in names where !Self.stateNames.contains(name) {
-                    throw Refusal(.invalidOption, "Filter key \(key): “\(shown(name))” is no state; they are \(Self.stateNames.joined(separator: ", ")).")
+                    throw Refusal(
+                        .invalidOption,
+                        "Filter key \(key): “\(shown(name))” is no state; they are \(Self.stateNames.joined(separator: ", ")).")
                 }
                 return Set(names)
             }
@@ -46,9 +48,12 @@ public struct DownloadFilter: Equatable, Sendable {
                 after = path
             case "limit":
                 guard let number = value.uint32 else { throw wrongType("u") }
-                guard number > 0, number <= Limits.listed else { throw Refusal(.invalidOption, "Filter key limit is 1 to \(Limits.listed).") }
+                guard number > 0, number <= Limits.listed else {
+                    throw Refusal(.invalidOption, "Filter key limit is 1 to \(Limits.listed).")
+                }
                 limit = Int(number)
-            default: throw Refusal(.invalidOption, "There is no filter key “\(shown(key))”; they are app, tag, state, states, after, limit.")
+            default:
+                throw Refusal(.invalidOption, "There is no filter key “\(shown(key))”; they are app, tag, state, states, after, limit.")
             }
         }
     }

@@ -76,7 +76,9 @@ extension DownloadOptions {
             self.token = token
         case .directory:
             let folder = try text(value, most: 4096)
-            guard folder.hasPrefix("/") else { throw Refusal(.invalidOption, "Option directory must be an absolute path, not “\(folder)”.") }
+            guard folder.hasPrefix("/") else {
+                throw Refusal(.invalidOption, "Option directory must be an absolute path, not “\(folder)”.")
+            }
             directory = folder
         case .filename:
             let name = try text(value, most: 4096)
@@ -136,13 +138,16 @@ extension DownloadOptions {
             bytes += name.utf8.count + value.utf8.count + 4
             fields.append(HeaderField(name: name, value: value))
         }
-        guard bytes <= Limits.headerBytes else { throw Refusal(.limitExceeded, "Option headers takes at most \(Limits.headerBytes) bytes.") }
+        guard bytes <= Limits.headerBytes else {
+            throw Refusal(.limitExceeded, "Option headers takes at most \(Limits.headerBytes) bytes.")
+        }
         return fields
     }
 
     /// Fields without which a transfer would not be what its record says.
     private static let ownFields: Set<String> = [
-        "range", "if-range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding", "host", "connection",
+        "range", "if-range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding", "host",
+        "connection",
         "content-length", "transfer-encoding", "te", "upgrade", "expect", "proxy-authorization",
     ]
 

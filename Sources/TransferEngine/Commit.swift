@@ -1,5 +1,5 @@
-public import DownloadModel
 internal import CSystem
+public import DownloadModel
 internal import Glibc
 
 /// What became of a commit.
@@ -129,7 +129,8 @@ public enum Commit {
         let folder = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         if folder >= 0 {
             var status = stat()
-            if fstatat(folder, partName, &status, AT_SYMLINK_NOFOLLOW) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_uid == geteuid() {
+            if fstatat(folder, partName, &status, AT_SYMLINK_NOFOLLOW) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_uid == geteuid()
+            {
                 unlinkat(folder, partName, 0)
             }
             Glibc.close(folder)
@@ -195,7 +196,9 @@ private struct OpenPart: ~Copyable {
     let descriptor: Int32
     let size: ByteCount
 
-    private init(folder: Int32, descriptor: Int32, size: ByteCount) { (self.folder, self.descriptor, self.size) = (folder, descriptor, size) }
+    private init(folder: Int32, descriptor: Int32, size: ByteCount) {
+        (self.folder, self.descriptor, self.size) = (folder, descriptor, size)
+    }
 
     deinit {
         Glibc.close(descriptor)

@@ -1,6 +1,6 @@
+internal import CSystem
 public import DownloadModel
 internal import EventLoop
-internal import CSystem
 internal import Glibc
 internal import Synchronization
 
@@ -226,7 +226,9 @@ public actor Engine {
     }
 
     private func exchangeEnded(_ exchange: Exchange, _ error: CurlError?) {
-        guard let attempt = exchange.sink as? Attempt, let transfer = transfers.values.first(where: { $0.exchange === exchange }) else { return }
+        guard let attempt = exchange.sink as? Attempt, let transfer = transfers.values.first(where: { $0.exchange === exchange }) else {
+            return
+        }
         if error == nil { attempt.decide() }
         switch attempt.verdict {
         case .failed(let failure): conclude(transfer, .failed(failure))

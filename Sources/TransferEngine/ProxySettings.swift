@@ -30,7 +30,9 @@ public struct ProxySettings: Equatable, Sendable {
     private static func matches(_ exception: String, _ host: String) -> Bool {
         if let address = AddressBytes(host) {
             let parts = exception.split(separator: "/", maxSplits: 1)
-            guard let network = parts.first.flatMap({ AddressBytes(String($0)) }), network.bytes.count == address.bytes.count else { return false }
+            guard let network = parts.first.flatMap({ AddressBytes(String($0)) }), network.bytes.count == address.bytes.count else {
+                return false
+            }
             let all = address.bytes.count * 8
             guard let length = parts.count == 2 ? Int(parts[1]) : all, (0...all).contains(length) else { return false }
             return address.hasPrefix(of: network, bits: length)

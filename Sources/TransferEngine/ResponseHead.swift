@@ -79,7 +79,9 @@ struct ResponseHead {
         if !all("transfer-encoding").isEmpty || isCoded { return .unknown }
         let values = all("content-length")
         guard let first = values.first else { return .unknown }
-        guard values.allSatisfy({ $0 == first }), let number = ByteCount(first), number <= ByteCount(Int64.max) else { return .contradictory }
+        guard values.allSatisfy({ $0 == first }), let number = ByteCount(first), number <= ByteCount(Int64.max) else {
+            return .contradictory
+        }
         return .known(number)
     }
 

@@ -71,7 +71,8 @@ final class Transfer {
         heldAtStart = part.written
         taken = part.written
         receivedAtTick = part.written
-        checkpoint = ResumeData(written: min(resume.written, part.written), total: resume.total, validator: validator, identity: part.identity)
+        checkpoint = ResumeData(
+            written: min(resume.written, part.written), total: resume.total, validator: validator, identity: part.identity)
         return nil
     }
 
@@ -185,7 +186,8 @@ final class Transfer {
     private func goOn(_ attempt: Attempt) -> Attempt.Verdict {
         let head = attempt.head
         guard let part, !head.isCoded, let field = head.text("content-range"), let (range, length) = Range<UInt64>.fromContentRange(field),
-            range.lowerBound == part.written, validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true
+            range.lowerBound == part.written,
+            validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true
         else { return .restart }
         switch head.contentLength {
         case .known(let count) where count != UInt64(range.count): return .restart
@@ -292,7 +294,9 @@ final class Transfer {
 
     /// Reports the first checkpoint once the map counts, without any flush: nothing is claimed to be on disk, only what the map belongs to.
     func reportIdentity() {
-        guard checkpoint == nil, received >= WrittenMap.threshold, facts?.isResumable == true, let data = resumeData(written: 0) else { return }
+        guard checkpoint == nil, received >= WrittenMap.threshold, facts?.isResumable == true, let data = resumeData(written: 0) else {
+            return
+        }
         report(data)
     }
 

@@ -1,15 +1,17 @@
-@testable internal import DBus
 internal import EventLoop
 internal import Glibc
 internal import TestSupport
 internal import Testing
+
+@testable internal import DBus
 
 @Suite(.timeLimit(.minutes(2))) struct `A service on a real bus` {
     @Test @BusActor func `answers foreign clients by its declarations`() async throws {
         let service = try await TestService()
         #expect(await service.call(Shelf.interface, "Add", "uu", "2", "40").output == "u 42\n")
         #expect(await service.gdbus("\(Shelf.interface).Add", "2", "40").output == "(uint32 42,)\n")
-        let mixed = await service.gdbus("\(Shelf.interface).Mix", "['x', '']", "{'b': '1', 'a': '2'}", "(-1, 2.5)", "objectpath '/p'", "true")
+        let mixed = await service.gdbus(
+            "\(Shelf.interface).Mix", "['x', '']", "{'b': '1', 'a': '2'}", "(-1, 2.5)", "objectpath '/p'", "true")
         #expect(mixed.output.contains("a2") && mixed.output.contains("(-1, 2.5) /p true"), "\(mixed)")
         #expect(mixed.output.contains("-5"))
         #expect(service.connection.callsReceived >= 3)
@@ -17,7 +19,8 @@ internal import Testing
 
     @Test(arguments: [
         "<byte 0x01>", "<true>", "<int16 -1>", "<uint16 1>", "<-1>", "<uint32 1>", "<int64 -1>", "<uint64 1>", "<1.5>", "<'届く'>",
-        "<objectpath '/a'>", "<signature 'a{sv}'>", "<@as []>", "<@a{sv} {}>", "<{'b': <1>, 'a': <{'c': <@ay []>}>}>", "<('a', uint32 1, [true])>",
+        "<objectpath '/a'>", "<signature 'a{sv}'>", "<@as []>", "<@a{sv} {}>", "<{'b': <1>, 'a': <{'c': <@ay []>}>}>",
+        "<('a', uint32 1, [true])>",
         "<<<'deep'>>>", "<[<1>, <'a'>]>", "<{uint32 1: ('a', {'k': <1.0>})}>", "<[[@as [], ['a']]]>", "<@a(sa{sv}) []>",
     ]) @BusActor func `gives any variant of a foreign client back as it came`(text: String) async throws {
         let service = try await TestService()
@@ -55,7 +58,10 @@ internal import Testing
             ([path, shelf, "Fail", "ss", "org.todoku.Error.Own", "a sentence"], "a sentence"),
             ([path, shelf, "Fail", "ss", "not a name!", "still a sentence"], "still a sentence"),
             ([path, shelf, "Fail", "ss", "", "still a sentence"], "still a sentence"),
-            ([path, shelf, "Fail", "ss", "org.todoku.Error." + String(repeating: "x", count: 300), "still a sentence"], "still a sentence"),
+            (
+                [path, shelf, "Fail", "ss", "org.todoku.Error." + String(repeating: "x", count: 300), "still a sentence"],
+                "still a sentence"
+            ),
             ([path, shelf, "Drop"], "given up by the service"),
         ]
         for (arguments, expected) in cases {
@@ -81,7 +87,10 @@ internal import Testing
     ]) @BusActor func `names each error as the specification does`(method: String, arguments: [String], name: String) async throws {
         let service = try await TestService()
         let exit = await Child.run(
-            ["gdbus", "call", "--session", "--timeout", "5", "--dest", TestService.name, "--object-path", ShelfTree.path.value, "--method", method]
+            [
+                "gdbus", "call", "--session", "--timeout", "5", "--dest", TestService.name, "--object-path", ShelfTree.path.value,
+                "--method", method,
+            ]
                 + arguments, environment: service.bus.environment)
         #expect(exit.errors.contains(name), "\(exit)")
     }
@@ -91,7 +100,9 @@ internal import Testing
         let client = try service.client()
         let answers = Answers()
         for number in 0..<3 {
-            BusActor.spawn { answers.add(number, await attempt { try await client.call(Shelf.keep, on: TestService.name, at: ShelfTree.path, .byte(1)) }) }
+            BusActor.spawn {
+                answers.add(number, await attempt { try await client.call(Shelf.keep, on: TestService.name, at: ShelfTree.path, .byte(1)) })
+            }
         }
         #expect(await eventually { service.object.kept.count == 3 })
         #expect(answers.all.isEmpty)
@@ -99,7 +110,9 @@ internal import Testing
         #expect(await eventually { answers.all.count == 3 })
         #expect(answers.all.map(\.1) == ["later", "later", "later"])
 
-        BusActor.spawn { answers.add(3, await attempt { try await client.call(Shelf.keep, on: TestService.name, at: ShelfTree.path, .byte(1)) }) }
+        BusActor.spawn {
+            answers.add(3, await attempt { try await client.call(Shelf.keep, on: TestService.name, at: ShelfTree.path, .byte(1)) })
+        }
         #expect(await eventually { service.object.kept.count == 1 })
         #expect(try await client.call(Shelf.dropKept, on: TestService.name, at: ShelfTree.path, ()) == 1)
         #expect(await eventually { answers.all.count == 4 })
@@ -109,8 +122,11 @@ internal import Testing
     @Test @BusActor func `a reply is given once, whatever the handler does`() async throws {
         let service = try await TestService()
         let client = try service.client()
-        BusActor.spawn { _ = await attempt { try await client.call(Shelf.keep, on: TestService.name, at: ShelfTree.path, .byte(1)) } }
-        #expect(await eventually { service.object.kept.count == 1 })
+        let answers = Answers()
+        BusActor.spawn {
+            answers.add(0, await attempt { try await client.call(Shelf.keep, on: TestService.name, at: ShelfTree.path, .byte(1)) })
+        }
+        #expect(await eventually { service.object.kept.count == 1 }, "\(answers.all)")
         let reply = try #require(service.object.kept.first)
         #expect(reply.message("a") != nil)
         #expect(reply.message("b") == nil)
@@ -137,7 +153,9 @@ internal import Testing
         _ = try service.connection.requestName("org.todoku.Barrier")
         #expect(await eventually { monitor.output.contains("org.todoku.Barrier") })
         let unique = service.connection.uniqueName
-        let sent = monitor.output.split(separator: "‣").filter { $0.contains("Sender=\(unique) ") && !$0.contains("Destination=org.freedesktop.DBus") }
+        let sent = monitor.output.split(separator: "‣").filter {
+            $0.contains("Sender=\(unique) ") && !$0.contains("Destination=org.freedesktop.DBus")
+        }
         #expect(sent.count == 1 && sent.first?.contains("Type=method_return") == true, "\(sent)")
         await monitor.stop()
     }
@@ -148,7 +166,9 @@ internal import Testing
         let answers = Answers()
         for number in 0..<2_000 as Range<UInt32> {
             BusActor.spawn {
-                answers.add(Int(number), await attempt { "\(try await client.call(Shelf.add, on: TestService.name, at: ShelfTree.path, (number, 1)))" })
+                answers.add(
+                    Int(number),
+                    await attempt { "\(try await client.call(Shelf.add, on: TestService.name, at: ShelfTree.path, (number, 1)))" })
             }
         }
         #expect(await eventually { answers.all.count == 2_000 })
@@ -199,7 +219,9 @@ internal import Testing
         let service = try await TestService()
         let client = try service.client()
         for timeout in [nil, .seconds(Int64.max), .seconds(-5), .milliseconds(-1), .nanoseconds(1)] as [Duration?] {
-            let answer = await attempt { "\(try await client.call(Shelf.add, on: TestService.name, at: ShelfTree.path, (1, 2), timeout: timeout))" }
+            let answer = await attempt {
+                "\(try await client.call(Shelf.add, on: TestService.name, at: ShelfTree.path, (1, 2), timeout: timeout))"
+            }
             #expect(answer == "3" || answer == "org.freedesktop.DBus.Error.NoReply")
         }
     }
@@ -217,7 +239,7 @@ internal import Testing
         let service = try await TestService()
         let client = try service.client()
         for (destination, path, name) in [
-            ("org.todoku.Nobody", ShelfTree.path, "ServiceUnknown"), (BusDaemon.name, BusDaemon.path, "UnknownMethod"),
+            ("org.todoku.Nobody", ShelfTree.path, "ServiceUnknown"), (BusDaemon.name, BusDaemon.path, "UnknownInterface"),
             (TestService.name, ObjectPath("/other"), "UnknownObject"),
         ] {
             let answer = await attempt { "\(try await client.call(Shelf.add, on: destination, at: path, (1, 2)))" }

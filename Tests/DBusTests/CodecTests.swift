@@ -1,5 +1,6 @@
-@testable internal import DBus
 internal import Testing
+
+@testable internal import DBus
 
 @Suite struct `The codec` {
     @Test func `gives back every basic value`() {
@@ -41,7 +42,8 @@ internal import Testing
         #expect([String: [String: Variant]].signature == "a{sa{sv}}")
         #expect([UInt8.signature, Bool.signature, Int16.signature, UInt16.signature].joined() == "ybnq")
         #expect([Int32.signature, UInt32.signature, Int64.signature, UInt64.signature].joined() == "iuxt")
-        #expect([Double.signature, String.signature, ObjectPath.signature, FileDescriptor.signature, Variant.signature].joined() == "dsohv")
+        #expect(
+            [Double.signature, String.signature, ObjectPath.signature, FileDescriptor.signature, Variant.signature].joined() == "dsohv")
     }
 
     @Test(arguments: 1...200) func `gives back any variant, to the byte`(seed: UInt64) throws {
@@ -128,7 +130,8 @@ internal import Testing
 @Suite struct `An object path` {
     // Expected by sd-bus' bus_label_escape (systemd, src/basic/bus-label.c); `sd_bus_path_encode` uses it.
     @Test(arguments: [
-        ("org.example.App", "org_2eexample_2eApp"), ("", "_"), ("1a", "_31a"), ("a1", "a1"), ("_", "_5f"), ("a_b", "a_5fb"), ("é", "_c3_a9"),
+        ("org.example.App", "org_2eexample_2eApp"), ("", "_"), ("1a", "_31a"), ("a1", "a1"), ("_", "_5f"), ("a_b", "a_5fb"),
+        ("é", "_c3_a9"),
         ("届く", "_e5_b1_8a_e3_81_8f"), ("a b", "a_20b"), ("/", "_2f"), ("\n", "_0a"), ("9", "_39"), ("A-Z", "A_2dZ"), ("\u{301}", "_cc_81"),
     ]) func `takes any text as an element, escaped as by sd-bus`(text: String, element: String) {
         #expect(ObjectPath.escape(text) == element)
@@ -139,7 +142,8 @@ internal import Testing
     func `is valid`(text: String) { #expect(ObjectPath.isValid(text)) }
 
     @Test(arguments: [
-        "", "a", "//", "/a/", "/a//b", "a/b", "/a-b", "/a.b", "/é", "/a b", "/a\0", "/\0", "/a\n", "/%41", "/\u{301}abc", "/a/\u{301}", "/\r\n",
+        "", "a", "//", "/a/", "/a//b", "a/b", "/a-b", "/a.b", "/é", "/a b", "/a\0", "/\0", "/a\n", "/%41", "/\u{301}abc", "/a/\u{301}",
+        "/\r\n",
         "/\u{200D}a", "/a/\u{FE0F}b",
     ]) func `is not valid`(text: String) { #expect(!ObjectPath.isValid(text)) }
 }
@@ -180,7 +184,8 @@ extension Variant {
         case .array(let element):
             return .array(of: element.signature, (0..<Int.random(in: 0...3, using: &random)).map { _ in of(element, &random) })
         case .dictionary(let key, let value):
-            let entries = (0..<Int.random(in: 0...3, using: &random)).map { _ in Entry(key: basic(key, &random), value: of(value, &random)) }
+            let entries = (0..<Int.random(in: 0...3, using: &random)).map { _ in Entry(key: basic(key, &random), value: of(value, &random))
+            }
             return .dictionary(key: String(key), value: value.signature, entries)
         case .structure(let fields): return .structure(fields.map { of($0, &random) })
         case .variant: return .variant(of(Kind.random(&random, depth: 3), &random))

@@ -1,8 +1,9 @@
-@testable internal import DBus
 internal import EventLoop
 internal import Glibc
 internal import TestSupport
 internal import Testing
+
+@testable internal import DBus
 
 @Suite(.timeLimit(.minutes(2))) struct `The end of the bus` {
     @Test @BusActor func `is told once, ends what is pending, and harms nothing after`() async throws {
@@ -14,14 +15,18 @@ internal import Testing
         client.onDisconnect = { log.add("client") }
         for number in 0..<3 {
             BusActor.spawn {
-                answers.add(number, await attempt { try await client.call(Shelf.keep, on: TestService.name, at: ShelfTree.path, .byte(1), timeout: nil) })
+                answers.add(
+                    number,
+                    await attempt { try await client.call(Shelf.keep, on: TestService.name, at: ShelfTree.path, .byte(1), timeout: nil) })
             }
         }
         #expect(await eventually { service.object.kept.count == 3 })
         await service.bus.stop()
         #expect(await eventually { log.lines.count == 2 && answers.all.count == 3 })
         #expect(Set(log.lines) == ["service", "client"])
-        for (_, answer) in answers.all { #expect(["org.freedesktop.DBus.Error.NoReply", "org.freedesktop.DBus.Error.Disconnected"].contains(answer)) }
+        for (_, answer) in answers.all {
+            #expect(["org.freedesktop.DBus.Error.NoReply", "org.freedesktop.DBus.Error.Disconnected"].contains(answer))
+        }
         // Everything after is harmless.
         for reply in service.object.kept { reply("too late") }
         service.object.kept = []
@@ -44,7 +49,10 @@ internal import Testing
         let answers = Answers()
         let text = String(repeating: "x", count: 1 << 20)
         for number in 0..<20 {
-            BusActor.spawn { answers.add(number, await attempt { "\(try await client.call(Shelf.length, on: TestService.name, at: ShelfTree.path, text))" }) }
+            BusActor.spawn {
+                answers.add(
+                    number, await attempt { "\(try await client.call(Shelf.length, on: TestService.name, at: ShelfTree.path, text))" })
+            }
         }
         #expect(await eventually { !answers.all.isEmpty })
         await service.bus.stop()

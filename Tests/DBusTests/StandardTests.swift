@@ -1,13 +1,18 @@
-@testable internal import DBus
 internal import EventLoop
 internal import TestSupport
 internal import Testing
 
+@testable internal import DBus
+
 @Suite(.timeLimit(.minutes(2))) struct `The standard interfaces` {
     @Test @BusActor func `properties are read one by one and all together`() async throws {
         let service = try await TestService()
-        #expect(await service.busctl("get-property", TestService.name, ShelfTree.path.value, Shelf.interface, "Label").output == "s \"first\"\n")
-        #expect(await service.busctl("get-property", TestService.name, ShelfTree.path.value, Shelf.interface, "Tags").output == "as 2 \"a\" \"b\"\n")
+        #expect(
+            await service.busctl("get-property", TestService.name, ShelfTree.path.value, Shelf.interface, "Label").output == "s \"first\"\n"
+        )
+        #expect(
+            await service.busctl("get-property", TestService.name, ShelfTree.path.value, Shelf.interface, "Tags").output
+                == "as 2 \"a\" \"b\"\n")
         let all = await service.gdbus("\(Standard.properties).GetAll", Shelf.interface)
         #expect(all.output == "({'Count': <uint32 7>, 'Label': <'first'>, 'Ratio': <0.5>, 'Tags': <['a', 'b']>},)\n")
         // An empty interface name stands for any (the specification leaves it to us); the standard ones have no properties.
@@ -21,7 +26,8 @@ internal import Testing
         #expect(
             await service.busctl("set-property", TestService.name, ShelfTree.path.value, Shelf.interface, "Label", "s", "第二").status == 0)
         #expect(service.object.label == "第二")
-        #expect(await service.busctl("set-property", TestService.name, ShelfTree.path.value, Shelf.interface, "Tags", "as", "0").status == 0)
+        #expect(
+            await service.busctl("set-property", TestService.name, ShelfTree.path.value, Shelf.interface, "Tags", "as", "0").status == 0)
         #expect(service.object.tags.isEmpty)
         #expect(await service.gdbus("\(Standard.properties).Set", Shelf.interface, "Tags", "<['x']>").output == "()\n")
         #expect(service.object.tags == ["x"])
@@ -50,14 +56,20 @@ internal import Testing
         }
     }
 
-    @Test(arguments: ["/", "/org/todoku/shelf/first", "/not/there"]) @BusActor func `any object can be pinged and tells the machine`(path: String) async throws {
+    @Test(arguments: ["/", "/org/todoku/shelf/first", "/not/there"]) @BusActor func `any object can be pinged and tells the machine`(
+        path: String
+    ) async throws {
         let service = try await TestService()
         #expect(await service.call(Standard.peer, "Ping", at: path).status == 0)
         let machine = await service.call(Standard.peer, "GetMachineId", at: path)
         let file = readFile("/etc/machine-id") ?? readFile("/var/lib/dbus/machine-id")
         let expected = file.map { String(decoding: $0.filter { $0 != 10 }, as: UTF8.self) }
         // Where the machine has no number, an error is the answer.
-        if let expected { #expect(machine.output == "s \"\(expected)\"\n") } else { #expect(machine.status == 1 && !machine.errors.isEmpty) }
+        if let expected {
+            #expect(machine.output == "s \"\(expected)\"\n")
+        } else {
+            #expect(machine.status == 1 && !machine.errors.isEmpty)
+        }
     }
 
     @Test @BusActor func `a service without an object tree answers too`() async throws {

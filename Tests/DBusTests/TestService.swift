@@ -1,7 +1,8 @@
-@testable internal import DBus
 internal import EventLoop
 internal import Glibc
 internal import TestSupport
+
+@testable internal import DBus
 
 /// The declarations of the service that these tests export and call.
 enum Shelf {
@@ -10,7 +11,8 @@ enum Shelf {
     static let echo = MethodOf(interface, "Echo", in: Variant.self, out: Variant.self)
     static let echoAll = MethodOf(interface, "EchoAll", in: [String: Variant].self, out: [Structure<ObjectPath, [String: Variant]>].self)
     static let mix = MethodOf(
-        interface, "Mix", in: [String].self, [String: String].self, Structure<Int32, Double>.self, ObjectPath.self, Bool.self, out: String.self, Int64.self)
+        interface, "Mix", in: [String].self, [String: String].self, Structure<Int32, Double>.self, ObjectPath.self, Bool.self,
+        out: String.self, Int64.self)
     static let length = MethodOf(interface, "Length", in: String.self, out: UInt64.self)
     static let `repeat` = MethodOf(interface, "Repeat", in: String.self, UInt32.self, out: String.self)
     static let keep = MethodOf(interface, "Keep", in: Variant.self, out: String.self)

@@ -150,6 +150,8 @@ internal import Testing
         #expect(server.requests.isEmpty)
         try await running.client.resume(path)
         #expect(try await running.client.wait(path).hasSuffix("/a"))
+        // Queued for less than a turn of the loop: not announced.
+        #expect(await running.client.signals.states(of: path) == ["active", "verifying", "finished"])
     }
 
     @Test func `speed-limit is roughly kept, and can be changed and taken away`() async throws {

@@ -9,15 +9,16 @@ internal import Testing
 final class ServiceWorld: Sendable {
     static let todokud = builtProgram("todokud", variable: "TODOKUD")
 
-    private let slot: Slot
+    private let slot: Slot?
     let bus: PrivateBus
     let environment: [String: String]
 
     /// - Parameters:
     ///   - activation: options of the daemon that the bus starts; nil: the bus starts none.
+    ///   - isSmall: takes no slot.
     ///   - names: further activatable names, with the programs that are started for them.
-    init(activation: String? = nil, names: [String: String] = [:], extra: [String: String] = [:]) async {
-        slot = await Slot()
+    init(activation: String? = nil, names: [String: String] = [:], extra: [String: String] = [:], isSmall: Bool = false) async {
+        slot = isSmall ? nil : await Slot()
         var names = names
         if let activation { names[BusName.service] = "\(Self.todokud) \(activation)" }
         // A proxy of the machine that runs the tests must not come between; an empty value is no proxy.
@@ -38,8 +39,13 @@ final class ServiceWorld: Sendable {
         let daemon = begin(arguments, extra: extra, prefix: prefix)
         let isUp = await eventually { await bus.hasOwner(BusName.service) || !daemon.isRunning }
         #expect(isUp && daemon.isRunning, "todokud did not start: \(daemon.errors)")
+        await keep(daemon)
         return daemon
     }
+
+    @BusActor private var daemons: [Child] = []
+    /// A child ends with its last reference: those that were started stay as long as their world.
+    @BusActor private func keep(_ daemon: Child) { daemons.append(daemon) }
 
     /// SIGTERM; comes back once the daemon has ended and the bus has seen it.
     func stop(_ daemon: Child) async -> Child.Exit {

@@ -201,7 +201,9 @@ internal import Testing
         let resumedAt = try #require(seen[resumed].resumedAt)
         #expect(resumedAt == (300_000, 500_000))
         #expect(seen[resumed...].compactMap(\.progress).reduce(300_000) { $0 + $1.written } == 500_000)
-        #expect(await client.signals.states(of: path) == ["active", "paused", "active", "verifying", "finished"])
+        // Queued for as long as the transfer before takes to stop.
+        let states = await client.signals.states(of: path).filter { $0 != "queued" }
+        #expect(states == ["active", "paused", "active", "verifying", "finished"])
         #expect(server.requests.last?.field("If-Range") == "\"v1\"")
         #expect(server.requests.last?.field("Range") == "bytes=300000-")
     }

@@ -30,7 +30,8 @@ public final class Child: Sendable {
         close(errorsEnd)
     }
 
-    private static func spawn(_ arguments: [String], environment: [String: String]?, folder: String?, output: Int32, errors: Int32) -> pid_t {
+    private static func spawn(_ arguments: [String], environment: [String: String]?, folder: String?, output: Int32, errors: Int32) -> pid_t
+    {
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)
         posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
@@ -170,7 +171,8 @@ private final class Reaper: Sendable {
 
     private var exitLocked: Child.Exit {
         Child.Exit(
-            status: state.status, output: String(decoding: state.output, as: UTF8.self), errors: String(decoding: state.errors, as: UTF8.self))
+            status: state.status, output: String(decoding: state.output, as: UTF8.self),
+            errors: String(decoding: state.errors, as: UTF8.self))
     }
 
     var isRunning: Bool {

@@ -64,7 +64,9 @@ public func listFolder(_ path: String) -> [String] {
     defer { closedir(folder) }
     var names: [String] = []
     while let entry = readdir(folder) {
-        let name = withUnsafePointer(to: &entry.pointee.d_name) { $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) } }
+        let name = withUnsafePointer(to: &entry.pointee.d_name) {
+            $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+        }
         if name != ".", name != ".." { names.append(name) }
     }
     return names.sorted()

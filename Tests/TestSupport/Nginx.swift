@@ -30,7 +30,8 @@ public final class Nginx: Sendable {
             let ports = (freePort(), freePort())
             writeFile(folder("nginx.conf"), Nginx.configuration(folder, ports, limitRate, extra).utf8)
             let daemon = Child(["nginx", "-p", folder.path, "-c", folder("nginx.conf"), "-e", "stderr"], environment: currentEnvironment())
-            let isUp = await eventually { !daemon.isRunning || (canConnect(ports.0) && canConnect(ports.1)) }
+            // Written once it listens. A connection proves nothing: nginx waits for a taken port, and its owner would answer.
+            let isUp = await eventually { !daemon.isRunning || fileExists(folder("nginx.pid")) }
             if isUp, daemon.isRunning {
                 (self.folder, self.daemon, (port, securePort)) = (folder, daemon, ports)
                 return
@@ -56,7 +57,8 @@ public final class Nginx: Sendable {
         String(decoding: readFile(folder("access.log")) ?? [], as: UTF8.self).split(separator: "\n").map(String.init)
     }
 
-    private static func configuration(_ folder: TemporaryFolder, _ ports: (UInt16, UInt16), _ limitRate: String?, _ extra: String) -> String {
+    private static func configuration(_ folder: TemporaryFolder, _ ports: (UInt16, UInt16), _ limitRate: String?, _ extra: String) -> String
+    {
         let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map { "\($0)_temp_path \(folder("tmp"))/\($0);" }
         return """
             daemon off;
@@ -119,21 +121,10 @@ public func freePort() -> UInt16 {
     address.sin_addr.s_addr = in_addr_t(0x7F00_0001).bigEndian
     var length = socklen_t(MemoryLayout<sockaddr_in>.size)
     let bound = withUnsafeMutablePointer(to: &address) {
-        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(descriptor, $0, length) == 0 && getsockname(descriptor, $0, &length) == 0 }
+        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+            bind(descriptor, $0, length) == 0 && getsockname(descriptor, $0, &length) == 0
+        }
     }
     precondition(bound)
     return UInt16(bigEndian: address.sin_port)
-}
-
-/// Whether somebody listens on a port of 127.0.0.1.
-public func canConnect(_ port: UInt16) -> Bool {
-    let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-    defer { close(descriptor) }
-    var address = sockaddr_in()
-    address.sin_family = sa_family_t(AF_INET)
-    address.sin_addr.s_addr = in_addr_t(0x7F00_0001).bigEndian
-    address.sin_port = port.bigEndian
-    return withUnsafePointer(to: &address) {
-        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { connect(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0 }
-    }
 }

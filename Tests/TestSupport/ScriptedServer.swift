@@ -155,7 +155,9 @@ public final class Reply: Sendable {
         if !isHead { send(body) }
     }
 
-    public func respond(_ status: Int, _ fields: KeyValuePairs<String, String> = [:], text: String) { respond(status, fields, body: text.utf8) }
+    public func respond(_ status: Int, _ fields: KeyValuePairs<String, String> = [:], text: String) {
+        respond(status, fields, body: text.utf8)
+    }
 
     /// Serves `file` as a good server does: HEAD, Range of one range, If-Range, 416.
     public func serve(

@@ -127,7 +127,9 @@ import TransferEngine
     let folder = TemporaryFolder("todoku-verify")
 
     /// What coreutils say of the same bytes.
-    @Test(arguments: Checksum.Algorithm.allCases) func `computes the digest that the system's own tool does`(algorithm: Checksum.Algorithm) async throws {
+    @Test(arguments: Checksum.Algorithm.allCases) func `computes the digest that the system's own tool does`(algorithm: Checksum.Algorithm)
+        async throws
+    {
         for size in [0, 1, 1 << 20, 3_000_001] {
             writeFile(folder("part"), patternBytes(size))
             let line = await Child.run(["\(algorithm.rawValue)sum", folder("part")]).output
@@ -141,7 +143,10 @@ import TransferEngine
             wrong[0] ^= 1
             let other = Checksum(algorithm, digest: wrong)
             let result = Commit.verify(directory: folder.path, partName: "part", checksum: other, expectedSize: nil)
-            #expect(throws: DownloadFailure(.checksumMismatch, "The file that came is not the one asked for: its \(algorithm.rawValue) checksum differs.")) {
+            #expect(
+                throws: DownloadFailure(
+                    .checksumMismatch, "The file that came is not the one asked for: its \(algorithm.rawValue) checksum differs.")
+            ) {
                 try result.get()
             }
         }
@@ -213,9 +218,19 @@ import TransferEngine
         #expect(fileExists(folder("new/deep")))
     }
 
-    @Test func `is refused where it cannot be written`() {
-        // Not even root writes into a folder of /proc or a read-only file system; the kernel says so for /proc/self only when it is tried,
-        // so a folder of /sys, which is mounted read-only or not at all writable, is looked at as another user.
+    @Test func `is refused where it cannot be made`() {
         #expect(name(check("/proc/self/does-not-exist", create: true)) == .permissionDenied)
+    }
+
+    @Test func `is refused where it cannot be written`() async {
+        await #expect(processExitsWith: .success) {
+            let folder = TemporaryFolder("todoku-destination")
+            chmod(folder.path, 0o555)
+            if geteuid() == 0 { precondition(setuid(12345) == 0) }  // root may write everywhere
+            guard case .failure(let refusal) = Destination.check(folder.path, allowHidden: false, create: false) else {
+                preconditionFailure("taken")
+            }
+            precondition(refusal == Refusal(.permissionDenied, "directory: \(folder.path) cannot be written: Permission denied."))
+        }
     }
 }

@@ -59,7 +59,6 @@ final class EngineFixture: Sendable {
     private var waiters: [(condition: @BusActor ([TransferEvent]) -> Bool, resume: CheckedContinuation<Void, Never>)] = []
 
     func take(_ event: TransferEvent) {
-        dprint("take \(event) \(waiters.count)")
         events.append(event)
         let due = waiters.filter { $0.condition(events) }
         waiters.removeAll { $0.condition(events) }
@@ -67,9 +66,10 @@ final class EngineFixture: Sendable {
     }
 
     func wait(until condition: @escaping @BusActor ([TransferEvent]) -> Bool) async {
-        if condition(events) { return }
-        dprint("wait \(events.count)")
-        await withCheckedContinuation { waiters.append((condition, $0)) }
+        await withCheckedContinuation { continuation in
+            // Looked at only here: other work of the loop may come between a call of `withCheckedContinuation` and its body.
+            if condition(events) { continuation.resume() } else { waiters.append((condition, continuation)) }
+        }
     }
 
     func ends(of number: DownloadNumber) -> Int { events.count { $0.isEnd(of: number) } }
@@ -124,5 +124,3 @@ func fileIdentityForTest(_ path: String, like other: FileIdentity) -> FileIdenti
     identity.inode = UInt64(status.st_ino)
     return identity
 }
-
-func dprint(_ s: String) { let t = s + "\n"; _ = write(2, t, t.utf8.count) }

@@ -28,7 +28,8 @@ import TransferEngine
     @Test func `of a refused connection name the host`() async throws {
         let fixture = await EngineFixture()
         let failure = try #require(try await fixture.run("http://127.0.0.1:\(freePort())/x").failure)
-        #expect(failure == DownloadFailure(.network, "127.0.0.1 cannot be reached: Connection refused.", host: "127.0.0.1", isRetryable: true))
+        #expect(
+            failure == DownloadFailure(.network, "127.0.0.1 cannot be reached: Connection refused.", host: "127.0.0.1", isRetryable: true))
     }
 
     @Test func `of a name that does not exist say so`() async throws {
@@ -40,7 +41,12 @@ import TransferEngine
     @Test(arguments: ["length", "chunked"]) func `of a body that is cut short keep what came`(framing: String) async throws {
         let file = patternBytes(200_000)
         let server = ScriptedServer { _, reply in
-            reply.head(200, [framing == "length" ? "Content-Length" : "Transfer-Encoding": framing == "length" ? "300000" : "chunked", "ETag": "\"v1\""])
+            reply.head(
+                200,
+                [
+                    framing == "length" ? "Content-Length" : "Transfer-Encoding": framing == "length" ? "300000" : "chunked",
+                    "ETag": "\"v1\"",
+                ])
             if framing == "length" { reply.send(file) } else { reply.chunk(file) }
             reply.close()
         }
@@ -77,10 +83,10 @@ import TransferEngine
             gate.wait()
         }
         let fixture = await EngineFixture()
-        let end = try await fixture.run(server.url("/x")) { $0.stallTimeout = .milliseconds(400) }
+        let end = try await fixture.run(server.url("/x")) { $0.stallTimeout = .milliseconds(1500) }
         gate.open()
         #expect(end.failure?.name == .timeout && end.failure?.isRetryable == true)
-        #expect(end.failure?.message == "127.0.0.1 \(place == "body" ? "sent nothing more" : "did not answer") within 400 ms.")
+        #expect(end.failure?.message == "127.0.0.1 \(place == "body" ? "sent nothing more" : "did not answer") within 1.5 s.")
         #expect(end.resume?.written == (place == "body" ? 4 : nil))
     }
 
@@ -95,9 +101,10 @@ import TransferEngine
     }
 
     @Test func `of size are found in bodies of unknown length as well`() async throws {
+        let file = patternBytes(50_000)
         let server = ScriptedServer { _, reply in
             reply.head(200)
-            reply.send(patternBytes(50_000))
+            reply.send(file)
             reply.close()
         }
         let fixture = await EngineFixture()

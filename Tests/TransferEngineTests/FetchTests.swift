@@ -18,7 +18,8 @@ import TransferEngine
         #expect(part.size == 3_000_001 && part.host == "127.0.0.1" && part.httpStatus == 200)
         #expect(
             await fixture.log.facts() == [
-                TransferFacts(fileName: "届く.zip", mediaType: "application/zip", total: 3_000_001, offset: 0, discarded: false, isResumable: true)
+                TransferFacts(
+                    fileName: "届く.zip", mediaType: "application/zip", total: 3_000_001, offset: 0, discarded: false, isResumable: true)
             ])
         #expect(await fixture.log.ends(of: DownloadNumber(1)) == 1)
         let events = await fixture.log.events
@@ -126,7 +127,8 @@ import TransferEngine
         let fixture = await EngineFixture()
         let end = try await fixture.run(server.url("/a")) {
             $0.headers = [
-                HeaderField(name: "X-Key", value: "abc"), HeaderField(name: "X-Empty", value: ""), HeaderField(name: "Range", value: "bytes=5-"),
+                HeaderField(name: "X-Key", value: "abc"), HeaderField(name: "X-Empty", value: ""),
+                HeaderField(name: "Range", value: "bytes=5-"),
             ]
             ($0.userAgent, $0.referrer, $0.username, $0.password) = ("own/1", "http://example.org/", "user", "pässword")
         }
@@ -162,7 +164,8 @@ import TransferEngine
             precondition(!String(decoding: readFile("/proc/self/maps") ?? [], as: UTF8.self).contains("libcurl"))
             let port = freePort()
             engine.start(
-                TransferRequest(number: DownloadNumber(1), url: try! DownloadURL("http://127.0.0.1:\(port)/"), directory: "/tmp", partName: ".x"))
+                TransferRequest(
+                    number: DownloadNumber(1), url: try! DownloadURL("http://127.0.0.1:\(port)/"), directory: "/tmp", partName: ".x"))
             let isThere = await eventually { names().contains("todoku-curl\n") }
             precondition(isThere)
             await withCheckedContinuation { continuation in engine.shutDown { continuation.resume() } }

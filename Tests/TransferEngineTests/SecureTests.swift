@@ -84,9 +84,12 @@ import TransferEngine
 @Suite(.timeLimit(.minutes(2))) struct `Speed limits` {
     /// Seconds that `count` transfers of `size` bytes take.
     private func time(_ fixture: EngineFixture, count: Int, size: Int, own: Speed?) async throws -> Double {
-        let server = ScriptedServer { _, reply in reply.respond(200, body: patternBytes(size)) }
+        let file = patternBytes(size)
+        let server = ScriptedServer { _, reply in reply.respond(200, body: file) }
         let start = ContinuousClock.now
-        for number in 1...count { fixture.engine.start(try fixture.request(server.url("/"), number: UInt64(number)) { $0.speedLimit = own }) }
+        for number in 1...count {
+            fixture.engine.start(try fixture.request(server.url("/"), number: UInt64(number)) { $0.speedLimit = own })
+        }
         for number in 1...count { #expect(await fixture.log.end(of: DownloadNumber(UInt64(number))).complete != nil) }
         return (ContinuousClock.now - start) / .seconds(1)
     }
@@ -105,7 +108,8 @@ import TransferEngine
 
     @Test func `can be lifted while bytes come`() async throws {
         let fixture = await EngineFixture()
-        let server = ScriptedServer { _, reply in reply.respond(200, body: patternBytes(5_000_000)) }
+        let file = patternBytes(5_000_000)
+        let server = ScriptedServer { _, reply in reply.respond(200, body: file) }
         fixture.engine.start(try fixture.request(server.url("/")) { $0.speedLimit = 100_000 })
         await fixture.log.received(50_000)
         fixture.engine.setSpeedLimit(DownloadNumber(1), nil)
@@ -132,9 +136,10 @@ import TransferEngine
 
     @Test func `do not count as a stall`() async throws {
         let fixture = await EngineFixture()
-        let server = ScriptedServer { _, reply in reply.respond(200, body: patternBytes(30_000)) }
-        let end = try await fixture.run(server.url("/")) { ($0.speedLimit, $0.stallTimeout) = (15_000, .milliseconds(300)) }
-        #expect(end.complete?.size == 30_000)
+        let file = patternBytes(60_000)
+        let server = ScriptedServer { _, reply in reply.respond(200, body: file) }
+        let end = try await fixture.run(server.url("/")) { ($0.speedLimit, $0.stallTimeout) = (10_000, .seconds(1)) }
+        #expect(end.complete?.size == 60_000)
     }
 }
 

@@ -1,0 +1,69 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+@Suite struct `With dunst` {
+    @Test func `a download is toasted while it lasts, when it has finished and when it has failed`() async throws {
+        let display = await Display()
+        let running = try await Running.start(extra: ["DISPLAY": display.name])
+        let dunst = await Dunst(on: running.world.bus, display)
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            switch request.path {
+            case "/bad.zip": reply.respond(404)
+            case "/%E5%86%99%E7%9C%9F.zip":
+                reply.head(200, length: 200_000)
+                while !gate.isOpen, reply.send("x") { poll(nil, 0, 20) }
+                reply.close()
+            default: reply.respond(200, text: "12345")
+            }
+        }
+        let options: [String: Variant] = ["notify": .string("background")]
+        _ = try await running.fetch(server.url("/quiet"))  // notify: never
+        _ = try await running.fetch(server.url("/a.bin"), options)
+        _ = try await running.fetch(server.url("/own"), options.merging(["title": .string("題"), "body": .string("本文 <b>")]) { $1 })
+        _ = await thrown { try await running.fetch(server.url("/bad.zip"), options) }
+        #expect(await eventually { await dunst.displayed() == 3 })
+        let slow = try await running.download(server.url("/%E5%86%99%E7%9C%9F.zip"), options)
+        #expect(await eventually { await dunst.displayed() == 4 })
+        await display.screenshot(productPath("service-toasts-dunst.png"))
+        try await running.client.cancel(slow)
+        #expect(await eventually { await dunst.displayed() == 3 })
+        gate.open()
+        await dunst.control("close-all")
+        let history = await dunst.history()
+        func toast(_ summary: String) -> [String: JSON]? { history.first { $0["summary"]?.string == summary } }
+        #expect(history.count == 4)
+        let end = try #require(toast("ダウンロードが完了しました"))
+        #expect(end["body"]?.string == "a.bin (5 B)" || end["body"]?.string?.hasPrefix("a.bin (5") == true, "\(end)")
+        #expect(end["category"]?.string == "transfer.complete")
+        #expect(toast("題")?["body"]?.string?.hasPrefix("本文 ") == true)
+        #expect(toast("ダウンロードに失敗しました")?["body"]?.string == "\(server.url("/bad.zip"))\nサーバーがエラーを返しました（HTTP 404）。")
+        let progress = try #require(toast("ダウンロード中"))
+        #expect(progress["body"]?.string?.contains("写真.zip — 0 %") == true, "\(progress)")
+        await dunst.stop()
+        #expect(await running.daemon.stop().isClean)
+    }
+
+    @Test func `a click opens the file, and a toast that can be clicked keeps the service`() async throws {
+        let display = await Display()
+        let tools = TemporaryFolder("todoku-tools")
+        // The system's opener, as far as we are concerned: told what to open.
+        writeFile(tools("xdg-open"), "#!/bin/sh\nprintf '%s' \"$1\" > \(tools("opened.new"))\nmv \(tools("opened.new")) \(tools("opened"))\n".utf8, mode: 0o755)
+        let path = currentEnvironment()["PATH"] ?? "/usr/bin:/bin"
+        let running = try await Running.start(["--idle-exit", "2"], extra: ["DISPLAY": display.name, "PATH": "\(tools.path):\(path)"])
+        let dunst = await Dunst(on: running.world.bus, display)
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
+        let file = try await running.fetch(server.url("/a.txt"), ["notify": .string("always")])
+        #expect(await eventually { await dunst.displayed() == 1 })
+        #expect(await eventually(within: .milliseconds(3500)) { !running.daemon.isRunning } == false)
+        await dunst.control("action", "0")
+        #expect(await eventually { readFile(tools("opened")) == Array(file.utf8) })
+        await dunst.control("close-all")
+        #expect(await running.daemon.wait().isClean)
+        await dunst.stop()
+    }
+}
