@@ -12,12 +12,17 @@ internal import EventLoop
     /// Between two `PropertiesChanged` of an object that are not about its state, at least.
     private static let propertiesInterval: Duration = .milliseconds(250)
 
+    /// With so many bytes that the bus has not taken, progress is held back: it can wait, and must not grow our queue.
+    private static let mostUnsent = 1 << 20
+
     private let journal: Journal
+    private let unsentBytes: () -> Int
     private var managerTold: [String: Variant] = [:]
     private var managerToldAt: ContinuousClock.Instant?
     private var managerTimer: Poller.Token?
 
-    init(journal: Journal) { self.journal = journal }
+    /// - Parameter unsentBytes: how many bytes the bus has not taken yet.
+    init(journal: Journal, unsentBytes: @escaping () -> Int) { (self.journal, self.unsentBytes) = (journal, unsentBytes) }
 
     // MARK: Progress
 
@@ -25,6 +30,7 @@ internal import EventLoop
     func progress(of download: ManagedDownload, active: UInt32) {
         let stretched = Duration.seconds(1) * Int(max(1, active)) / Self.progressBudget
         if let told = download.progressTold, .now - told < max(Self.progressInterval, stretched) - .milliseconds(5) { return }
+        if unsentBytes() > Self.mostUnsent { return }
         flushProgress(of: download)
     }
 

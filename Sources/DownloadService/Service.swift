@@ -77,7 +77,8 @@ public struct ServiceOptions: Sendable {
         let toaster = Toaster(notifier: notifier, opener: Opener(connection: connection), log: log)
         let callers = Callers(connection: connection)
         downloader = Downloader(
-            journal: journal, engine: engine, announcer: Announcer(journal: journal), toaster: toaster, callers: callers,
+            journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes }, toaster: toaster,
+            callers: callers,
             settings: stored.settings, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders, log: log)
         let (downloader, journal) = (downloader, journal)
         residence = Residence(connection: connection, idle: options.idle, log: log) {
@@ -139,6 +140,7 @@ public struct ServiceOptions: Sendable {
     }
 
     private func finish(_ status: Int32) {
+        alarm(5)  // a bus that takes nothing any more does not keep us
         connection.flush()
         ended(status)
         ended = { _ in }

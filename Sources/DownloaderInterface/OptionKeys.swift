@@ -148,7 +148,8 @@ extension DownloadOptions {
     private static let ownFields: Set<String> = [
         "range", "if-range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding", "host",
         "connection",
-        "content-length", "transfer-encoding", "te", "upgrade", "expect", "proxy-authorization",
+        "keep-alive", "proxy-connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "http2-settings", "expect",
+        "proxy-authorization",
     ]
 
     private static func isTokenByte(_ byte: UInt8) -> Bool {

@@ -43,7 +43,7 @@ internal import Testing
     @Test @BusActor func `cannot make the service hold many times what was sent`() async throws {
         let service = try await TestService()
         let client = try service.client()
-        let many = Variant.array(of: "y", Array(repeating: .byte(0), count: 4_000_000))
+        let many = Variant.array(of: "y", Array(repeating: .byte(0), count: 1_000_001))
         #expect(
             await attempt { "\(try await client.call(Shelf.echo, on: TestService.name, at: ShelfTree.path, many).type)" }
                 == "org.freedesktop.DBus.Error.LimitsExceeded")
@@ -91,9 +91,12 @@ internal import Testing
         let service = try await TestService()
         let client = try service.client()
         let log = Log()
-        _ = client.watchOwner(of: "a',member='b") { log.add($0 ?? "gone") }
-        _ = client.watchOwner(of: "org.todoku.Guest") { log.add($0 ?? "gone") }
-        #expect(try service.connection.requestName("org.todoku.Guest"))
-        #expect(await eventually { log.lines == [service.connection.uniqueName] })
+        var rule = MatchRule(interface: Shelf.interface, member: "Changed")
+        rule.argument0 = "a',member='it''s, a\\ quote'"
+        _ = client.subscribe(rule) { _ in log.add("matched") }
+        try await roundTrip(client)
+        service.connection.send(Shelf.changed.message(from: ShelfTree.path, ("a", 1)))
+        service.connection.send(Shelf.changed.message(from: ShelfTree.path, (rule.argument0 ?? "", 1)))
+        #expect(await eventually { log.lines == ["matched"] })
     }
 }

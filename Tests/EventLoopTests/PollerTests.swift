@@ -85,10 +85,9 @@ internal import Testing
                 Poller.shared.watch(descriptor, for: .readable) { _ in
                     journal.append("first")
                     Poller.shared.cancel(tokens[0])
-                    close(descriptor)
                     let pipe = Pipe()
                     second = pipe
-                    let again = dup2(pipe.readEnd, descriptor)
+                    let again = dup2(pipe.readEnd, descriptor)  // closes and reuses it in one step, so that no other thread gets it
                     tokens.append(
                         Poller.shared.watch(again, for: .readable) { _ in
                             journal.append("second")

@@ -37,13 +37,15 @@ internal import Testing
         ("if-exists", .bool(true)), ("if-exists", .string("")), ("if-exists", .string("Rename")), ("if-exists", .string("overwrite")),
         ("headers", .dictionary([String: Variant]())), ("headers", .strings(["A: b"])), ("headers", .dictionary([("A", "b\r\nC: d")])),
         ("headers", .dictionary([("A", "b\nc")])), ("headers", .dictionary([("A b", "c")])), ("headers", .dictionary([("", "c")])),
-        ("headers", .dictionary([("A:", "c")])), ("headers", .dictionary([("A\nB", "c")])), ("headers", .dictionary([("Range", "bytes=0-1")])),
+        ("headers", .dictionary([("A:", "c")])), ("headers", .dictionary([("A\nB", "c")])),
+        ("headers", .dictionary([("Range", "bytes=0-1")])),
         ("headers", .dictionary([("accept-encoding", "gzip")])), ("headers", .dictionary([("Host", "other")])),
         ("user-agent", .uint32(1)), ("user-agent", .string("a\r\nB: c")), ("user-agent", .string(String(repeating: "u", count: 1025))),
         ("referrer", .uint32(1)), ("referrer", .string("a\nb")),
         ("username", .bool(false)), ("username", .string("a\nb")), ("password", .int64(1)), ("password", .string("a\nb")),
         ("checksum", .array(of: "y", [])), ("checksum", .string("")), ("checksum", .string("sha256")), ("checksum", .string("sha256:")),
-        ("checksum", .string("sha256:00")), ("checksum", .string("crc32:00000000")), ("checksum", .string("md5:" + String(repeating: "g", count: 32))),
+        ("checksum", .string("sha256:00")), ("checksum", .string("crc32:00000000")),
+        ("checksum", .string("md5:" + String(repeating: "g", count: 32))),
         ("size", .uint32(1)), ("size", .int64(1)), ("max-size", .string("1")), ("start", .uint32(0)), ("start", .string("true")),
         ("priority", .uint32(1)), ("priority", .int64(1)), ("speed-limit", .uint32(1)), ("speed-limit", .double(1)),
         ("stall-timeout", .uint32(0)), ("stall-timeout", .uint64(1000)), ("retries", .int32(1)), ("retries", .string("1")),
@@ -147,7 +149,9 @@ internal import Testing
         rmdir(folder)
         try await running.client.resume(path)
         let error = await thrown { try await running.client.wait(path) }
-        #expect(error.map { [todokuError("WriteFailed"), todokuError("PermissionDenied")].contains($0.name) } == true, "\(String(describing: error))")
+        #expect(
+            error.map { [todokuError("WriteFailed"), todokuError("PermissionDenied")].contains($0.name) } == true,
+            "\(String(describing: error))")
         #expect(error.map(isSentence) == true)
     }
 
@@ -184,13 +188,15 @@ internal import Testing
     @Test func `in a filter is refused, naming the key`() async throws {
         let running = try await Running.start()
         let bad: [(String, Variant)] = [
-            ("app", .uint32(1)), ("tag", .bool(true)), ("state", .strings(["active"])), ("state", .string("running")), ("states", .string("active")),
+            ("app", .uint32(1)), ("tag", .bool(true)), ("state", .strings(["active"])), ("state", .string("running")),
+            ("states", .string("active")),
             ("states", .strings(["active", "done"])), ("after", .string("/org/todoku/Downloader1/download/1")), ("limit", .int32(1)),
             ("limit", .uint32(0)), ("limit", .uint32(1001)), ("unknown", .string("x")), ("batch", .objectPath(ObjectPath("/"))),
         ]
         for (key, value) in bad {
             for error in await [
-                thrown { try await running.client.list([key: value]) }, thrown { try await running.client.call(Manager.describe, ([key: value], [])) },
+                thrown { try await running.client.list([key: value]) },
+                thrown { try await running.client.call(Manager.describe, ([key: value], [])) },
             ] {
                 #expect(error?.name == todokuError("InvalidOption"), "\(key): \(value)")
                 #expect(error?.message.contains(key) == true)
@@ -201,7 +207,9 @@ internal import Testing
         let property = await thrown { try await running.client.call(Manager.describe, ([:], ["State", "Colour"])) }
         #expect(property?.name == "org.freedesktop.DBus.Error.UnknownProperty")
         let wait = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
-        #expect(await thrown { try await running.client.call(Download.wait, at: wait, ["x": .bool(true)]) }?.name == todokuError("InvalidOption"))
+        #expect(
+            await thrown { try await running.client.call(Download.wait, at: wait, ["x": .bool(true)]) }?.name
+                == todokuError("InvalidOption"))
     }
 }
 

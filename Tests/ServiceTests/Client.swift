@@ -17,11 +17,15 @@ internal import TestSupport
         _ = try await connection.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, BusName.service)
     }
 
-    func call<In, Out>(_ method: MethodOf<In, Out>, at path: ObjectPath = BusName.managerPath, _ arguments: In, timeout: Duration = .seconds(60))
+    func call<In, Out>(
+        _ method: MethodOf<In, Out>, at path: ObjectPath = BusName.managerPath, _ arguments: In, timeout: Duration = .seconds(60)
+    )
         async throws -> Out
     { try await connection.call(method, on: BusName.service, at: path, arguments, timeout: timeout) }
 
-    func download(_ url: String, _ options: [String: Variant]) async throws -> ObjectPath { try await call(Manager.download, (url, options)) }
+    func download(_ url: String, _ options: [String: Variant]) async throws -> ObjectPath {
+        try await call(Manager.download, (url, options))
+    }
     func wait(_ path: ObjectPath) async throws -> String { try await call(Download.wait, at: path, [:]) }
     func list(_ filter: [String: Variant] = [:]) async throws -> [ObjectPath] { try await call(Manager.list, filter) }
     func pause(_ path: ObjectPath) async throws { try await call(Download.pause, at: path, ()) }
@@ -87,15 +91,20 @@ struct Seen: Sendable {
                 continuation.resume(returning: false)
             }
             waiters.append(
-                (id, isMet, { result in
-                    Poller.shared.cancel(timer)
-                    continuation.resume(returning: result)
-                }))
+                (
+                    id, isMet,
+                    { result in
+                        Poller.shared.cancel(timer)
+                        continuation.resume(returning: result)
+                    }
+                ))
         }
     }
 
     /// Waits for a signal of an object, `count` times; false if it does not come.
-    func has(_ member: String, at path: ObjectPath = BusName.managerPath, count: Int = 1, within limit: Duration = .seconds(30)) async -> Bool {
+    func has(_ member: String, at path: ObjectPath = BusName.managerPath, count: Int = 1, within limit: Duration = .seconds(30)) async
+        -> Bool
+    {
         await until(within: limit) { seen in seen.count { $0.member == member && $0.path == path.value } >= count }
     }
 

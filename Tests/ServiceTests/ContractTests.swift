@@ -1,11 +1,12 @@
 internal import DBus
 internal import DownloadModel
-@testable internal import DownloadService
 internal import DownloaderInterface
 internal import EventLoop
 internal import Glibc
 internal import TestSupport
 internal import Testing
+
+@testable internal import DownloadService
 
 @Suite struct `The contract` {
     @Test func `of the code is that of the XML, member by member, both ways`() throws {
@@ -52,12 +53,16 @@ internal import Testing
             let lint = await running.world.run(
                 "xmllint", "--nonet", "--noout", "--dtdvalid", "/usr/share/xml/dbus-1/introspect.dtd", file)
             #expect(lint.status == 0, "\(node): \(lint.errors)")
-            let children = Elements(document).all.filter { $0.name == "node" && $0.attributes["name"] != nil }.compactMap { $0.attributes["name"] }
+            let children = Elements(document).all.filter { $0.name == "node" && $0.attributes["name"] != nil }.compactMap {
+                $0.attributes["name"]
+            }
             open += children.map { node == "/" ? "/\($0)" : "\(node)/\($0)" }
             let interfaces = Set(Elements(document).all.filter { $0.name == "interface" }.compactMap { $0.attributes["name"] })
             var expected: Set = ["org.freedesktop.DBus.Introspectable", "org.freedesktop.DBus.Peer"]
             if node == BusName.managerPath.value { expected.formUnion([Manager.interface, "org.freedesktop.DBus.Properties"]) }
-            if node == "\(BusName.downloadsPath)/1" || node == token.value { expected.formUnion([Download.interface, "org.freedesktop.DBus.Properties"]) }
+            if node == "\(BusName.downloadsPath)/1" || node == token.value {
+                expected.formUnion([Download.interface, "org.freedesktop.DBus.Properties"])
+            }
             #expect(interfaces == expected, "\(node)")
         }
         let root = BusName.managerPath.value
@@ -111,12 +116,27 @@ internal import Testing
             ("/org/todoku/Downloader1", "org.todoku.Downloader1", "List", "a{ss}", ["0"], "InvalidArgs"),
             ("/org/todoku/Downloader1", "org.todoku.Downloader1", "PauseAll", "s", ["x"], "InvalidArgs"),
             ("/org/todoku/Downloader1", "org.freedesktop.DBus.Properties", "Get", "s", ["org.todoku.Downloader1"], "InvalidArgs"),
-            ("/org/todoku/Downloader1", "org.freedesktop.DBus.Properties", "Get", "ss", ["org.todoku.Downloader1", "Nothing"], "UnknownProperty"),
-            ("/org/todoku/Downloader1", "org.freedesktop.DBus.Properties", "Get", "ss", ["org.todoku.Nothing1", "Paused"], "UnknownInterface"),
+            (
+                "/org/todoku/Downloader1", "org.freedesktop.DBus.Properties", "Get", "ss", ["org.todoku.Downloader1", "Nothing"],
+                "UnknownProperty"
+            ),
+            (
+                "/org/todoku/Downloader1", "org.freedesktop.DBus.Properties", "Get", "ss", ["org.todoku.Nothing1", "Paused"],
+                "UnknownInterface"
+            ),
             ("/org/todoku/Downloader1", "org.freedesktop.DBus.Properties", "GetAll", "s", ["org.todoku.Nothing1"], "UnknownInterface"),
-            ("/org/todoku/Downloader1", "org.freedesktop.DBus.Properties", "Set", "ssv", ["org.todoku.Downloader1", "Nothing", "u", "1"], "UnknownProperty"),
-            ("/org/todoku/Downloader1", "org.freedesktop.DBus.Properties", "Set", "ssv", ["org.todoku.Downloader1", "MaxActive", "s", "1"], "InvalidArgs"),
-            ("/org/todoku/Downloader1", "org.freedesktop.DBus.Properties", "Set", "ssv", ["org.todoku.Downloader1", "Paused", "b", "1"], "PropertyReadOnly"),
+            (
+                "/org/todoku/Downloader1", "org.freedesktop.DBus.Properties", "Set", "ssv",
+                ["org.todoku.Downloader1", "Nothing", "u", "1"], "UnknownProperty"
+            ),
+            (
+                "/org/todoku/Downloader1", "org.freedesktop.DBus.Properties", "Set", "ssv",
+                ["org.todoku.Downloader1", "MaxActive", "s", "1"], "InvalidArgs"
+            ),
+            (
+                "/org/todoku/Downloader1", "org.freedesktop.DBus.Properties", "Set", "ssv", ["org.todoku.Downloader1", "Paused", "b", "1"],
+                "PropertyReadOnly"
+            ),
         ] as [(String, String, String, String, [String], String)])
     func `gives the standard errors at once`(
         path: String, interface: String, member: String, signature: String, arguments: [String], name: String
@@ -124,12 +144,16 @@ internal import Testing
         let world = await ServiceWorld()
         _ = await world.start()
         let busctl = await Child.run(
-            ["busctl", "--user", "--timeout=10", "call", BusName.service, path, interface, member] + (signature.isEmpty ? [] : [signature]) + arguments,
+            ["busctl", "--user", "--timeout=10", "call", BusName.service, path, interface, member] + (signature.isEmpty ? [] : [signature])
+                + arguments,
             environment: world.environment)
         #expect(busctl.status == 1)
         // dbus-send prints the name.
         let sent = await Child.run(
-            ["dbus-send", "--session", "--print-reply", "--reply-timeout=10000", "--dest=\(BusName.service)", path, "\(interface).\(member)"]
+            [
+                "dbus-send", "--session", "--print-reply", "--reply-timeout=10000", "--dest=\(BusName.service)", path,
+                "\(interface).\(member)",
+            ]
                 + Self.typed(signature, arguments), environment: world.environment)
         if let text = Self.expressible(signature) {
             #expect(sent.errors.contains("org.freedesktop.DBus.Error.\(name)"), "\(text): \(sent.errors)")
@@ -141,7 +165,11 @@ internal import Testing
     private static func typed(_ signature: String, _ arguments: [String]) -> [String] {
         switch signature {
         case "s", "ss": arguments.map { "string:\($0)" }
-        case "ssv": ["string:\(arguments[0])", "string:\(arguments[1])", "variant:\(["u": "uint32", "s": "string", "b": "boolean"][arguments[2]]!):\(arguments[3] == "1" && arguments[2] == "b" ? "true" : arguments[3])"]
+        case "ssv":
+            [
+                "string:\(arguments[0])", "string:\(arguments[1])",
+                "variant:\(["u": "uint32", "s": "string", "b": "boolean"][arguments[2]]!):\(arguments[3] == "1" && arguments[2] == "b" ? "true" : arguments[3])",
+            ]
         case "a{ss}", "a{sv}": ["dict:string:string:"]
         default: []
         }
@@ -154,11 +182,13 @@ internal import Testing
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         let manager = BusName.managerPath.value
         let added = await world.gdbus(
-            manager, "org.todoku.Downloader1.Download", server.url("/a"), "{'directory': <'\(world.folder)'>, 'notify': <'never'>, 'tag': <'t'>}")
+            manager, "org.todoku.Downloader1.Download", server.url("/a"),
+            "{'directory': <'\(world.folder)'>, 'notify': <'never'>, 'tag': <'t'>}")
         #expect(added.output == "(objectpath '\(manager)/download/1',)\n", "\(added.errors)")
         let waited = await world.gdbus("\(manager)/download/1", "org.todoku.Download1.Wait", "{}")
         #expect(waited.output == "('\(world.folder)/a',)\n", "\(waited.errors)")
-        let state = await world.run("busctl", "--user", "get-property", BusName.service, "\(manager)/download/1", Download.interface, "State")
+        let state = await world.run(
+            "busctl", "--user", "get-property", BusName.service, "\(manager)/download/1", Download.interface, "State")
         #expect(state.output == "s \"finished\"\n", "\(state.errors)")
         let set = await world.run("busctl", "--user", "set-property", BusName.service, manager, Manager.interface, "MaxActive", "u", "3")
         #expect(set.status == 0, "\(set.errors)")
@@ -170,8 +200,11 @@ internal import Testing
         let tree = await world.run("busctl", "--user", "tree", "--list", BusName.service)
         #expect(tree.output.contains("\(manager)/download/1\n"), "\(tree.output)\(tree.errors)")
         let described = await world.gdbus(manager, "org.todoku.Downloader1.Describe", "{'tag': <'t'>}", "['State', 'Total']")
-        #expect(described.output == "([(objectpath '\(manager)/download/1', {'State': <'finished'>, 'Total': <int64 1>})],)\n", "\(described.errors)")
-        let interface = await world.run("gdbus", "introspect", "--session", "--dest", BusName.service, "--object-path", "\(manager)/download/1")
+        #expect(
+            described.output == "([(objectpath '\(manager)/download/1', {'State': <'finished'>, 'Total': <int64 1>})],)\n",
+            "\(described.errors)")
+        let interface = await world.run(
+            "gdbus", "introspect", "--session", "--dest", BusName.service, "--object-path", "\(manager)/download/1")
         #expect(interface.status == 0 && interface.output.contains("Completed(s error_name"), "\(interface.output)")
         let file = await world.run("busctl", "--user", "call", BusName.service, "\(manager)/download/1", Download.interface, "OpenFile")
         #expect(file.status == 0, "\(file.errors)")

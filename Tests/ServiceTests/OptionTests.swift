@@ -32,8 +32,10 @@ internal import Testing
             "app": .string("org.example.App"), "token": .string("t1"), "directory": .string(world.folder), "filename": .string("n.bin"),
             "if-exists": .string("fail"), "headers": .dictionary([("X-A", "1")]), "user-agent": .string("ua"),
             "referrer": .string("http://example.org/"), "username": .string("u"), "password": .string("p"),
-            "checksum": .string("SHA256:" + String(repeating: "aB", count: 32)), "size": .uint64(10), "max-size": .uint64(20), "start": .bool(false),
-            "priority": .int32(-3), "speed-limit": .uint64(1000), "stall-timeout": .uint32(5000), "retries": .uint32(3), "tag": .string("group"),
+            "checksum": .string("SHA256:" + String(repeating: "aB", count: 32)), "size": .uint64(10), "max-size": .uint64(20),
+            "start": .bool(false),
+            "priority": .int32(-3), "speed-limit": .uint64(1000), "stall-timeout": .uint32(5000), "retries": .uint32(3),
+            "tag": .string("group"),
             "notify": .string("never"), "title": .string("題"), "body": .string("本文"), "icon": .string("folder"), "sound": .string(""),
             "show-progress": .bool(false), "metadata": .dictionary(["k": .int32(1)]),
         ]
@@ -60,7 +62,11 @@ internal import Testing
         let other = ScriptedServer { _, reply in reply.respond(200, text: "moved") }
         let first = ScriptedServer { request, reply in
             guard request.field("Authorization") != nil else { return reply.respond(401, ["WWW-Authenticate": "Basic realm=\"a\""]) }
-            if request.path == "/a" { reply.respond(302, ["Location": "/b"]) } else { reply.respond(302, ["Location": other.otherURL("/c")]) }
+            if request.path == "/a" {
+                reply.respond(302, ["Location": "/b"])
+            } else {
+                reply.respond(302, ["Location": other.otherURL("/c")])
+            }
         }
         try await running.fetch(
             first.url("/a"),
@@ -104,7 +110,9 @@ internal import Testing
         let server = ScriptedServer { request, reply in reply.serve(body, for: request) }
         writeFile(world.bus.folder("body"), body)
         let digest = await world.run("\(algorithm)sum", world.bus.folder("body")).output.prefix { $0 != " " }
-        #expect(try await running.fetch(server.url("/good"), ["checksum": .string("\(algorithm.uppercased()):\(digest.uppercased())")]).hasSuffix("/good"))
+        #expect(
+            try await running.fetch(server.url("/good"), ["checksum": .string("\(algorithm.uppercased()):\(digest.uppercased())")])
+                .hasSuffix("/good"))
 
         let wrong = String(digest.dropLast()) + (digest.last == "0" ? "1" : "0")
         let path = try await running.download(server.url("/bad"), ["checksum": .string("\(algorithm):\(wrong)")])
@@ -180,7 +188,9 @@ internal import Testing
             }
             gate.wait()
         }
-        let silent = await thrown { try await running.fetch(server.url("/silent"), ["stall-timeout": .uint32(300), "retries": .uint32(0)]) }
+        let silent = await thrown {
+            try await running.fetch(server.url("/silent"), ["stall-timeout": .uint32(300), "retries": .uint32(0)])
+        }
         #expect(silent?.name == todokuError("Timeout"))
         #expect(silent?.message.contains("300 ms") == true)
         // Once bytes flowed it is tried again, whatever `retries`.
@@ -193,7 +203,8 @@ internal import Testing
     @Test func `metadata of odd types comes back untouched, by gdbus too`() async throws {
         let running = try await Running.start()
         let metadata: [String: Variant] = [
-            "y": .byte(7), "n": .int16(-1), "q": .uint16(65535), "x": .int64(-5), "t": .uint64(.max), "d": .double(0.1), "g": .signature("a{sv}"),
+            "y": .byte(7), "n": .int16(-1), "q": .uint16(65535), "x": .int64(-5), "t": .uint64(.max), "d": .double(0.1),
+            "g": .signature("a{sv}"),
             "o": .objectPath(ObjectPath("/a/b")), "ai": .array(of: "i", [.int32(1), .int32(2)]), "empty": .array(of: "(si)", []),
             "struct": .structure([.string("ä"), .structure([.bool(true)])]), "v": .variant(.variant(.string("deep"))),
             "dict": .dictionary(key: "i", value: "as", [Variant.Entry(key: .int32(1), value: .strings(["a"]))]), "nothing": .string(""),
@@ -203,7 +214,8 @@ internal import Testing
 
         let text = "{'bytes': <b'abc'>, 'pair': <(1, 'zwei')>, 'nested': <{'k': <[1.5, 2.5]>}>, 'unit': <uint16 3>}"
         let added = await running.world.gdbus(
-            BusName.managerPath.value, "org.todoku.Downloader1.Download", "http://127.0.0.1:1/b", "{'start': <false>, 'metadata': <\(text)>}")
+            BusName.managerPath.value, "org.todoku.Downloader1.Download", "http://127.0.0.1:1/b",
+            "{'start': <false>, 'metadata': <\(text)>}")
         #expect(added.output == "(objectpath '/org/todoku/Downloader1/download/2',)\n", "\(added.errors)")
         let back = await running.world.gdbus("/org/todoku/Downloader1/download/2", "org.todoku.Download1.GetMetadata")
         // The dictionary's order is ours; each entry is the caller's.
@@ -234,7 +246,9 @@ internal import Testing
         let options: [String: Variant] = ["app": .string("a"), "token": .string("t"), "start": .bool(false), "tag": .string("x")]
         let path = try await running.download("http://127.0.0.1:1/a", options)
         #expect(try await running.download("http://127.0.0.1:1/a", options) == path)
-        #expect(try await running.download("http://127.0.0.1:1/a", options.merging(["directory": .string(running.world.folder + "/")]) { $1 }) == path)
+        #expect(
+            try await running.download("http://127.0.0.1:1/a", options.merging(["directory": .string(running.world.folder + "/")]) { $1 })
+                == path)
         for different in [options.merging(["tag": .string("y")]) { $1 }, options.merging(["size": .uint64(1)]) { $1 }] {
             #expect(await thrown { try await running.download("http://127.0.0.1:1/a", different) }?.name == todokuError("AlreadyExists"))
         }

@@ -33,7 +33,9 @@ internal import Testing
                 _ = await thrown { try await running.client.wait(download) }
             }
         }
-        _ = await thrown { try await running.download("http://u:Secret9@127.0.0.1:\(server.port)/x?query=Secret10", ["directory": .string("/no")]) }
+        _ = await thrown {
+            try await running.download("http://u:Secret9@127.0.0.1:\(server.port)/x?query=Secret10", ["directory": .string("/no")])
+        }
         _ = await thrown { try await running.download("ftp://u:Secret9@127.0.0.1/x?query=Secret10") }
         let told = "\(await running.client.signals.seen.map { ($0.changed, $0.completed) })"
         #expect(!told.contains("Secret"))
@@ -89,8 +91,8 @@ internal import Testing
     }
 
     @Test func `that answers, as one that hangs, downloads never notice`() async throws {
-        // A program that takes no name and never answers: who calls it waits until the bus gives up.
-        let running = try await Running.start(["--idle-exit", "1"], names: [Self.notifications: "/bin/sleep 1000"])
+        // A program that takes no name and never answers: who calls it waits until the bus gives up. It ends with the bus.
+        let running = try await Running.start(["--idle-exit", "1"], names: [Self.notifications: "/usr/bin/env dbus-monitor --session"])
         let begun = ContinuousClock.now
         try await downloadAll(running)
         #expect(ContinuousClock.now - begun < .seconds(20))

@@ -174,7 +174,10 @@ internal import Testing
             paths.append(
                 try await running.download(
                     server.url("/\(index)"),
-                    ["start": .bool(false), "app": .string(index < 6 ? "org.a" : "org.b"), "tag": .string(index.isMultiple(of: 2) ? "even" : "odd")]))
+                    [
+                        "start": .bool(false), "app": .string(index < 6 ? "org.a" : "org.b"),
+                        "tag": .string(index.isMultiple(of: 2) ? "even" : "odd"),
+                    ]))
         }
         #expect(try await client.list() == paths)
         #expect(try await client.list(["app": .string("org.a")]) == Array(paths[..<6]))
@@ -233,12 +236,12 @@ internal import Testing
         let server = halfServer(gate, patternBytes(100_000))
         let path = try await running.download(server.url("/a"))
         #expect(await client.signals.has("Progress", at: path))
-        try await client.resume(path)
+        for _ in 0..<3 { try await client.resume(path) }
         for _ in 0..<3 { try await client.pause(path) }
         #expect(try await client.get(Download.state, at: path) == "paused")
         #expect(try await client.get(Download.connections, at: path) == 0)
-        for _ in 0..<3 { try await client.resume(path) }
         #expect(await thrown { try await client.retry(path) }?.name == todokuError("InvalidState"))
+        try await client.resume(path)
         _ = try await client.wait(path)
         // Queued for as long as the transfer before takes to stop.
         let states = await client.signals.states(of: path).filter { $0 != "queued" }
@@ -337,13 +340,30 @@ internal import Testing
         #expect(readFile(file) == [1], "\(String(describing: refused))")
     }
 
+    @Test func `a caller that gives up waiting harms nothing`() async throws {
+        let running = try await Running.start()
+        let client = running.client
+        let gate = Gate()
+        let server = halfServer(gate, patternBytes(100_000))
+        let path = try await running.download(server.url("/a"))
+        #expect(await client.signals.has("Progress", at: path))
+        let given = await thrown { try await client.call(Download.wait, at: path, [:], timeout: .milliseconds(100)) }
+        #expect(given?.name == "org.freedesktop.DBus.Error.NoReply")
+        async let again = client.wait(path)
+        gate.open()
+        #expect(try await again == "\(running.world.folder)/a")
+        #expect(await client.signals.seen.compactMap(\.ended?.outcome) == ["finished"])
+    }
+
     @Test func `256 calls of a connection may wait, and one that leaves frees its own`() async throws {
         let running = try await Running.start()
         let world = running.world
         let path = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
         let limited = try await world.client()
         let waits = await withTaskGroup(of: DBusError?.self) { group in
-            for _ in 0..<257 { group.addTask { await thrown { try await limited.call(Download.wait, at: path, [:], timeout: .seconds(20)) } } }
+            for _ in 0..<257 {
+                group.addTask { await thrown { try await limited.call(Download.wait, at: path, [:], timeout: .seconds(20)) } }
+            }
             let first = await group.next() ?? nil
             // Somebody else can still wait; the end answers all.
             group.addTask { await thrown { try await running.client.wait(path) } }

@@ -147,3 +147,15 @@ func mode(of path: String) -> UInt32? {
     var status = stat()
     return lstat(path, &status) == 0 ? status.st_mode & 0o7777 : nil
 }
+
+extension Child.Exit {
+    /// Status 0, and not a word.
+    var isClean: Bool { status == 0 && output.isEmpty && errors.isEmpty }
+}
+
+/// For what only time brings about.
+func pause(milliseconds: Int) async {
+    await withCheckedContinuation { continuation in
+        BusActor.spawn { Poller.shared.schedule(after: .milliseconds(milliseconds)) { continuation.resume() } }
+    }
+}

@@ -34,9 +34,11 @@ internal import Testing
         let last = try #require(events.lastIndex(of: "Progress"))
         #expect(
             events[last...].filter { $0 != "Manager PropertiesChanged" } == [
-                "Progress", "PropertiesChanged", "PropertiesChanged", "Finished", "Completed", "DownloadEnded", "Reply", "Reply", "AllEnded",
+                "Progress", "PropertiesChanged", "PropertiesChanged", "Finished", "Completed", "DownloadEnded", "Reply", "Reply",
+                "AllEnded",
             ])
-        #expect(events[..<last].allSatisfy { ["DownloadAdded", "Progress", "PropertiesChanged", "Manager PropertiesChanged"].contains($0) })
+        #expect(
+            events[..<last].allSatisfy { ["DownloadAdded", "Progress", "PropertiesChanged", "Manager PropertiesChanged"].contains($0) })
         #expect(await client.signals.states(of: path) == ["active", "verifying", "finished"])
     }
 
@@ -150,7 +152,9 @@ internal import Testing
         let path = try await running.download(server.url("/a.bin"))
         _ = try await client.wait(path)
         #expect(await client.signals.has("AllEnded"))
-        let untold: Set = ["Received", "Total", "Speed", "Fraction", "Url", "App", "Tag", "QueuedAt", "Batch", "Version", "SupportedOptions"]
+        let untold: Set = [
+            "Received", "Total", "Speed", "Fraction", "Url", "App", "Tag", "QueuedAt", "Batch", "Version", "SupportedOptions",
+        ]
         for one in await client.signals.seen {
             if let changed = one.changed { #expect(untold.isDisjoint(with: changed.keys), "\(changed.keys)") }
         }
@@ -271,7 +275,9 @@ internal import Testing
         #expect(await eventually { Trace(monitor.output).lines.count { $0.member == "DownloadEnded" } == 30 })
         let trace = Trace(monitor.output)
         for path in paths {
-            let events = trace.events(of: path.value, waits: trace.calls("Wait", path: path.value)).filter { ["Completed", "Reply"].contains($0) }
+            let events = trace.events(of: path.value, waits: trace.calls("Wait", path: path.value)).filter {
+                ["Completed", "Reply"].contains($0)
+            }
             #expect(events == ["Completed", "Reply"])
         }
     }
@@ -311,7 +317,8 @@ struct Trace {
         lines.compactMap { line in
             switch line.type {
             case "sig" where line.path == path: line.member
-            case "sig" where line.path == BusName.managerPath.value: line.member == "PropertiesChanged" ? "Manager PropertiesChanged" : line.member
+            case "sig" where line.path == BusName.managerPath.value:
+                line.member == "PropertiesChanged" ? "Manager PropertiesChanged" : line.member
             case "mr" where waits.contains("\(line.destination) \(line.serial)"): "Reply"
             default: nil
             }

@@ -52,7 +52,9 @@ internal import Testing
         let display = await Display()
         let tools = TemporaryFolder("todoku-tools")
         // The system's opener, as far as we are concerned: told what to open.
-        writeFile(tools("xdg-open"), "#!/bin/sh\nprintf '%s' \"$1\" > \(tools("opened.new"))\nmv \(tools("opened.new")) \(tools("opened"))\n".utf8, mode: 0o755)
+        writeFile(
+            tools("xdg-open"),
+            "#!/bin/sh\nprintf '%s' \"$1\" > \(tools("opened.new"))\nmv \(tools("opened.new")) \(tools("opened"))\n".utf8, mode: 0o755)
         let path = currentEnvironment()["PATH"] ?? "/usr/bin:/bin"
         let running = try await Running.start(["--idle-exit", "2"], extra: ["DISPLAY": display.name, "PATH": "\(tools.path):\(path)"])
         let dunst = await Dunst(on: running.world.bus, display)

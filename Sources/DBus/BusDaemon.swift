@@ -1,0 +1,9 @@
+/// What we ask of the bus itself.
+public enum BusDaemon {
+    public static let name = "org.freedesktop.DBus"
+    public static let path = ObjectPath("/org/freedesktop/DBus")
+    static let nameOwnerChanged = SignalOf(name, "NameOwnerChanged", String.self, String.self, String.self)
+    public static let nameHasOwner = MethodOf(name, "NameHasOwner", in: String.self, out: Bool.self)
+    public static let getNameOwner = MethodOf(name, "GetNameOwner", in: String.self, out: String.self)
+    public static let getConnectionUnixProcessID = MethodOf(name, "GetConnectionUnixProcessID", in: String.self, out: UInt32.self)
+}

@@ -1,0 +1,162 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+@Suite struct `Idle` {
+    @Test func `it leaves by itself and releases the name; paused downloads do not keep it`() async throws {
+        let running = try await Running.start(["--idle-exit", "1"])
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let paused = try await running.download(server.url("/a"), ["start": .bool(false)])
+        let done = try await running.download(server.url("/b"))
+        _ = try await running.client.wait(done)
+        let since = ContinuousClock.now
+        let exit = await running.daemon.wait()
+        #expect(exit.isClean, "\(exit)")
+        #expect(ContinuousClock.now - since > .milliseconds(900))
+        #expect(await running.world.bus.hasOwner(BusName.service) == false)
+        _ = await running.world.start()
+        #expect(try await running.client.get(Download.state, at: paused) == "paused")
+    }
+
+    @Test func `what is held by PauseAll does not keep it`() async throws {
+        let running = try await Running.start(["--idle-exit", "1"])
+        try await running.client.call(Manager.pauseAll, ())
+        _ = try await running.download("http://127.0.0.1:1/a")
+        #expect(await running.daemon.wait().status == 0)
+    }
+
+    @Test func `a pending Wait keeps it, until its caller leaves`() async throws {
+        let running = try await Running.start(["--idle-exit", "1"])
+        let path = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
+        let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: running.world.environment)
+        #expect(await eventually { monitor.output.contains("NameLost") })
+        let waiter = Child(
+            [
+                "gdbus", "call", "--session", "--timeout", "60", "--dest", BusName.service, "--object-path", path.value, "--method",
+                "org.todoku.Download1.Wait", "{}",
+            ],
+            environment: running.world.environment)
+        #expect(await eventually { Trace(monitor.output).calls("Wait").count == 1 })
+        // It is still there well after the second: nothing but time shows that.
+        #expect(await eventually(within: .milliseconds(2500)) { !running.daemon.isRunning } == false)
+        waiter.signal(SIGKILL)
+        let since = ContinuousClock.now
+        #expect(await running.daemon.wait().status == 0)
+        #expect(ContinuousClock.now - since < .seconds(10))
+    }
+
+    @Test func `a retry that is waited for keeps it`() async throws {
+        let running = try await Running.start(["--idle-exit", "1"])
+        let server = ScriptedServer { request, reply in
+            if request.number == 0 { reply.respond(503, ["Retry-After": "3"]) } else { reply.respond(200, text: "x") }
+        }
+        let path = try await running.download(server.url("/a"))
+        #expect(await running.client.signals.has("Completed", at: path))
+        #expect(running.daemon.isRunning)
+        #expect(await running.daemon.wait().status == 0)
+        #expect(server.requests.count == 2)
+    }
+
+    @Test func `a call that races with its leaving is answered, 200 times`() async throws {
+        let slot = await Slot()
+        let races = 8
+        let left = try await withThrowingTaskGroup(of: Int.self) { group in
+            for race in 0..<races { group.addTask { try await Race.run(rounds: 200 / races, start: 1000 + race) } }
+            return try await group.reduce(0, +)
+        }
+        // About half of the calls came just before and half just after it had left: each time the next call moves to the other side.
+        #expect((40...160).contains(left), "\(left) of 200")
+        withExtendedLifetime(slot) {}
+    }
+
+    @Test func `it does not wake up, and has only threads that sleep`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { request, reply in reply.serve(patternBytes(2_000_000), for: request) }
+        _ = try await running.fetch(server.url("/a"))
+        let process = "/proc/\(running.daemon.pid)"
+        // The pool's threads leave after five seconds; libcurl's closes idle connections when it is asked next.
+        #expect(await eventually { !threadNames(process).contains("todoku-pool") })
+        let before = await settled(process)
+        await pause(milliseconds: 3000)
+        #expect(switches(process) == before)
+        #expect(Set(before.keys.map(\.name)) == ["main", "todoku-curl", "todoku-store"])
+    }
+
+    @Test func `that began without anything to do it has its own thread and the store's`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let daemon = await world.start()
+        #expect(try await client.list() == [])
+        let process = "/proc/\(daemon.pid)"
+        let before = await settled(process)
+        await pause(milliseconds: 2000)
+        #expect(switches(process) == before)
+        #expect(Set(before.keys.map(\.name)) == ["main", "todoku-store"])
+    }
+}
+
+/// Calls at about the moment when the daemon, idle for a second, leaves: each must have its answer, from the one that leaves or from the next.
+private enum Race {
+    /// - Returns: how many calls were answered by a new daemon.
+    static func run(rounds: Int, start: Int) async throws -> Int {
+        let world = await ServiceWorld(activation: "--idle-exit 1", isSmall: true)
+        let client = try await world.client()
+        var known: [ObjectPath] = []
+        var delay = start
+        var left = 0
+        for round in 0..<rounds {
+            _ = try await client.list()
+            let owner = await Race.owner(of: client)
+            await pause(milliseconds: delay)
+            if round.isMultiple(of: 2) {
+                known.append(try await client.download("http://127.0.0.1:1/\(round)", ["start": .bool(false)]))
+            }
+            #expect(try await client.list() == known)
+            let next = await Race.owner(of: client)
+            if next != owner { left += 1 }
+            delay += next == owner ? 2 : -2
+        }
+        return left
+    }
+
+    /// One that has let the name go, found a call and is about to take it back has none for a moment.
+    private static func owner(of client: Client) async -> String {
+        var owner: String?
+        _ = await eventually {
+            owner = try? await client.connection.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, BusName.service)
+            return owner != nil
+        }
+        return owner ?? ""
+    }
+}
+
+private struct ThreadKey: Hashable { let id: String, name: String }
+
+/// How often each thread has given the processor away by itself: a thread that wakes up gives it away again.
+private func switches(_ process: String) -> [ThreadKey: String] {
+    var result: [ThreadKey: String] = [:]
+    for id in listFolder("\(process)/task") {
+        let lines = String(decoding: readFile("\(process)/task/\(id)/status") ?? [], as: UTF8.self).split(separator: "\n")
+        let name = lines.first { $0.hasPrefix("Name:") }?.split(separator: "\t").last ?? ""
+        let isMain = process.hasSuffix("/\(id)")
+        result[ThreadKey(id: id, name: isMain ? "main" : String(name))] = lines.first { $0.hasPrefix("voluntary_ctxt") }.map(String.init)
+    }
+    return result
+}
+
+/// `switches` once they have not changed for a while.
+private func settled(_ process: String) async -> [ThreadKey: String] {
+    var last = switches(process)
+    _ = await eventually {
+        await pause(milliseconds: 300)
+        let now = switches(process)
+        defer { last = now }
+        return now == last
+    }
+    return last
+}
+
+private func threadNames(_ process: String) -> [String] { switches(process).keys.map(\.name) }
