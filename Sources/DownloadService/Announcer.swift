@@ -1,5 +1,6 @@
 internal import DBus
 internal import DownloadModel
+internal import DownloadStore
 internal import DownloaderInterface
 internal import EventLoop
 
@@ -18,6 +19,8 @@ internal import EventLoop
     private let journal: Journal
     private let unsentBytes: () -> Int
     private var managerTold: [String: Variant] = [:]
+    /// What the manager's told properties are made of, as it was when they were looked at last.
+    private var managerSeen: (StateCounts, Settings)?
     private var managerToldAt: ContinuousClock.Instant?
     private var managerTimer: Poller.Token?
 
@@ -78,6 +81,7 @@ internal import EventLoop
 
     /// Sends the manager's changed properties, at most four times a second unless `now`.
     func flushManager(of downloader: Downloader, now: Bool = false) {
+        if let managerSeen, managerSeen == (downloader.counts, downloader.settings) { return }
         if !now, let told = managerToldAt, .now - told < Self.propertiesInterval {
             guard managerTimer == nil else { return }
             managerTimer = Poller.shared.schedule(at: told + Self.propertiesInterval) { [self] in
@@ -86,6 +90,7 @@ internal import EventLoop
             }
             return
         }
+        managerSeen = (downloader.counts, downloader.settings)
         let values = ManagerFace.told(downloader)
         let changed = values.filter { managerTold[$0.key] != $0.value }
         guard !changed.isEmpty else { return }
@@ -95,7 +100,10 @@ internal import EventLoop
     }
 
     /// Takes the manager's properties as told: what a client reads at the start.
-    func begin(with downloader: Downloader) { managerTold = ManagerFace.told(downloader) }
+    func begin(with downloader: Downloader) {
+        managerSeen = (downloader.counts, downloader.settings)
+        managerTold = ManagerFace.told(downloader)
+    }
 
     // MARK: Ends
 

@@ -21,6 +21,8 @@ internal import TransferEngine
     private(set) lazy var admission = Admission(self)
     /// Hidden folders are allowed as destinations (`--allow-hidden-folders`).
     let allowsHiddenFolders: Bool
+    /// The XDG download folder, as it was when the service started: no disk is asked on the bus thread.
+    let downloadFolder = Folders.downloads()
     /// Where written maps lie.
     let mapFolder: String
 
@@ -369,7 +371,7 @@ internal import TransferEngine
     func end() { isEnding = true }
 
     /// Where downloads go that name no folder.
-    var defaultDirectory: String { settings.defaultDirectory.isEmpty ? Folders.downloads() : settings.defaultDirectory }
+    var defaultDirectory: String { settings.defaultDirectory.isEmpty ? downloadFolder : settings.defaultDirectory }
 
     /// Takes `download` off the list, cancelled first where it has not ended; `deletingFile`: with the finished file.
     func remove(_ download: ManagedDownload, deletingFile: Bool, _ reply: Reply<Void>) throws(IllegalTransition) {

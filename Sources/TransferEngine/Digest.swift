@@ -4,11 +4,11 @@ internal import Glibc
 
 /// Computes digests with libcrypto, which is loaded with the first one.
 enum Digest {
-    static let readSize = 1 << 20
+    static let readSize = 256 << 10
 
     struct Unavailable: Error { let reason: String }
 
-    /// The digest of all of an open file. Blocks; reads 1 MiB at a time.
+    /// The digest of all of an open file. Blocks; reads 256 KiB at a time.
     static func compute(_ algorithm: Checksum.Algorithm, of descriptor: Int32) throws -> [UInt8] {
         if let text = todoku_crypto_load() { throw Unavailable(reason: String(cString: text)) }
         guard let context = md_ctx_new() else { throw Unavailable(reason: "no memory") }

@@ -19,7 +19,7 @@ struct ExchangeOptions {
 /// One HTTP exchange: an easy handle in a multi handle, from its making to its end. Never reused.
 final class Exchange {
     /// Of libcurl's receive buffer. It hands out at most 16 KiB a call whatever this is; larger reads cost less CPU.
-    static let bufferSize = 512 * 1024
+    static let bufferSize = 256 * 1024
 
     let sink: BodySink
     private let multi: MultiHandle
