@@ -53,7 +53,7 @@ struct Desk {
     func close() async {
         let process = await serviceProcess()
         await bus.stop()
-        if let process { _ = await eventually { kill(process, 0) != 0 } }
+        if let process { _ = await eventually { hasEnded(process) } }
     }
 }
 

@@ -184,7 +184,7 @@ import Testing
         #expect(exit.errors.contains("the session bus has gone"))
         #expect(await wait.wait().status == 3)
         gate.open()
-        if let process { #expect(await eventually { kill(process, 0) != 0 }) }
+        if let process { #expect(await eventually { hasEnded(process) }) }
     }
 
     @Test func `opens a finished file, or its folder`() async throws {

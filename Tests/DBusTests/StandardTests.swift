@@ -79,6 +79,6 @@ internal import Testing
         let exit = await Child.run(
             ["busctl", "--user", "--timeout=5", "call", client.uniqueName, "/a", "a.b", "C"], environment: service.bus.environment)
         #expect(exit.errors.contains("nothing is here"))
-        #expect(ContinuousClock.now - begun < .seconds(5))
+        #expect(ContinuousClock.now - begun < .seconds(20))
     }
 }

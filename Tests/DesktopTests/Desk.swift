@@ -25,7 +25,7 @@ func beginSession(activatable: [String: String] = [:], display: Display? = nil) 
 
     nonisolated func make() -> Notifier { Notifier { self.take($0) } }
 
-    nonisolated func contains(_ event: ToastEvent, within limit: Duration = .seconds(20)) async -> Bool {
+    nonisolated func contains(_ event: ToastEvent, within limit: Duration = .seconds(60)) async -> Bool {
         await eventually(within: limit) { await events.contains(event) }
     }
 }

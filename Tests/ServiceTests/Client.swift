@@ -81,7 +81,7 @@ struct Seen: Sendable {
     }
 
     /// Waits until the signals so far meet a condition; false if they do not within `limit`.
-    func until(within limit: Duration = .seconds(30), _ isMet: @escaping ([Seen]) -> Bool) async -> Bool {
+    func until(within limit: Duration = .seconds(60), _ isMet: @escaping ([Seen]) -> Bool) async -> Bool {
         if isMet(seen) { return true }
         nextWaiter += 1
         let id = nextWaiter
@@ -102,14 +102,14 @@ struct Seen: Sendable {
     }
 
     /// Waits for a signal of an object, `count` times; false if it does not come.
-    func has(_ member: String, at path: ObjectPath = BusName.managerPath, count: Int = 1, within limit: Duration = .seconds(30)) async
+    func has(_ member: String, at path: ObjectPath = BusName.managerPath, count: Int = 1, within limit: Duration = .seconds(60)) async
         -> Bool
     {
         await until(within: limit) { seen in seen.count { $0.member == member && $0.path == path.value } >= count }
     }
 
     /// Waits until the object has told of `state`.
-    func isIn(_ state: String, _ path: ObjectPath, within limit: Duration = .seconds(30)) async -> Bool {
+    func isIn(_ state: String, _ path: ObjectPath, within limit: Duration = .seconds(60)) async -> Bool {
         await until(within: limit) { seen in seen.last { $0.path == path.value && $0.state != nil }?.state == state }
     }
 

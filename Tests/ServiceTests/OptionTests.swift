@@ -164,7 +164,7 @@ internal import Testing
 
     @Test func `speed-limit is roughly kept, and can be changed and taken away`() async throws {
         let running = try await Running.start()
-        let body = patternBytes(4_000_000)
+        let body = Array(repeatElement(patternBytes(100_000), count: 200).joined())
         let server = ScriptedServer { request, reply in reply.serve(body, for: request) }
         let begun = ContinuousClock.now
         let path = try await running.download(server.url("/a"), ["speed-limit": .uint64(400_000)])
@@ -175,7 +175,7 @@ internal import Testing
         try await running.client.set(Download.speedLimit, at: path, 0)
         let freed = ContinuousClock.now
         #expect(readFile(try await running.client.wait(path)) == body)
-        #expect(ContinuousClock.now - freed < .seconds(6))
+        #expect(ContinuousClock.now - freed < .seconds(40))  // under the limit the rest would take 48
     }
 
     @Test func `stall-timeout gives up a server that says nothing`() async throws {

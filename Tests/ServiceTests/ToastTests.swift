@@ -56,12 +56,12 @@ internal import Testing
             tools("xdg-open"),
             "#!/bin/sh\nprintf '%s' \"$1\" > \(tools("opened.new"))\nmv \(tools("opened.new")) \(tools("opened"))\n".utf8, mode: 0o755)
         let path = currentEnvironment()["PATH"] ?? "/usr/bin:/bin"
-        let running = try await Running.start(["--idle-exit", "2"], extra: ["DISPLAY": display.name, "PATH": "\(tools.path):\(path)"])
+        let running = try await Running.start(["--idle-exit", "5"], extra: ["DISPLAY": display.name, "PATH": "\(tools.path):\(path)"])
         let dunst = await Dunst(on: running.world.bus, display)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
         let file = try await running.fetch(server.url("/a.txt"), ["notify": .string("always")])
         #expect(await eventually { await dunst.displayed() == 1 })
-        #expect(await eventually(within: .milliseconds(3500)) { !running.daemon.isRunning } == false)
+        #expect(await eventually(within: .milliseconds(7000)) { !running.daemon.isRunning } == false)
         await dunst.control("action", "0")
         #expect(await eventually { readFile(tools("opened")) == Array(file.utf8) })
         await dunst.control("close-all")

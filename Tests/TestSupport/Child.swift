@@ -83,6 +83,14 @@ public final class Child: Sendable {
     }
 }
 
+/// Whether a process that is no child of ours has ended. One that its parent has not asked about yet (a zombie) has.
+public func hasEnded(_ pid: Int32) -> Bool {
+    guard let bytes = readFile("/proc/\(pid)/stat") else { return true }
+    // "pid (name) state …": the name may hold anything, so the last parenthesis counts (proc_pid_stat(5)).
+    guard let end = bytes.lastIndex(of: UInt8(ascii: ")")), bytes.count > end + 2 else { return true }
+    return bytes[end + 2] == UInt8(ascii: "Z") || bytes[end + 2] == UInt8(ascii: "X")
+}
+
 public func currentEnvironment() -> [String: String] {
     var result: [String: String] = [:]
     var entry = environ
@@ -204,7 +212,7 @@ private final class Reaper: Sendable {
 
 /// Waits until `condition` holds, looking again every 10 ms; false if it does not within `limit`.
 /// For what tells no one when it happens (a file of a foreign program); signals and replies are awaited instead.
-public func eventually(within limit: Duration = .seconds(20), _ condition: () async throws -> Bool) async rethrows -> Bool {
+public func eventually(within limit: Duration = .seconds(60), _ condition: () async throws -> Bool) async rethrows -> Bool {
     let deadline = ContinuousClock.now + limit
     while true {
         if try await condition() { return true }

@@ -62,7 +62,7 @@ public final class PrivateBus: Sendable {
     }
 
     /// Waits until `name` has an owner, or until it has none.
-    public func waitForOwner(_ name: String, present: Bool = true, within limit: Duration = .seconds(20)) async -> Bool {
+    public func waitForOwner(_ name: String, present: Bool = true, within limit: Duration = .seconds(60)) async -> Bool {
         await eventually(within: limit) { await hasOwner(name) == present }
     }
 

@@ -80,7 +80,7 @@ public final class ScriptedServer: Sendable {
     public var connections: Int { core.lock.locked { core.connections } }
 
     /// Waits until there were `count` requests; false if there are fewer within `limit`.
-    public func waitForRequests(_ count: Int, within limit: Duration = .seconds(20)) async -> Bool {
+    public func waitForRequests(_ count: Int, within limit: Duration = .seconds(60)) async -> Bool {
         await eventually(within: limit) { requests.count >= count }
     }
 
