@@ -78,7 +78,8 @@ let package = Package(
         suite("TransferEngineTests", ["TransferEngine", "DownloadModel", "EventLoop"]),
         suite("DownloadStoreTests", ["DownloadStore", "DownloadModel", "EventLoop"]),
         suite("DesktopTests", ["Desktop", "DBus", "DownloadModel", "EventLoop"]),
-        suite("ServiceTests", ["todokud", "DownloadService", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
+        suite(
+            "ServiceTests", ["todokud", "DownloadService", "DownloadStore", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite("CommandTests", ["todoku", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
     ]
 )

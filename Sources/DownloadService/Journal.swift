@@ -164,7 +164,8 @@ internal import Logging
     }
 
     private func retryLater() {
-        let seconds = min(30, 1 << min(failures - 1, 5))
+        // A call that comes meanwhile is answered with the next try: well before its caller gives up (25 s).
+        let seconds = min(5, 1 << min(failures - 1, 3))
         isScheduled = true
         Poller.shared.schedule(after: .seconds(seconds)) { [self] in
             isScheduled = false

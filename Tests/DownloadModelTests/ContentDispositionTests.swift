@@ -1,5 +1,6 @@
 import DownloadModel
 import Glibc
+import TestSupport
 import Testing
 
 /// The decoder that the service injects, with the system's iconv.
@@ -106,7 +107,7 @@ private func field(_ text: String) -> [UInt8] {
     func `gives nothing where there is no name`(text: String) { #expect(name(text) == nil) }
 
     @Test func `takes any bytes`() {
-        var random = SplitMix64(state: 7)
+        var random = SeededRandom(7)
         let pieces = [
             "filename", "*", "=", "\"", "\\", ";", "=?", "?=", "?B?", "utf-8", "''", "%E5", "%", "<95>", "<5C>", "<FF>", " ", "attachment",
         ]

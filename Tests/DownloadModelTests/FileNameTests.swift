@@ -1,4 +1,5 @@
 import DownloadModel
+import TestSupport
 import Testing
 
 @Suite struct `File names` {
@@ -73,7 +74,7 @@ import Testing
     @Test func `are safe whatever they are made of`() {
         let alphabet: [Character] =
             Array("ab.. //\\\\:*?\"<>|\u{0}\n\u{7F}\u{85}\u{200B}\u{202E}\u{2066}\u{FEFF}\u{301}é届👨‍👩‍👧\u{3000}()CONul1¹") + ["\r\n"]
-        var random = SplitMix64(state: 20_240_607)
+        var random = SeededRandom(20_240_607)
         for round in 0..<5000 {
             let length = Int.random(in: 0..<(round.isMultiple(of: 20) ? 400 : 12), using: &random)
             let given = String((0..<length).map { _ in alphabet.randomElement(using: &random)! })
@@ -91,17 +92,5 @@ import Testing
                 #expect(FileName.numbered(name, round).utf8.count <= 255, "\(given.debugDescription)")
             }
         }
-    }
-}
-
-/// Steele, Lea, Flood: the same numbers in every run.
-struct SplitMix64: RandomNumberGenerator {
-    var state: UInt64
-    mutating func next() -> UInt64 {
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var z = state
-        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-        return z ^ (z >> 31)
     }
 }

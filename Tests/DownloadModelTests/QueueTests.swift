@@ -1,4 +1,5 @@
 import DownloadModel
+import TestSupport
 import Testing
 
 @Suite struct `The queue` {
@@ -83,7 +84,7 @@ import Testing
 
     @Test func `agrees with a sorted list whatever is done to it`() throws {
         struct Item { var number: DownloadNumber, priority: Int32, position: Int64 }
-        var random = SplitMix64(state: 42)
+        var random = SeededRandom(42)
         var queue = DownloadQueue()
         var list: [Item] = []
         func sort() { list.sort { ($1.priority, $0.position, $0.number) < ($0.priority, $1.position, $1.number) } }
@@ -126,7 +127,7 @@ import Testing
     }
 
     @Test func `takes 100,000 in and out in any order without work for all at each`() {
-        var random = SplitMix64(state: 3)
+        var random = SeededRandom(3)
         let order = (1...100_000).shuffled(using: &random)
         var queue = DownloadQueue()
         let elapsed = ContinuousClock().measure {

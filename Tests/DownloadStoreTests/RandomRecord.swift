@@ -1,23 +1,10 @@
 internal import DownloadModel
-
-/// Numbers that depend on the seed only.
-struct SeededGenerator: RandomNumberGenerator {
-    private var state: UInt64
-    init(seed: UInt64) { state = seed }
-
-    mutating func next() -> UInt64 {  // SplitMix64
-        state &+= 0x9E37_79B9_7F4A_7C15
-        var z = state
-        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
-        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
-        return z ^ (z >> 31)
-    }
-}
+internal import TestSupport
 
 /// Records with any value in any field that the model allows.
 struct RandomRecords {
-    private var generator: SeededGenerator
-    init(seed: UInt64) { generator = SeededGenerator(seed: seed) }
+    private var generator: SeededRandom
+    init(seed: UInt64) { generator = SeededRandom(seed) }
 
     private static let alphabet = Array("aZ09 _-./:;,\"'\\%?#&=ダウンロード完了é🎌\u{0}\u{1}\t\u{301}")
 
