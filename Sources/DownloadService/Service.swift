@@ -16,6 +16,8 @@ public struct ServiceOptions: Sendable {
     public var allowsHiddenFolders = false
     /// How long the service stays when nothing keeps it.
     public var idle: Duration = .seconds(30)
+    /// For so long at most, a toast that can be clicked keeps the service.
+    public var clickable: Duration = .seconds(600)
     public var logger = Logger(label: "todokud")
     public init() {}
 }
@@ -74,7 +76,7 @@ public struct ServiceOptions: Sendable {
         journal = Journal(store: store, nextNumber: stored.nextNumber, log: log) { connection.send($0) }
         engine = Engine(configuration: EngineConfiguration(version: Self.version)) { links.downloader?.take($0) }
         notifier = Notifier { links.toaster?.take($0) }
-        let toaster = Toaster(notifier: notifier, opener: Opener(connection: connection), log: log)
+        let toaster = Toaster(notifier: notifier, opener: Opener(connection: connection), clickable: options.clickable, log: log)
         let callers = Callers(connection: connection)
         downloader = Downloader(
             journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes }, toaster: toaster,

@@ -9,9 +9,9 @@ internal import Logging
     /// A progress toast is for what lasts longer than this, and is updated at most so often.
     private static let progressDelay: Duration = .seconds(2)
     private static let progressInterval: Duration = .milliseconds(500)
-    /// For so long at most, a toast that can be clicked keeps the service.
-    private static let clickable: Duration = .seconds(600)
 
+    /// For so long at most, a toast that can be clicked keeps the service.
+    private let clickable: Duration
     private let notifier: Notifier
     private let texts = ToastTexts.japanese
     private let opener: Opener
@@ -22,7 +22,9 @@ internal import Logging
     private var progressing: Set<DownloadNumber> = []
     var changed: (() -> Void)?
 
-    init(notifier: Notifier, opener: Opener, log: Logger) { (self.notifier, self.opener, self.log) = (notifier, opener, log) }
+    init(notifier: Notifier, opener: Opener, clickable: Duration, log: Logger) {
+        (self.notifier, self.opener, self.clickable, self.log) = (notifier, opener, clickable, log)
+    }
 
     /// Whether a toast of ours can still be clicked, or is on its way.
     var keepsService: Bool { !shown.isEmpty || !handed.isEmpty }
@@ -77,7 +79,7 @@ internal import Logging
         switch event {
         case .shown(let number):
             guard let path = handed.removeValue(forKey: number) else { return }
-            let timer = Poller.shared.schedule(after: Self.clickable) { [self] in forget(number) }
+            let timer = Poller.shared.schedule(after: clickable) { [self] in forget(number) }
             shown[number] = (path, timer)
         case .action(let number, let action, let token):
             guard let path = shown[number]?.path else { return }

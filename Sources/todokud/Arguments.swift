@@ -14,6 +14,7 @@ enum Arguments {
           --if-pending             end at once where no download is left to do (at login)
           --allow-hidden-folders   take folders with a leading dot in their path as destinations
           --idle-exit SECONDS      leave after so long with nothing to do (30; 1 to 86400)
+          --toast-keep SECONDS     stay so long at most for a click on a toast (600; 1 to 86400)
           --log-level LEVEL        trace, debug, info, notice, warning, error, critical (notice)
           --version                print the version
           --help                   print this
@@ -31,11 +32,11 @@ enum Arguments {
             switch parts[0] {
             case "--if-pending" where parts.count == 1: options.ifPending = true
             case "--allow-hidden-folders" where parts.count == 1: options.allowsHiddenFolders = true
-            case "--idle-exit":
+            case "--idle-exit", "--toast-keep":
                 guard let seconds = value().flatMap({ Int($0) }), (1...86_400).contains(seconds) else {
-                    return .refuse("--idle-exit takes a number of seconds, 1 to 86400")
+                    return .refuse("\(parts[0]) takes a number of seconds, 1 to 86400")
                 }
-                options.idle = .seconds(seconds)
+                if parts[0] == "--idle-exit" { options.idle = .seconds(seconds) } else { options.clickable = .seconds(seconds) }
             case "--log-level":
                 guard let named = value().flatMap({ Logger.Level(rawValue: $0) }) else {
                     return .refuse("--log-level is one of \(Logger.Level.allCases.map(\.rawValue).joined(separator: ", "))")

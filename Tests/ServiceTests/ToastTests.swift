@@ -68,4 +68,16 @@ internal import Testing
         #expect(await running.daemon.wait().isClean)
         await dunst.stop()
     }
+
+    @Test func `a toast that nobody clicks keeps the service for a time only`() async throws {
+        let display = await Display()
+        let running = try await Running.start(["--idle-exit", "5", "--toast-keep", "2"], extra: ["DISPLAY": display.name])
+        let dunst = await Dunst(on: running.world.bus, display)
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
+        _ = try await running.fetch(server.url("/a.txt"), ["notify": .string("always")])
+        #expect(await running.daemon.wait().isClean)
+        // This dunst takes no toast away by itself, and our leaving closes none.
+        #expect(await dunst.displayed() == 1)
+        await dunst.stop()
+    }
 }
