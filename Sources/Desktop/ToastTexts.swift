@@ -54,11 +54,13 @@ private func japaneseReason(_ name: ErrorName) -> String {
     case .unsafeRedirect: "安全でない転送先のため中止しました。"
     case .checksumMismatch: "ファイルの内容がチェックサムと一致しません。"
     case .sizeMismatch: "ファイルの大きさが指定と一致しません。"
+    case .typeMismatch: "ファイルの種類が指定と一致しません。"
     case .tooLarge: "ファイルが大きすぎます。"
     case .truncated: "ファイルが途中で切れています。"
     case .diskFull: "ディスクの空き容量が足りません。"
     case .writeFailed: "ファイルに書き込めませんでした。"
     case .permissionDenied: "保存先に書き込む権限がありません。"
+    case .expired: "期限までに完了しませんでした。"
     case .cancelled: "ダウンロードは中止されました。"
     }
 }

@@ -19,12 +19,14 @@ public enum ErrorName: String, CaseIterable, Sendable {
     case unsafeRedirect = "UnsafeRedirect"
     case checksumMismatch = "ChecksumMismatch"
     case sizeMismatch = "SizeMismatch"
+    case typeMismatch = "TypeMismatch"
     case tooLarge = "TooLarge"
     case truncated = "Truncated"
     case diskFull = "DiskFull"
     case writeFailed = "WriteFailed"
     case permissionDenied = "PermissionDenied"
     case cancelled = "Cancelled"
+    case expired = "Expired"
 
     /// The name on the bus: `org.todoku.Error.` and the raw value.
     public var busName: String { "org.todoku.Error.\(rawValue)" }
@@ -50,12 +52,16 @@ public struct DownloadFailure: Error, Equatable, Sendable {
     public var isRetryable: Bool
     /// The server's `Retry-After`, as a delay: a floor for the back-off.
     public var retryAfter: Duration?
+    /// What the download waits for instead of failing: `diskSpace`, `destination` or `offline`; nil: nothing that ends by itself.
+    public var wait: WaitReason?
+    /// How many bytes do not fit on the disk, where `wait` is `diskSpace` and it is known.
+    public var missingBytes: ByteCount?
 
     public init(
         _ name: ErrorName, _ message: String, httpStatus: UInt32? = nil, host: String? = nil, isRetryable: Bool = false,
-        retryAfter: Duration? = nil
+        retryAfter: Duration? = nil, wait: WaitReason? = nil, missingBytes: ByteCount? = nil
     ) {
         (self.name, self.message, self.httpStatus, self.host) = (name, message, httpStatus, host)
-        (self.isRetryable, self.retryAfter) = (isRetryable, retryAfter)
+        (self.isRetryable, self.retryAfter, self.wait, self.missingBytes) = (isRetryable, retryAfter, wait, missingBytes)
     }
 }

@@ -41,6 +41,8 @@ public struct DownloadOptions: Equatable, Sendable {
     public var size: ByteCount?
     /// The most bytes the file may have, after decoding.
     public var maxSize: ByteCount?
+    /// The media type that the file must have, lower case, as `image/png` or `image/*`; nil: any.
+    public var expectType: String?
     /// False: added paused.
     public var start = true
     /// Higher first; within one, first in first out.
@@ -51,6 +53,12 @@ public struct DownloadOptions: Equatable, Sendable {
     public var stallTimeout: Duration = .milliseconds(30_000)
     /// Attempts after the first when a server refuses or is not reached. 0: none.
     public var retries: UInt32 = 10
+    /// Not started before this instant of the wall clock.
+    public var notBefore: WallTime?
+    /// The longest from the first start to the end, waits included and pauses not; nil: no limit.
+    public var deadline: Duration?
+    /// On 401, 403 and 410 the download waits for a fresh link instead of failing.
+    public var renewable = false
     /// The caller's own name for a group of downloads.
     public var tag = ""
     public var notify = NotifyPolicy.background

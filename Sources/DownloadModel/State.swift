@@ -1,6 +1,16 @@
 /// Why a download waits. Raw values are the contract's.
 public enum WaitReason: String, CaseIterable, Sendable {
     case retry
+    /// Until the instant of the option `not-before`.
+    case notBefore = "not-before"
+    /// There is no network.
+    case offline
+    /// What is missing does not fit on the disk.
+    case diskSpace = "disk-space"
+    /// The folder is not there, or cannot be written.
+    case destination
+    /// The server takes the link no more; the owner has to give a fresh one.
+    case needsUrl = "needs-url"
     case pausedAll = "paused-all"
 }
 

@@ -96,7 +96,7 @@ internal import TransferEngine
             switch record.state {
             case .queued, .active, .verifying: download.record.state = settings.paused ? .waiting(.pausedAll, until: nil) : .queued
             case .waiting(.pausedAll, _): if !settings.paused { download.record.state = .queued }
-            case .waiting(.retry, _): if settings.paused { download.record.state = .waiting(.pausedAll, until: nil) }
+            case .waiting: if settings.paused { download.record.state = .waiting(.pausedAll, until: nil) }
             case .committing, .paused, .finished, .failed, .cancelled: break
             }
             count(download, from: nil)

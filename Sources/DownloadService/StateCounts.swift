@@ -21,8 +21,8 @@ struct StateCounts: Equatable {
     private static func place(of state: DownloadState) -> WritableKeyPath<StateCounts, UInt32> {
         switch state {
         case .queued: \.queued
-        case .waiting(.retry, _): \.waitingForTime
         case .waiting(.pausedAll, _): \.held
+        case .waiting: \.waitingForTime
         case .active: \.active
         case .paused: \.paused
         case .verifying, .committing: \.verifying

@@ -24,6 +24,8 @@ public struct TransferRequest: Sendable {
     public var expectedSize: ByteCount?
     /// The most bytes that it may have, decoded.
     public var maxSize: ByteCount?
+    /// The media type that the response must have, lower case, as `image/png` or `image/*`; nil: any.
+    public var expectedType: String?
     /// Whether a checksum will prove the whole: then a resume needs no validator.
     public var hasChecksum = false
     /// Bytes per second; nil: no limit.
