@@ -1,0 +1,52 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+
+// What an app in a sandbox may do (docs/dbus.md, "From a sandbox"). Its downloads are those of its own `app` id; no others are there for it.
+
+extension CallerIdentity {
+    /// The only application whose downloads are there for this caller; nil: all are.
+    var app: String? { if case .app(let id) = self { id } else { nil } }
+
+    @BusActor func owns(_ download: ManagedDownload) -> Bool { app.map { $0 == download.record.options.app } ?? true }
+}
+
+extension Reply {
+    /// - Throws: `NotAllowed` where the caller is in a sandbox; `what` completes "An app in a sandbox may not …".
+    func refuseSandboxed(_ what: String) throws(Refusal) {
+        if call.caller != .user { throw Refusal(.notAllowed, "An app in a sandbox may not \(what).") }
+    }
+}
+
+enum SandboxRules {
+    static let priority = "give a priority above 0"
+
+    /// `path` without superfluous slashes and dots, by its text alone.
+    fileprivate static func plain(_ path: String) -> String {
+        "/" + path.split(separator: "/").filter { $0 != "." }.joined(separator: "/")
+    }
+}
+
+extension DownloadOptions {
+    /// Reads the dictionary of a call by `caller`. In a sandbox `app` is its own id, named or not, and `directory` the default, named or not.
+    ///
+    /// - Throws: as `init(decoding:)`; `NotAllowed`, naming the key, for what an app in a sandbox may not ask for.
+    init(decoding dictionary: [String: Variant], from caller: CallerIdentity, defaultDirectory: String) throws(Refusal) {
+        guard case .app(let id) = caller else {
+            try self.init(decoding: dictionary)
+            return
+        }
+        try self.init(decoding: dictionary["app"] == nil ? dictionary.merging(["app": .string(id)]) { $1 } : dictionary)
+        func notAllowed(_ key: OptionKey, _ what: String) -> Refusal {
+            Refusal(.notAllowed, "Option \(key.rawValue): an app in a sandbox may not \(what).")
+        }
+        guard app == id else { throw notAllowed(.app, "speak for another; it is \(id)") }
+        guard directory.map({ SandboxRules.plain($0) == SandboxRules.plain(defaultDirectory) }) ?? true else {
+            throw notAllowed(.directory, "choose the folder; its downloads go to \(defaultDirectory)")
+        }
+        directory = nil
+        guard ifExists != .replace else { throw notAllowed(.ifExists, "replace files") }
+        guard priority <= 0 else { throw notAllowed(.priority, SandboxRules.priority) }
+    }
+}
