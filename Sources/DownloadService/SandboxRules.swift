@@ -37,16 +37,26 @@ extension DownloadOptions {
             try self.init(decoding: dictionary)
             return
         }
-        try self.init(decoding: dictionary["app"] == nil ? dictionary.merging(["app": .string(id)]) { $1 } : dictionary)
-        func notAllowed(_ key: OptionKey, _ what: String) -> Refusal {
-            Refusal(.notAllowed, "Option \(key.rawValue): an app in a sandbox may not \(what).")
+        let dictionary = dictionary.merging(["app": .string(id)]) { given, _ in given }
+        try self.init(decoding: dictionary)
+        for key in OptionKey.allCases where dictionary[key.rawValue] != nil {
+            func notAllowed(_ what: String) -> Refusal {
+                Refusal(.notAllowed, "Option \(key.rawValue): an app in a sandbox may not \(what).")
+            }
+            switch key {
+            case .app: if app != id { throw notAllowed("speak for another; it is \(id)") }
+            case .directory:
+                guard directory.map({ SandboxRules.plain($0) == SandboxRules.plain(defaultDirectory) }) ?? true else {
+                    throw notAllowed("choose the folder; its downloads go to \(defaultDirectory)")
+                }
+                directory = nil
+            case .ifExists: if ifExists == .replace { throw notAllowed("replace files") }
+            case .priority: if priority > 0 { throw notAllowed(SandboxRules.priority) }
+            // A new option is to be thought about here.
+            case .token, .filename, .headers, .userAgent, .referrer, .username, .password, .checksum, .size, .maxSize, .start, .speedLimit,
+                .stallTimeout, .retries, .tag, .notify, .title, .body, .icon, .sound, .showProgress, .metadata:
+                break
+            }
         }
-        guard app == id else { throw notAllowed(.app, "speak for another; it is \(id)") }
-        guard directory.map({ SandboxRules.plain($0) == SandboxRules.plain(defaultDirectory) }) ?? true else {
-            throw notAllowed(.directory, "choose the folder; its downloads go to \(defaultDirectory)")
-        }
-        directory = nil
-        guard ifExists != .replace else { throw notAllowed(.ifExists, "replace files") }
-        guard priority <= 0 else { throw notAllowed(.priority, SandboxRules.priority) }
     }
 }

@@ -139,6 +139,17 @@ private let app = "org.example.App"
         #expect(await sandbox.gdbus(manager, "\(Standard.peer).Ping").output == "()\n")
     }
 
+    /// A new member of the manager is to be thought about, and to be tried above or below.
+    @Test func `has been thought of at every member of the manager`() {
+        let open: Set = ["Download", "List", "Describe"]
+        let refused: Set = ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded"]
+        #expect(Set(ManagerFace.face.methods.keys) == open.union(refused))
+        let writable = ManagerFace.face.members.filter { $0.contains(" readwrite ") }.compactMap {
+            $0.split(separator: " ").dropFirst().first
+        }
+        #expect(Set(writable) == ["MaxActive", "MaxPerHost", "SpeedLimit", "DefaultDirectory"])
+    }
+
     @Test func `steers its own`() async throws {
         let running = try await Running.start()
         let sandbox = await Sandbox(running.world)
