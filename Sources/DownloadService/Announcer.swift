@@ -19,8 +19,10 @@ internal import EventLoop
     private let journal: Journal
     private let unsentBytes: () -> Int
     private var managerTold: [String: Variant] = [:]
+    /// The told properties of the download whose record is being changed, before.
+    private var remembered: [String: Variant] = [:]
     /// What the manager's told properties are made of, as it was when they were looked at last.
-    private var managerSeen: (StateCounts, Settings)?
+    private var managerSeen: (StateCounts, Settings, String)?
     private var managerToldAt: ContinuousClock.Instant?
     private var managerTimer: Poller.Token?
 
@@ -49,11 +51,12 @@ internal import EventLoop
 
     // MARK: Properties
 
-    /// Changes a record and remembers which told properties changed by it.
-    func change(_ download: ManagedDownload, _ body: (inout DownloadRecord) -> Void) {
-        let before = DownloadFace.told(download)
-        body(&download.record)
-        for (name, value) in DownloadFace.told(download) where before[name] != value { download.changedProperties.insert(name) }
+    /// Its record is about to change; `compare` follows.
+    func remember(_ download: ManagedDownload) { remembered = DownloadFace.told(download) }
+
+    /// Its record has changed: which told properties have by that?
+    func compare(_ download: ManagedDownload) {
+        for (name, value) in DownloadFace.told(download) where remembered[name] != value { download.changedProperties.insert(name) }
     }
 
     /// Sends what changed now.
@@ -81,7 +84,7 @@ internal import EventLoop
 
     /// Sends the manager's changed properties, at most four times a second unless `now`.
     func flushManager(of downloader: Downloader, now: Bool = false) {
-        if let managerSeen, managerSeen == (downloader.counts, downloader.settings) { return }
+        if let managerSeen, managerSeen == (downloader.counts, downloader.settings, downloader.setAside) { return }
         if !now, let told = managerToldAt, .now - told < Self.propertiesInterval {
             guard managerTimer == nil else { return }
             managerTimer = Poller.shared.schedule(at: told + Self.propertiesInterval) { [self] in
@@ -90,7 +93,7 @@ internal import EventLoop
             }
             return
         }
-        managerSeen = (downloader.counts, downloader.settings)
+        managerSeen = (downloader.counts, downloader.settings, downloader.setAside)
         let values = ManagerFace.told(downloader)
         let changed = values.filter { managerTold[$0.key] != $0.value }
         guard !changed.isEmpty else { return }
@@ -101,7 +104,7 @@ internal import EventLoop
 
     /// Takes the manager's properties as told: what a client reads at the start.
     func begin(with downloader: Downloader) {
-        managerSeen = (downloader.counts, downloader.settings)
+        managerSeen = (downloader.counts, downloader.settings, downloader.setAside)
         managerTold = ManagerFace.told(downloader)
     }
 

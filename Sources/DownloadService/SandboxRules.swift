@@ -54,7 +54,8 @@ extension DownloadOptions {
             case .priority: if priority > 0 { throw notAllowed(SandboxRules.priority) }
             // A new option is to be thought about here.
             case .token, .filename, .headers, .userAgent, .referrer, .username, .password, .checksum, .size, .maxSize, .start, .speedLimit,
-                .stallTimeout, .retries, .tag, .notify, .title, .body, .icon, .sound, .showProgress, .metadata:
+                .stallTimeout, .retries, .expectType, .notBefore, .deadline, .renewable, .tag, .notify, .title, .body, .icon, .sound,
+                .showProgress, .metadata:
                 break
             }
         }

@@ -17,7 +17,7 @@ internal import EventLoop
 
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] {
         if path == BusName.downloadsPath {
-            let numbers = (downloader.order.ordered + downloader.ended).lazy.filter { [downloader] number in
+            let numbers = (downloader.ledger.order.ordered + downloader.ledger.ended.ordered).lazy.filter { [downloader] number in
                 downloader.download(number).map { $0.record.options.token == nil && caller.owns($0) } ?? false
             }
             let visible = caller.tokensPrefix
