@@ -36,6 +36,8 @@ int todoku_file_identity(int fd, uint64_t *device, uint64_t *inode, uint64_t *mo
   return 0;
 }
 
+const int todoku_o_path = O_PATH;
+
 int todoku_pipe(int descriptors[2]) { return pipe2(descriptors, O_CLOEXEC) == 0 ? 0 : errno; }
 
 void todoku_keep_heap_small(void) {

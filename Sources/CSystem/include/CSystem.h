@@ -26,6 +26,9 @@ int todoku_start_writeback(int fd, off_t offset, off_t length);
 /// The identity of an open file, stat(2) and the mount id of statx(2) (0 where the kernel has none). 0 or errno.
 int todoku_file_identity(int fd, uint64_t *device, uint64_t *inode, uint64_t *mount);
 
+/// O_PATH of open(2), which glibc shows to _GNU_SOURCE only.
+extern const int todoku_o_path;
+
 /// pipe2(2) with O_CLOEXEC. 0 or errno.
 int todoku_pipe(int descriptors[2]);
 
