@@ -18,16 +18,21 @@ public enum Commit {
 
     /// Flushes the part file and proves it.
     ///
+    /// - Parameter mapPath: the written map, removed where the flush fails: then only the record's last checkpoint counts.
     /// - Returns: the identity of the part file, or `ChecksumMismatch`, `SizeMismatch`, `WriteFailed`, `DiskFull`, `PermissionDenied`.
     public static func verify(
-        directory: String, partName: String, checksum: Checksum?, expectedSize: ByteCount?
+        directory: String, partName: String, checksum: Checksum?, expectedSize: ByteCount?, mapPath: String? = nil
     ) -> Result<FileIdentity, DownloadFailure> {
         do throws(DiskError) {
             let part = try OpenPart.open(directory, partName)
             if let expectedSize, part.size != expectedSize {
                 return .failure(DownloadFailure(.sizeMismatch, "The file has \(part.size) bytes instead of \(expectedSize)."))
             }
-            guard fsync(part.descriptor) == 0 else { throw DiskError("save the part file") }
+            guard fsync(part.descriptor) == 0 else {
+                let error = DiskError("save the part file")
+                if let mapPath { WrittenMap.remove(mapPath) }
+                throw error
+            }
             let identity = try fileIdentity(of: part.descriptor, boot: bootIdentity())
             guard let checksum else { return .success(identity) }
             return check(part, checksum, directory).map { identity }

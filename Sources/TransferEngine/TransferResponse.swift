@@ -110,7 +110,10 @@ extension Transfer {
     private func goOn(_ attempt: Attempt, _ part: PartFile, _ total: ByteCount?, isWhole: Bool) -> Attempt.Verdict {
         let name = fileName(attempt)
         if let path = takenPath(name) { return .taken(path: path) }
-        if part.total == nil { part.total = total }
+        if part.total == nil {
+            part.total = total
+            checkpoint?.total = total
+        }
         do throws(DiskError) {
             try openRest(part, isWhole: isWhole)
         } catch {
