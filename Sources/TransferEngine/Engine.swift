@@ -114,9 +114,9 @@ public actor Engine {
                 snapshot.append(progress)
             }
             if transfer.isCheckpointDue(now: now) { sync(transfer) }
-            if transfer.pace.isHolding { transfer.arrived = true }  // it is we who hold back
+            let isHolding = transfer.pace.isHolding
             if transfer.pace.earn(seconds: min(seconds, 1)) { resume(transfer) }
-            checkStall(transfer, now)
+            checkStall(transfer, now, isHolding: isHolding)
         }
         reportEvents()
         if !snapshot.isEmpty { send(snapshot) }
@@ -130,19 +130,17 @@ public actor Engine {
         }
     }
 
-    private func checkStall(_ transfer: Transfer, _ now: SuspendingClock.Instant) {
-        if transfer.arrived {
-            transfer.arrived = false
-            transfer.lastArrival = now
-            return
-        }
-        guard transfer.exchange != nil, now - transfer.lastArrival > transfer.request.stallTimeout else { return }
+    private func checkStall(_ transfer: Transfer, _ now: SuspendingClock.Instant, isHolding: Bool) {
+        guard transfer.exchange != nil,
+            transfer.liveness.isStalled(now, timeout: transfer.request.stallTimeout, isHolding: isHolding)
+        else { return }
         // What the response said already counts more than its body that does not end.
         if let attempt = transfer.exchange?.sink as? Attempt, case .failed(let failure) = attempt.verdict {
             return conclude(transfer, .failed(failure))
         }
         let failure = FailureMapping.timeout(
-            host: transfer.url.host, after: transfer.request.stallTimeout, madeProgress: transfer.facts != nil)
+            host: transfer.url.host, after: transfer.request.stallTimeout, madeProgress: transfer.facts != nil,
+            trickle: transfer.liveness.bytes)
         conclude(transfer, .failed(failure))
     }
 
@@ -214,7 +212,7 @@ public actor Engine {
         }
         options.proxy = proxy ?? ""
         (options.certificateFile, options.certificateFolder) = (configuration.certificateFile, configuration.certificateFolder)
-        transfer.lastArrival = .now
+        transfer.liveness.restart()
         do throws(CurlError) {
             let multi = if let multi { multi } else { try MultiHandle() }
             self.multi = multi

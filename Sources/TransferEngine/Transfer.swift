@@ -41,9 +41,7 @@ final class Transfer {
     private var skip: ByteCount = 0
     private var heldAtStart: ByteCount = 0
 
-    /// Set by every byte that comes in; the engine's tick looks and resets.
-    var arrived = false
-    var lastArrival = SuspendingClock.now
+    var liveness = Liveness()
     var meter = SpeedMeter()
     var reported: TransferProgress?
     var received: ByteCount { (candidate ?? part)?.written ?? 0 }
@@ -334,7 +332,7 @@ final class Transfer {
             .complete(
                 CompletePart(
                     facts: facts, size: part.written, identity: part.identity, host: url.host, httpStatus: status,
-                    resume: part.resumeData(written: part.written))))
+                    resume: part.resumeData(written: checkpoint?.written ?? 0))))
     }
 }
 

@@ -7,27 +7,31 @@ import Testing
 @testable internal import TransferEngine
 
 @Suite(.timeLimit(.minutes(3))) struct `After kill -9` {
-    static let size = 24_000_000
+    static let file = patternBytes(12_000_000)
 
-    @Test(arguments: [1_100_000, 3_000_000, 9_700_001, 20_000_000] as [UInt64])
+    @Test(arguments: [1_100_000, 3_000_000, 9_700_001] as [UInt64])
     func `at most 1 MiB is fetched again, without any record of the transfer`(killedAt: UInt64) async throws {
-        let file = patternBytes(Self.size)
+        let file = Self.file
         let server = ScriptedServer { request, reply in reply.serve(file, for: request, entityTag: "\"v1\"") }
         let fixture = await EngineFixture()
         let (path, url) = (fixture.folder.path, server.url("/file.bin"))
         await #expect(processExitsWith: .signal(SIGKILL)) { [path = path as String, url = url as String, killedAt] in
             let engine = Engine(configuration: EngineConfiguration(version: "0", environment: [:])) { event in
-                if case .progress(let all) = event, all.contains(where: { $0.received >= killedAt }) { kill(getpid(), SIGKILL) }
+                switch event {
+                case .progress(let all) where all.contains { $0.received >= killedAt }: kill(getpid(), SIGKILL)
+                case .ended: kill(getpid(), SIGKILL)  // a slow machine told nothing between there and the end
+                default: break
+                }
             }
             var request = TransferRequest(
                 number: DownloadNumber(1), url: try DownloadURL(url), directory: path, partName: ".todoku-1.part")
-            (request.mapPath, request.speedLimit) = ("\(path)/map-1", 60_000_000)
+            (request.mapPath, request.speedLimit) = ("\(path)/map-1", 30_000_000)
             engine.start(request)
             await withCheckedContinuation { (_: CheckedContinuation<Void, Never>) in }
         }
         let held = try #require(fixture.part)
         #expect(ByteCount(held.count) >= killedAt && held[...] == file[..<held.count])
-        #expect(try await fixture.run(url).complete?.size == ByteCount(Self.size))
+        #expect(try await fixture.run(url).complete?.size == 12_000_000)
         #expect(fixture.part == file)
         let start = try #require(server.requests.last?.range?.first)
         #expect(held.count - start <= 1 << 20, "held \(held.count), went on from \(start)")

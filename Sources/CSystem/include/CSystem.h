@@ -35,3 +35,9 @@ int todoku_pipe(int descriptors[2]);
 /// Keeps malloc(3) to one arena and gives large blocks back at once: for a program of few threads that lives long and should stay small.
 /// To be called before the first thread starts.
 void todoku_keep_heap_small(void);
+
+/// Whether an interface other than loopback is up and has an IPv4 or a global IPv6 address, getifaddrs(3). True where nobody can tell.
+bool todoku_has_interface(void);
+
+/// Whether there is a route to the public network, IPv4 or IPv6: connect(2) on datagram sockets, which sends nothing.
+bool todoku_has_route(void);
