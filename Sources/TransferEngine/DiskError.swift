@@ -6,18 +6,27 @@ struct DiskError: Error, Equatable {
     /// What we wanted to do, as in "cannot \(action)".
     let action: String
     let code: Int32
+    /// How many bytes find no room, where the disk is full and it is known.
+    let missing: ByteCount?
 
-    init(_ action: String, _ code: Int32 = errno) { (self.action, self.code) = (action, code) }
+    init(_ action: String, _ code: Int32 = errno, missing: ByteCount? = nil) {
+        (self.action, self.code, self.missing) = (action, code, missing)
+    }
 
-    /// The one place where an errno becomes a failure's name. `folder` is told to the user.
+    /// The one place where an errno becomes a failure's name, and what it waits for. `folder` is told to the user.
     func failure(folder: String) -> DownloadFailure {
-        let reason = String(cString: strerror(code))
+        let message = "Todoku cannot \(action) in \(folder): \(String(cString: strerror(code)))."
         switch code {
-        case ENOSPC, EDQUOT: return DownloadFailure(.diskFull, "There is not enough room in \(folder); free some and try again.")
+        case ENOSPC, EDQUOT:
+            return DownloadFailure(
+                .diskFull, "There is not enough room in \(folder); free some and try again.", wait: .diskSpace, missingBytes: missing)
         case EFBIG: return DownloadFailure(.diskFull, "The file system of \(folder) cannot hold a file of this size.")
-        case EACCES, EPERM, EROFS:
-            return DownloadFailure(.permissionDenied, "Todoku cannot \(action) in \(folder): \(reason).")
-        default: return DownloadFailure(.writeFailed, "Todoku cannot \(action) in \(folder): \(reason).")
+        case EACCES, EPERM: return DownloadFailure(.permissionDenied, message)
+        // Read-only by a mount, or by an error of the disk: both may end.
+        case EROFS: return DownloadFailure(.permissionDenied, message, wait: .destination)
+        case ENOENT, ENOTDIR, ESTALE, ENXIO, ENODEV: return DownloadFailure(.writeFailed, message, wait: .destination)
+        case EIO: return DownloadFailure(.writeFailed, message, isRetryable: true, wait: .destination)
+        default: return DownloadFailure(.writeFailed, message)
         }
     }
 }

@@ -113,11 +113,10 @@ public actor Engine {
                 transfer.reported = progress
                 snapshot.append(progress)
             }
-            transfer.reportIdentity()
             if transfer.isCheckpointDue(now: now) { sync(transfer) }
-            if transfer.pace.isHolding { transfer.arrived = true }  // it is we who hold back
+            let isHolding = transfer.pace.isHolding
             if transfer.pace.earn(seconds: min(seconds, 1)) { resume(transfer) }
-            checkStall(transfer, now)
+            checkStall(transfer, now, isHolding: isHolding)
         }
         reportEvents()
         if !snapshot.isEmpty { send(snapshot) }
@@ -131,19 +130,17 @@ public actor Engine {
         }
     }
 
-    private func checkStall(_ transfer: Transfer, _ now: SuspendingClock.Instant) {
-        if transfer.arrived {
-            transfer.arrived = false
-            transfer.lastArrival = now
-            return
-        }
-        guard transfer.exchange != nil, now - transfer.lastArrival > transfer.request.stallTimeout else { return }
+    private func checkStall(_ transfer: Transfer, _ now: SuspendingClock.Instant, isHolding: Bool) {
+        guard transfer.exchange != nil,
+            transfer.liveness.isStalled(now, timeout: transfer.request.stallTimeout, isHolding: isHolding)
+        else { return }
         // What the response said already counts more than its body that does not end.
         if let attempt = transfer.exchange?.sink as? Attempt, case .failed(let failure) = attempt.verdict {
             return conclude(transfer, .failed(failure))
         }
         let failure = FailureMapping.timeout(
-            host: transfer.url.host, after: transfer.request.stallTimeout, madeProgress: transfer.facts != nil)
+            host: transfer.url.host, after: transfer.request.stallTimeout, madeProgress: transfer.facts != nil,
+            trickle: transfer.liveness.bytes)
         conclude(transfer, .failed(failure))
     }
 
@@ -215,7 +212,7 @@ public actor Engine {
         }
         options.proxy = proxy ?? ""
         (options.certificateFile, options.certificateFolder) = (configuration.certificateFile, configuration.certificateFolder)
-        transfer.lastArrival = .now
+        transfer.liveness.restart()
         do throws(CurlError) {
             let multi = if let multi { multi } else { try MultiHandle() }
             self.multi = multi
@@ -252,10 +249,9 @@ public actor Engine {
         }
     }
 
-    /// Once more from the first URL, for the whole.
+    /// Once more from the first URL, as `transfer.ask` says.
     private func restart(_ transfer: Transfer) {
         transfer.exchange = nil
-        transfer.hasRestarted = true
         transfer.url = transfer.request.url
         transfer.hops = 0
         fetch(transfer)
@@ -293,6 +289,7 @@ public actor Engine {
         transfer.conclusion = conclusion
         transfer.exchange = nil
         staging?.flush()
+        transfer.dropCandidate()
         applyLimits()
         if !transfer.isSyncing { settle(transfer) }
     }
@@ -301,9 +298,7 @@ public actor Engine {
     private func settle(_ transfer: Transfer) {
         guard let conclusion = transfer.conclusion else { return }
         if case .whole(let end) = conclusion { return finish(transfer, end) }
-        if transfer.part?.error == nil, transfer.received > transfer.checkpoint?.written ?? 0,
-            transfer.resumeData(written: transfer.received) != nil
-        {
+        if let part = transfer.part, transfer.mayFlush, part.isResumable, part.written > transfer.checkpoint?.written ?? 0 {
             return sync(transfer)
         }
         tellEnd(transfer, transfer.checkpoint)
@@ -320,8 +315,8 @@ public actor Engine {
     /// Flushes in the pool what is written now; the transfer goes on meanwhile.
     private func sync(_ transfer: Transfer) {
         staging?.flush()
-        guard let part = transfer.part, let data = transfer.resumeData(written: part.written) else { return }
-        transfer.isSyncing = true
+        guard let part = transfer.part, let data = part.resumeData(written: part.written) else { return }
+        transfer.syncing = part
         transfer.lastCheckpoint = .now
         let (descriptor, number) = (part.descriptor, transfer.request.number)  // open until `synced`
         Pool.shared.perform {
@@ -333,16 +328,23 @@ public actor Engine {
 
     private func synced(_ number: DownloadNumber, _ data: ResumeData, _ error: DiskError?) {
         guard let transfer = transfers[number] else { return }
-        transfer.isSyncing = false
-        if let error {
+        let isInPlace = transfer.syncing === transfer.part
+        transfer.syncing = nil
+        if !isInPlace {
+            settle(transfer)
+        } else if let error {
             // Only the checkpoint before counts; what the kernel could not write is lost to us.
             let failure = error.failure(folder: transfer.request.directory)
             if case .failed = transfer.conclusion {} else { transfer.conclusion = .failed(failure) }
             transfer.exchange = nil
-            return tellEnd(transfer, transfer.checkpoint)
+            transfer.loseMap()
+            staging?.discard(transfer)
+            transfer.dropCandidate()
+            tellEnd(transfer, transfer.checkpoint)
+        } else {
+            transfer.report(data)
+            settle(transfer)
         }
-        transfer.report(data)
-        settle(transfer)
     }
 
     private func finish(_ transfer: Transfer, _ end: TransferEnd) {

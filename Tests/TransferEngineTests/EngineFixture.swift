@@ -29,7 +29,7 @@ final class EngineFixture: Sendable {
     func request(_ url: String, number: UInt64 = 1, _ change: (inout TransferRequest) -> Void = { _ in }) throws -> TransferRequest {
         var request = TransferRequest(
             number: DownloadNumber(number), url: try DownloadURL(url), directory: folder.path, partName: ".todoku-\(number).part")
-        request.stallTimeout = .seconds(20)
+        request.stallTimeout = .seconds(60)
         request.mapPath = folder("map-\(number)")
         change(&request)
         return request
