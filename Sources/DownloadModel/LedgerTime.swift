@@ -94,11 +94,12 @@ extension DownloadState {
 }
 
 extension DownloadRecord {
-    /// Where the size is not known: so much must be free before it is tried again.
+    /// Where nobody knows: so much must be free before it is tried again.
     private static let roomForUnknown: ByteCount = 16 << 20
 
     /// The room that the rest takes.
     fileprivate var roomNeeded: ByteCount {
+        if let needed = lastFailure?.neededRoom { return needed }
         guard let total = total ?? options.size else { return Self.roomForUnknown }
         return total - min(total, received)
     }

@@ -6,11 +6,17 @@ struct DiskError: Error, Equatable {
     /// What we wanted to do, as in "cannot \(action)".
     let action: String
     let code: Int32
-    /// How many bytes find no room, where the disk is full and it is known.
-    let missing: ByteCount?
+    /// What finds no room, where the disk is full and it is known.
+    let shortage: Shortage?
 
-    init(_ action: String, _ code: Int32 = errno, missing: ByteCount? = nil) {
-        (self.action, self.code, self.missing) = (action, code, missing)
+    /// Bytes that find no room, and how many there was room for.
+    struct Shortage: Equatable {
+        var missing: ByteCount
+        var room: ByteCount
+    }
+
+    init(_ action: String, _ code: Int32 = errno, shortage: Shortage? = nil) {
+        (self.action, self.code, self.shortage) = (action, code, shortage)
     }
 
     /// The one place where an errno becomes a failure's name, and what it waits for. `folder` is told to the user.
@@ -19,7 +25,8 @@ struct DiskError: Error, Equatable {
         switch code {
         case ENOSPC, EDQUOT:
             return DownloadFailure(
-                .diskFull, "There is not enough room in \(folder); free some and try again.", wait: .diskSpace, missingBytes: missing)
+                .diskFull, "There is not enough room in \(folder); free some and try again.", wait: .diskSpace,
+                missingBytes: shortage?.missing, neededRoom: shortage.map { $0.missing + $0.room })
         case EFBIG: return DownloadFailure(.diskFull, "The file system of \(folder) cannot hold a file of this size.")
         case EACCES, EPERM: return DownloadFailure(.permissionDenied, message)
         // Read-only by a mount, or by an error of the disk: both may end.

@@ -124,15 +124,16 @@ final class PartFile {
         if total > ByteCount(Int64.max) || lseek(descriptor, off_t(total), SEEK_SET) < 0 {
             throw DiskError("make a file of \(total) bytes", EFBIG)
         }
-        guard let lacking = lacking(), lacking > held?.allocated ?? 0 else { return }
-        throw DiskError("reserve \(total) bytes", ENOSPC, missing: lacking - (held?.allocated ?? 0))
+        guard var shortage = shortage(), shortage.missing > held?.allocated ?? 0 else { return }
+        shortage.missing -= held?.allocated ?? 0
+        throw DiskError("reserve \(total) bytes", ENOSPC, shortage: shortage)
     }
 
     /// Whether what is missing finds no room as things are.
-    var isCramped: Bool { lacking() != nil }
+    var isCramped: Bool { shortage() != nil }
 
     /// How many bytes of what is missing find no room; nil: none, or nobody knows.
-    func lacking() -> ByteCount? {
+    private func shortage() -> DiskError.Shortage? {
         guard let total, total > written else { return nil }
         var space = statvfs()
         guard fstatvfs(descriptor, &space) == 0, space.f_blocks > 0 else { return nil }
@@ -141,7 +142,7 @@ final class PartFile {
         let needed = total - written
         let there = reserved.addingReportingOverflow(room)
         guard !overflow, !there.overflow, needed > there.partialValue else { return nil }
-        return needed - there.partialValue
+        return DiskError.Shortage(missing: needed - there.partialValue, room: room)
     }
 
     /// Bytes on the disk that are this file's, written or reserved.
@@ -155,7 +156,7 @@ final class PartFile {
         guard let total, total > written else { return }
         let code = todoku_fallocate_keep_size(descriptor, off_t(written), off_t(total - written))
         if ![0, EOPNOTSUPP, ENOSYS, EINVAL, EINTR, EPERM].contains(code) {
-            throw DiskError("reserve \(total) bytes", code, missing: lacking())
+            throw DiskError("reserve \(total) bytes", code, shortage: shortage())
         }
     }
 
@@ -168,7 +169,7 @@ final class PartFile {
             if count < 0, errno == EINTR { continue }
             guard count > 0 else {
                 let code = count == 0 ? EIO : errno
-                let failed = DiskError("write the part file", code, missing: lacking())
+                let failed = DiskError("write the part file", code, shortage: shortage())
                 error = failed
                 throw failed
             }

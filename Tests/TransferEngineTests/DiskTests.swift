@@ -157,7 +157,7 @@ struct `A small disk` {
     ]
 
     @Test(arguments: meanings) func `has its name, and what it waits for`(code: Int32, name: ErrorName, wait: WaitReason?) {
-        let failure = DiskError("write the part file", code, missing: 5).failure(folder: "/f")
+        let failure = DiskError("write the part file", code, shortage: DiskError.Shortage(missing: 5, room: 2)).failure(folder: "/f")
         #expect(failure.name == name && failure.wait == wait && failure.isRetryable == (code == EIO))
         #expect(failure.missingBytes == (wait == .diskSpace ? 5 : nil))
         #expect(failure.message.contains("/f"))
