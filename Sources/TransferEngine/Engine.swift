@@ -19,6 +19,8 @@ public actor Engine {
 
     private nonisolated let configuration: EngineConfiguration
     private nonisolated let report: @BusActor @Sendable (TransferEvent) -> Void
+    /// fdatasync(2): 0 or errno.
+    private nonisolated let flush: @Sendable (_ descriptor: Int32) -> Int32
     /// Bytes per second over all transfers; 0: no limit.
     private nonisolated let totalLimit = Atomic<UInt64>(0)
     /// Whether a progress snapshot is on its way: another waits until it has arrived.
@@ -35,12 +37,21 @@ public actor Engine {
     private var shutDownDone: (@BusActor @Sendable () -> Void)?
 
     public init(configuration: EngineConfiguration, report: @escaping @BusActor @Sendable (TransferEvent) -> Void) {
+        self.init(configuration: configuration, flush: { fdatasync($0) == 0 ? 0 : errno }, report: report)
+    }
+
+    /// `flush`: so that a test can be a disk that fails.
+    init(
+        configuration: EngineConfiguration, flush: @escaping @Sendable (_ descriptor: Int32) -> Int32,
+        report: @escaping @BusActor @Sendable (TransferEvent) -> Void
+    ) {
         let descriptor = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
         precondition(descriptor >= 0, "eventfd: errno \(errno)")
         wakeDescriptor = descriptor
         loop = LoopExecutor(wake: { _ = eventfd_write(descriptor, 1) }) { _ in preconditionFailure("the engine claims its loop itself") }
         self.configuration = configuration
         self.report = report
+        self.flush = flush
     }
 
     deinit { Glibc.close(wakeDescriptor) }
@@ -301,6 +312,7 @@ public actor Engine {
         if let part = transfer.part, transfer.mayFlush, part.isResumable, part.written > transfer.checkpoint?.written ?? 0 {
             return sync(transfer)
         }
+        if !transfer.mayFlush { transfer.loseMap() }
         tellEnd(transfer, transfer.checkpoint)
     }
 
@@ -319,8 +331,9 @@ public actor Engine {
         transfer.syncing = part
         transfer.lastCheckpoint = .now
         let (descriptor, number) = (part.descriptor, transfer.request.number)  // open until `synced`
-        Pool.shared.perform {
-            fdatasync(descriptor) == 0 ? nil : DiskError("save the part file")
+        Pool.shared.perform { [flush] in
+            let code = flush(descriptor)
+            return code == 0 ? nil : DiskError("save the part file", code)
         } then: { [self] error in
             command { $0.synced(number, data, error) }
         }
@@ -334,8 +347,7 @@ public actor Engine {
             settle(transfer)
         } else if let error {
             // Only the checkpoint before counts; what the kernel could not write is lost to us.
-            let failure = error.failure(folder: transfer.request.directory)
-            if case .failed = transfer.conclusion {} else { transfer.conclusion = .failed(failure) }
+            transfer.conclusion = .failed(error.failure(folder: transfer.request.directory))
             transfer.exchange = nil
             transfer.loseMap()
             staging?.discard(transfer)

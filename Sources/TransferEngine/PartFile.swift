@@ -110,8 +110,10 @@ final class PartFile {
     /// Gives its room back, once it has no name any more: the disk does so only when the last descriptor is closed.
     func giveUp() { ftruncate(descriptor, 0) }
 
-    /// Cuts off what lies beyond `written`.
+    /// Cuts off what lies beyond `written`. Where nothing does, it is left alone: ftruncate(2) would give back what is reserved.
     func trim() throws(DiskError) {
+        var status = stat()
+        if fstat(descriptor, &status) == 0, ByteCount(status.st_size) == written { return }
         guard ftruncate(descriptor, off_t(written)) == 0 else { throw DiskError("shorten the part file") }
     }
 

@@ -114,8 +114,8 @@ final class Transfer {
         guard folder.status(request.partName) == nil, try fileIdentity(of: folder.descriptor, boot: boot).device != identity.device else {
             return false
         }
-        // On some file systems (overlayfs) files have another device number than folders: a file tells.
-        let probe = try PartFile.create(in: folder, name: request.partName, boot: boot)
+        // On some file systems (overlayfs) files have another device number than folders: a file tells. An empty mount point is often root's.
+        guard let probe = try? PartFile.create(in: folder, name: request.partName, boot: boot) else { return true }
         probe.remove()
         return probe.identity.device != identity.device
     }
@@ -219,7 +219,7 @@ final class Transfer {
     /// Whether a flush may still prove what is written: a disk that is full has kept what it took.
     var mayFlush: Bool { part?.error.map { [ENOSPC, EDQUOT, EFBIG].contains($0.code) } ?? true }
 
-    /// Whether bytes were won that the next transfer can build on, or would be, had the response a validator.
+    /// Whether more bytes are in the part file than at the start.
     var madeProgress: Bool { part?.written ?? 0 > heldAtStart }
 
     // MARK: The body's file

@@ -163,3 +163,34 @@ struct `A small disk` {
         #expect(failure.message.contains("/f"))
     }
 }
+
+@Suite(.timeLimit(.minutes(1))) struct `A flush that fails` {
+    static let file = patternBytes(3_000_000)
+
+    @Test(arguments: [EIO, ENOSPC]) func `leaves the checkpoint before it, and no map to believe`(code: Int32) async throws {
+        let isBroken = Gate()
+        let server = ScriptedServer { request, reply in
+            guard request.number < 2 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            let first = request.range?.first ?? 0
+            if first == 0 {
+                reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
+            } else {
+                reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes \(first)-2999999/3000000"], length: Self.file.count - first)
+            }
+            reply.send(Self.file[first..<(first + 1_200_000)])
+            reply.close()
+        }
+        let fixture = await EngineFixture(flush: { isBroken.isOpen ? code : fdatasync($0) == 0 ? 0 : errno })
+        let cut = try await fixture.run(server.url("/x"))
+        #expect(cut.resume?.written == 1_200_000 && fileExists(fixture.folder("map-1")))
+        isBroken.open()
+        let end = try await fixture.run(server.url("/x")) { $0.resume = cut.resume }
+        #expect(end.failure?.name == (code == EIO ? .writeFailed : .diskFull))
+        #expect(end.failure?.wait == (code == EIO ? .destination : .diskSpace))
+        #expect(end.resume == cut.resume)
+        #expect(!fileExists(fixture.folder("map-1")))
+        #expect(try await fixture.run(server.url("/x")) { $0.resume = end.resume }.complete != nil)
+        #expect(server.requests.last?.field("Range") == "bytes=1200000-")
+        #expect(fixture.part == Self.file)
+    }
+}

@@ -39,6 +39,36 @@ import Testing
         let facts = try #require(await fixture.log.facts().first)
         #expect(facts.offset == ByteCount(start) && !facts.discarded)
     }
+
+    @Test func `at the moment in which a new version takes the old one's place, the new one counts`() async throws {
+        let (old, new) = (Self.file[..<3_000_000], Array(Self.file[3_000_000..<7_000_000]))
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(new, for: request, entityTag: "\"v2\"") }
+            reply.head(200, ["ETag": "\"v1\""], length: old.count)
+            reply.send(old[..<1_500_000])
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        let (path, url) = (fixture.folder.path, server.url("/file.bin"))
+        #expect(try await fixture.run(url).resume?.written == 1_500_000)
+        await #expect(processExitsWith: .signal(SIGKILL)) { [path = path as String, url = url as String] in
+            let engine = Engine(configuration: EngineConfiguration(version: "0", environment: [:])) { event in
+                if case .checkpoint(_, let data) = event, data.validator == .entityTag("\"v2\"") { kill(getpid(), SIGKILL) }
+                if case .ended = event { kill(getpid(), SIGKILL) }
+            }
+            var request = TransferRequest(
+                number: DownloadNumber(1), url: try DownloadURL(url), directory: path, partName: ".todoku-1.part")
+            (request.mapPath, request.speedLimit) = ("\(path)/map-1", 5_000_000)
+            engine.start(request)
+            await withCheckedContinuation { (_: CheckedContinuation<Void, Never>) in }
+        }
+        let held = try #require(fixture.part)
+        #expect(held.count > 1_500_000 && held[...] == new[..<held.count])
+        #expect(try await fixture.run(url).complete?.size == 4_000_000)
+        #expect(fixture.part == new)
+        let request = try #require(server.requests.last)
+        #expect(request.field("If-Range") == "\"v2\"" && held.count - (request.range?.first ?? 0) <= 1 << 20)
+    }
 }
 
 @Suite struct `A written map` {
