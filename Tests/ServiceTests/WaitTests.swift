@@ -260,4 +260,14 @@ extension Running {
         #expect(try await client.list() == paths + [third])
         #expect(try await client.get(Download.tag, at: paths[1]) == "t")
     }
+
+    @Test func `and cannot be made anew is told to who called, before the service leaves`() async throws {
+        let world = await ServiceWorld(activation: "--idle-exit 30")
+        let client = try await world.client()
+        writeFile(world.state, [1])
+        let error = await thrown { try await client.list() }
+        #expect(error?.name == todokuError("Storage") && error?.message.contains("state") == true, "\(String(describing: error))")
+        unlink(world.state)
+        #expect(try await client.list() == [])
+    }
 }
