@@ -13,9 +13,8 @@ public struct WallTime: Hashable, Comparable, Sendable {
 
     /// The instant `duration` later (or earlier, if negative); never before the epoch, nor after the last instant there is.
     public static func + (time: WallTime, duration: Duration) -> WallTime {
-        let (seconds, attoseconds) = duration.components
         // 128 bits: instants come from callers and from rows, as large as they like.
-        let sum = Int128(time.microseconds) + Int128(seconds) * 1_000_000 + Int128(attoseconds / 1_000_000_000_000)
+        let sum = Int128(time.microseconds) + duration.attoseconds / 1_000_000_000_000
         return WallTime(microseconds: UInt64(clamping: sum))
     }
 }

@@ -78,6 +78,7 @@ import Testing
     @Test(
         arguments: [
             (UInt64.max, .seconds(60)), (UInt64.max - 1, .seconds(1)), (1, .seconds(Int64.max)), (UInt64.max, .seconds(Int64.max)),
+            (0, .seconds(Int64.max) + .seconds(Int64.max)),
         ] as [(UInt64, Duration)])
     func `is not added to beyond the end of time`(start: UInt64, more: Duration) {
         let time = WallTime(microseconds: start)
