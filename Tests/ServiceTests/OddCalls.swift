@@ -46,7 +46,7 @@ internal import Testing
         #expect(slowest < Self.longest)
         let peak = try #require(memory(running.daemon.pid, "VmHWM"))
         print("bystander: \(sorted.count) calls, median \(sorted[sorted.count / 2]), slowest \(slowest); VmHWM \(peak >> 20) MiB")
-        if let sanitizer = currentEnvironment()["TODOKU_SANITIZER"] {
+        if let sanitizer = underSanitizer() {
             print("bystander: the \(sanitizer) sanitizer's own memory is in VmHWM: its bound is not checked")
         } else {
             #expect(peak < Self.mostMemory, "\(peak >> 20) MiB")
