@@ -8,8 +8,8 @@ internal import Glibc
             print(Target.allCases.map(\.rawValue).joined(separator: "\n"))
             return
         }
-        // libFuzzer wants its own name first, and starts itself again by it for some options.
-        let words = ["\(CommandLine.arguments[0])"] + CommandLine.arguments.dropFirst(2)
+        // libFuzzer wants its own name first, and starts itself again by it, through a shell, for some options: the target belongs to it.
+        let words = ["\(CommandLine.arguments[0]) \(target.rawValue)"] + CommandLine.arguments.dropFirst(2)
         let copies: [UnsafeMutablePointer<CChar>?] = words.map { $0.withCString(duplicate) } + [nil]
         var count = Int32(words.count)
         var arguments: UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>? = .allocate(capacity: copies.count)
