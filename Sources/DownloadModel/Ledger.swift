@@ -298,6 +298,11 @@ public final class Ledger {
                 return settings.maxPerHost == 0 || active[entry.host, default: 0] < settings.maxPerHost
             }
             guard let next, let entry = entries[next] else { break }
+            // The clock may have been set back since it was queued.
+            guard entry.record.obstacle(now: now, paused: false) == .queued else {
+                settle(entry, now: now)
+                continue
+            }
             do { try apply(entry.record.isWhole ? .startWhole : .start, to: entry, now: now) } catch { break }
         }
     }

@@ -25,7 +25,7 @@ enum ManagerFace {
         Row(Manager.describe) { downloader, arguments, reply in
             let wanted = Set(arguments.1)
             for name in arguments.1 where !DownloadFace.face.properties.contains(where: { $0.name == name }) {
-                throw DBusError.unknownProperty("\(Download.interface) has no property \(name)")
+                throw DBusError.unknownProperty("\(Download.interface) has no property \(shown(name))")
             }
             let found = try downloader.matching(DownloadFilter(decoding: arguments.0), for: reply.call.caller)
             reply(
