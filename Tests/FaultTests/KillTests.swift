@@ -113,7 +113,7 @@ private final class PacedFile: Sendable {
         for file in files where acknowledged[file.name] == nil {
             var options: [String: Variant] = ["directory": .string(place.files), "notify": .string("always")]
             if file.name == "large.bin" {
-                options["checksum"] = .string("sha256:\(try await Bodies.digest(place))")
+                options["checksum"] = .string("sha256:\(try await Bodies.digest(Bodies.large, place))")
             }
             acknowledged[file.name] = try? await lane.download(file.server.url("/\(file.name)"), options)
         }
