@@ -4,8 +4,9 @@
 //
 //   FAULTSHIM_ROOTS=FOLDER:FOLDER   what is looked at
 //   FAULTSHIM_SHARED=FILE           one page or more, mapped by every process of a run and read by the test: `struct shared`
-//   FAULTSHIM_FAULT=KIND            enospc, edquot, eio, eintr, erofs, short; kill (before the call), kill-after, kill-torn (after half a write)
-//   FAULTSHIM_AT=N                  the call that fails, counted from 1 over all processes of the run, among those that the fault can befall
+//   FAULTSHIM_FAULT=KIND            enospc, edquot, eio, eintr, erofs, short (half is written); kill (before the call), kill-after,
+//                                   kill-torn (after half a write)
+//   FAULTSHIM_AT=N                  the call that fails, counted from 1 over all processes of the run, among those that it can befall
 //   FAULTSHIM_LASTING=1             from there on every one, until `stop` is set
 //   FAULTSHIM_LOG=FILE              a line for each fault
 //   FAULTSHIM_RECORD=FILE           every change, fsync and message sent, see `struct entry`
@@ -14,15 +15,16 @@
 #include "faultshim.h"
 
 static struct shared nothing;
-static struct shared *shared = &nothing;
+struct shared *shared = &nothing;
 static char *roots[8];
-static enum fault wanted;
+enum fault wanted;
 static uint64_t at;
-static int lasting;
-static int log_fd = -1, record_fd = -1;
+int lasting;
+int record_fd = -1;
+static int log_fd = -1;
 static const char *boot;
-static struct { uint64_t real, told; } inodes[256];
-static int inode_count;
+struct inode_pair inodes[256];
+int inode_count;
 static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;
 
 // What every descriptor was opened as; only those below a root have one.
@@ -43,7 +45,7 @@ __attribute__((constructor)) static void begin(void) {
   if ((text = getenv("FAULTSHIM_SHARED"))) {
     int fd = raw_open(text, O_RDWR);
     void *page = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (page != MAP_FAILED) shared = page;
+    if (page != MAP_FAILED) (shared = page)->is_mapped = 1;
     if (fd >= 0) syscall(SYS_close, fd);
   }
   if ((text = getenv("FAULTSHIM_FAULT")))
@@ -61,7 +63,7 @@ __attribute__((constructor)) static void begin(void) {
   }
 }
 
-static int is_below(const char *path) {
+int is_below(const char *path) {
   for (int i = 0; roots[i]; i++) {
     size_t length = strlen(roots[i]);
     if (!strncmp(path, roots[i], length) && (path[length] == '/' || path[length] == 0)) return 1;
@@ -78,7 +80,7 @@ static const char *full(int folder, const char *path, char buffer[PATH_MAX]) {
   return is_below(buffer) ? buffer : NULL;
 }
 
-static const char *name_of(int fd) { return fd >= 0 && fd < MOST ? names[fd] : NULL; }
+const char *name_of(int fd) { return fd >= 0 && fd < MOST ? names[fd] : NULL; }
 
 // MARK: Faults
 
@@ -117,7 +119,8 @@ static void after(enum fault fault) {
 
 // MARK: Recording
 
-static void record(enum change kind, uint64_t inode, uint64_t offset, const void *first, size_t first_length, const void *second, size_t second_length) {
+void record(enum change kind, uint64_t inode, uint64_t offset, const void *first, size_t first_length, const void *second,
+            size_t second_length) {
   if (record_fd < 0) return;
   struct entry entry = {kind, (uint32_t)first_length, (uint32_t)second_length, (uint32_t)getpid(), inode, offset};
   struct iovec parts[] = {{&entry, sizeof entry}, {(void *)first, first_length}, {(void *)second, second_length}};
@@ -130,8 +133,8 @@ static uint64_t inode_of(int fd) {
 }
 
 // Changes and their entries are in one order.
-static int lock(void) { return record_fd >= 0 ? pthread_mutex_lock(&order), 1 : 0; }
-static void unlock(int is_locked) {
+int lock(void) { return record_fd >= 0 ? pthread_mutex_lock(&order), 1 : 0; }
+void unlock(int is_locked) {
   int code = errno;
   if (is_locked) pthread_mutex_unlock(&order);
   errno = code;
@@ -144,7 +147,9 @@ static int opened(int folder, const char *path, int flags, mode_t mode) {
   if (boot && path && !strcmp(path, "/proc/sys/kernel/random/boot_id")) path = boot;
   const char *name = full(folder, path, buffer);
   if (!name) return (int)syscall(SYS_openat, folder, path, flags, mode);
-  unsigned possible = 1 << EIO_ | 1 << EINTR_ | ((flags & O_CREAT) ? SPACE | ANY_KILL : 0) | ((flags & O_ACCMODE) != O_RDONLY ? 1 << EROFS_ : 0);
+  unsigned possible = 1 << EIO_ | 1 << EINTR_;
+  if (flags & O_CREAT) possible |= SPACE | ANY_KILL;
+  if ((flags & O_ACCMODE) != O_RDONLY) possible |= 1 << EROFS_;
   enum fault fault = befalls("open", possible, name);
   if (failed(fault)) return -1;
   int locked = lock();
@@ -189,7 +194,7 @@ int close(int fd) {
   return (int)syscall(SYS_close, fd);
 }
 
-static ssize_t written(const char *call, int fd, const void *bytes, size_t count, off_t offset) {
+ssize_t written(const char *call, int fd, const void *bytes, size_t count, off_t offset) {
   const char *name = name_of(fd);
   if (!name) return offset < 0 ? syscall(SYS_write, fd, bytes, count) : syscall(SYS_pwrite64, fd, bytes, count, offset);
   unsigned possible = SPACE | 1 << EIO_ | 1 << EINTR_ | ANY_KILL | (count > 1 ? 1 << SHORT | 1 << KILL_TORN : 0);
@@ -202,64 +207,6 @@ static ssize_t written(const char *call, int fd, const void *bytes, size_t count
   if (result > 0) record(WRITE, inode_of(fd), (uint64_t)place, bytes, (size_t)result, NULL, 0);
   unlock(locked);
   after(fault);
-  return result;
-}
-
-static int is_local_socket(int fd) {
-  int domain = 0;
-  socklen_t length = sizeof domain;
-  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
-}
-
-// What goes out on a local socket is recorded as far as it was taken: the messages that others can have seen.
-static ssize_t sent(int fd, const struct iovec *parts, size_t count, ssize_t (*send)(int, const void *, int), const void *what, int flags) {
-  if (record_fd < 0 || !is_local_socket(fd)) return send(fd, what, flags);
-  int locked = lock();
-  ssize_t result = send(fd, what, flags);
-  ssize_t left = result;
-  for (size_t i = 0; i < count && left > 0; i++) {
-    size_t length = parts[i].iov_len < (size_t)left ? parts[i].iov_len : (size_t)left;
-    record(SENT, (uint64_t)fd, 0, parts[i].iov_base, length, NULL, 0);
-    left -= length;
-  }
-  unlock(locked);
-  return result;
-}
-
-static ssize_t send_plain(int fd, const void *part, int flags) {
-  const struct iovec *one = part;
-  return syscall(SYS_sendto, fd, one->iov_base, one->iov_len, flags, NULL, 0);
-}
-static ssize_t send_message(int fd, const void *message, int flags) { return syscall(SYS_sendmsg, fd, message, flags); }
-
-ssize_t send(int fd, const void *bytes, size_t count, int flags) {
-  struct iovec part = {(void *)bytes, count};
-  return sent(fd, &part, 1, send_plain, &part, flags);
-}
-ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
-  return sent(fd, message->msg_iov, message->msg_iovlen, send_message, message, flags);
-}
-ssize_t write(int fd, const void *bytes, size_t count) {
-  if (record_fd >= 0 && !name_of(fd) && is_local_socket(fd)) return send(fd, bytes, count, 0);
-  return written("write", fd, bytes, count, -1);
-}
-
-// Bytes that servers have given, by port: what was fetched, however far a server was ahead.
-ssize_t recv(int fd, void *bytes, size_t count, int flags) {
-  ssize_t result = syscall(SYS_recvfrom, fd, bytes, count, flags, NULL, NULL);
-  struct sockaddr_in peer;
-  socklen_t length = sizeof peer;
-  if (result <= 0 || (flags & MSG_PEEK) || shared == &nothing || syscall(SYS_getpeername, fd, &peer, &length) != 0 || peer.sin_family != AF_INET)
-    return result;
-  for (int i = 0; i < 64; i++) {
-    uint64_t port = ntohs(peer.sin_port), free_place = 0;
-    if (shared->received[i].port != port &&
-        !(shared->received[i].port == 0 && __atomic_compare_exchange_n(&shared->received[i].port, &free_place, port, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) &&
-        free_place != port)
-      continue;
-    __atomic_add_fetch(&shared->received[i].bytes, (uint64_t)result, __ATOMIC_SEQ_CST);
-    break;
-  }
   return result;
 }
 
@@ -304,7 +251,8 @@ static int reserved(int fd, int mode, off_t offset, off_t length) {
   if (failed(fault)) return -1;
   int locked = lock();
   int result = (int)syscall(SYS_fallocate, fd, mode, offset, length);
-  if (result == 0 && !(mode & FALLOC_FL_KEEP_SIZE) && name_of(fd)) record(EXTEND, inode_of(fd), (uint64_t)(offset + length), NULL, 0, NULL, 0);
+  int is_longer = !(mode & FALLOC_FL_KEEP_SIZE) && name_of(fd);
+  if (result == 0 && is_longer) record(EXTEND, inode_of(fd), (uint64_t)(offset + length), NULL, 0, NULL, 0);
   unlock(locked);
   after(fault);
   return result;
@@ -330,8 +278,8 @@ int ftruncate(int fd, off_t length) { return cut(fd, length); }
 int ftruncate64(int fd, off64_t length) { return cut(fd, length); }
 
 // Two names, or one and `to` NULL.
-static int named(const char *call, unsigned possible, enum change kind, int from_folder, const char *from, int to_folder, const char *to, long number,
-                 long extra) {
+static int named(const char *call, unsigned possible, enum change kind, int from_folder, const char *from, int to_folder, const char *to,
+                 long number, long extra) {
   char first[PATH_MAX], second[PATH_MAX];
   const char *name = full(from_folder, from, first), *other = to ? full(to_folder, to, second) : NULL;
   enum fault fault = befalls(call, possible, name ? name : other);
@@ -357,7 +305,9 @@ int linkat(int a, const char *from, int b, const char *to, int flags) {
   return named("link", SPACE | CHANGE, LINK, a, from, b, to, SYS_linkat, flags);
 }
 int link(const char *from, const char *to) { return linkat(AT_FDCWD, from, AT_FDCWD, to, 0); }
-int unlinkat(int folder, const char *path, int flags) { return named("unlink", CHANGE, UNLINK, folder, path, -1, NULL, SYS_unlinkat, flags); }
+int unlinkat(int folder, const char *path, int flags) {
+  return named("unlink", CHANGE, UNLINK, folder, path, -1, NULL, SYS_unlinkat, flags);
+}
 int unlink(const char *path) { return unlinkat(AT_FDCWD, path, 0); }
 int rmdir(const char *path) { return unlinkat(AT_FDCWD, path, AT_REMOVEDIR); }
 int mkdirat(int folder, const char *path, mode_t mode) {
@@ -378,33 +328,5 @@ int fsetxattr(int fd, const char *name, const void *value, size_t size, int flag
   if (failed(fault)) return -1;
   int result = (int)syscall(SYS_fsetxattr, fd, name, value, size, flags);
   after(fault);
-  return result;
-}
-
-// MARK: Inode numbers
-
-static uint64_t told(uint64_t inode) {
-  for (int i = 0; i < inode_count; i++) if (inodes[i].real == inode) return inodes[i].told;
-  return inode;
-}
-
-static int looked(int folder, const char *path, struct stat *s, int flags) {
-  int result = (int)syscall(SYS_newfstatat, folder, path, s, flags);
-  if (result == 0 && inode_count) s->st_ino = told(s->st_ino);
-  return result;
-}
-
-int fstat(int fd, struct stat *s) { return looked(fd, "", s, AT_EMPTY_PATH); }
-int fstat64(int fd, struct stat64 *s) { return looked(fd, "", (struct stat *)s, AT_EMPTY_PATH); }
-int stat(const char *path, struct stat *s) { return looked(AT_FDCWD, path, s, 0); }
-int stat64(const char *path, struct stat64 *s) { return looked(AT_FDCWD, path, (struct stat *)s, 0); }
-int lstat(const char *path, struct stat *s) { return looked(AT_FDCWD, path, s, AT_SYMLINK_NOFOLLOW); }
-int lstat64(const char *path, struct stat64 *s) { return looked(AT_FDCWD, path, (struct stat *)s, AT_SYMLINK_NOFOLLOW); }
-int fstatat(int folder, const char *path, struct stat *s, int flags) { return looked(folder, path, s, flags); }
-int fstatat64(int folder, const char *path, struct stat64 *s, int flags) { return looked(folder, path, (struct stat *)s, flags); }
-
-int statx(int folder, const char *path, int flags, unsigned mask, struct statx *s) {
-  int result = (int)syscall(SYS_statx, folder, path, flags, mask, s);
-  if (result == 0 && inode_count) s->stx_ino = told(s->stx_ino);
   return result;
 }

@@ -3,6 +3,7 @@
 #pragma once
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -16,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -27,7 +29,7 @@ struct shared {
   uint64_t calls;  // that the fault could befall
   uint64_t hits;   // that it befell
   uint64_t stop;   // set by the test: no more faults
-  uint64_t reserved;
+  uint64_t is_mapped;
   struct { uint64_t port, bytes; } received[64];  // bytes of TCP connections, by the server's port
 };
 
@@ -39,3 +41,18 @@ struct entry {
   uint32_t kind, first_length, second_length, process;
   uint64_t inode, offset;
 };
+
+// Of faultshim.c, for told.c. Hidden: the program's own functions of these names are left alone.
+#pragma GCC visibility push(hidden)
+extern struct shared *shared;
+extern enum fault wanted;
+extern int lasting, record_fd, inode_count;
+extern struct inode_pair { uint64_t real, told; } inodes[256];
+int is_below(const char *path);
+const char *name_of(int fd);
+int lock(void);
+void unlock(int is_locked);
+void record(enum change kind, uint64_t inode, uint64_t offset, const void *first, size_t first_length, const void *second,
+            size_t second_length);
+ssize_t written(const char *call, int fd, const void *bytes, size_t count, off_t offset);
+#pragma GCC visibility pop

@@ -5,28 +5,31 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-@Suite(.serialized) struct `kill -9` {
-    @Test func `at any moment loses no download, spoils no file, and costs at most 1 MiB again`() async throws {
-        let report = await Report(
-            "kill -9",
-            notes: """
-                Four downloads at a time (2.5 MB, 1.4 MB, 200 kB, one that is not there), the daemon killed at a random call (before it, after \
-                it, or with half of its bytes written) or at a random time, every third one again while it recovers, then let finish.
-                """)
-        let counted = try await countCalls()
-        var random = SeededRandom(Length.seed)
-        let all = (0..<500).map { KillCase($0, calls: counted, &random) }
-        try await runCases(Length.sample(all, 60), report) { try await killed($0, $1) }
-        await report.finish()
-    }
+extension `The fault campaign` {
+    @Suite struct `kill -9` {
+        @Test func `at any moment loses no download, spoils no file, and costs at most 1 MiB again`() async throws {
+            let report = await Report(
+                "kill -9",
+                notes: """
+                    Five downloads at a time (2.5 MB, 1.4 MB, 200 kB, one that is not there, one that is cancelled in the middle), the daemon \
+                    killed at a random call (before it, after it, or with half of its bytes written) or at a random time, every third one again \
+                    while it recovers, then let finish.
+                    """)
+            let counted = try await countCalls()
+            var random = SeededRandom(Length.seed)
+            let all = (0..<500).map { KillCase($0, calls: counted, &random) }
+            try await runCases(Length.sample(all, 60), report) { try await killed($0, $1) }
+            await report.finish()
+        }
 
-    /// The calls of an undisturbed run that a kill may hit.
-    private func countCalls() async throws -> Int {
-        let lane = try await Lane(try await Shim())
-        let place = Place()
-        let verdict = try await killed(KillCase(counting: ()), lane, place)
-        #expect(verdict.wrong == [] && place.calls > 0, "without a kill: \(verdict.wrong)")
-        return place.calls
+        /// The calls of an undisturbed run that a kill may hit.
+        private func countCalls() async throws -> Int {
+            let lane = try await Lane(try await Shim())
+            let place = Place()
+            let verdict = try await killed(KillCase(counting: ()), lane, place)
+            #expect(verdict.wrong == [] && place.calls > 0, "without a kill: \(verdict.wrong)")
+            return place.calls
+        }
     }
 }
 
@@ -103,8 +106,10 @@ private final class PacedFile: Sendable {
     let files = [
         PacedFile("large.bin", Bodies.large), PacedFile("middle.bin", Array(Bodies.large[..<1_400_000])),
         PacedFile("small.bin", Array(Bodies.large[100..<200_100])), PacedFile("none.bin", nil),
+        PacedFile("cancelled.bin", Array(Bodies.large[..<1_300_000])),
     ]
     var acknowledged: [String: ObjectPath] = [:]
+    var isCancelled = false
     var kills = 0
     for (round, moment) in test.moments.enumerated() {
         guard await startAlive(place, moment, lane, &verdict) else { return verdict }
@@ -116,6 +121,10 @@ private final class PacedFile: Sendable {
                 options["checksum"] = .string("sha256:\(try await Bodies.digest(Bodies.large, place))")
             }
             acknowledged[file.name] = try? await lane.download(file.server.url("/\(file.name)"), options)
+        }
+        if let path = acknowledged["cancelled.bin"], !isCancelled {
+            _ = await eventually(within: .seconds(2)) { (lane.received[path.value] ?? 0) > 300_000 || !lane.isRunning }
+            isCancelled = (try? await lane.cancel(path)) != nil
         }
         if case .time(let milliseconds) = moment {
             _ = await eventually(within: .milliseconds(milliseconds)) { ContinuousClock.now - begun >= .milliseconds(milliseconds) }
@@ -133,6 +142,8 @@ private final class PacedFile: Sendable {
     let all = try await lane.settle(Array(acknowledged.values))
     for file in files {
         guard let path = acknowledged[file.name] else { continue }
+        if file.name == "cancelled.bin", all[path.value]?.state == "cancelled" { continue }
+        verdict.expect(file.name != "cancelled.bin" || !isCancelled, "what was cancelled is \(all[path.value]?.outcome ?? "gone")")
         check(file, path, all[path.value], kills, place, lane, &verdict)
     }
     // A call that was killed before its answer may have left a download that nobody knows of: it ends like the others.

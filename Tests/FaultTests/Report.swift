@@ -3,6 +3,9 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
+/// One part after the other: each uses both processors as it is.
+@Suite(.serialized) struct `The fault campaign` {}
+
 /// How much of the campaign is run: all of it (`TODOKU_FAULTS=full`), or a sample that CI has time for.
 enum Length {
     static let isFull: Bool = {

@@ -5,17 +5,19 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-@Suite(.serialized) struct `Every misbehaviour of a server` {
-    @Test func `ends in the right file or in a clear error`() async throws {
-        let report = await Report(
-            "A server that is wrong",
-            notes: """
-                A file of 1.3 MB. The server is wrong at the first request (fresh), at the one after a cut at 1.1 MB (resume), or at the first \
-                one after the daemon was ended by SIGTERM or killed at 1.1 MB; then it is good.
-                """)
-        let cases = Misbehaviour.all.flatMap { one in Stage.allCases.map { ServerCase(misbehaviour: one, stage: $0) } }
-        try await runCases(cases, report, lanes: Length.lanes * 2) { try await misbehave($0, $1) }
-        await report.finish()
+extension `The fault campaign` {
+    @Suite struct `Every misbehaviour of a server` {
+        @Test func `ends in the right file or in a clear error`() async throws {
+            let report = await Report(
+                "A server that is wrong",
+                notes: """
+                    A file of 1.3 MB. The server is wrong at the first request (fresh), at the one after a cut at 1.1 MB (resume), or at the first \
+                    one after the daemon was ended by SIGTERM or killed at 1.1 MB; then it is good.
+                    """)
+            let cases = Misbehaviour.all.flatMap { one in Stage.allCases.map { ServerCase(misbehaviour: one, stage: $0) } }
+            try await runCases(cases, report, lanes: Length.lanes * 2) { try await misbehave($0, $1) }
+            await report.finish()
+        }
     }
 }
 

@@ -9,10 +9,12 @@ final class Shim: Sendable {
 
     /// Compiles it with the C compiler of the Swift toolchain, or the system's.
     init() async throws {
-        let source = "\(#filePath.split(separator: "/").dropLast(2).reduce("") { "\($0)/\($1)" })/FaultShim/faultshim.c"
+        let sources = #filePath.folderName.folderName + "/FaultShim"
         var words = ""
         for compiler in ["clang", "cc"] {
-            let exit = await Child.run([compiler, "-shared", "-fPIC", "-O1", "-Wall", "-o", object, source])
+            let exit = await Child.run([
+                compiler, "-shared", "-fPIC", "-O1", "-Wall", "-o", object, "\(sources)/faultshim.c", "\(sources)/told.c",
+            ])
             if exit.status == 0 { return }
             words += exit.errors
         }
