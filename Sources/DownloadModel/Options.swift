@@ -87,6 +87,8 @@ public enum Limits {
     public static let urlBytes = 8 * 1024
     public static let headerBytes = 64 * 1024
     public static let metadataBytes = 64 * 1024
+    /// Milliseconds; a hundred years. A longer deadline is as good as this one.
+    public static let longestDeadline: UInt64 = 100 * 366 * 24 * 3600 * 1000
     public static let waitingCallsPerConnection = 256
     /// Ended downloads are kept for 30 days, at most this many.
     public static let endedDownloads = 10_000

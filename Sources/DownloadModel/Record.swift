@@ -24,6 +24,22 @@ public struct DownloadRecord: Equatable, Sendable {
     /// The final path, once finished.
     public var path: String?
     public var resume: ResumeData?
+    /// Not tried again before this instant: the back-off, or what the server asked for. It outlasts a pause.
+    public var retryAt: WallTime?
+    /// When `options.deadline` strikes, while its time runs.
+    public var expiresAt: WallTime?
+    /// What was left of `options.deadline` when its time was stopped by a pause.
+    public var timeLeft: Duration?
+    /// The server takes the link no more, and no fresh one has come.
+    public var awaitsUrl = false
+    /// The bytes come from more than one response: only a checksum can prove that they belong together.
+    public var isSpliced = false
+    /// It has started once from 0 because a spliced file did not match its checksum.
+    public var hasStartedOver = false
+    /// The part file is whole; trusted only while `resume` names the same file of the same boot.
+    public var isWhole = false
+    /// Why it waits: the failure of the last attempt.
+    public var lastFailure: DownloadFailure?
     /// Order among those of one priority; lower first.
     public var position: Int64
 
@@ -36,7 +52,8 @@ public struct DownloadRecord: Equatable, Sendable {
     }
 
     /// The name of the part file in `directory`.
-    public var partName: String { ".todoku-\(number).part" }
+    public var partName: String { Self.partName(of: number) }
+    public static func partName(of number: DownloadNumber) -> String { ".todoku-\(number).part" }
 }
 
 /// What is saved so that a transfer can go on from its bytes.

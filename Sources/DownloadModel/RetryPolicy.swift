@@ -3,28 +3,44 @@ public enum RetryPolicy {
     /// Statuses that ask for another attempt later; every other refusal is final.
     public static func isRetryable(status: UInt32) -> Bool { [408, 425, 429].contains(status) || (500...599).contains(status) }
 
-    /// When to try again after `failure`, or nil where the download has failed; and the new `retriesUsed` of the record.
+    /// What follows a failed attempt.
+    public enum Verdict: Equatable, Sendable {
+        case fail
+        /// It waits, until an instant or, where there is none, until what it waits for is seen.
+        case wait(WaitReason, until: WallTime?)
+    }
+
+    /// What follows `failure`, and the new `retriesUsed` of the record.
     ///
     /// `retriesUsed` is the number of attempts in a row that failed without a byte: it lengthens the back-off, and progress sets it to
-    /// zero. It is held against `options.retries` when a server refused or was never reached. Once bytes flowed, a lost connection is
-    /// retried whatever the count, which it raises only as far as the back-off still grows.
+    /// zero. It is held against `options.retries` when a server refused, was never reached or the disk failed. Once bytes flowed, a lost
+    /// connection is retried whatever the count, which it raises only as far as the back-off still grows; so is being offline. A full disk
+    /// and a folder that is gone are waited for without counting.
     ///
     /// - Parameters:
     ///   - record: as it was when the attempt began.
     ///   - madeProgress: whether the attempt wrote a byte.
     ///   - random: for the jitter, from 0 up to, not including, 1.
-    public static func retryAt(
+    public static func verdict(
         record: DownloadRecord, failure: DownloadFailure, madeProgress: Bool, now: WallTime, random: Double
-    ) -> (WallTime?, retriesUsed: UInt32) {
+    ) -> (Verdict, retriesUsed: UInt32) {
         let used = madeProgress ? 0 : record.retriesUsed
-        guard failure.isRetryable else { return (nil, used) }
-        if failure.name == .httpStatus, let status = failure.httpStatus, !isRetryable(status: status) { return (nil, used) }
-
-        let at = now + Backoff.delay(attempt: used, random: random, floor: failure.retryAfter)
-        if isLostConnection(failure), madeProgress || record.received > 0 {
-            return (at, max(used, min(used + 1, longestGrowth)))
+        let uncounted = max(used, min(used + 1, longestGrowth))
+        func delayed() -> WallTime { now + Backoff.delay(attempt: used, random: random, floor: failure.retryAfter) }
+        switch failure.wait {
+        case .diskSpace: return (.wait(.diskSpace, until: nil), used)
+        case .destination where !failure.isRetryable: return (.wait(.destination, until: nil), used)
+        case .destination: return used < record.options.retries ? (.wait(.destination, until: delayed()), used + 1) : (.fail, used)
+        case .offline: return (.wait(.offline, until: delayed()), uncounted)
+        default: break
         }
-        return used < record.options.retries ? (at, used + 1) : (nil, used)
+        if failure.name == .httpStatus, let status = failure.httpStatus {
+            if record.options.renewable, [401, 403, 410].contains(status) { return (.wait(.needsUrl, until: nil), used) }
+            if !isRetryable(status: status) { return (.fail, used) }
+        }
+        guard failure.isRetryable else { return (.fail, used) }
+        if isLostConnection(failure), madeProgress || record.received > 0 { return (.wait(.retry, until: delayed()), uncounted) }
+        return used < record.options.retries ? (.wait(.retry, until: delayed()), used + 1) : (.fail, used)
     }
 
     /// The retry from which on the back-off stays at its longest: 2⁹ s are more than 300 s.

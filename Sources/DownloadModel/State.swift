@@ -56,25 +56,34 @@ public enum DownloadState: Equatable, Sendable {
 public enum DownloadEvent: Equatable, Sendable {
     /// The queue gives it its turn.
     case start
+    /// The same, for one whose part file is whole already.
+    case startWhole
     case pause
     case resume
     case cancel
     /// A failed or cancelled one again.
     case retry
+    /// The owner gave a fresh link.
+    case renew
     /// PauseAll: what is not paused or ended waits. `release` is ResumeAll.
     case hold
     case release
-    /// The transfer failed; with an instant, it is tried again then.
-    case attemptFailed(DownloadFailure, retryAt: WallTime?)
-    case retryDue
+    /// Something stands in its way: it cannot start yet, or an attempt, the verification or the commit ended for that reason.
+    case wait(WaitReason, until: WallTime?)
+    /// What it waited for is over.
+    case ready
+    /// An attempt, the verification or the commit failed for good.
+    case fail(DownloadFailure)
+    /// The option `deadline`.
+    case expire(DownloadFailure)
     case bodyComplete
     /// The name is taken and the caller said `skip`: the file that is there is the outcome.
     case skipped
     case verified
     case committed
-    /// Verification or commit failed.
-    case commitFailed(DownloadFailure)
-    /// After a restart in the middle of a commit, neither the part file nor the final file is there: from the start again.
+    /// What came in pieces does not match its checksum: once more, from 0.
+    case startOver
+    /// The part file that was whole is not there any more: from the start again.
     case partLost
 }
 
@@ -86,7 +95,6 @@ public enum DownloadEffect: Equatable, Sendable {
     case verify
     case commit
     case deletePart
-    case wake(at: WallTime)
     case announceEnd
 }
 
@@ -99,24 +107,28 @@ public struct IllegalTransition: Error, Equatable, Sendable {
 extension DownloadState {
     /// The state after `event`, and what is to be done. Pure.
     ///
-    /// `pause`, `resume`, `hold`, `release` and `cancel` that change nothing give the same state and no effects.
+    /// Steering (`pause`, `resume`, `hold`, `release`, `cancel`, `renew`, `expire`) that changes nothing gives the same state and no effects.
     public func after(_ event: DownloadEvent) throws(IllegalTransition) -> (DownloadState, [DownloadEffect]) {
         switch (self, event) {
         case (.queued, .start): (.active, [.startTransfer])
+        case (.queued, .startWhole): (.verifying, [.verify])
 
         case (.queued, .pause), (.waiting, .pause): (.paused, [])
         case (.active, .pause): (.paused, [.stopTransfer])
         case (.paused, .pause), (.verifying, .pause), (.committing, .pause): (self, [])
 
         case (.paused, .resume): (.queued, [])
-        case (.waiting(.retry, _), .resume): (.queued, [])
+        case (.waiting(let reason, _), .resume) where reason.isHastened: (.queued, [])
         case (.queued, .resume), (.waiting, .resume), (.active, .resume), (.verifying, .resume), (.committing, .resume): (self, [])
 
-        case (.queued, .cancel), (.waiting, .cancel), (.paused, .cancel): (.cancelled, [.deletePart, .announceEnd])
+        case (.queued, .cancel), (.waiting, .cancel), (.paused, .cancel), (.verifying, .cancel): (.cancelled, [.deletePart, .announceEnd])
         case (.active, .cancel): (.cancelled, [.stopTransfer, .deletePart, .announceEnd])
-        case (.verifying, .cancel): (.cancelled, [.deletePart, .announceEnd])
 
         case (.failed, .retry), (.cancelled, .retry): (.queued, [])
+
+        case (.active, .renew): (.queued, [.stopTransfer])
+        case (.failed, .renew), (.waiting(.needsUrl, _), .renew), (.waiting(.retry, _), .renew): (.queued, [])
+        case (.queued, .renew), (.waiting, .renew), (.paused, .renew), (.verifying, .renew), (.committing, .renew): (self, [])
 
         case (.queued, .hold), (.waiting, .hold): (.waiting(.pausedAll, until: nil), [])
         case (.active, .hold): (.waiting(.pausedAll, until: nil), [.stopTransfer])
@@ -126,19 +138,36 @@ extension DownloadState {
             (.committing, .release):
             (self, [])
 
-        case (.active, .attemptFailed(_, let retryAt?)): (.waiting(.retry, until: retryAt), [.wake(at: retryAt)])
-        case (.active, .attemptFailed(let failure, nil)): (.failed(failure), failure.ends)
-        case (.waiting(.retry, _), .retryDue): (.queued, [])
+        case (.queued, .wait(let reason, let until)), (.active, .wait(let reason, let until)), (.verifying, .wait(let reason, let until)),
+            (.committing, .wait(let reason, let until)):
+            (.waiting(reason, until: until), [])
+        case (.waiting(let reason, _), .ready) where reason != .pausedAll: (.queued, [])
+
+        case (.active, .fail(let failure)), (.verifying, .fail(let failure)), (.committing, .fail(let failure)):
+            (.failed(failure), failure.spoilsBytes ? [.deletePart, .announceEnd] : [.announceEnd])
+
+        case (.queued, .expire(let failure)), (.waiting, .expire(let failure)): (.failed(failure), [.announceEnd])
+        case (.active, .expire(let failure)): (.failed(failure), [.stopTransfer, .announceEnd])
+        case (.paused, .expire), (.verifying, .expire), (.committing, .expire): (self, [])
 
         case (.active, .bodyComplete): (.verifying, [.verify])
         case (.active, .skipped), (.committing, .skipped): (.finished, [.deletePart, .announceEnd])
         case (.verifying, .verified): (.committing, [.commit])
         case (.committing, .committed): (.finished, [.announceEnd])
-        case (.verifying, .commitFailed(let failure)), (.committing, .commitFailed(let failure)): (.failed(failure), failure.ends)
-
-        case (.committing, .partLost): (.queued, [])
+        case (.verifying, .startOver): (.queued, [.deletePart])
+        case (.verifying, .partLost), (.committing, .partLost): (.queued, [])
 
         default: throw IllegalTransition(state: self, event: event)
+        }
+    }
+}
+
+extension WaitReason {
+    /// Whether `Resume` tries at once what would be tried by itself later.
+    var isHastened: Bool {
+        switch self {
+        case .retry, .offline, .diskSpace, .destination: true
+        case .notBefore, .needsUrl, .pausedAll: false
         }
     }
 }
@@ -151,6 +180,4 @@ extension DownloadFailure {
         default: false
         }
     }
-
-    fileprivate var ends: [DownloadEffect] { spoilsBytes ? [.deletePart, .announceEnd] : [.announceEnd] }
 }

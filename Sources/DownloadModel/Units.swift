@@ -17,6 +17,11 @@ public struct WallTime: Hashable, Comparable, Sendable {
         let sum = Int64(clamping: time.microseconds) + seconds * 1_000_000 + attoseconds / 1_000_000_000_000
         return WallTime(microseconds: UInt64(max(0, sum)))
     }
+
+    /// How much later `a` is; negative where it is earlier.
+    public static func - (a: WallTime, b: WallTime) -> Duration {
+        .microseconds(Int64(clamping: a.microseconds) - Int64(clamping: b.microseconds))
+    }
 }
 
 /// A download's number: unique for ever, and only growing. The last part of its object path.

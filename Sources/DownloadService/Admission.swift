@@ -126,10 +126,10 @@ internal import TransferEngine
         downloader.journal.nextNumber = DownloadNumber(number.value + 1)
         let paused = !options.start
         options.start = true  // said once; from here on the state says it
-        let record = DownloadRecord(
-            number: number, url: request.url.text, options: options, directory: directory,
-            state: paused ? .paused : downloader.settings.paused ? .waiting(.pausedAll, until: nil) : .queued, queuedAt: .now,
+        var record = DownloadRecord(
+            number: number, url: request.url.text, options: options, directory: directory, state: .paused, queuedAt: .now,
             position: DownloadQueue.position(of: number))
+        if !paused { record.state = record.obstacle(now: .now, paused: downloader.settings.paused) }
         downloader.add(record, reply: request.reply)
     }
 

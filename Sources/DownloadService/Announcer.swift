@@ -19,6 +19,8 @@ internal import EventLoop
     private let journal: Journal
     private let unsentBytes: () -> Int
     private var managerTold: [String: Variant] = [:]
+    /// The told properties of the download whose record is being changed, before.
+    private var remembered: [String: Variant] = [:]
     /// What the manager's told properties are made of, as it was when they were looked at last.
     private var managerSeen: (StateCounts, Settings)?
     private var managerToldAt: ContinuousClock.Instant?
@@ -49,11 +51,12 @@ internal import EventLoop
 
     // MARK: Properties
 
-    /// Changes a record and remembers which told properties changed by it.
-    func change(_ download: ManagedDownload, _ body: (inout DownloadRecord) -> Void) {
-        let before = DownloadFace.told(download)
-        body(&download.record)
-        for (name, value) in DownloadFace.told(download) where before[name] != value { download.changedProperties.insert(name) }
+    /// Its record is about to change; `compare` follows.
+    func remember(_ download: ManagedDownload) { remembered = DownloadFace.told(download) }
+
+    /// Its record has changed: which told properties have by that?
+    func compare(_ download: ManagedDownload) {
+        for (name, value) in DownloadFace.told(download) where remembered[name] != value { download.changedProperties.insert(name) }
     }
 
     /// Sends what changed now.

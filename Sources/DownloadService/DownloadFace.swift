@@ -35,6 +35,14 @@ enum DownloadFace {
             if download.state == .finished { return journal.post(reply.message(download.record.path ?? "")) }
             try download.downloader.callers.wait(reply, for: download)
         },
+        Row(Download.replaceUrl) { download, arguments, reply in
+            let url = try DownloadURL(arguments.0)
+            let headers = try DownloadOptions.headers(arguments.1.map { ($0.key, $0.value) }.sorted { $0.0 < $1.0 })
+            try download.downloader.decide { ledger, now throws(IllegalTransition) in
+                try ledger.replaceUrl(download.entry, url, headers: headers, now: now)
+            }
+            download.downloader.answerChange(reply)
+        },
         Row(Download.getUrl) { download, _, reply in reply(download.record.url) },
         Row(Download.getMetadata) { download, _, reply in
             reply(download.record.options.metadata.isEmpty ? [:] : Message.value(from: download.record.options.metadata) ?? [:])
@@ -52,10 +60,11 @@ enum DownloadFace {
     ]
 
     @BusActor private static func apply(_ event: DownloadEvent, _ download: ManagedDownload, _ reply: Reply<Void>) throws {
-        try download.downloader.apply(event, to: download)
-        download.downloader.schedule()
-        download.downloader.journal.answer(reply, ())
-        download.downloader.residenceChanged?()
+        try download.downloader.decide { ledger, now throws(IllegalTransition) in
+            try ledger.apply(event, to: download.entry, now: now)
+            ledger.schedule(now: now)
+        }
+        download.downloader.answerChange(reply)
     }
 
     @BusActor private static func openFile(_ path: String, _ reply: Reply<FileDescriptor>) {
@@ -96,7 +105,9 @@ enum DownloadFace {
         PropertyRow(Download.fileName) { $0.record.fileName ?? $0.record.options.fileName ?? "" },
         PropertyRow(Download.mediaType) { $0.record.mediaType ?? "" },
         PropertyRow(Download.path) { $0.record.path ?? "" },
-        PropertyRow(Download.error) { download in download.state.endFailure.map { EndError($0) } ?? EndError() },
+        PropertyRow(Download.error) { download in
+            (download.state.endFailure ?? download.record.lastFailure).map { EndError($0) } ?? EndError()
+        },
         PropertyRow(Download.attempts) { $0.record.attempts },
         PropertyRow(Download.connections) { $0.state == .active ? 1 : 0 },
         PropertyRow(Download.queuedAt) { $0.record.queuedAt.microseconds },
@@ -105,7 +116,7 @@ enum DownloadFace {
         PropertyRow(Download.batch) { _ in ObjectPath("/") },
         PropertyRow(Download.priority, { $0.record.options.priority }) { download, priority, reply in
             try changeable(download)
-            download.downloader.setPriority(download, priority)
+            download.downloader.decide { ledger, _ in ledger.setPriority(download.entry, priority) }
             download.downloader.journal.answer(reply, ())
         },
         PropertyRow(Download.speedLimit, { $0.record.options.speedLimit ?? 0 }) { download, limit, reply in

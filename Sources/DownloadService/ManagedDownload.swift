@@ -3,20 +3,10 @@ internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 
-/// A download in the service's hands: its record, and what is true of it in this process only.
+/// A download on the bus: its entry in the ledger, what of it was told, and who waits for it.
 @BusActor final class ManagedDownload {
-    enum Transfer { case none, running, stopping }
-
     unowned let downloader: Downloader  // the centre outlives every download
-    var record: DownloadRecord
-    /// The engine's work on it. A new transfer begins only when the one before has ended.
-    var transfer = Transfer.none
-    /// Its part file is being deleted in the pool; a transfer waits for that.
-    var isDiscarding = false
-    /// The part file is to be deleted as soon as the transfer has stopped.
-    var discardsWhenStopped = false
-    /// Taken off the list; what is still under way for it ends quietly.
-    var isRemoved = false
+    let entry: LedgerEntry
     /// When the transfer that runs was started.
     var transferStarted: ContinuousClock.Instant?
 
@@ -34,27 +24,30 @@ internal import EventLoop
     var propertiesTold: ContinuousClock.Instant?
     var propertiesTimer: Poller.Token?
 
-    /// The deadline of its wait.
-    var wake: Poller.Token?
     /// Calls of `Wait` that have not been answered.
     var waiting: [Reply<String>] = []
     /// When the progress toast was last updated.
     var progressToasted: ContinuousClock.Instant?
 
-    init(_ record: DownloadRecord, in downloader: Downloader) {
-        (self.record, self.downloader) = (record, downloader)
-        received = record.received
-        toldReceived = record.received
-        hasToldBytes = record.fileName != nil  // known since a first response
+    init(_ entry: LedgerEntry, in downloader: Downloader) {
+        (self.entry, self.downloader) = (entry, downloader)
+        received = entry.record.received
+        toldReceived = entry.record.received
+        hasToldBytes = entry.record.fileName != nil  // known since a first response
     }
 
-    /// The host of its URL, for the limit per host.
-    lazy var host = (try? DownloadURL(record.url).host) ?? ""
-
-    var number: DownloadNumber { record.number }
-    var state: DownloadState { record.state }
+    var host: String { entry.host }
+    var record: DownloadRecord { entry.record }
+    var number: DownloadNumber { entry.number }
+    var state: DownloadState { entry.state }
+    var isRemoved: Bool { entry.isRemoved }
     var path: ObjectPath { BusName.path(of: record) }
     /// What is known of the complete size.
     var total: ByteCount? { record.total ?? (state.hasEnded ? nil : record.options.size) }
-    var isBusy: Bool { transfer != .none || isDiscarding }
+
+    /// No transfer writes any more: the record's bytes are those that count.
+    func rewind() {
+        received = record.received
+        toldReceived = min(toldReceived, received)
+    }
 }

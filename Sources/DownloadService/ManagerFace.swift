@@ -34,15 +34,15 @@ enum ManagerFace {
                 })
         },
         Row(Manager.pauseAll) { downloader, _, reply in
-            downloader.pauseAll()
+            downloader.decide { ledger, now in ledger.pauseAll(now: now) }
             downloader.answerChange(reply)
         },
         Row(Manager.resumeAll) { downloader, _, reply in
-            downloader.resumeAll()
+            downloader.decide { ledger, now in ledger.resumeAll(now: now) }
             downloader.answerChange(reply)
         },
         Row(Manager.cancelAll) { downloader, _, reply in
-            downloader.cancelAll()
+            downloader.decide { ledger, now in ledger.applyToAll(.cancel, now: now) }
             downloader.answerChange(reply)
         },
         Row(Manager.clearEnded) { downloader, _, reply in
@@ -79,6 +79,7 @@ enum ManagerFace {
             try downloader.admission.setDefaultDirectory(value, reply)
         },
         PropertyRow(Manager.version) { _ in Service.version },
+        PropertyRow(Manager.setAside) { $0.setAside },
         PropertyRow(Manager.supportedOptions) { _ in OptionKey.allCases.map(\.rawValue).sorted() },
     ]
 }
@@ -92,7 +93,7 @@ extension Downloader {
     /// Sums over what has not ended; the total is known only if each one's is.
     var sums: (received: ByteCount, total: ByteCount?, speed: Speed) {
         var sums = (received: ByteCount(0), total: ByteCount?(0), speed: Speed(0))
-        for number in order.ordered {
+        for number in ledger.order.ordered {
             guard let download = download(number) else { continue }
             sums.received += download.received
             sums.speed += download.speed
@@ -118,7 +119,7 @@ extension Downloader {
             after = download.number
             isPast = false
         }
-        for number in order.ordered + ended {
+        for number in ledger.order.ordered + ledger.ended.ordered {
             guard isPast else {
                 isPast = number == after
                 continue

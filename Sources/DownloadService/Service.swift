@@ -59,7 +59,7 @@ public struct ServiceOptions: Sendable {
             if let aside = stored.setAside {
                 log.warning("the database was damaged and has been set aside; the queue starts empty", metadata: ["file": "\(aside)"])
             }
-            mkdir("\(folder)/segments", 0o700)  // there already, as a rule; without it checkpoints count alone
+            sweepMaps("\(folder)/segments", stored.records)
             let service = Service(options, connection: connection, store: store, stored: stored, folder: folder)
             return await service.serve()
         } catch let error as DBusError {
@@ -68,6 +68,24 @@ public struct ServiceOptions: Sendable {
             log.error("the service cannot start", metadata: ["cause": "\(error)"])
         }
         return 1
+    }
+
+    /// Makes the folder of the written maps, without which checkpoints count alone, and deletes those of no download of the list: of one
+    /// that was removed in the moment of a crash.
+    private static func sweepMaps(_ folder: String, _ records: [DownloadRecord]) {
+        if mkdir(folder, 0o700) == 0 { return }
+        guard let handle = opendir(folder) else { return }
+        defer { closedir(handle) }
+        var known: Set<String>?
+        while let entry = readdir(handle) {
+            let name = withUnsafePointer(to: &entry.pointee.d_name) {
+                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+            }
+            guard name.first?.isNumber == true else { continue }
+            let numbers = known ?? Set(records.map { "\($0.number)" })
+            known = numbers
+            if !numbers.contains(name) { unlink("\(folder)/\(name)") }
+        }
     }
 
     private init(_ options: ServiceOptions, connection: Connection, store: Store, stored: StoredState, folder: String) {
@@ -81,7 +99,7 @@ public struct ServiceOptions: Sendable {
         downloader = Downloader(
             journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes }, toaster: toaster,
             callers: callers,
-            settings: stored.settings, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders, log: log)
+            stored: stored, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders, log: log)
         let (downloader, journal) = (downloader, journal)
         residence = Residence(connection: connection, idle: options.idle, log: log) {
             downloader.hasWork || downloader.admission.isBusy || callers.anyWaits || toaster.keepsService || journal.isBusy
@@ -97,7 +115,6 @@ public struct ServiceOptions: Sendable {
         toaster.changed = { residence.changed() }
         journal.onQuiet = { residence.changed() }
         links.leave = { [weak self] in self?.end(status: 0) }
-        downloader.restore(stored.records)
     }
 
     /// What the engine and the notifier report to; filled when all parts are there.

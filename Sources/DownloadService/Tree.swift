@@ -17,7 +17,7 @@ internal import EventLoop
 
     func children(of path: String, limit: Int) -> [String] {
         if path == BusName.downloadsPath {
-            let numbers = (downloader.order.ordered + downloader.ended).lazy.filter { [downloader] number in
+            let numbers = (downloader.ledger.order.ordered + downloader.ledger.ended.ordered).lazy.filter { [downloader] number in
                 downloader.download(number)?.record.options.token == nil
             }
             return (downloader.tokens.isEmpty ? [] : ["by_token"]) + numbers.prefix(limit - 1).map { "\($0)" }

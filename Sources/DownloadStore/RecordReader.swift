@@ -20,6 +20,14 @@ extension DownloadRecord {
         mediaType = reader.value(.mediaType)
         path = reader.value(.path)
         resume = reader.resume()
+        retryAt = reader.value(.retryAt)
+        expiresAt = reader.value(.expiresAt)
+        timeLeft = (reader.value(.timeLeft) as Int64?).map(Duration.microseconds)
+        awaitsUrl = reader.value(.awaitsUrl)
+        isSpliced = reader.value(.isSpliced)
+        hasStartedOver = reader.value(.hasStartedOver)
+        isWhole = reader.value(.isWhole)
+        if !state.hasEnded { lastFailure = reader.lastFailure() }
         guard let column = reader.unreadable else { return }
         state = .failed(
             DownloadFailure(
@@ -64,10 +72,14 @@ private struct RecordReader {
         }
     }
 
+    /// Why it waits, where that was said.
+    mutating func lastFailure() -> DownloadFailure? { (value(.failureName) as String?) == nil ? nil : failure() }
+
     private mutating func failure() -> DownloadFailure {
         DownloadFailure(
             word(.failureName, or: .storage), value(.failureMessage), httpStatus: value(.failureStatus), host: value(.failureHost),
-            isRetryable: value(.failureRetryable), retryAfter: (value(.failureRetryAfter) as Int64?).map(Duration.microseconds))
+            isRetryable: value(.failureRetryable), retryAfter: (value(.failureRetryAfter) as Int64?).map(Duration.microseconds),
+            wait: (value(.failureWait) as String?).flatMap(WaitReason.init), missingBytes: value(.failureMissing))
     }
 
     /// nil also where something of it is missing: the transfer then starts from 0, which is always right.
@@ -97,6 +109,10 @@ private struct RecordReader {
         options.checksum = checksum()
         options.size = value(.size)
         options.maxSize = value(.maxSize)
+        options.expectType = value(.expectType)
+        options.notBefore = value(.notBefore)
+        options.deadline = (value(.deadline) as Int64?).map(Duration.microseconds)
+        options.renewable = value(.renewable)
         options.start = value(.start)
         options.priority = value(.priority)
         options.speedLimit = value(.speedLimit)

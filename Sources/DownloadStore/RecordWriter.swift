@@ -19,7 +19,15 @@ extension DownloadRecord {
         try statement.bind(fileName, .fileName)
         try statement.bind(mediaType, .mediaType)
         try statement.bind(path, .path)
+        try statement.bind(retryAt, .retryAt)
+        try statement.bind(expiresAt, .expiresAt)
+        try statement.bind(timeLeft?.microseconds, .timeLeft)
+        try statement.bind(awaitsUrl, .awaitsUrl)
+        try statement.bind(isSpliced, .isSpliced)
+        try statement.bind(hasStartedOver, .hasStartedOver)
+        try statement.bind(isWhole, .isWhole)
         try state.bind(to: statement)
+        try (state.failure ?? lastFailure)?.bind(to: statement)
         try resume?.bind(to: statement)
         try options.bind(to: statement)
     }
@@ -35,15 +43,21 @@ extension DownloadState {
         case .waiting(let reason, let until):
             try statement.bind(reason.rawValue, .waitReason)
             try statement.bind(until, .waitUntil)
-        case .failed(let failure):
-            try statement.bind(failure.name.rawValue, .failureName)
-            try statement.bind(failure.message, .failureMessage)
-            try statement.bind(failure.httpStatus, .failureStatus)
-            try statement.bind(failure.host, .failureHost)
-            try statement.bind(failure.isRetryable, .failureRetryable)
-            try statement.bind(failure.retryAfter?.microseconds, .failureRetryAfter)
-        case .queued, .active, .paused, .verifying, .committing, .finished, .cancelled: break
+        case .queued, .active, .paused, .verifying, .committing, .finished, .failed, .cancelled: break
         }
+    }
+}
+
+extension DownloadFailure {
+    fileprivate func bind(to statement: borrowing Statement) throws(SQLiteError) {
+        try statement.bind(name.rawValue, .failureName)
+        try statement.bind(message, .failureMessage)
+        try statement.bind(httpStatus, .failureStatus)
+        try statement.bind(host, .failureHost)
+        try statement.bind(isRetryable, .failureRetryable)
+        try statement.bind(retryAfter?.microseconds, .failureRetryAfter)
+        try statement.bind(wait?.rawValue, .failureWait)
+        try statement.bind(missingBytes, .failureMissing)
     }
 }
 
@@ -78,6 +92,10 @@ extension DownloadOptions {
         try statement.bind(checksum?.description, .checksum)
         try statement.bind(size, .size)
         try statement.bind(maxSize, .maxSize)
+        try statement.bind(expectType, .expectType)
+        try statement.bind(notBefore, .notBefore)
+        try statement.bind(deadline?.microseconds, .deadline)
+        try statement.bind(renewable, .renewable)
         try statement.bind(start, .start)
         try statement.bind(priority, .priority)
         try statement.bind(speedLimit, .speedLimit)

@@ -33,19 +33,40 @@ enum Schema {
             show_progress INTEGER NOT NULL, metadata BLOB NOT NULL
         ) STRICT;
         CREATE TABLE setting (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+        """,
+        // What a download waits for and by when it expires; part files that are still to be deleted. Which file was being verified is asked
+        // of the part file itself from here on.
         """
+        ALTER TABLE download ADD COLUMN failure_wait TEXT;
+        ALTER TABLE download ADD COLUMN failure_missing INTEGER;
+        ALTER TABLE download ADD COLUMN retry_at INTEGER;
+        ALTER TABLE download ADD COLUMN expires_at INTEGER;
+        ALTER TABLE download ADD COLUMN time_left INTEGER;
+        ALTER TABLE download ADD COLUMN awaits_url INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE download ADD COLUMN is_spliced INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE download ADD COLUMN has_started_over INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE download ADD COLUMN is_whole INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE download ADD COLUMN expect_type TEXT;
+        ALTER TABLE download ADD COLUMN not_before INTEGER;
+        ALTER TABLE download ADD COLUMN deadline INTEGER;
+        ALTER TABLE download ADD COLUMN renewable INTEGER NOT NULL DEFAULT 0;
+        CREATE TABLE sweep (number INTEGER PRIMARY KEY, directory TEXT NOT NULL) STRICT;
+        UPDATE download SET retry_at = wait_until WHERE state = 'waiting' AND wait_reason = 'retry';
+        UPDATE download SET is_spliced = 1 WHERE received > 0;
+        """,
     ]
 }
 
 /// The columns of `download`; their order is that of the statements' parameters and results, not the table's.
 enum Column: Int32, CaseIterable {
     case number, state, waitReason, waitUntil
-    case failureName, failureMessage, failureStatus, failureHost, failureRetryable, failureRetryAfter
+    case failureName, failureMessage, failureStatus, failureHost, failureRetryable, failureRetryAfter, failureWait, failureMissing
+    case retryAt, expiresAt, timeLeft, awaitsUrl, isSpliced, hasStartedOver, isWhole
     case position, queuedAt, startedAt, endedAt, attempts, retriesUsed, received, total
     case resumeWritten, resumeTotal, resumeEntityTag, resumeLastModified, resumeDevice, resumeInode, resumeMount, resumeBoot
     case url, directory, fileName, mediaType, path
     case app, token, wantedDirectory, wantedFileName, ifExists, headers, userAgent, referrer, username, password
-    case checksum, size, maxSize, start, priority, speedLimit, stallTimeout, retries
+    case checksum, size, maxSize, expectType, notBefore, deadline, renewable, start, priority, speedLimit, stallTimeout, retries
     case tag, notify, title, body, icon, sound, showProgress, metadata
 
     /// As in the schema: `wait_reason`.

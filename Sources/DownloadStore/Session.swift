@@ -12,6 +12,8 @@ final class Session {
     private let put: Statement
     private let remove: Statement
     private let set: Statement
+    private let sweep: Statement
+    private let swept: Statement
     private let database: Database
     private let file: DatabaseFile
     private let folder: StoreFolder
@@ -57,6 +59,8 @@ final class Session {
             put = try database.prepare("INSERT OR REPLACE INTO download (\(Column.names)) VALUES (\(Column.parameters))")
             remove = try database.prepare("DELETE FROM download WHERE number = ?")
             set = try database.prepare("INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)")
+            sweep = try database.prepare("INSERT OR REPLACE INTO sweep (number, directory) VALUES (?, ?)")
+            swept = try database.prepare("DELETE FROM sweep WHERE number = ?")
         } catch { throw StoreError(error, folder) }
     }
 
@@ -104,16 +108,20 @@ final class Session {
     func load(now: WallTime) throws(StoreError) -> StoredState {
         var records: [DownloadRecord] = []
         var values: [String: String] = [:]
+        var sweeps: [DownloadNumber: String] = [:]
         do throws(SQLiteError) {
             records.reserveCapacity(Int(try database.number("SELECT count(*) FROM download")))
             try database.prepare("SELECT \(Column.names) FROM download ORDER BY number").eachRow {
                 records.append(DownloadRecord($0, now: now))
             }
             try database.prepare("SELECT key, value FROM setting").each { (key: String, value: String) in values[key] = value }
+            try database.prepare("SELECT number, directory FROM sweep").each { (number: UInt64, directory: String) in
+                sweeps[DownloadNumber(number)] = directory
+            }
         } catch { throw StoreError(error, folder) }
         savedNumber = DownloadNumber(values[Session.nextNumberKey].flatMap { UInt64($0) } ?? 1)
         let next = max(savedNumber, DownloadNumber((records.last?.number.value ?? 0) + 1))
-        return StoredState(records: records, settings: Settings(values), nextNumber: next, setAside: nil)
+        return StoredState(records: records, settings: Settings(values), sweeps: sweeps, nextNumber: next, setAside: nil)
     }
 
     // MARK: Writing
@@ -145,6 +153,8 @@ final class Session {
             try record.bind(to: put)
             try put.eachRow { _ in }
         case .remove(let number): try remove.run(number.value)
+        case .sweep(let number, let directory): try sweep.run(number.value, directory)
+        case .swept(let number): try swept.run(number.value)
         case .set(let settings): for (key, value) in settings.rows { try set.run(key, value) }
         }
     }

@@ -98,7 +98,7 @@ public actor Store {
             return try database.number(
                 """
                 SELECT EXISTS (SELECT 1 FROM download WHERE state IN ('queued', 'active', 'verifying', 'committing')
-                    OR state = 'waiting' AND wait_reason IS NOT '\(WaitReason.pausedAll.rawValue)')
+                    OR state = 'waiting' AND wait_reason NOT IN ('\(WaitReason.pausedAll.rawValue)', '\(WaitReason.needsUrl.rawValue)'))
                 """) != 0
         } catch { return true }
     }

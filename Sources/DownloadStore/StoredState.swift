@@ -1,29 +1,5 @@
 public import DownloadModel
 
-/// One change of what is kept.
-public enum StoreChange: Equatable, Sendable {
-    /// Adds the record, or takes the place of the one with its number.
-    case put(DownloadRecord)
-    /// Forgets the record; one that is not there is no error.
-    case remove(DownloadNumber)
-    case set(Settings)
-}
-
-/// What a user has set for the whole service; kept over restarts.
-public struct Settings: Equatable, Sendable {
-    /// Downloads at a time; 0: no limit.
-    public var maxActive: UInt32 = 4
-    /// Connections to one host at a time; 0: no limit.
-    public var maxPerHost: UInt32 = 6
-    /// Bytes per second over all downloads; 0: no limit.
-    public var speedLimit: Speed = 0
-    /// Absolute; empty: the XDG download folder.
-    public var defaultDirectory = ""
-    /// PauseAll came, and no ResumeAll since.
-    public var paused = false
-    public init() {}
-}
-
 /// What `Store.open` found.
 public struct StoredState: Equatable, Sendable {
     /// All, in the order of their numbers.
@@ -34,6 +10,8 @@ public struct StoredState: Equatable, Sendable {
     public var records: [DownloadRecord]
     /// Those that were never set, or cannot be read, have their defaults.
     public var settings: Settings
+    /// Part files that are still to be deleted, with their folders.
+    public var sweeps: [DownloadNumber: String]
     /// Above the number of every download that was ever committed. Where an earlier database was lost (set aside, or emptied) numbers go on
     /// from the seconds since the epoch, which are above as long as less than one download a second is added.
     public var nextNumber: DownloadNumber

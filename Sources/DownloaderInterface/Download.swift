@@ -11,6 +11,7 @@ public enum Download {
     public static let retry = MethodOf(interface, "Retry")
     public static let remove = MethodOf(interface, "Remove", in: Bool.self)
     public static let wait = MethodOf(interface, "Wait", in: [String: Variant].self, out: String.self)
+    public static let replaceUrl = MethodOf(interface, "ReplaceUrl", in: String.self, [String: String].self)
     public static let getUrl = MethodOf(interface, "GetUrl", out: String.self)
     public static let getMetadata = MethodOf(interface, "GetMetadata", out: [String: Variant].self)
     public static let moveTo = MethodOf(interface, "MoveTo", in: UInt32.self)
@@ -49,7 +50,7 @@ public enum Download {
 public struct EndError: DBusBasic, Equatable {
     public var name: String
     public var message: String
-    /// `http-status` `u`, `retryable` `b`, `host` `s`.
+    /// `http-status` `u`, `retryable` `b`, `host` `s`, `missing-bytes` `t`.
     public var details: [String: Variant]
 
     public init(name: String = "", message: String = "", details: [String: Variant] = [:]) {
@@ -61,6 +62,7 @@ public struct EndError: DBusBasic, Equatable {
         details = ["retryable": .bool(failure.isRetryable)]
         if let status = failure.httpStatus { details["http-status"] = .uint32(status) }
         if let host = failure.host { details["host"] = .string(host) }
+        if let bytes = failure.missingBytes { details["missing-bytes"] = .uint64(bytes) }
     }
 
     public static var signature: String { "(ssa{sv})" }
@@ -96,10 +98,12 @@ extension DownloadEvent {
         case .resume: "resumed"
         case .cancel: "cancelled"
         case .retry: "retried"
-        case .start, .retryDue, .partLost: "started"
+        case .start, .startWhole, .ready, .partLost, .startOver: "started"
+        case .renew: "given another URL"
+        case .wait: "held back"
         case .hold: "held"
         case .release: "released"
-        case .attemptFailed, .commitFailed: "failed"
+        case .fail, .expire: "failed"
         case .bodyComplete, .skipped, .verified, .committed: "completed"
         }
     }

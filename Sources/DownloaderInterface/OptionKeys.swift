@@ -9,9 +9,12 @@ public enum OptionKey: String, CaseIterable, Sendable {
     case userAgent = "user-agent"
     case referrer, username, password, checksum, size
     case maxSize = "max-size"
+    case expectType = "expect-type"
     case start, priority
     case speedLimit = "speed-limit"
     case stallTimeout = "stall-timeout"
+    case notBefore = "not-before"
+    case deadline, renewable
     case retries, tag, notify, title, body, icon, sound
     case showProgress = "show-progress"
     case metadata
@@ -20,8 +23,8 @@ public enum OptionKey: String, CaseIterable, Sendable {
     public var signature: String {
         switch self {
         case .headers: "a{ss}"
-        case .size, .maxSize, .speedLimit: "t"
-        case .start, .showProgress: "b"
+        case .size, .maxSize, .speedLimit, .notBefore, .deadline: "t"
+        case .start, .showProgress, .renewable: "b"
         case .priority: "i"
         case .stallTimeout, .retries: "u"
         case .metadata: "a{sv}"
@@ -95,6 +98,15 @@ extension DownloadOptions {
         case .checksum: checksum = try Checksum(try text(value))
         case .size: size = value.uint64
         case .maxSize: maxSize = value.uint64
+        case .expectType:
+            let type = try text(value, most: 255).lowercased()
+            guard Self.isMediaRange(type) else {
+                throw Refusal(.invalidOption, "Option expect-type is a media type as “image/png”, or “image/*”.")
+            }
+            expectType = type
+        case .notBefore: notBefore = value.uint64.flatMap { $0 == 0 ? nil : WallTime(microseconds: $0) }
+        case .deadline: deadline = value.uint64.flatMap { $0 == 0 ? nil : .milliseconds(Int64(clamping: min($0, Limits.longestDeadline))) }
+        case .renewable: renewable = value.bool ?? false
         case .start: start = value.bool ?? true
         case .priority: priority = value.int32 ?? 0
         case .speedLimit: speedLimit = value.uint64.flatMap { $0 == 0 ? nil : $0 }
@@ -120,9 +132,17 @@ extension DownloadOptions {
         }
     }
 
+    /// `type/subtype` or `type/*` (RFC 9110 §12.5.1), without parameters.
+    private static func isMediaRange(_ text: String) -> Bool {
+        let parts = text.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+        guard parts.count == 2, !parts[0].isEmpty, !parts[1].isEmpty else { return false }
+        return parts[0].allSatisfy { isTokenByte($0) && $0 != UInt8(ascii: "*") }
+            && (parts[1].elementsEqual("*".utf8) || parts[1].allSatisfy(isTokenByte))
+    }
+
     /// - Throws: `InvalidOption` for a name that is no token (RFC 9110 §5.1), a value with CR, LF or NUL, or a field that is ours;
     ///   `LimitExceeded` over 64 KiB.
-    static func headers(_ pairs: [(String, String)]) throws(Refusal) -> [HeaderField] {
+    public static func headers(_ pairs: [(String, String)]) throws(Refusal) -> [HeaderField] {
         var bytes = 0
         var fields: [HeaderField] = []
         for (name, value) in pairs {

@@ -25,7 +25,7 @@ public struct DownloadDescription: Equatable, Sendable {
     public internal(set) var mediaType: String?
     /// The final path, once finished.
     public internal(set) var path: String?
-    /// What it failed by; nil where it finished or has not ended.
+    /// What it failed by; of one that waits, what the last attempt failed by. nil where it finished, and where nothing failed.
     public internal(set) var error: DownloadError?
     public internal(set) var attempts: UInt32 = 0
     public internal(set) var connections: UInt32 = 0
@@ -131,6 +131,8 @@ public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible
     public let host: String?
     /// Whether the same request may succeed later.
     public let isRetryable: Bool
+    /// What does not fit on the disk, where that is why, and it is known.
+    public let missingBytes: ByteCount?
 
     /// nil where there is no error.
     init?(_ error: EndError) {
@@ -138,6 +140,7 @@ public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible
         (name, message) = (error.name, error.message)
         (httpStatus, host) = (error.details["http-status"]?.uint32, error.details["host"]?.string)
         isRetryable = error.details["retryable"]?.bool ?? false
+        missingBytes = error.details["missing-bytes"]?.uint64
     }
 
     public var description: String { message }

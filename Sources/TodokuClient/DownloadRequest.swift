@@ -27,6 +27,14 @@ public struct DownloadRequest: Equatable, Sendable {
     public var size: ByteCount?
     /// The most bytes that the file may have.
     public var maxSize: ByteCount?
+    /// The media type that the file must have, as `image/png` or `image/*`.
+    public var expectType: String?
+    /// Not started before this instant.
+    public var notBefore: WallTime?
+    /// The longest from the first start to the end, waits included and pauses not; in whole milliseconds.
+    public var deadline: Duration?
+    /// Where the server takes the link no more, wait for `replaceUrl` instead of failing.
+    public var renewable: Bool?
     /// False: added paused.
     public var start: Bool?
     /// Higher first.
@@ -69,6 +77,10 @@ public struct DownloadRequest: Equatable, Sendable {
         put(.checksum, checksum)
         put(.size, size)
         put(.maxSize, maxSize)
+        put(.expectType, expectType)
+        put(.notBefore, notBefore?.microseconds)
+        put(.deadline, deadline.map { UInt64(clamping: Int64($0 / .milliseconds(1))) })
+        put(.renewable, renewable)
         put(.start, start)
         put(.priority, priority)
         put(.speedLimit, speedLimit)

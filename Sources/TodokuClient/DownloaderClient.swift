@@ -73,6 +73,13 @@ public final class DownloaderClient: Sendable {
     public func openFile(_ download: DownloadReference) async throws(ClientError) -> Int32 {
         try await core.call(Download.openFile, (), at: download, repeatable: true).number
     }
+    /// Has the download go on from its bytes with a fresh link for the same file.
+    ///
+    /// - Parameter headers: the request headers from now on.
+    public func replaceURL(of download: DownloadReference, with url: String, headers: [HeaderField] = []) async throws(ClientError) {
+        let fields = Dictionary(headers.map { ($0.name, $0.value) }) { $1 }
+        try await core.call(Download.replaceUrl, (url, fields), at: download, repeatable: true)
+    }
     /// Its place among those of its priority, 0 = next.
     public func move(_ download: DownloadReference, to position: UInt32) async throws(ClientError) {
         try await core.call(Download.moveTo, position, at: download, repeatable: true)

@@ -11,6 +11,16 @@ public enum CommitOutcome: Equatable, Sendable {
     case failed(DownloadFailure)
 }
 
+/// What a look at a whole part file came to.
+public enum Verification: Equatable, Sendable {
+    /// It is flushed, and what was asked for.
+    case proved(FileIdentity)
+    /// It is not the file that was whole, or was written before this machine was started.
+    case lost
+    /// `ChecksumMismatch`, `SizeMismatch`, `WriteFailed`, `DiskFull`, `PermissionDenied`.
+    case failed(DownloadFailure)
+}
+
 /// From a whole part file to a file under its final name. All calls block: they are for the pool, never for a loop.
 public enum Commit {
     /// "name (1)" to "name (9999)" are tried.
@@ -18,21 +28,27 @@ public enum Commit {
 
     /// Flushes the part file and proves it.
     ///
-    /// - Returns: the identity of the part file, or `ChecksumMismatch`, `SizeMismatch`, `WriteFailed`, `DiskFull`, `PermissionDenied`.
+    /// - Parameters:
+    ///   - identity: of the file that was whole, as it was written by this boot of the machine.
+    ///   - size: that it had then, in bytes.
     public static func verify(
-        directory: String, partName: String, checksum: Checksum?, expectedSize: ByteCount?
-    ) -> Result<FileIdentity, DownloadFailure> {
+        directory: String, partName: String, identity: FileIdentity, size: ByteCount, checksum: Checksum?, expectedSize: ByteCount?
+    ) -> Verification {
         do throws(DiskError) {
             let part = try OpenPart.open(directory, partName)
+            let found = try fileIdentity(of: part.descriptor, boot: bootIdentity())
+            guard found == identity, part.size == size else { return .lost }
             if let expectedSize, part.size != expectedSize {
-                return .failure(DownloadFailure(.sizeMismatch, "The file has \(part.size) bytes instead of \(expectedSize)."))
+                return .failed(DownloadFailure(.sizeMismatch, "The file has \(part.size) bytes instead of \(expectedSize)."))
             }
             guard fsync(part.descriptor) == 0 else { throw DiskError("save the part file") }
-            let identity = try fileIdentity(of: part.descriptor, boot: bootIdentity())
-            guard let checksum else { return .success(identity) }
-            return check(part, checksum, directory).map { identity }
+            guard let checksum else { return .proved(found) }
+            switch check(part, checksum, directory) {
+            case .success: return .proved(found)
+            case .failure(let failure): return .failed(failure)
+            }
         } catch {
-            return .failure(error.failure(folder: directory))
+            return error.code == ENOENT && error.action == OpenPart.opening ? .lost : .failed(error.failure(folder: directory))
         }
     }
 
@@ -196,6 +212,9 @@ private struct OpenPart: ~Copyable {
     let descriptor: Int32
     let size: ByteCount
 
+    /// The action of the error where there is a folder, but no part file that can be opened.
+    static let opening = "open the part file"
+
     private init(folder: Int32, descriptor: Int32, size: ByteCount) {
         (self.folder, self.descriptor, self.size) = (folder, descriptor, size)
     }
@@ -210,7 +229,7 @@ private struct OpenPart: ~Copyable {
         guard folder >= 0 else { throw DiskError("open the folder") }
         let descriptor = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
         guard descriptor >= 0 else {
-            let error = DiskError("open the part file")
+            let error = DiskError(opening)
             Glibc.close(folder)
             throw error
         }

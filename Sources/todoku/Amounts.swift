@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import DownloadModel
+internal import Glibc
 
 /// Numbers as people write them.
 enum Amounts {
@@ -38,6 +39,50 @@ enum Amounts {
         let (milliseconds, overflow) = count.multipliedReportingOverflow(by: unit)
         guard !overflow, milliseconds <= UInt64(UInt32.max) else { return nil }
         return .milliseconds(Int64(milliseconds))
+    }
+
+    /// "23:30" (the next such), "2026-12-24T03:00", "2026-12-24 03:00:30" in local time; "+2h" from now; "@1800000000" in seconds since the
+    /// Unix epoch. nil: it is none.
+    static func instant(_ text: String, now: time_t = time(nil)) -> WallTime? {
+        if text.hasPrefix("+") {
+            return duration(String(text.dropFirst())).map { WallTime(microseconds: UInt64(now) * 1_000_000) + $0 }
+        }
+        if text.hasPrefix("@") {
+            return UInt64(text.dropFirst()).flatMap { $0 < 1 << 43 ? WallTime(microseconds: $0 * 1_000_000) : nil }
+        }
+        var moment = now
+        var parts = tm()
+        localtime_r(&moment, &parts)
+        let halves = text.split(separator: text.contains("T") ? "T" : " ", maxSplits: 1, omittingEmptySubsequences: false)
+        guard let clock = halves.last.flatMap({ numbers($0, separator: ":") }), clock.count == 2 || clock.count == 3, clock[0] < 24,
+            clock[1] < 60, clock.count == 2 || clock[2] < 60
+        else { return nil }
+        (parts.tm_hour, parts.tm_min, parts.tm_sec) = (clock[0], clock[1], clock.count == 3 ? clock[2] : 0)
+        if halves.count == 2 {
+            guard let date = numbers(halves[0], separator: "-"), date.count == 3, (1970...9999).contains(date[0]),
+                (1...12).contains(date[1]), (1...31).contains(date[2])
+            else { return nil }
+            (parts.tm_year, parts.tm_mon, parts.tm_mday) = (date[0] - 1900, date[1] - 1, date[2])
+        }
+        parts.tm_isdst = -1
+        var seconds = mktime(&parts)
+        if halves.count == 1, seconds <= now {
+            (parts.tm_mday, parts.tm_isdst) = (parts.tm_mday + 1, -1)
+            seconds = mktime(&parts)
+        }
+        return seconds >= 0 ? WallTime(microseconds: UInt64(seconds) * 1_000_000) : nil
+    }
+
+    /// Decimal numbers between separators; nil where anything else is there.
+    private static func numbers(_ text: Substring, separator: Character) -> [Int32]? {
+        let parts = text.split(separator: separator, omittingEmptySubsequences: false)
+        let numbers = parts.compactMap { part in part.allSatisfy { $0.isASCII && $0.isNumber } ? Int32(part) : nil }
+        return numbers.count == parts.count ? numbers : nil
+    }
+
+    @Sendable static func parseInstant(_ text: String) throws -> WallTime {
+        if let instant = instant(text) { return instant }
+        throw ValidationError("“\(text)” is no time; write it as in 23:30, 2026-12-24T03:00 or +2h.")
     }
 
     @Sendable static func parseBytes(_ text: String) throws -> ByteCount {

@@ -49,6 +49,21 @@ struct RequestArguments: ParsableArguments {
     @Option(help: ArgumentHelp("The most it may have, as in 10MiB.", valueName: "size"), transform: Amounts.parseBytes)
     var maxSize: ByteCount?
 
+    @Option(help: ArgumentHelp("The media type it must have, as in image/png or image/*.", valueName: "type"))
+    var expectType: String?
+
+    @Option(
+        help: ArgumentHelp("Not before this time: 23:30, 2026-12-24T03:00, +2h, @SECONDS.", valueName: "time"),
+        transform: Amounts.parseInstant)
+    var notBefore: WallTime?
+
+    @Option(
+        help: ArgumentHelp("Give up so long after the first start, waits included.", valueName: "time"), transform: Amounts.parseDuration)
+    var deadline: Duration?
+
+    @Flag(help: "Where the server takes the link no more, wait for ‘todoku renew’.")
+    var renewable = false
+
     @Flag(help: "Add it paused; ‘todoku resume’ starts it.")
     var paused = false
 
@@ -147,6 +162,8 @@ struct RequestArguments: ParsableArguments {
         (request.username, request.password) = try credentials()
         (request.checksum, request.size, request.maxSize) = (checksum, size, maxSize)
         if paused { request.start = false }
+        (request.expectType, request.notBefore, request.deadline) = (expectType, notBefore, deadline)
+        if renewable { request.renewable = true }
         (request.priority, request.speedLimit, request.stallTimeout, request.retries) = (priority, speedLimit, stallTimeout, retries)
         (request.tag, request.app, request.token) = (tag, app, token)
         (request.notify, request.title, request.body, request.icon, request.sound) = (notify, title, body, icon, sound)

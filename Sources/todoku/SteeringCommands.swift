@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import DownloadModel
 internal import TodokuClient
 
 /// Which downloads a steering command is for.
@@ -107,6 +108,34 @@ struct RetryCommand: ParsableCommand {
             let downloads = targets.all ? try await client.list(DownloadQuery(states: [.failed])) : targets.downloads
             return await Program.each(downloads, json: targets.output.json) { download throws(ClientError) in
                 try await client.retry(download)
+            }
+        }
+    }
+}
+
+struct RenewCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "renew", abstract: "Give a download a fresh link for the same file.",
+        discussion: """
+            It goes on from the bytes that are there; the server's validator still decides whether they may be kept. For one that waits with \
+            needs-url (--renewable), or failed because its link had expired.
+
+            EXAMPLES:
+              todoku renew 7 'https://example.org/file.iso?signature=new'
+              todoku renew 7 -H 'Authorization: Bearer new' https://example.org/file.iso
+            """)
+    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var download: DownloadReference
+    @Argument(help: "The fresh link.") var url: String
+    @Option(
+        name: [.customShort("H"), .long], help: ArgumentHelp("A request header from now on; may be repeated.", valueName: "name: value"),
+        transform: RequestArguments.parseHeader)
+    var header: [HeaderField] = []
+    @OptionGroup var output: OutputArguments
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            await Program.each([download], json: output.json) { download throws(ClientError) in
+                try await client.replaceURL(of: download, with: url, headers: header)
             }
         }
     }

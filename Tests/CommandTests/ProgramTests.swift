@@ -43,7 +43,9 @@ import Testing
         #expect(exit.output.contains("EXAMPLES:") && exit.output.contains("  todoku \(subcommand)"))
     }
 
-    @Test(arguments: ["get", "add", "list", "show", "watch", "wait", "pause", "resume", "cancel", "retry", "remove", "open", "settings"])
+    @Test(arguments: [
+        "get", "add", "list", "show", "watch", "wait", "pause", "resume", "cancel", "retry", "renew", "remove", "open", "settings",
+    ])
     func `has each option in its man page`(subcommand: String) async throws {
         let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
         let bytes = try #require(readFile("/\(root)/data/man/todoku.1"))

@@ -26,7 +26,7 @@ import Testing
             checksum, "--size", "10", "--max-size", "10M", "--paused", "--priority", "-5", "--speed-limit", "500K", "--stall-timeout", "5s",
             "--retries", "3", "--tag", "t", "--notify", "never", "--title", "T", "--body", "B", "--icon", "i", "--sound", "",
             "--no-progress-toast",
-            "--metadata", "k=v=w",
+            "--metadata", "k=v=w", "--expect-type", "Image/*", "--not-before", "@1800000000", "--deadline", "90m", "--renewable",
         ])
         #expect(Set(all.keys) == Set(OptionKey.allCases.map(\.rawValue)))
         let read = try DownloadOptions(decoding: all)
@@ -38,6 +38,8 @@ import Testing
         #expect((read.size, read.maxSize, read.start, read.priority) == (10, 10_485_760, false, -5))
         #expect((read.speedLimit, read.stallTimeout, read.retries) == (512_000, .seconds(5), 3))
         #expect((read.tag, read.notify, read.title, read.body, read.icon) == ("t", .never, "T", "B", "i"))
+        #expect((read.expectType, read.deadline, read.renewable) == ("image/*", .seconds(5400), true))
+        #expect(read.notBefore == WallTime(microseconds: 1_800_000_000_000_000))
         #expect((read.sound, read.showProgress) == ("", false))
         #expect(Message.value([String: Variant].self, from: read.metadata) == ["k": .string("v=w")])
     }

@@ -42,8 +42,8 @@ import Testing
         ] as [(UInt32, Bool)])
     func `follow the statuses that ask for them`(status: UInt32, isRetried: Bool) {
         #expect(RetryPolicy.isRetryable(status: status) == isRetried)
-        let (at, _) = RetryPolicy.retryAt(record: record(used: 0), failure: refusal(status), madeProgress: false, now: now, random: 0)
-        #expect((at != nil) == isRetried)
+        let (verdict, _) = RetryPolicy.verdict(record: record(used: 0), failure: refusal(status), madeProgress: false, now: now, random: 0)
+        #expect((verdict != .fail) == isRetried)
     }
 
     @Test(
@@ -57,10 +57,10 @@ import Testing
     func `of a server's refusal are counted, and progress begins the count anew`(
         used: UInt32, retries: UInt32, received: ByteCount, progress: Bool, delay: Int?, after: UInt32
     ) {
-        let (at, usedAfter) = RetryPolicy.retryAt(
+        let (verdict, usedAfter) = RetryPolicy.verdict(
             record: record(used: used, received: received, retries: retries), failure: refusal(503), madeProgress: progress, now: now,
             random: 0)
-        #expect(at == delay.map { now + .milliseconds($0) })
+        #expect(verdict == delay.map { .wait(.retry, until: now + .milliseconds($0)) } ?? .fail)
         #expect(usedAfter == after)
     }
 
@@ -76,26 +76,26 @@ import Testing
     ) {
         for name in [ErrorName.network, .timeout, .truncated] {
             let failure = DownloadFailure(name, "…", isRetryable: true)
-            let (at, usedAfter) = RetryPolicy.retryAt(
+            let (verdict, usedAfter) = RetryPolicy.verdict(
                 record: record(used: used, received: received, retries: retries), failure: failure, madeProgress: progress, now: now,
                 random: 0)
-            #expect(at == delay.map { now + .milliseconds($0) })
+            #expect(verdict == delay.map { .wait(.retry, until: now + .milliseconds($0)) } ?? .fail)
             #expect(usedAfter == after)
         }
     }
 
     @Test func `wait as long as the server says`() {
         let failure = refusal(429, retryAfter: .seconds(3600))
-        let (at, _) = RetryPolicy.retryAt(record: record(used: 0), failure: failure, madeProgress: false, now: now, random: 0.9)
-        #expect(at == now + .seconds(3600))
+        let (verdict, _) = RetryPolicy.verdict(record: record(used: 0), failure: failure, madeProgress: false, now: now, random: 0.9)
+        #expect(verdict == .wait(.retry, until: now + .seconds(3600)))
     }
 
     @Test(arguments: [ErrorName.network, .tls, .checksumMismatch, .diskFull])
     func `are not made of what cannot succeed later`(name: ErrorName) {
         let failure = DownloadFailure(name, "…", isRetryable: false)
-        let (at, used) = RetryPolicy.retryAt(
+        let (verdict, used) = RetryPolicy.verdict(
             record: record(used: 2, received: 9), failure: failure, madeProgress: false, now: now, random: 0)
-        #expect(at == nil)
+        #expect(verdict == .fail)
         #expect(used == 2)
     }
 
@@ -103,12 +103,40 @@ import Testing
         var record = record(used: 0, retries: 3)
         var tries = 0
         while true {
-            let (at, used) = RetryPolicy.retryAt(record: record, failure: lost, madeProgress: false, now: now, random: 0.5)
+            let (verdict, used) = RetryPolicy.verdict(record: record, failure: lost, madeProgress: false, now: now, random: 0.5)
             record.retriesUsed = used
-            if at == nil { break }
+            if verdict == .fail { break }
             tries += 1
             #expect(tries < 100)
         }
         #expect(tries == 3)
+    }
+
+    @Test(arguments: [401, 403, 410] as [UInt32])
+    func `wait for a fresh link where the owner can give one`(status: UInt32) {
+        var record = record(used: 3)
+        let failure = DownloadFailure(.httpStatus, "…", httpStatus: status)
+        func verdict() -> RetryPolicy.Verdict {
+            RetryPolicy.verdict(record: record, failure: failure, madeProgress: false, now: now, random: 0).0
+        }
+        #expect(verdict() == .fail)
+        record.options.renewable = true
+        #expect(verdict() == .wait(.needsUrl, until: nil))
+        let missing = DownloadFailure(.httpStatus, "…", httpStatus: 404)
+        #expect(RetryPolicy.verdict(record: record, failure: missing, madeProgress: false, now: now, random: 0).0 == .fail)
+    }
+
+    @Test func `wait for the disk and the network without counting, but count a disk that fails`() {
+        let record = record(used: 10, retries: 10)
+        func verdict(_ name: ErrorName, _ wait: WaitReason, isRetryable: Bool = false) -> RetryPolicy.Verdict {
+            RetryPolicy.verdict(
+                record: record, failure: DownloadFailure(name, "…", isRetryable: isRetryable, wait: wait), madeProgress: false, now: now,
+                random: 0
+            ).0
+        }
+        #expect(verdict(.diskFull, .diskSpace) == .wait(.diskSpace, until: nil))
+        #expect(verdict(.permissionDenied, .destination) == .wait(.destination, until: nil))
+        #expect(verdict(.network, .offline, isRetryable: true) == .wait(.offline, until: now + .seconds(150)))
+        #expect(verdict(.writeFailed, .destination, isRetryable: true) == .fail)
     }
 }

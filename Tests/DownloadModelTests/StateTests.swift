@@ -4,51 +4,71 @@ import Testing
 private let soon = WallTime(microseconds: 5_000_000)
 private let later = WallTime(microseconds: 9_000_000)
 private let keeps = DownloadFailure(.network, "The connection was lost.", isRetryable: true)
+private let expired = DownloadFailure(.expired, "The deadline struck.")
 private let spoils = DownloadFailure(.checksumMismatch, "The file is not the one expected.")
 
 private let states: KeyValuePairs<String, DownloadState> = [
-    "queued": .queued, "retry": .waiting(.retry, until: soon), "held": .waiting(.pausedAll, until: nil), "active": .active,
-    "paused": .paused,
-    "verifying": .verifying, "committing": .committing, "finished": .finished, "failed": .failed(keeps), "cancelled": .cancelled,
+    "queued": .queued, "retry": .waiting(.retry, until: soon), "needs": .waiting(.needsUrl, until: nil),
+    "early": .waiting(.notBefore, until: soon), "full": .waiting(.diskSpace, until: nil), "held": .waiting(.pausedAll, until: nil),
+    "active": .active, "paused": .paused, "verifying": .verifying, "committing": .committing, "finished": .finished,
+    "failed": .failed(keeps), "cancelled": .cancelled,
 ]
 
 private let events: KeyValuePairs<String, DownloadEvent> = [
-    "start": .start, "pause": .pause, "resume": .resume, "cancel": .cancel, "retry": .retry, "hold": .hold, "release": .release,
-    "lost": .attemptFailed(keeps, retryAt: later), "failed": .attemptFailed(keeps, retryAt: nil),
-    "spoilt": .attemptFailed(spoils, retryAt: nil),
-    "retryDue": .retryDue, "bodyComplete": .bodyComplete, "skipped": .skipped, "verified": .verified, "committed": .committed,
-    "commitFailed": .commitFailed(keeps), "commitSpoilt": .commitFailed(spoils),
+    "start": .start, "startWhole": .startWhole, "pause": .pause, "resume": .resume, "cancel": .cancel, "retry": .retry, "renew": .renew,
+    "hold": .hold, "release": .release, "wait": .wait(.retry, until: later), "ready": .ready, "fail": .fail(keeps), "spoil": .fail(spoils),
+    "expire": .expire(expired), "bodyComplete": .bodyComplete, "skipped": .skipped, "verified": .verified, "committed": .committed,
+    "startOver": .startOver, "partLost": .partLost,
 ]
+
+private let cancels = "cancelled deletePart announceEnd"
 
 /// State by event. "-": cannot be taken; "=": nothing changes and nothing is to be done; else the state after it and the effects.
 private let matrix: [String: [String: String]] = [
     "queued": [
-        "start": "active startTransfer", "pause": "paused", "resume": "=", "cancel": "cancelled deletePart announceEnd", "hold": "held",
-        "release": "=",
+        "start": "active startTransfer", "startWhole": "verifying verify", "pause": "paused", "resume": "=", "cancel": cancels,
+        "renew": "=",
+        "hold": "held", "release": "=", "wait": "retry@9", "expire": "expired announceEnd",
     ],
     "retry": [
-        "pause": "paused", "resume": "queued", "cancel": "cancelled deletePart announceEnd", "hold": "held", "release": "=",
-        "retryDue": "queued",
+        "pause": "paused", "resume": "queued", "cancel": cancels, "renew": "queued", "hold": "held", "release": "=", "ready": "queued",
+        "expire": "expired announceEnd",
     ],
-    "held": ["pause": "paused", "resume": "=", "cancel": "cancelled deletePart announceEnd", "hold": "=", "release": "queued"],
+    "needs": [
+        "pause": "paused", "resume": "=", "cancel": cancels, "renew": "queued", "hold": "held", "release": "=", "ready": "queued",
+        "expire": "expired announceEnd",
+    ],
+    "early": [
+        "pause": "paused", "resume": "=", "cancel": cancels, "renew": "=", "hold": "held", "release": "=", "ready": "queued",
+        "expire": "expired announceEnd",
+    ],
+    "full": [
+        "pause": "paused", "resume": "queued", "cancel": cancels, "renew": "=", "hold": "held", "release": "=", "ready": "queued",
+        "expire": "expired announceEnd",
+    ],
+    "held": [
+        "pause": "paused", "resume": "=", "cancel": cancels, "renew": "=", "hold": "=", "release": "queued",
+        "expire": "expired announceEnd",
+    ],
     "active": [
         "pause": "paused stopTransfer", "resume": "=", "cancel": "cancelled stopTransfer deletePart announceEnd",
-        "hold": "held stopTransfer",
-        "release": "=", "lost": "retry@9 wake@9", "failed": "failed announceEnd", "spoilt": "spoilt deletePart announceEnd",
-        "bodyComplete": "verifying verify", "skipped": "finished deletePart announceEnd",
+        "renew": "queued stopTransfer", "hold": "held stopTransfer", "release": "=", "wait": "retry@9", "fail": "failed announceEnd",
+        "spoil": "spoilt deletePart announceEnd", "expire": "expired stopTransfer announceEnd", "bodyComplete": "verifying verify",
+        "skipped": "finished deletePart announceEnd",
     ],
-    "paused": ["pause": "=", "resume": "queued", "cancel": "cancelled deletePart announceEnd", "hold": "=", "release": "="],
+    "paused": ["pause": "=", "resume": "queued", "cancel": cancels, "renew": "=", "hold": "=", "release": "=", "expire": "="],
     "verifying": [
-        "pause": "=", "resume": "=", "cancel": "cancelled deletePart announceEnd", "hold": "=", "release": "=",
-        "verified": "committing commit",
-        "commitFailed": "failed announceEnd", "commitSpoilt": "spoilt deletePart announceEnd",
+        "pause": "=", "resume": "=", "cancel": cancels, "renew": "=", "hold": "=", "release": "=", "wait": "retry@9",
+        "fail": "failed announceEnd", "spoil": "spoilt deletePart announceEnd", "expire": "=", "verified": "committing commit",
+        "startOver": "queued deletePart", "partLost": "queued",
     ],
     "committing": [
-        "pause": "=", "resume": "=", "hold": "=", "release": "=", "skipped": "finished deletePart announceEnd",
-        "committed": "finished announceEnd", "commitFailed": "failed announceEnd", "commitSpoilt": "spoilt deletePart announceEnd",
+        "pause": "=", "resume": "=", "renew": "=", "hold": "=", "release": "=", "wait": "retry@9", "fail": "failed announceEnd",
+        "spoil": "spoilt deletePart announceEnd", "expire": "=", "skipped": "finished deletePart announceEnd",
+        "committed": "finished announceEnd", "partLost": "queued",
     ],
     "finished": [:],
-    "failed": ["retry": "queued"],
+    "failed": ["retry": "queued", "renew": "queued"],
     "cancelled": ["retry": "queued"],
 ]
 
@@ -57,6 +77,7 @@ private func text(_ state: DownloadState) -> String {
     switch state {
     case .waiting(.retry, let until?) where until != soon: "retry@\(until.microseconds / 1_000_000)"
     case .failed(spoils): "spoilt"
+    case .failed(expired): "expired"
     default: states.first { $0.value == state }?.key ?? "\(state)"
     }
 }
@@ -68,7 +89,6 @@ private func text(_ effect: DownloadEffect) -> String {
     case .verify: "verify"
     case .commit: "commit"
     case .deletePart: "deletePart"
-    case .wake(let at): "wake@\(at.microseconds / 1_000_000)"
     case .announceEnd: "announceEnd"
     }
 }
@@ -115,7 +135,7 @@ private func text(_ effect: DownloadEffect) -> String {
             #expect(effects.contains(.startTransfer) == (to == .active && from != .active), "\(from) × \(event)")
             let endedByItself =
                 switch event {
-                case .attemptFailed, .bodyComplete, .skipped: true
+                case .wait, .fail, .bodyComplete, .skipped: true
                 default: false
                 }
             #expect(effects.contains(.stopTransfer) == (from == .active && to != .active && !endedByItself), "\(from) × \(event)")
@@ -123,35 +143,25 @@ private func text(_ effect: DownloadEffect) -> String {
         }
     }
 
-    @Test func `delete the part file when cancelled, skipped or spoilt, and never else`() {
+    @Test func `delete the part file when cancelled, skipped, spoilt or to be started over, and never else`() {
         for (from, event, to, effects) in transitions {
-            let isUseless = to.failure?.spoilsBytes ?? (to == .cancelled || event == .skipped)
+            let isUseless = to.failure?.spoilsBytes ?? (to == .cancelled || event == .skipped || event == .startOver)
             #expect(effects.contains(.deletePart) == (isUseless && !from.hasEnded), "\(from) × \(event)")
-        }
-    }
-
-    @Test func `wake up for every instant they wait for`() {
-        for (from, event, to, effects) in transitions {
-            let wakes = effects.compactMap { if case .wake(let at) = $0 { at } else { nil as WallTime? } }
-            if case .waiting(_, let until) = to, to != from {
-                #expect(wakes == [until].compactMap(\.self), "\(from) × \(event)")
-            } else {
-                #expect(wakes.isEmpty)
-            }
         }
     }
 
     @Test func `reach the final name only from a body that is whole and verified`() {
         for (from, event, to, effects) in transitions {
-            #expect(effects.contains(.verify) == (from == .active && to == .verifying), "\(from) × \(event)")
+            #expect(effects.contains(.verify) == (to == .verifying && from != .verifying), "\(from) × \(event)")
             #expect(effects.contains(.commit) == (from == .verifying && to == .committing), "\(from) × \(event)")
             if to == .finished { #expect(from == .committing || event == .skipped, "\(from) × \(event)") }
         }
     }
 
-    @Test func `that have ended take nothing but a retry`() {
+    @Test func `that have ended take nothing but a retry, or a fresh link where they failed`() {
         for (_, state) in states where state.hasEnded {
-            for (_, event) in events where event != .retry || state == .finished {
+            for (_, event) in events
+            where !(event == .retry && state != .finished) && !(event == .renew && state.failure != nil) {
                 #expect(throws: IllegalTransition.self) { try state.after(event) }
             }
         }
@@ -169,10 +179,15 @@ private func text(_ effect: DownloadEffect) -> String {
     }
 
     @Test func `have the contract's words`() {
-        let words = ["queued", "waiting", "waiting", "active", "paused", "verifying", "verifying", "finished", "failed", "cancelled"]
+        let words =
+            ["queued"] + Array(repeating: "waiting", count: 5)
+            + ["active", "paused", "verifying", "verifying", "finished", "failed", "cancelled"]
         #expect(states.map(\.value.name) == words)
         #expect(states.filter(\.value.hasEnded).map(\.key) == ["finished", "failed", "cancelled"])
-        #expect(WaitReason.allCases.map(\.rawValue) == ["retry", "paused-all"])
+        #expect(
+            WaitReason.allCases.map(\.rawValue) == [
+                "retry", "not-before", "offline", "disk-space", "destination", "needs-url", "paused-all",
+            ])
         #expect(states.compactMap(\.value.failure) == [keeps])
     }
 

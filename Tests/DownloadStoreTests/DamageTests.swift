@@ -245,7 +245,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         let bytes = readFile(folder("todoku.db"))
         let error = await storeError { _ = try await reopened(folder.path) }
         #expect(error?.reason == .newerVersion)
-        #expect(error?.message.contains("(version 9; this one reads up to 1)") == true)
+        #expect(error?.message.contains("(version 9; this one reads up to 2)") == true)
         #expect(readFile(folder("todoku.db")) == bytes)
         #expect(!listFolder(folder.path).contains { $0.contains("corrupt") })
     }

@@ -27,7 +27,8 @@ struct RandomRecords {
             ErrorName.allCases.randomElement(using: &generator)!, text(),
             httpStatus: perhaps { .random(in: 0 ... .max, using: &$0.generator) },
             host: perhaps { $0.text() }, isRetryable: .random(using: &generator),
-            retryAfter: perhaps { .microseconds(Int64.random(in: 0...1 << 50, using: &$0.generator)) })
+            retryAfter: perhaps { .microseconds(Int64.random(in: 0...1 << 50, using: &$0.generator)) },
+            wait: perhaps { WaitReason.allCases.randomElement(using: &$0.generator)! }, missingBytes: perhaps { $0.number() })
     }
 
     private mutating func state() -> DownloadState {
@@ -64,6 +65,10 @@ struct RandomRecords {
         options.checksum = perhaps { $0.checksum() }
         options.size = perhaps { $0.number() }
         options.maxSize = perhaps { $0.number() }
+        options.expectType = perhaps { $0.text() }
+        options.notBefore = perhaps { $0.time() }
+        options.deadline = perhaps { .microseconds(Int64.random(in: 0...1 << 50, using: &$0.generator)) }
+        options.renewable = .random(using: &generator)
         options.start = .random(using: &generator)
         options.priority = [.min, 0, .max].randomElement(using: &generator)!
         options.speedLimit = perhaps { $0.number() }
@@ -102,6 +107,14 @@ struct RandomRecords {
         record.mediaType = perhaps { $0.text() }
         record.path = perhaps { $0.text() }
         record.resume = perhaps { $0.resume() }
+        record.retryAt = perhaps { $0.time() }
+        record.expiresAt = perhaps { $0.time() }
+        record.timeLeft = perhaps { .microseconds(Int64.random(in: 0...1 << 50, using: &$0.generator)) }
+        record.awaitsUrl = .random(using: &generator)
+        record.isSpliced = .random(using: &generator)
+        record.hasStartedOver = .random(using: &generator)
+        record.isWhole = .random(using: &generator)
+        if !record.state.hasEnded { record.lastFailure = perhaps { $0.failure() } }
         return record
     }
 }
@@ -120,7 +133,8 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
         value,
         .failed(
             DownloadFailure(
-                .httpStatus, "example.org answered 503.", httpStatus: 503, host: "example.org", isRetryable: true, retryAfter: .seconds(7)))
+                .httpStatus, "example.org answered 503.", httpStatus: 503, host: "example.org", isRetryable: true, retryAfter: .seconds(7),
+                wait: .diskSpace, missingBytes: 8))
     )
     record.options.app = "org.example.App"
     record.options.token = "token_1"
@@ -137,6 +151,10 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.options.checksum = Checksum(.sha512, digest: [UInt8](repeating: 0xA5, count: 64))
     record.options.size = 1
     record.options.maxSize = 2
+    record.options.expectType = "image/*"
+    record.options.notBefore = WallTime(microseconds: 21)
+    record.options.deadline = .milliseconds(22)
+    record.options.renewable = true
     record.options.start = false
     record.options.priority = -3
     record.options.speedLimit = 4
@@ -159,6 +177,8 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.fileName = "file.iso"
     record.mediaType = "application/x-iso"
     record.path = "/home/a/Wanted/file.iso"
+    (record.retryAt, record.expiresAt, record.timeLeft) = (WallTime(microseconds: 23), WallTime(microseconds: 24), .milliseconds(25))
+    (record.awaitsUrl, record.isSpliced, record.hasStartedOver, record.isWhole) = (true, true, true, true)
     record.resume = ResumeData(
         written: 17, total: 18, validator: .entityTag("\"abc\""),
         identity: FileIdentity(device: 19, inode: 20, mount: .max, boot: "b-o-o-t"))

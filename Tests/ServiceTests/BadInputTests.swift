@@ -50,6 +50,9 @@ internal import Testing
         ("priority", .uint32(1)), ("priority", .int64(1)), ("speed-limit", .uint32(1)), ("speed-limit", .double(1)),
         ("stall-timeout", .uint32(0)), ("stall-timeout", .uint64(1000)), ("retries", .int32(1)), ("retries", .string("1")),
         ("tag", .uint32(1)), ("tag", .string("a\nb")), ("tag", .string(String(repeating: "a", count: 256))),
+        ("expect-type", .bool(true)), ("expect-type", .string("")), ("expect-type", .string("image")), ("expect-type", .string("*/*")),
+        ("expect-type", .string("image/png; q=1")), ("expect-type", .string("a/b/c")),
+        ("not-before", .uint32(1)), ("not-before", .string("tomorrow")), ("deadline", .uint32(1)), ("renewable", .uint32(1)),
         ("notify", .bool(false)), ("notify", .string("")), ("notify", .string("sometimes")),
         ("title", .uint32(1)), ("title", .string(String(repeating: "a", count: 1025))), ("body", .uint32(1)),
         ("body", .string(String(repeating: "a", count: 4097))), ("icon", .uint32(1)), ("sound", .uint32(1)), ("show-progress", .uint32(1)),
@@ -73,8 +76,8 @@ internal import Testing
     /// What the contract has and this version does not.
     @Test(
         arguments: [
-            "mirrors", "expect-type", "connections", "not-before", "deadline", "allow-metered", "request-interval", "renewable",
-            "only-if-changed", "extract", "notify-delay", "desktop-id", "activate", "unknown", "Directory", "",
+            "mirrors", "connections", "allow-metered", "request-interval", "only-if-changed", "extract", "notify-delay", "desktop-id",
+            "activate", "unknown", "Directory", "",
         ])
     func `with an option that is not built is refused, not ignored`(key: String) async throws {
         let running = try await Running.start()

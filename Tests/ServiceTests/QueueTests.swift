@@ -20,7 +20,8 @@ internal import Testing
         try await client.call(Manager.resumeAll, ())
         #expect(await client.signals.has("AllEnded"))
         #expect(server.requests.map(\.target) == ["/b", "/e", "/a", "/c", "/d"])
-        #expect(await client.signals.seen.compactMap(\.ended?.path) == [paths[1], paths[4], paths[0], paths[2], paths[3]])
+        // What has been fetched is verified while the next is: their ends may come in another order.
+        #expect(Set(await client.signals.seen.compactMap(\.ended?.path)) == Set(paths))
     }
 
     @Test func `takes another order by MoveTo and by Priority, also over a restart`() async throws {

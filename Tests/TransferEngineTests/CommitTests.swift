@@ -3,7 +3,8 @@ import EventLoop
 import Glibc
 import TestSupport
 import Testing
-import TransferEngine
+
+@testable import TransferEngine
 
 @Suite struct `Committing a file` {
     let folder = TemporaryFolder("todoku-commit")
@@ -108,7 +109,11 @@ import TransferEngine
     @Test func `finds after a restart what was committed already`() throws {
         writeFile(folder("a"), "old".utf8)
         writeFile(folder(".todoku-1.part"), "new".utf8)
-        let identity = try Commit.verify(directory: folder.path, partName: ".todoku-1.part", checksum: nil, expectedSize: 3).get()
+        let identity = try identity(of: folder(".todoku-1.part"))
+        #expect(
+            Commit.verify(
+                directory: folder.path, partName: ".todoku-1.part", identity: identity, size: 3, checksum: nil, expectedSize: 3)
+                == .proved(identity))
         func found() -> (path: String?, isPartThere: Bool) {
             Commit.found(directory: folder.path, partName: ".todoku-1.part", name: "a", identity: identity, size: 3)
         }
@@ -136,31 +141,52 @@ import TransferEngine
             let hexadecimal = Array(line.prefix { $0 != " " })
             let digest = stride(from: 0, to: hexadecimal.count, by: 2).compactMap { UInt8(String(hexadecimal[$0...($0 + 1)]), radix: 16) }
             let checksum = try #require(Checksum(algorithm, digest: digest))
-            #expect(throws: Never.self) {
-                try Commit.verify(directory: folder.path, partName: "part", checksum: checksum, expectedSize: ByteCount(size)).get()
+            let identity = try identity(of: folder("part"))
+            func verify(_ checksum: Checksum?) -> Verification {
+                Commit.verify(
+                    directory: folder.path, partName: "part", identity: identity, size: ByteCount(size), checksum: checksum,
+                    expectedSize: ByteCount(size))
             }
+            #expect(verify(checksum) == .proved(identity))
             var wrong = digest
             wrong[0] ^= 1
-            let other = Checksum(algorithm, digest: wrong)
-            let result = Commit.verify(directory: folder.path, partName: "part", checksum: other, expectedSize: nil)
-            #expect(
-                throws: DownloadFailure(
-                    .checksumMismatch, "The file that came is not the one asked for: its \(algorithm.rawValue) checksum differs.")
-            ) {
-                try result.get()
-            }
+            let failure = DownloadFailure(
+                .checksumMismatch, "The file that came is not the one asked for: its \(algorithm.rawValue) checksum differs.")
+            #expect(verify(Checksum(algorithm, digest: wrong)) == .failed(failure))
         }
     }
 
-    @Test func `refuses a wrong size and a missing file`() {
+    @Test func `refuses a wrong size`() throws {
         writeFile(folder("part"), "abc".utf8)
-        #expect(throws: DownloadFailure(.sizeMismatch, "The file has 3 bytes instead of 4.")) {
-            try Commit.verify(directory: folder.path, partName: "part", checksum: nil, expectedSize: 4).get()
-        }
-        #expect(throws: DownloadFailure.self) {
-            try Commit.verify(directory: folder.path, partName: "none", checksum: nil, expectedSize: nil).get()
-        }
+        let identity = try identity(of: folder("part"))
+        #expect(
+            Commit.verify(directory: folder.path, partName: "part", identity: identity, size: 3, checksum: nil, expectedSize: 4)
+                == .failed(DownloadFailure(.sizeMismatch, "The file has 3 bytes instead of 4.")))
     }
+
+    @Test func `takes no other file for the one that was whole`() throws {
+        writeFile(folder("part"), "abc".utf8)
+        let identity = try identity(of: folder("part"))
+        func verify(_ identity: FileIdentity, size: ByteCount = 3, name: String = "part") -> Verification {
+            Commit.verify(directory: folder.path, partName: name, identity: identity, size: size, checksum: nil, expectedSize: nil)
+        }
+        #expect(verify(identity) == .proved(identity))
+        #expect(verify(identity, size: 4) == .lost)
+        #expect(verify(identity, name: "none") == .lost)
+        var other = identity
+        other.boot = "before the power was cut"
+        #expect(verify(other) == .lost)
+        other = identity
+        other.inode += 1
+        #expect(verify(other) == .lost)
+    }
+}
+
+/// The identity of a file, on this boot.
+private func identity(of path: String) throws -> FileIdentity {
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+    defer { close(descriptor) }
+    return try fileIdentity(of: descriptor, boot: bootIdentity())
 }
 
 @Suite struct `A destination folder` {

@@ -1,0 +1,111 @@
+/// What makes "acknowledged is durable" cheap, without a disk: changes are committed in groups, and what a change causes waits in one queue until
+/// the change is on disk.
+///
+/// One commit is in flight at a time; what gathers meanwhile shares the next one. `Item` is what waits: messages, answers, effects.
+public struct JournalQueue<Item> {
+    /// What becomes of an item whose commit failed.
+    public enum Fate {
+        /// It waits for the next try.
+        case keep
+        /// It is over; where it stands for an addition, that addition is not tried again.
+        case drop(undoing: DownloadNumber?)
+    }
+
+    private var changes: [StoreChange] = []
+    private var places: [DownloadNumber: Int] = [:]
+    private var waiting: [(ticket: UInt64, item: Item)] = []
+    /// The first of `waiting` that is still there: those before have been taken.
+    private var head = 0
+    /// The last change appended; the last one on disk.
+    private var ticket: UInt64 = 0
+    private var committed: UInt64 = 0
+    private var inFlight: (changes: [StoreChange], upTo: UInt64)?
+
+    public init() {}
+
+    public var isCommitting: Bool { inFlight != nil }
+    /// Whether changes wait for a commit.
+    public var hasChanges: Bool { !changes.isEmpty }
+    /// Whether something is not on disk yet, or waits for what is not.
+    public var isBusy: Bool { isCommitting || hasChanges || head < waiting.count }
+    /// Whether what is posted now would wait for nothing.
+    public var isClear: Bool { head == waiting.count && committed == ticket }
+
+    /// Appends a change. A later record of a download takes the place of an earlier one that is not in flight.
+    public mutating func append(_ change: StoreChange) {
+        ticket += 1
+        place(change)
+    }
+
+    private mutating func place(_ change: StoreChange) {
+        switch change {
+        case .put(let record): place(change, record.number)
+        case .remove(let number): place(change, number)
+        case .set, .sweep, .swept: changes.append(change)
+        }
+    }
+
+    private mutating func place(_ change: StoreChange, _ number: DownloadNumber) {
+        if let place = places[number] {
+            changes[place] = change
+        } else {
+            places[number] = changes.count
+            changes.append(change)
+        }
+    }
+
+    /// Has `item` wait for all changes appended so far, and for all items posted before it.
+    public mutating func post(_ item: Item) { waiting.append((ticket, item)) }
+
+    /// Begins a commit of all changes so far; nil where one is in flight, or there is nothing to commit.
+    public mutating func begin() -> [StoreChange]? {
+        guard inFlight == nil, !changes.isEmpty else { return nil }
+        inFlight = (changes, ticket)
+        defer { (changes, places) = ([], [:]) }
+        return changes
+    }
+
+    /// The commit in flight is on disk.
+    public mutating func succeeded() {
+        committed = inFlight?.upTo ?? committed
+        inFlight = nil
+    }
+
+    /// The next item that waits for nothing more; what is posted meanwhile queues behind.
+    public mutating func next() -> Item? {
+        guard head < waiting.count, waiting[head].ticket <= committed else { return nil }
+        defer {
+            head += 1
+            if head == waiting.count || head > 1024 {
+                waiting.removeFirst(head)
+                head = 0
+            }
+        }
+        return waiting[head].item
+    }
+
+    /// The commit in flight failed, and nothing of it is on disk. Its changes are kept for the next try, but for the additions that are undone.
+    ///
+    /// - Parameter fate: what becomes of each item that waited for this commit, in order.
+    public mutating func failed(_ fate: (Item) -> Fate) {
+        guard let (batch, upTo) = inFlight else { return }
+        inFlight = nil
+        var undone: Set<DownloadNumber> = []
+        var kept: [(ticket: UInt64, item: Item)] = []
+        for entry in waiting[head...] {
+            guard entry.ticket <= upTo, case .drop(let number) = fate(entry.item) else {
+                kept.append(entry)
+                continue
+            }
+            if let number { undone.insert(number) }
+        }
+        (waiting, head) = (kept, 0)
+        let newer = changes
+        (changes, places) = ([], [:])
+        for change in batch + newer {
+            if case .put(let record) = change, undone.contains(record.number) { continue }
+            place(change)
+        }
+        if changes.isEmpty { committed = ticket }
+    }
+}

@@ -1,0 +1,345 @@
+/// Every download there is, the order in which they run, and what is decided about them. It decides all and does nothing.
+///
+/// Calls change it at once and leave in `takeActions` what is to be done: changes to be saved, work for the engine and the pool, things to be told.
+/// It has no clock, no disk and no network: instants and outcomes are given to it. Of one thread.
+public final class Ledger {
+    /// What is to be done, in this order. Whatever follows a `save` may be done or told only once that is on disk.
+    public enum Action {
+        case save(StoreChange)
+        case startTransfer(LedgerEntry)
+        case stopTransfer(LedgerEntry)
+        case verify(LedgerEntry)
+        case commit(LedgerEntry)
+        /// Delete the part file and its written map, then call `swept`.
+        case sweep(DownloadNumber, directory: String)
+        /// Properties have changed that are to be told now.
+        case tell(LedgerEntry)
+        case announceEnd(LedgerEntry)
+        /// Nothing is left to do; ends since it was last so.
+        case allEnded(finished: UInt32, failed: UInt32, cancelled: UInt32)
+        /// It is off the list.
+        case removed(LedgerEntry)
+    }
+
+    public internal(set) var entries: [DownloadNumber: LedgerEntry] = [:]
+    public internal(set) var settings: Settings
+    public internal(set) var counts = StateCounts()
+    /// All that has not ended, in queue order.
+    public internal(set) var order = DownloadQueue()
+    /// What of it may start.
+    var runnable = DownloadQueue()
+    /// What has ended, oldest first.
+    public internal(set) var ended = DownloadQueue()
+    private var endings: Int64 = 0
+    /// From this size on it is saved that a part file is whole before it is verified: a killed service does not ask for it again.
+    private static let sizeWorthARow: ByteCount = 1 << 20
+    /// How many transfers have not ended.
+    var working = 0
+    /// Taken off the list while work on them is still under way.
+    public internal(set) var leaving: [DownloadNumber: LedgerEntry] = [:]
+    /// Part files that are to be deleted, with their folders; true: it is under way.
+    var sweeps: [DownloadNumber: (directory: String, isUnderWay: Bool)] = [:]
+    var wakes = WakeHeap()
+    private var active: [String: Int] = [:]
+    private var tally = (finished: UInt32(0), failed: UInt32(0), cancelled: UInt32(0))
+    private var untold: [LedgerEntry] = []
+    var actions: [Action] = []
+    /// Set when the service ends: nothing new is started.
+    public var isEnding = false
+    /// For the jitter of delays, from 0 up to, not including, 1.
+    let random: () -> Double
+    /// Called before and after each change of a record; `true`: its state changes.
+    public var willChange: (LedgerEntry, Bool) -> Void = { _, _ in }
+    public var didChange: (LedgerEntry) -> Void = { _ in }
+
+    public init(settings: Settings, random: @escaping () -> Double) { (self.settings, self.random) = (settings, random) }
+
+    public subscript(_ number: DownloadNumber) -> LedgerEntry? { entries[number] }
+
+    /// What is to be done since the last call.
+    public func takeActions() -> [Action] {
+        defer { actions = [] }
+        return actions
+    }
+
+    // MARK: Coming and going
+
+    /// Takes in a record whose row is not on disk yet: it counts, but does not run before `enter`.
+    public func insert(_ record: DownloadRecord) -> LedgerEntry {
+        let entry = LedgerEntry(record)
+        entry.mayHavePart = false
+        entries[record.number] = entry
+        counts.insert(record.state)
+        return entry
+    }
+
+    /// The row of `entry` is on disk: it takes its place in the queue.
+    public func enter(_ entry: LedgerEntry, now: WallTime) {
+        guard !entry.isRemoved, !entry.isEntered else { return }
+        entry.isEntered = true
+        place(entry)
+        if entry.state == .queued { settle(entry, now: now) }
+        schedule(now: now)
+    }
+
+    /// The row of `entry` could not be saved: it never was.
+    public func undo(_ entry: LedgerEntry) { forget(entry) }
+
+    private func place(_ entry: LedgerEntry) {
+        if entry.state.hasEnded {
+            endings += 1
+            ended.insert(entry.number, priority: 0, position: endings)
+        } else {
+            order.insert(entry.number, priority: entry.record.options.priority, position: entry.record.position)
+            if entry.state == .queued { makeRunnable(entry) }
+        }
+        arm(entry)
+    }
+
+    private func makeRunnable(_ entry: LedgerEntry) {
+        runnable.insert(entry.number, priority: entry.record.options.priority, position: entry.record.position)
+    }
+
+    private func forget(_ entry: LedgerEntry) {
+        entry.isRemoved = true
+        if entry.work != .idle { leaving[entry.number] = entry }
+        if entry.state == .active { leaveHost(entry) }
+        counts.remove(entry.state)
+        entries[entry.number] = nil
+        order.remove(entry.number)
+        runnable.remove(entry.number)
+        ended.remove(entry.number)
+        entry.wakeAt = nil
+    }
+
+    /// Takes an ended download off the list; the part file that a failed one kept goes with it.
+    ///
+    /// - Precondition: it has ended.
+    public func remove(_ entry: LedgerEntry) {
+        precondition(entry.state.hasEnded, "only what has ended is taken off the list")
+        forget(entry)
+        actions.append(.save(.remove(entry.number)))
+        actions.append(.removed(entry))
+        if case .failed = entry.state { sweep(entry) }
+    }
+
+    /// Lets ended downloads go that are too old or too many.
+    func prune(now: WallTime) {
+        let oldest = now + (.zero - Limits.endedAge)
+        while let first = ended.next, let entry = entries[first],
+            ended.count > Limits.endedDownloads || (entry.record.endedAt ?? now) < oldest
+        {
+            remove(entry)
+        }
+    }
+
+    /// Restores what the store held; nothing starts before `schedule`. For each that was being committed the caller has to find out whether
+    /// the rename had happened.
+    public func restore(_ records: [DownloadRecord], sweeps: [DownloadNumber: String], now: WallTime) {
+        for record in records.sorted(by: { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }) {
+            let entry = LedgerEntry(record)
+            entries[record.number] = entry
+            switch record.state {
+            case .queued, .active, .verifying, .waiting: entry.record.state = entry.record.obstacle(now: now, paused: settings.paused)
+            case .committing, .paused, .finished, .failed, .cancelled: break
+            }
+            if let expiresAt = record.expiresAt, let deadline = record.options.deadline, expiresAt - now > deadline {
+                entry.record.expiresAt = now + deadline  // the clock was set back while nobody looked
+            }
+            entry.isEntered = true
+            counts.insert(entry.state)
+            place(entry)
+        }
+        for (number, directory) in sweeps {
+            self.sweeps[number] = (directory, false)
+            beginSweep(number)
+        }
+        prune(now: now)
+    }
+
+    // MARK: Events
+
+    /// Takes `event` to `entry`: its next state, the orders, the actions.
+    public func apply(_ event: DownloadEvent, to entry: LedgerEntry, now: WallTime) throws(IllegalTransition) {
+        let before = entry.state
+        let (next, effects) = try before.after(event)
+        guard next != before || !effects.isEmpty else { return }
+        willChange(entry, true)
+        entry.record.take(event, from: before, to: next, now: now)
+        didChange(entry)
+        move(entry, from: before, to: next)
+        // What a restart would do again anyway (queued, active and verifying all begin as queued) costs no commit, except that the first
+        // start sets the deadline.
+        switch event {
+        case .start, .startWhole, .ready: if entry.record.options.deadline != nil { save(entry) }
+        case .bodyComplete: if entry.record.received >= Self.sizeWorthARow { save(entry) }
+        default: save(entry)
+        }
+        if next == .queued { untold.append(entry) } else { actions.append(.tell(entry)) }
+        for effect in effects { perform(effect, of: entry, now: now) }
+        if case .failed = next, entry.work == .idle { dropUselessBytes(entry) }
+        if next == .queued { settle(entry, now: now) }
+    }
+
+    /// Takes an event that the service itself raises; one that comes too late is dropped.
+    ///
+    /// - Returns: whether it was taken.
+    @discardableResult
+    public func advance(_ entry: LedgerEntry, _ event: DownloadEvent, now: WallTime) -> Bool {
+        defer { schedule(now: now) }
+        do { try apply(event, to: entry, now: now) } catch { return false }
+        return true
+    }
+
+    /// Makes what is queued wait where something stands in its way.
+    private func settle(_ entry: LedgerEntry, now: WallTime) {
+        guard entry.isEntered else { return }
+        switch entry.record.obstacle(now: now, paused: settings.paused) {
+        case .waiting(.pausedAll, _): try? apply(.hold, to: entry, now: now)
+        case .waiting(let reason, let until): try? apply(.wait(reason, until: until), to: entry, now: now)
+        default: break
+        }
+    }
+
+    func change(_ entry: LedgerEntry, _ body: (inout DownloadRecord) -> Void) {
+        willChange(entry, false)
+        body(&entry.record)
+        didChange(entry)
+    }
+
+    func save(_ entry: LedgerEntry) {
+        if !entry.isRemoved { actions.append(.save(.put(entry.record))) }
+    }
+
+    private func move(_ entry: LedgerEntry, from before: DownloadState, to next: DownloadState) {
+        counts.remove(before)
+        counts.insert(next)
+        if before == .queued { runnable.remove(entry.number) }
+        if before == .active, next != .active { leaveHost(entry) }
+        if next == .active, before != .active { enterHost(entry) }
+        switch (before.hasEnded, next.hasEnded) {
+        case (false, true):
+            order.remove(entry.number)
+            place(entry)
+        case (true, false):
+            ended.remove(entry.number)
+            place(entry)
+        default:
+            if next == .queued { makeRunnable(entry) }
+            arm(entry)
+        }
+    }
+
+    func enterHost(_ entry: LedgerEntry) { active[entry.host, default: 0] += 1 }
+
+    func leaveHost(_ entry: LedgerEntry) {
+        if let count = active[entry.host] { active[entry.host] = count > 1 ? count - 1 : nil }
+    }
+
+    private func perform(_ effect: DownloadEffect, of entry: LedgerEntry, now: WallTime) {
+        switch effect {
+        case .startTransfer:
+            entry.work = .running
+            working += 1
+            actions.append(.startTransfer(entry))
+        case .stopTransfer:
+            guard entry.work == .running else { return }
+            entry.work = .stopping
+            actions.append(.stopTransfer(entry))
+        case .verify: actions.append(.verify(entry))
+        case .commit: actions.append(.commit(entry))
+        case .deletePart:
+            change(entry) { $0.forgetBytes() }
+            sweep(entry)
+        case .announceEnd: announceEnd(entry, now: now)
+        }
+    }
+
+    private func announceEnd(_ entry: LedgerEntry, now: WallTime) {
+        actions.append(.announceEnd(entry))
+        switch entry.state {
+        case .finished: tally.finished += 1
+        case .failed: tally.failed += 1
+        default: tally.cancelled += 1
+        }
+        if counts.remaining == 0 {
+            actions.append(.allEnded(finished: tally.finished, failed: tally.failed, cancelled: tally.cancelled))
+            tally = (0, 0, 0)
+        }
+        prune(now: now)
+    }
+
+    // MARK: The queue
+
+    /// Starts what may start. To be called after every event: what that queued is told of here.
+    public func schedule(now: WallTime) {
+        defer {
+            for entry in untold where !entry.isRemoved { actions.append(.tell(entry)) }
+            untold = []
+        }
+        guard !isEnding, !settings.paused else { return }
+        while settings.maxActive == 0 || counts.active < settings.maxActive {
+            let next = runnable.first { number in
+                guard let entry = entries[number], entry.isEntered, !isBusy(entry) else { return false }
+                return settings.maxPerHost == 0 || active[entry.host, default: 0] < settings.maxPerHost
+            }
+            guard let next, let entry = entries[next] else { break }
+            do { try apply(entry.record.isWhole ? .startWhole : .start, to: entry, now: now) } catch { break }
+        }
+    }
+
+    /// Moves to `place` among those of its priority, 0 = next.
+    public func move(_ entry: LedgerEntry, to place: UInt32) {
+        for (number, position) in order.move(entry.number, to: place) {
+            guard let moved = entries[number] else { continue }
+            moved.record.position = position
+            if runnable.contains(number) { makeRunnable(moved) }
+            save(moved)
+        }
+    }
+
+    public func setPriority(_ entry: LedgerEntry, _ priority: Int32) {
+        change(entry) { $0.options.priority = priority }
+        if order.contains(entry.number) { order.insert(entry.number, priority: priority, position: entry.record.position) }
+        if runnable.contains(entry.number) { makeRunnable(entry) }
+        save(entry)
+        actions.append(.tell(entry))
+    }
+
+    public func setSpeedLimit(_ entry: LedgerEntry, _ limit: Speed?) {
+        change(entry) { $0.options.speedLimit = limit }
+        save(entry)
+        actions.append(.tell(entry))
+    }
+
+    /// Changes the settings. `false` where nothing changed.
+    @discardableResult
+    public func set(now: WallTime, _ change: (inout Settings) -> Void) -> Bool {
+        let before = settings
+        change(&settings)
+        guard settings != before else { return false }
+        actions.append(.save(.set(settings)))
+        schedule(now: now)
+        return true
+    }
+
+    /// Takes `event` to all that has not ended, in queue order; only then does anything start. What is being given its name is left alone: it
+    /// is as good as ended.
+    public func applyToAll(_ event: DownloadEvent, now: WallTime) {
+        for number in order.ordered {
+            guard let entry = entries[number], entry.state != .committing else { continue }
+            do { try apply(event, to: entry, now: now) } catch { continue }
+        }
+        schedule(now: now)
+    }
+
+    public func pauseAll(now: WallTime) {
+        set(now: now) { $0.paused = true }
+        applyToAll(.hold, now: now)
+    }
+
+    public func resumeAll(now: WallTime) {
+        set(now: now) { $0.paused = false }
+        applyToAll(.release, now: now)
+    }
+}

@@ -1,0 +1,91 @@
+/// One download in the ledger: its record, and what is under way for it in this process.
+public final class LedgerEntry {
+    /// The engine's work on it. A new transfer begins only when the one before has ended.
+    public enum Work: Sendable { case idle, running, stopping }
+
+    public internal(set) var record: DownloadRecord
+    public internal(set) var work = Work.idle
+    /// Its row is on disk, and it has its place in the queue.
+    public internal(set) var isEntered = false
+    /// Taken off the list; what is still under way for it ends quietly.
+    public internal(set) var isRemoved = false
+    /// Whether a part file of it may lie on disk: this process has seen a response, or does not know.
+    var mayHavePart = true
+    /// When it is to be looked at without any event.
+    var wakeAt: WallTime?
+    /// The host of its URL, for the limit per host.
+    public internal(set) lazy var host = (try? DownloadURL(record.url).host) ?? ""
+
+    init(_ record: DownloadRecord) { self.record = record }
+
+    public var number: DownloadNumber { record.number }
+    public var state: DownloadState { record.state }
+}
+
+extension DownloadRecord {
+    /// The state in which it may go on: `queued`, or `waiting` for the first of what stands in its way.
+    public func obstacle(now: WallTime, paused: Bool) -> DownloadState {
+        if paused { return .waiting(.pausedAll, until: nil) }
+        if let time = options.notBefore, time > now { return .waiting(.notBefore, until: time) }
+        if awaitsUrl { return .waiting(.needsUrl, until: nil) }
+        // Further off than any delay of ours: the clock was set back while nobody looked.
+        if let time = retryAt, time > now, time < now + RetryAfter.longest + Backoff.longest { return .waiting(.retry, until: time) }
+        return .queued
+    }
+
+    /// What a transition changes besides the state.
+    mutating func take(_ event: DownloadEvent, from before: DownloadState, to next: DownloadState, now: WallTime) {
+        state = next
+        switch event {
+        case .start:
+            attempts += 1
+            isWhole = false
+            lastFailure = nil
+            if startedAt == nil { startedAt = now }
+        case .resume: retryAt = nil
+        case .retry, .renew:
+            (retryAt, awaitsUrl, lastFailure) = (nil, false, nil)
+            if before.hasEnded { (endedAt, retriesUsed, expiresAt, timeLeft, hasStartedOver) = (nil, 0, nil, nil, false) }
+        case .wait(.retry, let until): retryAt = until
+        case .wait(.needsUrl, _): awaitsUrl = true
+        case .bodyComplete: isWhole = true
+        case .startOver: hasStartedOver = true
+        case .partLost: isWhole = false
+        default: break
+        }
+        if next.hasEnded { (retryAt, lastFailure, expiresAt, timeLeft, awaitsUrl) = (nil, nil, nil, nil, false) }
+        if next.hasEnded, !before.hasEnded { endedAt = now }
+        runDeadline(at: now)
+    }
+
+    /// No byte is held any more.
+    mutating func forgetBytes() { (received, resume, isSpliced, isWhole) = (0, nil, false, false) }
+
+    /// Starts and stops the time of the option `deadline`: it runs from the first start, in waits too, but not while paused.
+    private mutating func runDeadline(at now: WallTime) {
+        guard let deadline = options.deadline, !state.hasEnded else { return }
+        switch state {
+        case .paused, .waiting(.pausedAll, _):
+            guard let expiresAt else { return }
+            timeLeft = max(.zero, expiresAt - now)
+            self.expiresAt = nil
+        case .active, .verifying:
+            if expiresAt == nil { expiresAt = now + (timeLeft ?? deadline) }
+            timeLeft = nil
+        default:
+            guard let timeLeft else { return }
+            expiresAt = now + timeLeft
+            self.timeLeft = nil
+        }
+    }
+
+    /// When it is to be looked at without any event: the end of its wait, or its deadline.
+    var nextWake: WallTime? {
+        switch state {
+        case .waiting(.pausedAll, _): nil
+        case .waiting(_, let until): [until, expiresAt].compactMap { $0 }.min()
+        case .queued, .active: expiresAt
+        default: nil
+        }
+    }
+}

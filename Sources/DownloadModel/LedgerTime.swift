@@ -1,0 +1,145 @@
+/// What happens without any event: waits that end, deadlines, what is seen on a disk.
+extension Ledger {
+    /// When `tick` is to be called next; nil: nothing waits for an instant.
+    public var nextWake: WallTime? {
+        wakes.dropStale { number, time in entries[number]?.wakeAt == time }
+        return wakes.first?.time
+    }
+
+    func arm(_ entry: LedgerEntry) {
+        let time = entry.isRemoved ? nil : entry.record.nextWake
+        guard time != entry.wakeAt else { return }
+        entry.wakeAt = time
+        if let time { wakes.insert(time, entry.number) }
+    }
+
+    /// Lets waits end and deadlines strike that are due.
+    public func tick(now: WallTime) {
+        var due: [LedgerEntry] = []
+        while let time = nextWake, time <= now, let number = wakes.removeFirst(), let entry = entries[number] {
+            entry.wakeAt = nil
+            due.append(entry)
+        }
+        for entry in due {
+            if let expiresAt = entry.record.expiresAt, expiresAt <= now {
+                try? apply(.expire(.expired(entry.record)), to: entry, now: now)
+            } else if case .waiting(_, let until?) = entry.state, until <= now {
+                try? apply(.ready, to: entry, now: now)
+            }
+            arm(entry)
+        }
+        schedule(now: now)
+    }
+
+    /// The wall clock was set: what was reckoned from durations moves with it; `not-before` is the clock's own.
+    public func clockJumped(by delta: Duration, now: WallTime) {
+        for number in order.ordered {
+            guard let entry = entries[number] else { continue }
+            change(entry) { record in
+                record.retryAt = record.retryAt.map { $0 + delta }
+                record.expiresAt = record.expiresAt.map { $0 + delta }
+                if case .waiting(let reason, let until?) = record.state, reason != .notBefore {
+                    record.state = .waiting(reason, until: until + delta)
+                }
+            }
+            arm(entry)
+            if entry.record.retryAt != nil || entry.record.expiresAt != nil {
+                save(entry)
+                actions.append(.tell(entry))
+            }
+        }
+        tick(now: now)
+    }
+
+    // MARK: Disks
+
+    /// The folders that downloads wait for, for room or for the folder itself.
+    public var awaitedFolders: Set<String> {
+        guard counts.awaitingFolder > 0 else { return [] }
+        return Set(entries.values.lazy.filter { $0.state.awaitsFolder }.map(\.record.directory))
+    }
+
+    /// A folder was looked at: `free` bytes are there for us, nil where it is not there or cannot be written.
+    public func folderSeen(_ directory: String, free: ByteCount?, now: WallTime) {
+        guard let free else { return }
+        var room = free
+        for number in order.ordered {
+            guard let entry = entries[number], entry.state.awaitsFolder, entry.record.directory == directory else { continue }
+            if case .waiting(.diskSpace, _) = entry.state {
+                let needed = entry.record.roomNeeded
+                guard needed <= room else { continue }
+                room -= needed
+            }
+            try? apply(.ready, to: entry, now: now)
+        }
+        schedule(now: now)
+    }
+}
+
+extension DownloadState {
+    /// Whether it goes on when a folder, or room in it, is seen.
+    var awaitsFolder: Bool {
+        switch self {
+        case .waiting(.diskSpace, _), .waiting(.destination, nil): true
+        default: false
+        }
+    }
+}
+
+extension DownloadRecord {
+    /// Where the size is not known: so much must be free before it is tried again.
+    private static let roomForUnknown: ByteCount = 16 << 20
+
+    /// The room that the rest takes.
+    fileprivate var roomNeeded: ByteCount {
+        guard let total = total ?? options.size else { return Self.roomForUnknown }
+        return total - min(total, received)
+    }
+}
+
+extension DownloadFailure {
+    fileprivate static func expired(_ record: DownloadRecord) -> DownloadFailure {
+        let seconds = (record.options.deadline ?? .zero).components.seconds
+        let cause = record.lastFailure.map { " The last attempt: \($0.message)" } ?? ""
+        return DownloadFailure(
+            .expired, "The download did not end within its deadline of \(seconds) s.\(cause)", host: record.lastFailure?.host,
+            isRetryable: true)
+    }
+}
+
+/// A binary heap of instants, earliest first. Those that do not hold any more stay until they come to the top.
+struct WakeHeap {
+    private var entries: [(time: WallTime, number: DownloadNumber)] = []
+
+    var first: (time: WallTime, number: DownloadNumber)? { entries.first }
+
+    mutating func insert(_ time: WallTime, _ number: DownloadNumber) {
+        entries.append((time, number))
+        var child = entries.count - 1
+        while child > 0 {
+            let parent = (child - 1) / 2
+            guard entries[child] < entries[parent] else { break }
+            entries.swapAt(child, parent)
+            child = parent
+        }
+    }
+
+    mutating func dropStale(_ holds: (DownloadNumber, WallTime) -> Bool) {
+        while let first, !holds(first.number, first.time) { removeFirst() }
+    }
+
+    @discardableResult
+    mutating func removeFirst() -> DownloadNumber? {
+        guard let first else { return nil }
+        entries.swapAt(0, entries.count - 1)
+        entries.removeLast()
+        var parent = 0
+        while true {
+            var least = parent
+            for child in [2 * parent + 1, 2 * parent + 2] where child < entries.count && entries[child] < entries[least] { least = child }
+            guard least != parent else { return first.number }
+            entries.swapAt(parent, least)
+            parent = least
+        }
+    }
+}

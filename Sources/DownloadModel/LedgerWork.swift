@@ -1,0 +1,227 @@
+/// What a transfer ended in, as far as the ledger decides by it.
+public enum TransferOutcome: Equatable, Sendable {
+    /// The whole body is in the part file, not flushed to disk yet. Of the resume data its validator and identity count.
+    case complete(size: ByteCount, fileName: String, ResumeData)
+    /// `madeProgress`: at least one byte more than at the start was written.
+    case failed(DownloadFailure, madeProgress: Bool, ResumeData?)
+    case stopped(ResumeData?)
+    /// The name is taken and the policy is `skip` or `fail`; nothing was fetched.
+    case nameTaken(path: String)
+}
+
+/// What the engine and the pool tell.
+extension Ledger {
+    /// Whether work on its files is under way, so that no transfer may begin.
+    public func isBusy(_ entry: LedgerEntry) -> Bool { entry.work != .idle || sweeps[entry.number] != nil }
+
+    /// Whether anything is to be done, or goes on by itself at an instant that is known or when what it waits for is seen.
+    public var hasWork: Bool {
+        counts.queued > 0 || counts.active > 0 || counts.verifying > 0 || counts.waitingForTime > 0 || nextWake != nil || !leaving.isEmpty
+            || !sweeps.isEmpty || working > 0
+    }
+
+    // MARK: Transfers
+
+    /// A response was accepted; the bytes of the part file count from `offset` on.
+    public func transferBegan(_ entry: LedgerEntry, fileName: String, mediaType: String?, total: ByteCount?, offset: ByteCount) {
+        entry.mayHavePart = true
+        guard entry.work == .running else { return }
+        change(entry) { record in
+            (record.fileName, record.mediaType, record.total) = (fileName, mediaType, total)
+            record.isSpliced = offset > 0
+            record.awaitsUrl = false
+        }
+    }
+
+    /// The engine has bytes on disk.
+    public func checkpoint(_ entry: LedgerEntry, _ resume: ResumeData) {
+        guard entry.work == .running else { return }
+        entry.record.keep(resume)
+        save(entry)
+    }
+
+    /// The transfer of `number` has ended; every `startTransfer` comes to this once.
+    public func transferEnded(_ number: DownloadNumber, _ outcome: TransferOutcome, now: WallTime) {
+        guard let entry = entries[number] ?? leaving.removeValue(forKey: number) else { return }
+        let wasStopped = entry.state != .active
+        entry.work = .idle
+        working -= 1
+        if wasStopped || outcome.isStop {
+            // It was told to stop, or the service is ending; whatever it came to, its bytes are what count.
+            if sweeps[number] == nil, !entry.isRemoved {
+                change(entry) { record in
+                    if case .complete(let size, _, let part) = outcome {
+                        record.keepWhole(part, size: size)
+                        record.isWhole = true
+                    } else {
+                        record.keep(outcome.resume)
+                    }
+                }
+                save(entry)
+                actions.append(.tell(entry))
+                if case .failed = entry.state { dropUselessBytes(entry) }
+            } else if entry.isRemoved {
+                sweep(entry)
+            }
+            beginSweep(number)
+            return schedule(now: now)
+        }
+        switch outcome {
+        case .complete(let size, let name, let resume):
+            change(entry) { record in
+                (record.total, record.fileName, record.retriesUsed, record.lastFailure) = (size, name, 0, nil)
+                record.keepWhole(resume, size: size)
+            }
+            advance(entry, .bodyComplete, now: now)
+        case .failed(let failure, let madeProgress, let resume): failed(entry, failure, madeProgress, resume, now: now)
+        case .nameTaken(let path):
+            if entry.record.options.ifExists == .skip {
+                change(entry) { $0.path = path }
+                advance(entry, .skipped, now: now)
+            } else {
+                advance(entry, .fail(.alreadyExists(path)), now: now)
+            }
+        case .stopped: break
+        }
+    }
+
+    private func failed(_ entry: LedgerEntry, _ failure: DownloadFailure, _ madeProgress: Bool, _ resume: ResumeData?, now: WallTime) {
+        let (verdict, used) = RetryPolicy.verdict(
+            record: entry.record, failure: failure, madeProgress: madeProgress, now: now, random: random())
+        change(entry) { record in
+            record.keep(resume)
+            (record.retriesUsed, record.lastFailure) = (used, failure)
+        }
+        switch verdict {
+        case .fail: advance(entry, .fail(failure), now: now)
+        case .wait(let reason, let until): advance(entry, .wait(reason, until: until), now: now)
+        }
+    }
+
+    /// Deletes the part file of a failed download that no later attempt could go on from.
+    func dropUselessBytes(_ entry: LedgerEntry) {
+        if entry.record.resume == nil, entry.mayHavePart, !entry.isRemoved { sweep(entry) }
+    }
+
+    // MARK: Verification and commit
+
+    /// The part file is flushed and proved; `identity` finds it again if the service dies between the rename and the row.
+    public func verified(_ entry: LedgerEntry, identity: FileIdentity, now: WallTime) {
+        guard entry.state == .verifying, !entry.isRemoved else { return }
+        entry.record.resume = ResumeData(
+            written: entry.record.received, total: entry.record.total, validator: entry.record.resume?.validator, identity: identity)
+        advance(entry, .verified, now: now)
+    }
+
+    /// Verification or commit failed.
+    public func endingFailed(_ entry: LedgerEntry, _ failure: DownloadFailure, now: WallTime) {
+        guard entry.state == .verifying || entry.state == .committing, !entry.isRemoved else { return }
+        if failure.name == .checksumMismatch, entry.record.isSpliced, !entry.record.hasStartedOver, entry.state == .verifying {
+            advance(entry, .startOver, now: now)
+            return
+        }
+        let (verdict, used) =
+            failure.wait == nil
+            ? (.fail, entry.record.retriesUsed)
+            : RetryPolicy.verdict(record: entry.record, failure: failure, madeProgress: false, now: now, random: random())
+        change(entry) { ($0.retriesUsed, $0.lastFailure) = (used, failure) }
+        switch verdict {
+        case .fail: advance(entry, .fail(failure), now: now)
+        case .wait(let reason, let until): advance(entry, .wait(reason, until: until), now: now)
+        }
+    }
+
+    /// The file is at `path`; `skipped`: another one is, and the part file is gone.
+    public func committed(_ entry: LedgerEntry, path: String, skipped: Bool, now: WallTime) {
+        guard entry.state == .committing, !entry.isRemoved else { return }
+        change(entry) { $0.path = path }
+        advance(entry, skipped ? .skipped : .committed, now: now)
+    }
+
+    /// Neither the part file that was whole nor the final file is there.
+    public func partLost(_ entry: LedgerEntry, now: WallTime) {
+        guard entry.state == .verifying || entry.state == .committing, !entry.isRemoved else { return }
+        advance(entry, .partLost, now: now)
+    }
+
+    // MARK: Deleting part files
+
+    /// Has the part file deleted: now, or as soon as the transfer that writes it has ended; at the next start, should this process die before.
+    func sweep(_ entry: LedgerEntry) {
+        guard sweeps[entry.number] == nil, entry.mayHavePart else { return }
+        sweeps[entry.number] = (entry.record.directory, false)
+        actions.append(.save(.sweep(entry.number, directory: entry.record.directory)))
+        if !entry.isRemoved, entry.record.resume != nil { entry.record.forgetBytes() }
+        beginSweep(entry.number)
+    }
+
+    func beginSweep(_ number: DownloadNumber) {
+        guard let (directory, isUnderWay) = sweeps[number], !isUnderWay, (entries[number] ?? leaving[number])?.work ?? .idle == .idle else {
+            return
+        }
+        sweeps[number]?.isUnderWay = true
+        actions.append(.sweep(number, directory: directory))
+    }
+
+    /// The part file of `number` is deleted.
+    public func swept(_ number: DownloadNumber, now: WallTime) {
+        guard sweeps.removeValue(forKey: number) != nil else { return }
+        entries[number]?.mayHavePart = false
+        actions.append(.save(.swept(number)))
+        schedule(now: now)
+    }
+
+    // MARK: The owner's link
+
+    /// Takes a fresh link for the same bytes; what waited for it goes on. The credentials of the old link go with it where the new one
+    /// is of another origin.
+    public func replaceUrl(_ entry: LedgerEntry, _ url: DownloadURL, headers: [HeaderField], now: WallTime) throws(IllegalTransition) {
+        _ = try entry.state.after(.renew)
+        change(entry) { record in
+            if let old = try? DownloadURL(record.url), old.origin != url.origin || url.username != nil {
+                (record.options.username, record.options.password) = (url.username, url.password)
+            }
+            record.url = url.text
+            record.options.headers = headers
+            record.awaitsUrl = false
+        }
+        let isCounted = entry.state == .active
+        if isCounted { leaveHost(entry) }
+        entry.host = url.host
+        if isCounted { enterHost(entry) }
+        save(entry)
+        actions.append(.tell(entry))
+        try apply(.renew, to: entry, now: now)
+        schedule(now: now)
+    }
+}
+
+extension TransferOutcome {
+    fileprivate var isStop: Bool { if case .stopped = self { true } else { false } }
+
+    fileprivate var resume: ResumeData? {
+        switch self {
+        case .complete(_, _, let resume): resume
+        case .failed(_, _, let resume), .stopped(let resume): resume
+        case .nameTaken: nil
+        }
+    }
+}
+
+extension DownloadRecord {
+    mutating func keep(_ resume: ResumeData?) { (self.resume, received) = (resume, resume?.written ?? 0) }
+
+    /// The part file is whole, but not flushed: of its bytes only those of the last checkpoint are known to be on disk.
+    mutating func keepWhole(_ part: ResumeData, size: ByteCount) {
+        let isSame = resume.map { ($0.identity.device, $0.identity.inode) == (part.identity.device, part.identity.inode) } ?? false
+        let durable = isSame ? min(resume?.written ?? 0, size) : 0
+        resume = ResumeData(written: durable, total: size, validator: part.validator, identity: part.identity)
+        received = size
+    }
+}
+
+extension DownloadFailure {
+    fileprivate static func alreadyExists(_ path: String) -> DownloadFailure {
+        DownloadFailure(.alreadyExists, "\(path) exists already, and the option if-exists is “fail”.")
+    }
+}

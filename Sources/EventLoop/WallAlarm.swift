@@ -1,0 +1,60 @@
+internal import CSystem
+internal import Glibc
+
+/// One alarm on the wall clock: it rings at an instant of CLOCK_REALTIME, over suspend too, and says when that clock is set meanwhile
+/// (timerfd_create(2), `TFD_TIMER_CANCEL_ON_SET`).
+///
+/// The descriptor is made with the first alarm. Nothing wakes the loop while none is set.
+@BusActor public final class WallAlarm {
+    private let ring: @BusActor () -> Void
+    private let clockSet: @BusActor (Duration) -> Void
+    private var descriptor: Int32 = -1
+    private var armed: UInt64?
+    /// What CLOCK_REALTIME was ahead of CLOCK_BOOTTIME when the alarm was set.
+    private var offset: Duration = .zero
+
+    /// - Parameter clockSet: hears by how much the clock was set forward; the alarm is set no more then.
+    public init(_ ring: @escaping @BusActor () -> Void, clockSet: @escaping @BusActor (Duration) -> Void) {
+        (self.ring, self.clockSet) = (ring, clockSet)
+    }
+
+    /// Sets the alarm to an instant, microseconds since the Unix epoch, or off. One that has passed rings in the next turn of the loop.
+    public func set(microseconds: UInt64?) {
+        guard microseconds != armed else { return }
+        if descriptor < 0 { open() }
+        armed = microseconds
+        var spec = itimerspec()
+        if let microseconds {
+            let nanoseconds = Int(microseconds % 1_000_000) * 1000
+            // Zero would disarm it.
+            spec.it_value = timespec(tv_sec: Int(clamping: microseconds / 1_000_000), tv_nsec: microseconds == 0 ? 1 : nanoseconds)
+        }
+        offset = Self.offset
+        timerfd_settime(descriptor, Int32(TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET), &spec, nil)
+    }
+
+    private func open() {
+        descriptor = timerfd_create(CLOCK_REALTIME, Int32(TFD_CLOEXEC | TFD_NONBLOCK))
+        precondition(descriptor >= 0, "timerfd_create: errno \(errno)")
+        _ = Poller.shared.watch(descriptor, for: .readable) { [weak self] _ in self?.ready() }
+    }
+
+    private func ready() {
+        var count: UInt64 = 0
+        let result = read(descriptor, &count, 8)
+        if result < 0, errno == EAGAIN { return }
+        let wasSet = result < 0 && errno == ECANCELED
+        armed = nil
+        guard wasSet else { return ring() }
+        let delta = Self.offset - offset
+        clockSet(delta)
+    }
+
+    private static var offset: Duration { now(CLOCK_REALTIME) - now(CLOCK_BOOTTIME) }
+
+    private static func now(_ clock: clockid_t) -> Duration {
+        var time = timespec()
+        clock_gettime(clock, &time)
+        return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
+    }
+}
