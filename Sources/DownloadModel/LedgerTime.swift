@@ -51,6 +51,12 @@ extension Ledger {
         tick(now: now)
     }
 
+    /// Everything there is, as changes of an empty store. What is not on disk yet is not in it.
+    public var everything: [StoreChange] {
+        [.set(settings)] + entries.values.lazy.filter(\.isEntered).sorted { $0.number < $1.number }.map { .put($0.record) }
+            + sweeps.map { .sweep($0.key, directory: $0.value.directory) }
+    }
+
     // MARK: Disks
 
     /// The folders that downloads wait for, for room or for the folder itself.

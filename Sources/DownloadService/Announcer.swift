@@ -22,7 +22,7 @@ internal import EventLoop
     /// The told properties of the download whose record is being changed, before.
     private var remembered: [String: Variant] = [:]
     /// What the manager's told properties are made of, as it was when they were looked at last.
-    private var managerSeen: (StateCounts, Settings)?
+    private var managerSeen: (StateCounts, Settings, String)?
     private var managerToldAt: ContinuousClock.Instant?
     private var managerTimer: Poller.Token?
 
@@ -84,7 +84,7 @@ internal import EventLoop
 
     /// Sends the manager's changed properties, at most four times a second unless `now`.
     func flushManager(of downloader: Downloader, now: Bool = false) {
-        if let managerSeen, managerSeen == (downloader.counts, downloader.settings) { return }
+        if let managerSeen, managerSeen == (downloader.counts, downloader.settings, downloader.setAside) { return }
         if !now, let told = managerToldAt, .now - told < Self.propertiesInterval {
             guard managerTimer == nil else { return }
             managerTimer = Poller.shared.schedule(at: told + Self.propertiesInterval) { [self] in
@@ -93,7 +93,7 @@ internal import EventLoop
             }
             return
         }
-        managerSeen = (downloader.counts, downloader.settings)
+        managerSeen = (downloader.counts, downloader.settings, downloader.setAside)
         let values = ManagerFace.told(downloader)
         let changed = values.filter { managerTold[$0.key] != $0.value }
         guard !changed.isEmpty else { return }
@@ -104,7 +104,7 @@ internal import EventLoop
 
     /// Takes the manager's properties as told: what a client reads at the start.
     func begin(with downloader: Downloader) {
-        managerSeen = (downloader.counts, downloader.settings)
+        managerSeen = (downloader.counts, downloader.settings, downloader.setAside)
         managerTold = ManagerFace.told(downloader)
     }
 

@@ -32,7 +32,7 @@ internal import TransferEngine
     /// Where written maps lie.
     let mapFolder: String
     /// Where a database that was damaged has been put aside at this start; empty: none was.
-    let setAside: String
+    private(set) var setAside: String
 
     private var downloads: [DownloadNumber: ManagedDownload] = [:]
     private(set) var tokens: [String: DownloadNumber] = [:]
@@ -57,6 +57,11 @@ internal import TransferEngine
             guard let download = downloads[entry.number] else { return }
             if entry.work == .idle { download.rewind() }
             announcer.compare(download)
+        }
+        journal.everything = { [unowned self] in ledger.everything }
+        journal.onSetAside = { [unowned self] path in
+            setAside = path
+            announcer.flushManager(of: self, now: true)
         }
         restore(stored)
     }

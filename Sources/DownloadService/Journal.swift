@@ -27,6 +27,9 @@ internal import Logging
     private var failures = 0
     /// The number that the next download will have; saved with every commit.
     var nextNumber: DownloadNumber
+    /// Everything there is, for a new database where the old one is damaged; and who hears where that was put.
+    var everything: () -> [StoreChange] = { [] }
+    var onSetAside: ((String) -> Void)?
     /// Called when the last change has been committed and nothing waits.
     var onQuiet: (() -> Void)?
 
@@ -80,7 +83,7 @@ internal import Logging
     private func commit() async {
         guard let changes = queue.begin() else { return }
         do {
-            try await store.commit(changes, nextNumber: nextNumber)
+            try await save(changes)
             failures = 0
             queue.succeeded()
         } catch {
@@ -90,6 +93,19 @@ internal import Logging
         }
         release()
         if queue.hasChanges { failures == 0 ? schedule() : retryLater() } else if !isBusy { onQuiet?() }
+    }
+
+    /// Commits; a database that is found damaged, or is gone, is set aside, and all that this process knows is saved in a new one.
+    private func save(_ changes: [StoreChange]) async throws(StoreError) {
+        do throws(StoreError) {
+            try await store.commit(changes, nextNumber: nextNumber)
+        } catch {
+            guard error.reason == .damaged else { throw error }
+            log.error("the database was damaged: it is written anew", metadata: ["cause": "\(error)"])
+            // A row of `changes` may be older than what is there now.
+            let aside = try await store.startAnew(changes + everything(), nextNumber: nextNumber)
+            onSetAside?(aside ?? "")
+        }
     }
 
     /// Sends and starts what waited for changes that are on disk now. What effects post meanwhile queues behind.

@@ -82,7 +82,7 @@ public struct ServiceOptions: Sendable {
                 $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
             }
             guard name.first?.isNumber == true else { continue }
-            let numbers = known ?? Set(records.map { "\($0.number)" })
+            let numbers = known ?? Set(records.lazy.filter { !$0.state.hasEnded || $0.state.failure != nil }.map { "\($0.number)" })
             known = numbers
             if !numbers.contains(name) { unlink("\(folder)/\(name)") }
         }

@@ -129,6 +129,9 @@ final class Session {
     /// One transaction: all of it, or nothing.
     func commit(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) {
         guard !changes.isEmpty || nextNumber > savedNumber else { return }
+        guard file.isInPlace else {
+            throw StoreError(.damaged, "The database \(folder.database) was taken away while Todoku used it.")
+        }
         // SQLite takes the log beside an empty database for a leftover: the file has to be on disk before the first row is.
         if isUnsynced { try file.sync() }
         isUnsynced = false

@@ -17,6 +17,8 @@ public actor Store {
     private let mostPages: Int64
     private let wait: Duration
     private var session: Session?
+    /// Between `open` and `close`. The session may be gone meanwhile, after a failure: the next commit opens it again.
+    private var isOpen = false
     private var lock: FolderLock?
 
     public nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
@@ -34,11 +36,11 @@ public actor Store {
 
     deinit { loop.stop() }
 
-    /// Takes the folder and reads everything. A database that is damaged is set aside, and a new one started.
+    /// Takes the folder and reads everything. A database that is damaged, or cannot be read, twice, is set aside, and a new one started.
     ///
     /// - Throws: `inUse` where another daemon has the folder and keeps it for two seconds more, `newerVersion`, `diskFull`, `storage`.
     public func open() throws(StoreError) -> StoredState {
-        guard session == nil else { throw StoreError(.inUse, "The database \(folder.database) is open already.") }
+        guard !isOpen else { throw StoreError(.inUse, "The database \(folder.database) is open already.") }
         try folder.make()
         let lock = try folder.lock(wait: wait)
         let now = time(nil)
@@ -46,16 +48,24 @@ public actor Store {
         let afterLoss = DownloadNumber(UInt64(max(1, now)))
         var state: StoredState
         do throws(StoreError) {
-            let file = try folder.makeDatabase()
-            let first = file.isNew ? DownloadNumber(1) : afterLoss
-            state = try load(file, first: first, now: now)
-        } catch  where error.reason == .damaged {
+            // One bad read must not cost the queue: SQLite calls it damage as well.
+            do throws(StoreError) { state = try load(afterLoss, now: now) } catch  where error.isOfTheFile {
+                state = try load(afterLoss, now: now)
+            }
+        } catch  where error.isOfTheFile {
             let aside = try folder.setAside(at: now)
-            state = try load(try folder.makeDatabase(), first: afterLoss, now: now)
-            state.setAside = aside
+            state = try load(afterLoss, now: now)
+            state.setAside = aside ?? folder.database
         }
         self.lock = consume lock
+        isOpen = true
         return state
+    }
+
+    private func load(_ afterLoss: DownloadNumber, now: time_t) throws(StoreError) -> StoredState {
+        let file = try folder.makeDatabase()
+        let isFirst = file.isNew && !folder.hasSetAside
+        return try load(file, first: isFirst ? DownloadNumber(1) : afterLoss, now: now)
     }
 
     private func load(_ file: consuming DatabaseFile, first: DownloadNumber, now: time_t) throws(StoreError) -> StoredState {
@@ -69,14 +79,35 @@ public actor Store {
     ///
     /// - Parameter nextNumber: one that is lower than what is saved changes nothing: numbers only grow.
     public func commit(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) {
-        guard let session else { throw StoreError(.notOpen, "The database \(folder.database) is not open; start Todoku again.") }
-        try session.commit(changes, nextNumber: nextNumber)
+        guard isOpen else { throw StoreError(.notOpen, "The database \(folder.database) is not open; start Todoku again.") }
+        let session =
+            if let session { session } else {
+                try Session(folder, try folder.makeDatabase(), first: nextNumber, wait: wait, mostPages: mostPages)
+            }
+        self.session = session
+        do throws(StoreError) { try session.commit(changes, nextNumber: nextNumber) } catch {
+            // SQLite does not get over some failures by itself: one that could not open its log stays read-only.
+            if error.reason != .diskFull { self.session = nil }
+            throw error
+        }
+    }
+
+    /// Sets the database aside, which a commit has found `damaged`, and saves `changes`, everything there is, in a new one.
+    ///
+    /// - Returns: where the old one is now; nil where it was gone.
+    public func startAnew(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) -> String? {
+        guard isOpen else { throw StoreError(.notOpen, "The database \(folder.database) is not open; start Todoku again.") }
+        session = nil
+        let aside = try folder.setAside(at: time(nil))
+        try commit(changes, nextNumber: nextNumber)
+        return aside
     }
 
     /// Leaves the database as one file and frees the folder. `open` may follow.
     public func close() {
         session?.checkpoint()
         session = nil
+        isOpen = false
         lock = nil
     }
 

@@ -10,8 +10,10 @@ public struct StoreError: Error, Equatable, Sendable, CustomStringConvertible {
         case newerVersion
         /// No room, or a quota.
         case diskFull
-        /// The file is not a database of ours, or parts of it are wrong. `open` sets such a file aside by itself.
+        /// The file is not a database of ours, parts of it are wrong, or it is gone. `open` sets such a file aside by itself.
         case damaged
+        /// The file cannot be read. `open` sets it aside where that happens twice.
+        case unreadable
         /// `open` did not succeed before, or `close` came.
         case notOpen
         /// Anything else: permissions, a read-only file system, a failing disk.
@@ -33,6 +35,8 @@ public struct StoreError: Error, Equatable, Sendable, CustomStringConvertible {
         switch error.code {
         case SQLITE_FULL: self.init(system: ENOSPC, "save the queue", path)
         case SQLITE_IOERR where [ENOSPC, EDQUOT].contains(error.systemCode): self.init(system: error.systemCode, "save the queue", path)
+        case SQLITE_IOERR where [SQLITE_IOERR | 1 << 8, SQLITE_IOERR | 2 << 8].contains(error.extendedCode):  // _READ, _SHORT_READ
+            self.init(.unreadable, "The database \(path) cannot be read: \(cause).")
         case SQLITE_NOTADB, SQLITE_CORRUPT:
             self.init(.damaged, "The database \(path) is damaged: \(cause); it is set aside when Todoku starts again.")
         case SQLITE_BUSY, SQLITE_LOCKED: self.init(.inUse, "Another program holds the database \(path); close it and try again.")
@@ -43,6 +47,9 @@ public struct StoreError: Error, Equatable, Sendable, CustomStringConvertible {
         default: self.init(.storage, "The database \(path) could not be used: \(cause).")
         }
     }
+
+    /// Whether it is the file's fault, and a new one would do.
+    var isOfTheFile: Bool { reason == .damaged || reason == .unreadable }
 
     /// A system call on `path` that failed with `code`.
     init(system code: Int32, _ action: String, _ path: String) {

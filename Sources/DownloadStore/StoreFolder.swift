@@ -30,11 +30,16 @@ struct StoreFolder {
             isNew = false
             descriptor = Glibc.open(database, O_RDWR | O_CLOEXEC | O_NONBLOCK)
         }
-        guard descriptor >= 0 else { throw StoreError(system: errno, "open the database", database) }
+        guard descriptor >= 0 else {
+            if !isNew, [EIO, EACCES, EPERM, ELOOP, EISDIR, ENXIO].contains(errno) {
+                throw StoreError(.unreadable, "The database \(database) cannot be read: \(String(cString: strerror(errno))).")
+            }
+            throw StoreError(system: errno, "open the database", database)
+        }
         let file = DatabaseFile(adopting: descriptor, isNew: isNew, folder: self)
         var status = stat()
         guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
-            throw StoreError(.storage, "\(database) is not a file; move it away and try again.")
+            throw StoreError(.unreadable, "The database \(database) is not a file.")
         }
         if status.st_mode & 0o777 != 0o600, fchmod(descriptor, 0o600) != 0 {
             throw StoreError(system: errno, "set the permissions", database)
@@ -64,8 +69,8 @@ struct StoreFolder {
     /// Renames the database to `todoku.db.corrupt-YYYYMMDD-HHMMSS` (UTC), and the files that belong to it likewise, so that SQLite's
     /// tools can still look at it. No connection to it may be open.
     ///
-    /// - Returns: its new path.
-    func setAside(at time: time_t) throws(StoreError) -> String {
+    /// - Returns: its new path; nil where there was none.
+    func setAside(at time: time_t) throws(StoreError) -> String? {
         var time = time
         var parts = tm()
         gmtime_r(&time, &parts)
@@ -81,11 +86,24 @@ struct StoreFolder {
         }
         // The write-ahead log first: beside a new database, the old one's log could be taken for its own.
         for suffix in ["-wal", "-shm", ""] {
-            guard rename(database + suffix, target + suffix) == 0 || errno == ENOENT && !suffix.isEmpty else {
-                throw StoreError(system: errno, "set the damaged database aside", database)
-            }
+            if rename(database + suffix, target + suffix) == 0 { continue }
+            guard errno == ENOENT else { throw StoreError(system: errno, "set the damaged database aside", database) }
+            if suffix.isEmpty { return nil }
         }
         return target
+    }
+
+    /// Whether an earlier database lies here under another name.
+    var hasSetAside: Bool {
+        guard let handle = opendir(path) else { return false }
+        defer { closedir(handle) }
+        while let entry = readdir(handle) {
+            let name = withUnsafePointer(to: &entry.pointee.d_name) {
+                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+            }
+            if name.hasPrefix("todoku.db.corrupt-") { return true }
+        }
+        return false
     }
 }
 
@@ -104,6 +122,13 @@ struct DatabaseFile: ~Copyable {
     }
 
     deinit { close(descriptor) }
+
+    /// Whether it is still the file under the database's name.
+    var isInPlace: Bool {
+        var (own, named) = (stat(), stat())
+        return fstat(descriptor, &own) == 0 && lstat(folder.database, &named) == 0
+            && (own.st_dev, own.st_ino) == (named.st_dev, named.st_ino)
+    }
 
     /// Brings what SQLite has written to the file, the file's name and that of its folder to the disk.
     func sync() throws(StoreError) {

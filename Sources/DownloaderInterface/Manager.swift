@@ -31,6 +31,6 @@ public enum Manager {
     public static let speedLimit = PropertyOf(interface, "SpeedLimit", UInt64.self, writable: true)
     public static let defaultDirectory = PropertyOf(interface, "DefaultDirectory", String.self, writable: true)
     public static let version = PropertyOf(interface, "Version", String.self, change: .constant)
-    public static let setAside = PropertyOf(interface, "SetAside", String.self, change: .constant)
+    public static let setAside = PropertyOf(interface, "SetAside", String.self)
     public static let supportedOptions = PropertyOf(interface, "SupportedOptions", [String].self, change: .constant)
 }

@@ -165,9 +165,6 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(below == StoreError(.storage, "Todoku cannot keep the queue in \(folder("file/below")): Not a directory."))
         let file = await storeError { _ = try await Store(folder: folder("file")).open() }
         #expect(file == StoreError(.storage, "Todoku cannot keep the queue in \(folder("file")): Not a directory."))
-        folder.makeFolder("state")
-        folder.makeFolder("state/todoku.db")
-        #expect(await storeError { _ = try await Store(folder: folder("state")).open() }?.reason == .storage)
         #expect(await storeError { _ = try await Store(folder: "/proc/todoku").open() }?.reason == .storage)
     }
 }
@@ -232,11 +229,58 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
     @Test func `that is set aside takes its log along, and does not replace an earlier one`() async throws {
         for content in [1, 2] as [UInt8] {
             for suffix in ["", "-wal", "-shm"] { writeFile(folder("todoku.db\(suffix)"), [content]) }
-            let aside = try StoreFolder(path: folder.path).setAside(at: 1_700_000_000)
+            let aside = try #require(try StoreFolder(path: folder.path).setAside(at: 1_700_000_000))
             #expect(aside == folder("todoku.db.corrupt-20231114-221320") + (content == 1 ? "" : "-2"))
             for suffix in ["", "-wal", "-shm"] { #expect(readFile(aside + suffix) == [content]) }
         }
         #expect(listFolder(folder.path).count == 6)
+    }
+
+    @Test func `that cannot be opened is set aside too`() async throws {
+        try await save(folder.path, [plainRecord(1)])
+        for suffix in ["", "-wal", "-shm"] { unlink(folder("todoku.db\(suffix)")) }
+        #expect(mkdir(folder("todoku.db"), 0o700) == 0)
+        let state = try await reopened(folder.path)
+        #expect(state.records.isEmpty && state.setAside?.contains("corrupt-") == true)
+        #expect(state.nextNumber.value > 1_000_000)
+    }
+
+    @Test func `that is taken away or spoilt while it is used is written anew with all that is known`() async throws {
+        for isSpoilt in [false, true] {
+            let store = Store(folder: folder.path)
+            _ = try await store.open()
+            try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2))
+            if isSpoilt { writeFile(folder("other.db"), [1, 2, 3]) }
+            #expect(isSpoilt ? rename(folder("other.db"), folder("todoku.db")) == 0 : unlink(folder("todoku.db")) == 0)
+            let error = await storeError { try await store.commit([.put(plainRecord(2))], nextNumber: DownloadNumber(3)) }
+            #expect(error?.reason == .damaged)
+            let aside = try await store.startAnew([.put(plainRecord(1)), .put(plainRecord(2))], nextNumber: DownloadNumber(3))
+            #expect((aside != nil) == isSpoilt)
+            try await store.commit([.put(plainRecord(3))], nextNumber: DownloadNumber(4))
+            await store.close()
+            let state = try await reopened(folder.path)
+            #expect(state.records == [plainRecord(1), plainRecord(2), plainRecord(3)])
+            #expect(state.setAside == nil && state.nextNumber == DownloadNumber(4))
+            for name in listFolder(folder.path) { unlink(folder(name)) }
+        }
+    }
+
+    @Test func `of version 1 is brought to this version, with all that it held`() async throws {
+        try await save(folder.path, [fullRecord(1), plainRecord(2, .waiting(.retry, until: WallTime(microseconds: 77)))])
+        // What version 2 added is taken away again: what is left is a database of version 1.
+        let added = [
+            "failure_wait", "failure_missing", "retry_at", "expires_at", "time_left", "awaits_url", "is_spliced", "has_started_over",
+            "is_whole", "expect_type", "not_before", "deadline", "renewable",
+        ]
+        for column in added { try tamper(folder.path, "ALTER TABLE download DROP COLUMN \(column)") }
+        try tamper(folder.path, "DROP TABLE sweep; PRAGMA user_version = 1")
+        let state = try await reopened(folder.path)
+        #expect(state.records.map(\.number.value) == [1, 2] && state.setAside == nil)
+        #expect(state.records[0].resume == fullRecord(1).resume)
+        #expect(state.records[0].options.password == fullRecord(1).options.password)
+        #expect(state.records[0].options.expectType == nil && state.records[0].options.deadline == nil)
+        // What the older program waited for is not hastened by the change.
+        #expect(state.records[1].retryAt == WallTime(microseconds: 77))
     }
 
     @Test func `of a newer version is refused and left as it is`() async throws {

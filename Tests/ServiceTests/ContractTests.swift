@@ -25,7 +25,7 @@ internal import Testing
     @Test func `of what never changes is annotated as const, and of what no signal tells as false`() throws {
         let manager = InterfaceText(try #require(InterfaceXML.document(of: Manager.interface))).changes
         let download = InterfaceText(try #require(InterfaceXML.document(of: Download.interface))).changes
-        #expect(manager.filter { $0.value == "const" }.keys.sorted() == ["SetAside", "SupportedOptions", "Version"])
+        #expect(manager.filter { $0.value == "const" }.keys.sorted() == ["SupportedOptions", "Version"])
         #expect(manager.filter { $0.value == "false" }.keys.sorted() == ["Fraction", "Received", "Speed", "Total"])
         #expect(download.filter { $0.value == "const" }.keys.sorted() == ["App", "Batch", "QueuedAt", "Tag", "Url"])
         #expect(download.filter { $0.value == "false" }.keys.sorted() == ["Fraction", "Received", "Speed", "Total"])
