@@ -14,10 +14,13 @@ extension `The fault campaign` {
                     From one call on, whatever needs room answers ENOSPC or EDQUOT (and statvfs that there is none), until the download waits with \
                     disk-space or a caller was told; then there is room again.
                     """)
-            let all = (1...120).flatMap { at in
-                [Fault(kind: .enospc, at: at, isLasting: true)] + (at % 8 == 0 ? [Fault(kind: .edquot, at: at, isLasting: true)] : [])
+            var cases: [Fault] = []
+            for disk in Fault.Disk.allCases {
+                let most = disk == .downloads ? 20 : 80
+                let all = (1...most).map { Fault(kind: $0 % 8 == 0 ? .edquot : .enospc, at: $0, isLasting: true, disk: disk) }
+                cases += Length.sample(all, disk == .both ? 16 : 8)
             }
-            try await runCases(Length.sample(all, 24), report) { try await fillDisk($0, $1) }
+            try await runCases(cases, report) { try await fillDisk($0, $1) }
             await report.finish()
         }
     }
@@ -25,7 +28,7 @@ extension `The fault campaign` {
 
 @BusActor private func fillDisk(_ fault: Fault, _ lane: Lane) async throws -> Verdict {
     let place = Place()
-    var verdict = Verdict(row: fault.kind.rawValue.uppercased(), name: "\(fault)")
+    var verdict = Verdict(row: fault.disk == .both ? "both disks" : fault.disk.rawValue, name: "\(fault)")
     let server = ScriptedServer { request, reply in reply.serve(Bodies.large, for: request, entityTag: "\"v1\"") }
     if let exit = await lane.start(place, fault) {
         // Without room for its queue it cannot start, and says so.

@@ -37,8 +37,17 @@ struct Fault: Sendable, Equatable, CustomStringConvertible {
     var at: Int
     /// Every call from there on, until `Place.stopFaults`.
     var isLasting = false
+    var disk = Disk.both
 
-    var description: String { "\(kind.rawValue) at call \(at)\(isLasting ? " and on" : "")" }
+    enum Disk: String, CaseIterable, Sendable {
+        case both
+        case downloads = "the downloads' disk"
+        case state = "the queue's disk"
+    }
+
+    var description: String {
+        "\(kind.rawValue) at call \(at)\(isLasting ? " and on" : "")\(disk == .both ? "" : ", \(disk.rawValue)")"
+    }
 }
 
 /// The files of one case: a state folder, a folder for downloads, and what the shim and the test tell each other.
@@ -62,6 +71,8 @@ final class Place: Sendable {
             "XDG_STATE_HOME": state, "LD_PRELOAD": shim.object, "FAULTSHIM_ROOTS": "\(state):\(files)", "FAULTSHIM_SHARED": shared,
             "FAULTSHIM_LOG": folder("faults.log"),
         ]
+        if fault?.disk == .downloads { environment["FAULTSHIM_ROOTS"] = files }
+        if fault?.disk == .state { environment["FAULTSHIM_ROOTS"] = state }
         if let fault {
             environment["FAULTSHIM_FAULT"] = fault.kind.rawValue
             environment["FAULTSHIM_AT"] = "\(fault.at)"
