@@ -71,6 +71,7 @@ let package = Package(
         program("todoku-demo", ["DBus", "EventLoop"]),
 
         // Tests
+        .executableTarget(name: "todoku-simulation", dependencies: ["DownloadModel"], path: "Tests/Simulation", swiftSettings: strict),
         .target(name: "TestSupport", dependencies: ["EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: strict),
         suite("EventLoopTests", ["EventLoop"]),
         suite("DBusTests", ["DBus", "EventLoop"]),

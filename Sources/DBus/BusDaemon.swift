@@ -5,5 +5,7 @@ public enum BusDaemon {
     static let nameOwnerChanged = SignalOf(name, "NameOwnerChanged", String.self, String.self, String.self)
     public static let nameHasOwner = MethodOf(name, "NameHasOwner", in: String.self, out: Bool.self)
     public static let getNameOwner = MethodOf(name, "GetNameOwner", in: String.self, out: String.self)
+    static let getConnectionCredentials = MethodOf(
+        name, "GetConnectionCredentials", in: String.self, out: ConnectionCredentials.self)
     public static let getConnectionUnixProcessID = MethodOf(name, "GetConnectionUnixProcessID", in: String.self, out: UInt32.self)
 }

@@ -19,6 +19,7 @@ internal import Glibc
     private var subscriptions: [UInt64: (rule: MatchRule, receive: @BusActor (Message) -> Void)] = [:]
     private var nextSubscription: UInt64 = 0
     private var tree: (any ObjectTree)?
+    private var gate: CallerGate?
     private(set) var isConnected = true
 
     /// Method calls received since the connection was made, and when the last one was.
@@ -151,6 +152,12 @@ internal import Glibc
     /// Keeps what arrives until `export`: for the time between owning a name and being able to answer.
     public func hold() { isHeld = true }
 
+    /// Has `gate` find out who calls, before a call is answered. Without a gate every caller is `.user`.
+    public func guardCalls(by gate: CallerGate) {
+        gate.attach(to: self)
+        self.gate = gate
+    }
+
     /// Answers method calls from now on by `tree`.
     public func export(_ tree: any ObjectTree) {
         self.tree = tree
@@ -165,13 +172,22 @@ internal import Glibc
     public func subscribe(_ rule: MatchRule, _ receive: @escaping @BusActor (Message) -> Void) -> Subscription {
         nextSubscription += 1
         subscriptions[nextSubscription] = (rule, receive)
-        dbus_bus_add_match(raw, rule.text, nil)  // without an error to fill in, it does not wait
+        addMatch(rule)
         return Subscription(number: nextSubscription)
+    }
+
+    /// Has the bus send what matches from now on. It counts equal rules.
+    func addMatch(_ rule: MatchRule) {
+        if isConnected { dbus_bus_add_match(raw, rule.text, nil) }  // without an error to fill in, it does not wait
+    }
+
+    func removeMatch(_ rule: MatchRule) {
+        if isConnected { dbus_bus_remove_match(raw, rule.text, nil) }
     }
 
     public func unsubscribe(_ subscription: Subscription) {
         guard let (rule, _) = subscriptions.removeValue(forKey: subscription.number) else { return }
-        dbus_bus_remove_match(raw, rule.text, nil)
+        removeMatch(rule)
     }
 
     /// Calls `changed` with the new owner's unique name, or nil, whenever the owner of `name` changes.
@@ -235,12 +251,11 @@ internal import Glibc
             callsReceived += 1
             lastCall = .now
             let call = PendingCall(message: message, connection: self)
-            guard let tree else {
-                call.fail(.unknownObject("nothing is here"))
+            guard let gate else {
+                answer(call, from: .user)
                 return DBUS_HANDLER_RESULT_HANDLED
             }
-            answer(call, from: tree)
-            call.forgetArguments()
+            if let identity = gate.identity(of: call.sender) { answer(call, from: identity) } else { gate.hold(call) }
             return DBUS_HANDLER_RESULT_HANDLED
         case .signal:
             if message.interface == "org.freedesktop.DBus.Local", message.member == "Disconnected" {
@@ -249,12 +264,20 @@ internal import Glibc
                 onDisconnect = nil
                 return DBUS_HANDLER_RESULT_HANDLED
             }
+            if let gate, message.sender == BusDaemon.name { gate.take(message) }
             // In the order of subscribing; a receiver may unsubscribe others.
             let matching = subscriptions.filter { $0.value.rule.matches(message) }.keys.sorted()
             for number in matching { subscriptions[number]?.receive(message) }
             return DBUS_HANDLER_RESULT_HANDLED
         case .reply, .error: return DBUS_HANDLER_RESULT_NOT_YET_HANDLED
         }
+    }
+
+    /// Answers `call`, now that it is known who calls.
+    func answer(_ call: PendingCall, from identity: CallerIdentity) {
+        call.caller = identity
+        if let tree { answer(call, from: tree) } else { call.fail(.unknownObject("nothing is here")) }
+        call.forgetArguments()
     }
 
     // MARK: libdbus' watches and timeouts

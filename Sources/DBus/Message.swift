@@ -36,6 +36,15 @@ public final class Message: Sendable {
     public var serial: UInt32 { dbus_message_get_serial(raw) }
     public var wantsReply: Bool { dbus_message_get_no_reply(raw) == 0 }
 
+    /// Bytes on the wire, for keeping count; costs a copy of the message.
+    var wireSize: Int {
+        var pointer: UnsafeMutablePointer<CChar>?
+        var count: Int32 = 0
+        guard dbus_message_marshal(raw, &pointer, &count) != 0 else { return Int(Int32.max) }
+        dbus_free(pointer)
+        return Int(count)
+    }
+
     private func text(_ pointer: UnsafePointer<CChar>?) -> String { pointer.map { String(cString: $0) } ?? "" }
 
     /// nil unless this is an error.

@@ -12,6 +12,8 @@ extension DBusError: DBusErrorConvertible {
 @BusActor public final class PendingCall {
     /// Its arguments are there as long as the handler runs.
     public private(set) var message: Message
+    /// Who calls; `.user` where the connection has no gate.
+    public internal(set) var caller = CallerIdentity.user
     private let connection: Connection
     private var isAnswered = false
 
@@ -25,6 +27,9 @@ extension DBusError: DBusErrorConvertible {
 
     /// For a call that is answered later. libdbus reads nothing more while 63 MiB of messages live, so none is kept for its answer.
     func forgetArguments() { if !isAnswered, !message.signature.isEmpty { message = message.withoutArguments() } }
+
+    /// For a caller that has left: no answer.
+    func giveUp() { isAnswered = true }
 
     func succeed(_ write: (inout Writer) -> Void) { if let reply = take({ $0.reply(write) }) { connection.send(reply) } }
 
@@ -171,12 +176,12 @@ public struct BoundFace {
     }
 }
 
-/// What a connection answers for.
+/// What a connection answers for. What `caller` may not know of is not there for it.
 @BusActor public protocol ObjectTree: AnyObject {
     /// The interfaces of the object at `path`; nil where there is none.
-    func faces(at path: String) -> [BoundFace]?
+    func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]?
     /// The names one level below `path`, at most `limit`; empty where nothing is below.
-    func children(of path: String, limit: Int) -> [String]
+    func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String]
 }
 
 extension Connection {
@@ -197,13 +202,13 @@ extension Connection {
     private func route(_ call: PendingCall, in tree: any ObjectTree) throws {
         let message = call.message
         let path = message.path
-        let faces = tree.faces(at: path)
+        let faces = tree.faces(at: path, for: call.caller)
         switch (message.interface, message.member) {
         case (Standard.introspectable, _), ("", "Introspect"):
             guard message.member == "Introspect" else {
                 throw DBusError.unknownMethod("\(Standard.introspectable) has no method \(message.member)")
             }
-            let children = tree.children(of: path, limit: Self.listedChildren)
+            let children = tree.children(of: path, limit: Self.listedChildren, for: call.caller)
             guard faces != nil || !children.isEmpty else { throw DBusError.unknownObject("there is no object \(path)") }
             try check(message, "Introspect", "")
             Reply(call, Standard.introspect.writeOut)(Standard.document(faces: faces, children: children))
@@ -213,7 +218,9 @@ extension Connection {
         case (let interface, let member):
             guard let faces else {
                 // A node between has no interfaces of ours, but it is there.
-                if tree.children(of: path, limit: 1).isEmpty { throw DBusError.unknownObject("there is no object \(path)") }
+                if tree.children(of: path, limit: 1, for: call.caller).isEmpty {
+                    throw DBusError.unknownObject("there is no object \(path)")
+                }
                 throw DBusError.unknownInterface("\(path) has no interface \(interface.isEmpty ? "with \(member)" : interface)")
             }
             let candidates = interface.isEmpty ? faces : faces.filter { $0.interface == interface }

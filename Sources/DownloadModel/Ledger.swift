@@ -6,7 +6,9 @@ public final class Ledger {
     /// What is to be done, in this order. Whatever follows a `save` may be done or told only once that is on disk.
     public enum Action {
         case save(StoreChange)
-        case startTransfer(LedgerEntry)
+        /// `afterSave`: only once all saved so far is on disk. An ended download that begins again must not write a part file that the row on
+        /// disk knows nothing of. By then it may be told to stop already: then it has ended, `stopped`, with what its record has.
+        case startTransfer(LedgerEntry, afterSave: Bool)
         case stopTransfer(LedgerEntry)
         case verify(LedgerEntry)
         case commit(LedgerEntry)
@@ -37,8 +39,8 @@ public final class Ledger {
     var working = 0
     /// Taken off the list while work on them is still under way.
     public internal(set) var leaving: [DownloadNumber: LedgerEntry] = [:]
-    /// Part files that are to be deleted, with their folders; true: it is under way.
-    var sweeps: [DownloadNumber: (directory: String, isUnderWay: Bool)] = [:]
+    /// Part files that are to be deleted.
+    var sweeps: [DownloadNumber: Sweep] = [:]
     var wakes = WakeHeap()
     private var active: [String: Int] = [:]
     private var tally = (finished: UInt32(0), failed: UInt32(0), cancelled: UInt32(0))
@@ -78,7 +80,9 @@ public final class Ledger {
         guard !entry.isRemoved, !entry.isEntered else { return }
         entry.isEntered = true
         place(entry)
+        // Time has passed, and all may have been paused or resumed, since it was asked for.
         if entry.state == .queued { settle(entry, now: now) }
+        if case .waiting(.pausedAll, _) = entry.state, !settings.paused { try? apply(.release, to: entry, now: now) }
         schedule(now: now)
     }
 
@@ -102,7 +106,7 @@ public final class Ledger {
 
     private func forget(_ entry: LedgerEntry) {
         entry.isRemoved = true
-        if entry.work != .idle { leaving[entry.number] = entry }
+        if isAtWork(entry) { leaving[entry.number] = entry }
         if entry.state == .active { leaveHost(entry) }
         counts.remove(entry.state)
         entries[entry.number] = nil
@@ -134,7 +138,7 @@ public final class Ledger {
     }
 
     /// Restores what the store held; nothing starts before `schedule`. For each that was being committed the caller has to find out whether
-    /// the rename had happened.
+    /// the rename had happened, and to tell by `committed`, `endingFailed` or `partLost`.
     public func restore(_ records: [DownloadRecord], sweeps: [DownloadNumber: String], now: WallTime) {
         for record in records.sorted(by: { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }) {
             let entry = LedgerEntry(record)
@@ -147,11 +151,12 @@ public final class Ledger {
                 entry.record.expiresAt = now + deadline  // the clock was set back while nobody looked
             }
             entry.isEntered = true
+            entry.isInPool = entry.state == .committing
             counts.insert(entry.state)
             place(entry)
         }
         for (number, directory) in sweeps {
-            self.sweeps[number] = (directory, false)
+            self.sweeps[number] = Sweep(directory: directory)
             beginSweep(number)
         }
         prune(now: now)
@@ -167,6 +172,7 @@ public final class Ledger {
         willChange(entry, true)
         entry.record.take(event, from: before, to: next, now: now)
         didChange(entry)
+        if before.hasEnded, !next.hasEnded { entry.isRevived = true }
         move(entry, from: before, to: next)
         // What a restart would do again anyway (queued, active and verifying all begin as queued) costs no commit, except that the first
         // start sets the deadline.
@@ -177,7 +183,7 @@ public final class Ledger {
         }
         if next == .queued { untold.append(entry) } else { actions.append(.tell(entry)) }
         for effect in effects { perform(effect, of: entry, now: now) }
-        if case .failed = next, entry.work == .idle { dropUselessBytes(entry) }
+        if case .failed = next { dropUselessBytes(entry) }
         if next == .queued { settle(entry, now: now) }
     }
 
@@ -241,13 +247,18 @@ public final class Ledger {
         case .startTransfer:
             entry.work = .running
             working += 1
-            actions.append(.startTransfer(entry))
+            actions.append(.startTransfer(entry, afterSave: entry.isRevived))
+            entry.isRevived = false
         case .stopTransfer:
             guard entry.work == .running else { return }
             entry.work = .stopping
             actions.append(.stopTransfer(entry))
-        case .verify: actions.append(.verify(entry))
-        case .commit: actions.append(.commit(entry))
+        case .verify:
+            entry.isInPool = true
+            actions.append(.verify(entry))
+        case .commit:
+            entry.isInPool = true
+            actions.append(.commit(entry))
         case .deletePart:
             change(entry) { $0.forgetBytes() }
             sweep(entry)

@@ -5,10 +5,14 @@ public final class LedgerEntry {
 
     public internal(set) var record: DownloadRecord
     public internal(set) var work = Work.idle
+    /// The pool verifies or commits its part file, or looks for it.
+    public internal(set) var isInPool = false
     /// Its row is on disk, and it has its place in the queue.
     public internal(set) var isEntered = false
     /// Taken off the list; what is still under way for it ends quietly.
     public internal(set) var isRemoved = false
+    /// It had ended, and has not been started since.
+    var isRevived = false
     /// Whether a part file of it may lie on disk: this process has seen a response, or does not know.
     var mayHavePart = true
     /// When it is to be looked at without any event.

@@ -11,8 +11,11 @@ public enum TransferOutcome: Equatable, Sendable {
 
 /// What the engine and the pool tell.
 extension Ledger {
-    /// Whether work on its files is under way, so that no transfer may begin.
-    public func isBusy(_ entry: LedgerEntry) -> Bool { entry.work != .idle || sweeps[entry.number] != nil }
+    /// Whether its files are being written or read.
+    func isAtWork(_ entry: LedgerEntry) -> Bool { entry.work != .idle || entry.isInPool }
+
+    /// Whether work on its files is under way or to be done, so that no transfer may begin.
+    func isBusy(_ entry: LedgerEntry) -> Bool { isAtWork(entry) || sweeps[entry.number] != nil }
 
     /// Whether anything is to be done, or goes on by itself at an instant that is known or when what it waits for is seen.
     public var hasWork: Bool {
@@ -48,6 +51,10 @@ extension Ledger {
         working -= 1
         if wasStopped || outcome.isStop {
             // It was told to stop, or the service is ending; whatever it came to, its bytes are what count.
+            if let sweep = sweeps[number], sweep.isUnlessResumable, outcome.resume != nil, !entry.isRemoved {
+                sweeps[number] = nil
+                actions.append(.save(.swept(number)))
+            }
             if sweeps[number] == nil, !entry.isRemoved {
                 change(entry) { record in
                     if case .complete(let size, _, let part) = outcome {
@@ -100,14 +107,16 @@ extension Ledger {
 
     /// Deletes the part file of a failed download that no later attempt could go on from.
     func dropUselessBytes(_ entry: LedgerEntry) {
-        if entry.record.resume == nil, entry.mayHavePart, !entry.isRemoved { sweep(entry) }
+        guard entry.record.resume == nil, !entry.isRemoved else { return }
+        // A transfer that is still to stop may leave something to go on from.
+        sweep(entry, unlessResumable: entry.work != .idle)
     }
 
     // MARK: Verification and commit
 
     /// The part file is flushed and proved; `identity` finds it again if the service dies between the rename and the row.
     public func verified(_ entry: LedgerEntry, identity: FileIdentity, now: WallTime) {
-        guard entry.state == .verifying, !entry.isRemoved else { return }
+        guard leavePool(entry, now: now), entry.state == .verifying else { return }
         entry.record.resume = ResumeData(
             written: entry.record.received, total: entry.record.total, validator: entry.record.resume?.validator, identity: identity)
         advance(entry, .verified, now: now)
@@ -115,7 +124,7 @@ extension Ledger {
 
     /// Verification or commit failed.
     public func endingFailed(_ entry: LedgerEntry, _ failure: DownloadFailure, now: WallTime) {
-        guard entry.state == .verifying || entry.state == .committing, !entry.isRemoved else { return }
+        guard leavePool(entry, now: now), entry.state == .verifying || entry.state == .committing else { return }
         if failure.name == .checksumMismatch, entry.record.isSpliced, !entry.record.hasStartedOver, entry.state == .verifying {
             advance(entry, .startOver, now: now)
             return
@@ -133,34 +142,46 @@ extension Ledger {
 
     /// The file is at `path`; `skipped`: another one is, and the part file is gone.
     public func committed(_ entry: LedgerEntry, path: String, skipped: Bool, now: WallTime) {
-        guard entry.state == .committing, !entry.isRemoved else { return }
+        guard leavePool(entry, now: now), entry.state == .committing else { return }
         change(entry) { $0.path = path }
         advance(entry, skipped ? .skipped : .committed, now: now)
     }
 
     /// Neither the part file that was whole nor the final file is there.
     public func partLost(_ entry: LedgerEntry, now: WallTime) {
-        guard entry.state == .verifying || entry.state == .committing, !entry.isRemoved else { return }
+        guard leavePool(entry, now: now), entry.state == .verifying || entry.state == .committing else { return }
         advance(entry, .partLost, now: now)
+    }
+
+    /// The pool is done with the part file of `entry`. False where it was cancelled meanwhile, and the outcome counts no more.
+    private func leavePool(_ entry: LedgerEntry, now: WallTime) -> Bool {
+        entry.isInPool = false
+        leaving[entry.number] = nil
+        if entry.state == .verifying || entry.state == .committing, !entry.isRemoved { return true }
+        beginSweep(entry.number)
+        schedule(now: now)
+        return false
     }
 
     // MARK: Deleting part files
 
     /// Has the part file deleted: now, or as soon as the transfer that writes it has ended; at the next start, should this process die before.
-    func sweep(_ entry: LedgerEntry) {
+    ///
+    /// - Parameter unlessResumable: not where the transfer that is about to end leaves resume data.
+    func sweep(_ entry: LedgerEntry, unlessResumable: Bool = false) {
+        if !unlessResumable { sweeps[entry.number]?.isUnlessResumable = false }
         guard sweeps[entry.number] == nil, entry.mayHavePart else { return }
-        sweeps[entry.number] = (entry.record.directory, false)
+        sweeps[entry.number] = Sweep(directory: entry.record.directory, isUnlessResumable: unlessResumable)
         actions.append(.save(.sweep(entry.number, directory: entry.record.directory)))
         if !entry.isRemoved, entry.record.resume != nil { entry.record.forgetBytes() }
         beginSweep(entry.number)
     }
 
     func beginSweep(_ number: DownloadNumber) {
-        guard let (directory, isUnderWay) = sweeps[number], !isUnderWay, (entries[number] ?? leaving[number])?.work ?? .idle == .idle else {
-            return
-        }
+        guard let sweep = sweeps[number], !sweep.isUnderWay else { return }
+        if let entry = entries[number] ?? leaving[number], isAtWork(entry) { return }
         sweeps[number]?.isUnderWay = true
-        actions.append(.sweep(number, directory: directory))
+        actions.append(.sweep(number, directory: sweep.directory))
     }
 
     /// The part file of `number` is deleted.
@@ -194,6 +215,14 @@ extension Ledger {
         try apply(.renew, to: entry, now: now)
         schedule(now: now)
     }
+}
+
+/// A part file that is to be deleted.
+struct Sweep {
+    let directory: String
+    /// Not where the transfer that is about to end leaves resume data.
+    var isUnlessResumable = false
+    var isUnderWay = false
 }
 
 extension TransferOutcome {

@@ -41,7 +41,7 @@ internal import TransferEngine
     /// - Throws: what is wrong with the URL or the options; the folder's faults are answered later.
     func admit(url text: String, options dictionary: [String: Variant], _ reply: Reply<ObjectPath>) throws(Refusal) {
         let url = try DownloadURL(text)
-        var options = try DownloadOptions(decoding: dictionary)
+        var options = try DownloadOptions(decoding: dictionary, from: reply.call.caller, defaultDirectory: downloader.defaultDirectory)
         if options.username == nil, let username = url.username {
             options.username = username
             if options.password == nil { options.password = url.password }

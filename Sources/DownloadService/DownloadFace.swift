@@ -55,7 +55,9 @@ enum DownloadFace {
             guard download.state == .finished, let path = download.record.path else {
                 throw Refusal(.invalidState, "A download that is \(download.state.name) has no finished file.")
             }
-            openFile(path, reply)
+            // Under its name there may be another file (the option skip; one moved there since). An app in a sandbox must not get at that.
+            let inode = reply.call.caller == .user ? nil : download.record.resume?.identity.inode ?? 0  // 0: no file has it
+            openFile(path, only: inode, reply)
         },
     ]
 
@@ -67,10 +69,18 @@ enum DownloadFace {
         download.downloader.answerChange(reply)
     }
 
-    @BusActor private static func openFile(_ path: String, _ reply: Reply<FileDescriptor>) {
+    /// - Parameter inode: the file must have this one; nil: any.
+    @BusActor private static func openFile(_ path: String, only inode: UInt64?, _ reply: Reply<FileDescriptor>) {
         Pool.shared.perform {
             let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
-            return descriptor >= 0 ? .success(descriptor) : Result<Int32, Refusal>.failure(openFailed(path, errno))
+            guard descriptor >= 0 else { return Result<Int32, Refusal>.failure(openFailed(path, errno)) }
+            var status = stat()
+            if let inode, fstat(descriptor, &status) != 0 || status.st_ino != inode {
+                close(descriptor)
+                return .failure(
+                    Refusal(.notAllowed, "\(path) is not the file that was downloaded; an app in a sandbox may open that only."))
+            }
+            return .success(descriptor)
         } then: { (result: Result<Int32, Refusal>) in
             switch result {
             case .success(let descriptor):
@@ -116,6 +126,7 @@ enum DownloadFace {
         PropertyRow(Download.batch) { _ in ObjectPath("/") },
         PropertyRow(Download.priority, { $0.record.options.priority }) { download, priority, reply in
             try changeable(download)
+            if priority > 0 { try reply.refuseSandboxed(SandboxRules.priority) }
             download.downloader.decide { ledger, _ in ledger.setPriority(download.entry, priority) }
             download.downloader.journal.answer(reply, ())
         },

@@ -89,7 +89,7 @@ internal import TransferEngine
     func begin() {
         announcer.begin(with: self)
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
-        for download in downloads.values where download.state == .committing { findCommitted(download) }
+        for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) }
         ledger.schedule(now: .now)
         carryOut()
     }
@@ -159,10 +159,11 @@ internal import TransferEngine
     private func perform(_ action: Ledger.Action) {
         switch action {
         case .save(let change): journal.append(change)
-        case .startTransfer(let entry): if let download = downloads[entry.number] { startTransfer(download) }
+        case .startTransfer(let entry, false): startTransfer(entry)
+        case .startTransfer(let entry, true): journal.afterCommit { [self] in startTransfer(entry) }
         case .stopTransfer(let entry): engine.stop(entry.number)
-        case .verify(let entry): if let download = downloads[entry.number] { verify(download) }
-        case .commit(let entry): journal.afterCommit { [self] in if let download = downloads[entry.number] { commit(download) } }
+        case .verify(let entry): verify(entry)
+        case .commit(let entry): journal.afterCommit { [self] in commit(entry) }
         case .sweep(let number, let directory): journal.afterCommit { [self] in sweep(number, directory) }
         case .tell(let entry): if let download = downloads[entry.number] { announcer.flushProperties(of: download) }
         case .announceEnd(let entry): if let download = downloads[entry.number] { announceEnd(download) }

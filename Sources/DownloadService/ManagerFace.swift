@@ -20,32 +20,36 @@ enum ManagerFace {
             try downloader.admission.admit(url: arguments.0, options: arguments.1, reply)
         },
         Row(Manager.list) { downloader, filter, reply in
-            reply(try downloader.matching(DownloadFilter(decoding: filter)).map(\.path))
+            reply(try downloader.matching(DownloadFilter(decoding: filter), for: reply.call.caller).map(\.path))
         },
         Row(Manager.describe) { downloader, arguments, reply in
             let wanted = Set(arguments.1)
             for name in arguments.1 where !DownloadFace.face.properties.contains(where: { $0.name == name }) {
                 throw DBusError.unknownProperty("\(Download.interface) has no property \(name)")
             }
-            let found = try downloader.matching(DownloadFilter(decoding: arguments.0))
+            let found = try downloader.matching(DownloadFilter(decoding: arguments.0), for: reply.call.caller)
             reply(
                 found.map { download in
                     Structure(download.path, DownloadFace.face.values(of: download) { wanted.isEmpty || wanted.contains($0.name) })
                 })
         },
         Row(Manager.pauseAll) { downloader, _, reply in
+            try reply.refuseSandboxed("pause what others have queued")
             downloader.decide { ledger, now in ledger.pauseAll(now: now) }
             downloader.answerChange(reply)
         },
         Row(Manager.resumeAll) { downloader, _, reply in
+            try reply.refuseSandboxed("resume what others have queued")
             downloader.decide { ledger, now in ledger.resumeAll(now: now) }
             downloader.answerChange(reply)
         },
         Row(Manager.cancelAll) { downloader, _, reply in
+            try reply.refuseSandboxed("cancel what others have queued")
             downloader.decide { ledger, now in ledger.applyToAll(.cancel, now: now) }
             downloader.answerChange(reply)
         },
         Row(Manager.clearEnded) { downloader, _, reply in
+            try reply.refuseSandboxed("clear what others have queued")
             let count = downloader.clearEnded()
             downloader.journal.answer(reply, count)
         },
@@ -64,18 +68,22 @@ enum ManagerFace {
         PropertyRow(Manager.speed) { $0.sums.speed },
         PropertyRow(Manager.paused) { $0.settings.paused },
         PropertyRow(Manager.maxActive, { $0.settings.maxActive }) { downloader, value, reply in
+            try reply.refuseSandboxed("change the settings")
             downloader.set { $0.maxActive = value }
             downloader.answerChange(reply)
         },
         PropertyRow(Manager.maxPerHost, { $0.settings.maxPerHost }) { downloader, value, reply in
+            try reply.refuseSandboxed("change the settings")
             downloader.set { $0.maxPerHost = value }
             downloader.answerChange(reply)
         },
         PropertyRow(Manager.speedLimit, { $0.settings.speedLimit }) { downloader, value, reply in
+            try reply.refuseSandboxed("change the settings")
             downloader.set { $0.speedLimit = value }
             downloader.answerChange(reply)
         },
         PropertyRow(Manager.defaultDirectory, { $0.defaultDirectory }) { downloader, value, reply in
+            try reply.refuseSandboxed("change the settings")
             try downloader.admission.setDefaultDirectory(value, reply)
         },
         PropertyRow(Manager.version) { _ in Service.version },
@@ -107,13 +115,13 @@ extension Downloader {
         return sums
     }
 
-    /// What `filter` asks for: what has not ended in queue order, then what has, oldest first.
-    func matching(_ filter: DownloadFilter) throws(Refusal) -> [ManagedDownload] {
+    /// What `filter` asks for and `caller` may see: what has not ended in queue order, then what has, oldest first.
+    func matching(_ filter: DownloadFilter, for caller: CallerIdentity) throws(Refusal) -> [ManagedDownload] {
         var result: [ManagedDownload] = []
         var isPast = true
         var after: DownloadNumber?
         if let path = filter.after {
-            guard let download = download(at: path.value) else {
+            guard let download = download(at: path.value, for: caller) else {
                 throw Refusal(.noSuchObject, "Filter key after: there is no download \(path).")
             }
             after = download.number
@@ -124,7 +132,7 @@ extension Downloader {
                 isPast = number == after
                 continue
             }
-            guard let download = download(number) else { continue }
+            guard let download = download(number), caller.owns(download) else { continue }
             if let app = filter.app, app != download.record.options.app { continue }
             if let tag = filter.tag, tag != download.record.options.tag { continue }
             if let states = filter.states, !states.contains(download.state.name) { continue }

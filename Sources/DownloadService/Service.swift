@@ -101,8 +101,14 @@ public struct ServiceOptions: Sendable {
             callers: callers,
             stored: stored, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders, log: log)
         let (downloader, journal) = (downloader, journal)
+        let gate = CallerGate {
+            Refusal(.limitExceeded, $0).dbusError
+        } inspect: {
+            CallerInspection.finding($0, arrival: $1)
+        }
+        connection.guardCalls(by: gate)
         residence = Residence(connection: connection, idle: options.idle, log: log) {
-            downloader.hasWork || downloader.admission.isBusy || callers.anyWaits || toaster.keepsService || journal.isBusy
+            downloader.hasWork || downloader.admission.isBusy || callers.anyWaits || gate.isAsking || toaster.keepsService || journal.isBusy
         } leave: {
             links.leave?()
         }
@@ -112,6 +118,7 @@ public struct ServiceOptions: Sendable {
         links.toaster = toaster
         downloader.residenceChanged = { residence.changed() }
         callers.changed = { residence.changed() }
+        gate.onQuiet = { residence.changed() }
         toaster.changed = { residence.changed() }
         journal.onQuiet = { residence.changed() }
         links.leave = { [weak self] in self?.end(status: 0) }

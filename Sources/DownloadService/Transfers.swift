@@ -10,8 +10,11 @@ internal import TransferEngine
 extension Downloader {
     // MARK: To the engine
 
-    func startTransfer(_ download: ManagedDownload) {
-        let (record, options) = (download.record, download.record.options)
+    func startTransfer(_ entry: LedgerEntry) {
+        let (record, options) = (entry.record, entry.record.options)
+        guard entry.work == .running, let download = download(entry.number) else {
+            return decide { ledger, now in ledger.transferEnded(record.number, .stopped(record.resume), now: now) }
+        }
         guard let url = try? DownloadURL(record.url) else {
             // Checked when it was added; only a damaged database comes here.
             let failure = DownloadFailure(.invalidUrl, "The stored URL is damaged.")
@@ -105,9 +108,9 @@ extension Downloader {
 
     // MARK: In the pool
 
-    func verify(_ download: ManagedDownload) {
-        let record = download.record
-        guard let expected = record.resume?.identity else { return ledger.partLost(download.entry, now: .now) }
+    func verify(_ entry: LedgerEntry) {
+        let record = entry.record
+        guard let expected = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         Pool.shared.perform {
             Commit.verify(
                 directory: record.directory, partName: record.partName, identity: expected, size: record.received,
@@ -115,51 +118,50 @@ extension Downloader {
         } then: { [self] verification in
             decide { ledger, now in
                 switch verification {
-                case .proved(let identity): ledger.verified(download.entry, identity: identity, now: now)
-                case .lost: ledger.partLost(download.entry, now: now)
-                case .failed(let failure): ledger.endingFailed(download.entry, failure, now: now)
+                case .proved(let identity): ledger.verified(entry, identity: identity, now: now)
+                case .lost: ledger.partLost(entry, now: now)
+                case .failed(let failure): ledger.endingFailed(entry, failure, now: now)
                 }
             }
         }
     }
 
-    func commit(_ download: ManagedDownload) {
-        guard download.state == .committing else { return }
-        let (record, origin, map) = (download.record, redacted(download.record.url), mapPath(of: download.number))
+    func commit(_ entry: LedgerEntry) {
+        let (record, origin, map) = (entry.record, redacted(entry.record.url), mapPath(of: entry.number))
         Pool.shared.perform {
             Commit.commit(
                 directory: record.directory, partName: record.partName, name: record.fileName ?? "download",
                 policy: record.options.ifExists, origin: origin, mapPath: map)
         } then: { [self] outcome in
-            finishCommit(download, outcome)
+            finishCommit(entry, outcome)
         }
     }
 
-    private func finishCommit(_ download: ManagedDownload, _ outcome: CommitOutcome) {
+    private func finishCommit(_ entry: LedgerEntry, _ outcome: CommitOutcome) {
         decide { ledger, now in
             switch outcome {
-            case .committed(let path): ledger.committed(download.entry, path: path, skipped: false, now: now)
-            case .skipped(let path): ledger.committed(download.entry, path: path, skipped: true, now: now)
-            case .failed(let failure): ledger.endingFailed(download.entry, failure, now: now)
+            case .committed(let path): ledger.committed(entry, path: path, skipped: false, now: now)
+            case .skipped(let path): ledger.committed(entry, path: path, skipped: true, now: now)
+            case .failed(let failure): ledger.endingFailed(entry, failure, now: now)
             }
         }
     }
 
     /// After a restart in the middle of a commit: the rename has happened, or it has not, or somebody has taken the part file away.
-    func findCommitted(_ download: ManagedDownload) {
-        let record = download.record
-        guard let resume = record.resume else { return ledger.partLost(download.entry, now: .now) }
+    func findCommitted(_ entry: LedgerEntry) {
+        let record = entry.record
+        guard let resume = record.resume else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         Pool.shared.perform {
             Commit.found(
                 directory: record.directory, partName: record.partName, name: record.fileName ?? "download", identity: resume.identity,
                 size: record.total)
         } then: { [self] found in
             if let path = found.path {
-                finishCommit(download, .committed(path: path))
+                finishCommit(entry, .committed(path: path))
             } else if found.isPartThere {
-                commit(download)
+                commit(entry)
             } else {
-                decide { ledger, now in ledger.partLost(download.entry, now: now) }
+                decide { ledger, now in ledger.partLost(entry, now: now) }
             }
         }
     }

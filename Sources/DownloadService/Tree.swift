@@ -9,22 +9,25 @@ internal import EventLoop
 
     init(_ downloader: Downloader) { self.downloader = downloader }
 
-    func faces(at path: String) -> [BoundFace]? {
+    func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
         if path == BusName.managerPath.value { return [ManagerFace.face.of(downloader)] }
-        guard let download = downloader.download(at: path) else { return nil }
+        guard let download = downloader.download(at: path, for: caller) else { return nil }
         return [DownloadFace.face.of(download)]
     }
 
-    func children(of path: String, limit: Int) -> [String] {
+    func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] {
         if path == BusName.downloadsPath {
             let numbers = (downloader.ledger.order.ordered + downloader.ledger.ended.ordered).lazy.filter { [downloader] number in
-                downloader.download(number)?.record.options.token == nil
+                downloader.download(number).map { $0.record.options.token == nil && caller.owns($0) } ?? false
             }
-            return (downloader.tokens.isEmpty ? [] : ["by_token"]) + numbers.prefix(limit - 1).map { "\($0)" }
+            let visible = caller.tokensPrefix
+            let hasTokens = visible.isEmpty ? !downloader.tokens.isEmpty : downloader.tokens.keys.contains { $0.hasPrefix(visible) }
+            return (hasTokens ? ["by_token"] : []) + numbers.prefix(limit - 1).map { "\($0)" }
         }
         if path == BusName.managerPath.value { return ["download"] }
         if path == BusName.tokensPath || path.hasPrefix(BusName.tokensPath + "/") {
-            let names = downloader.tokens.keys.lazy.filter { $0.hasPrefix(path + "/") }
+            let visible = caller.tokensPrefix
+            let names = downloader.tokens.keys.lazy.filter { $0.hasPrefix(path + "/") && $0.hasPrefix(visible) }
                 .compactMap { $0.dropFirst(path.utf8.count + 1).split(separator: "/").first.map(String.init) }
             return Array(Set(names).sorted().prefix(limit))
         }
@@ -35,6 +38,11 @@ internal import EventLoop
     }
 }
 
+extension CallerIdentity {
+    /// How the paths with a token begin that are there for this caller; empty: all are.
+    fileprivate var tokensPrefix: String { app.map { "\(BusName.tokensPath)/\(ObjectPath.escape($0))/" } ?? "" }
+}
+
 extension Downloader {
     /// The download at an object path: by number, or by token.
     func download(at path: String) -> ManagedDownload? {
@@ -43,5 +51,10 @@ extension Downloader {
         let text = path.dropFirst(BusName.downloadsPath.utf8.count + 1)
         guard let value = UInt64(text), String(value) == text else { return nil }
         return download(DownloadNumber(value))
+    }
+
+    /// The same, as far as it is there for `caller`.
+    func download(at path: String, for caller: CallerIdentity) -> ManagedDownload? {
+        download(at: path).flatMap { caller.owns($0) ? $0 : nil }
     }
 }

@@ -25,9 +25,11 @@ internal import EventLoop
         connection.onDisconnect = { BusActor.stop() }
     }
 
-    func faces(at path: String) -> [BoundFace]? { path == Self.path.value ? [Notifications.face.of(self)] : nil }
+    func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
+        path == Self.path.value ? [Notifications.face.of(self)] : nil
+    }
 
-    func children(of path: String, limit: Int) -> [String] {
+    func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] {
         guard path == "/" || Self.path.value.hasPrefix(path + "/") else { return [] }
         let below = path == "/" ? Self.path.value.dropFirst() : Self.path.value.dropFirst(path.utf8.count + 1)
         return below.split(separator: "/").prefix(min(1, limit)).map(String.init)

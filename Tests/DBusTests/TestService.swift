@@ -118,9 +118,9 @@ enum Shelf {
     nonisolated static let path = ObjectPath("/org/todoku/shelf/first")
     let object = ShelfObject()
 
-    func faces(at path: String) -> [BoundFace]? { path == Self.path.value ? [Shelf.face.of(object)] : nil }
+    func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? { path == Self.path.value ? [Shelf.face.of(object)] : nil }
 
-    func children(of path: String, limit: Int) -> [String] {
+    func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] {
         let prefix = path == "/" ? "/" : path + "/"
         guard Self.path.value.hasPrefix(prefix) else { return [] }
         return [String(Self.path.value.dropFirst(prefix.utf8.count).prefix { $0 != "/" })]

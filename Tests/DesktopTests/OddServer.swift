@@ -46,8 +46,8 @@ internal import EventLoop
         for _ in 0..<times { connection.send(Self.actionInvoked.message(from: Self.path, (number, key))) }
     }
 
-    func faces(at path: String) -> [BoundFace]? { path == Self.path.value ? [Self.face.of(self)] : nil }
-    func children(of path: String, limit: Int) -> [String] { [] }
+    func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? { path == Self.path.value ? [Self.face.of(self)] : nil }
+    func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
 
     private static let face = Face<OddServer>(
         interface, xml: { "" },

@@ -94,6 +94,8 @@ internal import Testing
         _ = try connection.requestName("org.freedesktop.FileManager1")
     }
 
-    func faces(at path: String) -> [BoundFace]? { path == "/org/freedesktop/FileManager1" ? [Self.face.of(self)] : nil }
-    func children(of path: String, limit: Int) -> [String] { [] }
+    func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
+        path == "/org/freedesktop/FileManager1" ? [Self.face.of(self)] : nil
+    }
+    func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
 }

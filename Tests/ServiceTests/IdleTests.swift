@@ -91,6 +91,8 @@ internal import Testing
         let daemon = await world.start()
         #expect(try await client.list() == [])
         let process = "/proc/\(daemon.pid)"
+        // The pool's thread that looked at the caller leaves after five seconds.
+        #expect(await eventually { !threadNames(process).contains("todoku-pool") })
         let before = await settled(process)
         await pause(milliseconds: 2000)
         #expect(switches(process) == before)

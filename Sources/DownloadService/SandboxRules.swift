@@ -1,0 +1,63 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+
+// What an app in a sandbox may do (docs/dbus.md, "From a sandbox"). Its downloads are those of its own `app` id; no others are there for it.
+
+extension CallerIdentity {
+    /// The only application whose downloads are there for this caller; nil: all are.
+    var app: String? { if case .app(let id) = self { id } else { nil } }
+
+    @BusActor func owns(_ download: ManagedDownload) -> Bool { app.map { $0 == download.record.options.app } ?? true }
+}
+
+extension Reply {
+    /// - Throws: `NotAllowed` where the caller is in a sandbox; `what` completes "An app in a sandbox may not …".
+    func refuseSandboxed(_ what: String) throws(Refusal) {
+        if call.caller != .user { throw Refusal(.notAllowed, "An app in a sandbox may not \(what).") }
+    }
+}
+
+enum SandboxRules {
+    static let priority = "give a priority above 0"
+
+    /// `path` without superfluous slashes and dots, by its text alone.
+    fileprivate static func plain(_ path: String) -> String {
+        "/" + path.split(separator: "/").filter { $0 != "." }.joined(separator: "/")
+    }
+}
+
+extension DownloadOptions {
+    /// Reads the dictionary of a call by `caller`. In a sandbox `app` is its own id, named or not, and `directory` the default, named or not.
+    ///
+    /// - Throws: as `init(decoding:)`; `NotAllowed`, naming the key, for what an app in a sandbox may not ask for.
+    init(decoding dictionary: [String: Variant], from caller: CallerIdentity, defaultDirectory: String) throws(Refusal) {
+        guard case .app(let id) = caller else {
+            try self.init(decoding: dictionary)
+            return
+        }
+        let dictionary = dictionary.merging(["app": .string(id)]) { given, _ in given }
+        try self.init(decoding: dictionary)
+        for key in OptionKey.allCases where dictionary[key.rawValue] != nil {
+            func notAllowed(_ what: String) -> Refusal {
+                Refusal(.notAllowed, "Option \(key.rawValue): an app in a sandbox may not \(what).")
+            }
+            switch key {
+            case .app: if app != id { throw notAllowed("speak for another; it is \(id)") }
+            case .directory:
+                guard directory.map({ SandboxRules.plain($0) == SandboxRules.plain(defaultDirectory) }) ?? true else {
+                    throw notAllowed("choose the folder; its downloads go to \(defaultDirectory)")
+                }
+                directory = nil
+            case .ifExists: if ifExists == .replace { throw notAllowed("replace files") }
+            case .priority: if priority > 0 { throw notAllowed(SandboxRules.priority) }
+            // A new option is to be thought about here.
+            case .token, .filename, .headers, .userAgent, .referrer, .username, .password, .checksum, .size, .maxSize, .start, .speedLimit,
+                .stallTimeout, .retries, .expectType, .notBefore, .deadline, .renewable, .tag, .notify, .title, .body, .icon, .sound,
+                .showProgress, .metadata:
+                break
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+@testable internal import DBus
+
+/// A service behind a gate at which the callers of this process are looked at only when `door` opens, and foreign programs at once.
+@BusActor private final class Guarded: Sendable {
+    let service: TestService
+    let door = Gate()
+    let gate: CallerGate
+    let looks = Looks()
+
+    init(_ finding: @escaping @Sendable (Int) -> CallerFinding = { _ in .known(.user) }) async throws {
+        service = try await TestService()
+        let (door, looks, own) = (door, looks, UInt32(getpid()))
+        gate = CallerGate {
+            DBusError("org.todoku.Error.Limit", $0)
+        } inspect: { credentials, arrival in
+            if credentials.processID == own { door.wait() }
+            return finding(looks.add(credentials, arrival))
+        }
+        service.connection.guardCalls(by: gate)
+    }
+
+    /// Calls `Touch` from `client`, in the order of these calls; what comes of it is in `answers` under `number`.
+    func touch(_ client: Connection, _ text: String, _ number: Int, _ answers: Answers) {
+        BusActor.spawn {
+            answers.add(
+                number,
+                await attempt {
+                    try await client.call(Shelf.touch, on: TestService.name, at: ShelfTree.path, text)
+                    return text
+                })
+        }
+    }
+
+    /// The bus has passed on everything that was sent before.
+    func barrier(_ client: Connection) async throws {
+        _ = try await client.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, TestService.name)
+    }
+}
+
+/// The looks at callers, counted on the pool's threads.
+private final class Looks: Sendable {
+    private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>  // a pthread mutex is for all threads
+    private nonisolated(unsafe) var all: [(ConnectionCredentials, Duration)] = []  // between lock and unlock only
+
+    init() {
+        mutex = .allocate(capacity: 1)
+        pthread_mutex_init(mutex, nil)
+    }
+    deinit { mutex.deallocate() }
+
+    /// How many there were, this one included.
+    func add(_ credentials: ConnectionCredentials, _ arrival: Duration) -> Int {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        all.append((credentials, arrival))
+        return all.count
+    }
+
+    var seen: [(credentials: ConnectionCredentials, arrival: Duration)] {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        return all
+    }
+}
+
+extension Answers {
+    fileprivate func of(_ number: Int) -> String? { all.first { $0.0 == number }?.1 }
+}
+
+@Suite(.timeLimit(.minutes(2))) struct `Before it is known who calls` {
+    @Test @BusActor func `its calls are held, and answered in their order; those of others are answered meanwhile`() async throws {
+        let guarded = try await Guarded()
+        let client = try guarded.service.client()
+        let answers = Answers()
+        for number in 0..<100 { guarded.touch(client, "\(number)", number, answers) }
+        #expect(await eventually { guarded.gate.isAsking })
+        #expect(await guarded.service.call(Shelf.interface, "Add", "uu", "1", "2").output == "u 3\n")
+        #expect(await guarded.service.gdbus("\(Shelf.interface).Add", "1", "2").output == "(uint32 3,)\n")
+        #expect(guarded.service.object.calls == ["Add", "Add"])
+        guarded.door.open()
+        guarded.touch(client, "100", 100, answers)
+        #expect(await eventually { answers.all.count == 101 })
+        #expect(guarded.service.object.calls == ["Add", "Add"] + (0...100).map { "\($0)" })
+        #expect((0...100).allSatisfy { answers.of($0) == "\($0)" })
+        #expect(!guarded.gate.isAsking)
+    }
+
+    @Test @BusActor func `the bus is asked about a connection once, and forgets it when it leaves`() async throws {
+        let guarded = try await Guarded()
+        guarded.door.open()
+        let client = try guarded.service.client()
+        for _ in 0..<10 { _ = try await client.call(Shelf.add, on: TestService.name, at: ShelfTree.path, (1, 2)) }
+        #expect(guarded.looks.seen.count == 1)
+        #expect(guarded.looks.seen.first?.credentials.processID == UInt32(getpid()))
+        #expect(guarded.looks.seen.first?.credentials.userID == geteuid())
+        let boot = guarded.looks.seen.first?.arrival ?? .zero
+        #expect(boot > .zero)
+        _ = await guarded.service.call(Shelf.interface, "Add", "uu", "1", "2")
+        #expect(guarded.looks.seen.count == 2)
+        #expect(await eventually { guarded.gate.connectionCount == 1 })  // busctl has left
+    }
+
+    @Test @BusActor func `its calls are dropped when it leaves`() async throws {
+        let guarded = try await Guarded()
+        var client: Connection? = try guarded.service.client()
+        for text in ["a", "b"] {
+            client?.send(touching(text))
+        }
+        #expect(await eventually { guarded.gate.isAsking })
+        client?.flush()
+        client = nil
+        #expect(await eventually { guarded.gate.connectionCount == 0 })
+        #expect(!guarded.gate.isAsking)
+        guarded.door.open()
+        #expect(await guarded.service.call(Shelf.interface, "Add", "uu", "1", "2").output == "u 3\n")
+        #expect(guarded.service.object.calls == ["Add"])
+    }
+
+    private func touching(_ text: String) -> Message {
+        let message = Message.call(to: TestService.name, path: ShelfTree.path.value, interface: Shelf.interface, member: Shelf.touch.name)
+        var writer = Writer(appendingTo: message.raw)
+        text.write(to: &writer)
+        return message
+    }
+
+    @Test @BusActor func `calls beyond a number are refused at once, the others answered`() async throws {
+        let guarded = try await Guarded()
+        let client = try guarded.service.client()
+        for _ in 0..<CallerGate.mostCalls { client.send(touching("x")) }
+        let answers = Answers()
+        guarded.touch(client, "one too many", 1, answers)
+        #expect(await eventually { answers.of(1) != nil })
+        #expect(answers.of(1) == "org.todoku.Error.Limit")
+        guarded.door.open()
+        #expect(await eventually { !guarded.gate.isAsking })
+        guarded.touch(client, "later", 2, answers)
+        #expect(await eventually { answers.of(2) != nil })
+        #expect(answers.of(2) == "later")
+        #expect(guarded.service.object.calls.count == CallerGate.mostCalls + 1)
+    }
+
+    @Test @BusActor func `calls beyond a number of bytes are refused at once, and never stop the service from reading`() async throws {
+        let guarded = try await Guarded()
+        let client = try guarded.service.client()
+        let large = String(repeating: "x", count: 1 << 20)
+        // libdbus reads no more while 63 MiB of messages live, and so would never see the answer that is waited for.
+        for _ in 0..<80 { client.send(touching(large)) }
+        let answers = Answers()
+        guarded.touch(client, large, 1, answers)
+        #expect(await eventually { answers.of(1) != nil })
+        #expect(answers.of(1) == "org.todoku.Error.Limit")
+        #expect(await guarded.service.call(Shelf.interface, "Add", "uu", "1", "2").output == "u 3\n")  // there is room for small ones
+        guarded.door.open()
+        #expect(await eventually { !guarded.gate.isAsking })
+        guarded.touch(client, "later", 2, answers)
+        #expect(await eventually { answers.of(2) != nil })
+        #expect(answers.of(2) == "later")
+        #expect((28...32).contains(guarded.service.object.calls.count { $0.utf8.count > 5 }))
+    }
+
+    @Test @BusActor func `a caller that cannot be told is refused, and asked about anew at its next call`() async throws {
+        let guarded = try await Guarded { $0 == 1 ? .refused(DBusError("org.todoku.Error.No", "who?")) : .known(.user) }
+        guarded.door.open()
+        let client = try guarded.service.client()
+        let first = await attempt { "\(try await client.call(Shelf.add, on: TestService.name, at: ShelfTree.path, (1, 2)))" }
+        #expect(first == "org.todoku.Error.No")
+        #expect(guarded.gate.connectionCount == 0)
+        let second = await attempt { "\(try await client.call(Shelf.add, on: TestService.name, at: ShelfTree.path, (1, 2)))" }
+        #expect(second == "3")
+    }
+}
+
+@Suite struct `Credentials of a connection` {
+    @Test func `are read with a process descriptor, and without what is not known`() throws {
+        var pipe: [Int32] = [0, 0]
+        #expect(Glibc.pipe(&pipe) == 0)
+        var given = ConnectionCredentials()
+        (given.processID, given.userID, given.securityLabel) = (7, 1000, "snap.a.b (enforce)")
+        given.process = ProcessDescriptor(adopting: pipe[0])
+        let message = Message.signal(path: "/", interface: "a.b", member: "C") { given.write(to: &$0) }
+        var read: ConnectionCredentials? = try message.first(ConnectionCredentials.self)
+        #expect(read?.processID == 7 && read?.userID == 1000 && read?.securityLabel == "snap.a.b (enforce)")
+        let duplicate = try #require(read?.process?.number)
+        #expect(duplicate != pipe[0] && fcntl(duplicate, F_GETFD) >= 0)
+        read = nil
+        #expect(fcntl(duplicate, F_GETFD) < 0)  // closed with its last reference
+        close(pipe[1])
+    }
+
+    @Test func `that are strange are left out`() throws {
+        let strange: [String: Variant] = [
+            "ProcessID": .string("7"), "UnixUserID": .int32(3), "LinuxSecurityLabel": .string("snap.a.b (enforce)"),
+            "ProcessFD": .uint32(1),
+            "UnixGroupIDs": .array(of: "u", [.uint32(1)]), "Other": .structure([.bool(true)]),
+        ]
+        let message = Message.signal(path: "/", interface: "a.b", member: "C") { strange.write(to: &$0) }
+        let read = try message.first(ConnectionCredentials.self)
+        #expect(read.processID == nil && read.userID == nil && read.securityLabel == nil && read.process == nil)
+    }
+}

@@ -1,0 +1,457 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+@testable internal import DownloadService
+
+private let manager = BusName.managerPath.value
+private let app = "org.example.App"
+
+/// Callers are foreign programs in a real sandbox: bubblewrap, `.flatpak-info` and xdg-dbus-proxy as Flatpak puts them together.
+@Suite(.timeLimit(.minutes(3))) struct `A caller in a sandbox` {
+    private let paused: [String: Variant] = ["start": .bool(false)]
+
+    /// The folder of a world's downloads.
+    private func downloads(_ running: Running) async throws -> String { try await running.client.get(Manager.defaultDirectory) }
+
+    @Test func `downloads for its own app id, named or not, into the default folder, named or not`() async throws {
+        let running = try await Running.start()
+        let sandbox = await Sandbox(running.world)
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
+        let folder = try await downloads(running)
+        for (number, options) in [
+            "{'notify': <'never'>}", "{'notify': <'never'>, 'app': <'\(app)'>}", "{'notify': <'never'>, 'directory': <'\(folder)'>}",
+            "{'notify': <'never'>, 'directory': <'\(folder)/./'>, 'filename': <'d'>}",
+        ].enumerated() {
+            let answer = await sandbox.gdbus(manager, "\(Manager.interface).Download", server.url("/\(number)"), options)
+            #expect(answer.output == "(objectpath '\(BusName.downloadsPath)/\(number + 1)',)\n", "\(answer)")
+            let path = ObjectPath("\(BusName.downloadsPath)/\(number + 1)")
+            let file = await sandbox.gdbus(path.value, "\(Download.interface).Wait", "{}")
+            #expect(file.output == "('\(folder)/\(number == 3 ? "d" : "\(number)")',)\n", "\(file)")
+            #expect(try await running.client.get(Download.app, at: path) == app)
+        }
+        #expect(listFolder(folder) == ["0", "1", "2", "d"])
+        #expect(readFile("\(folder)/d") == Array("hello".utf8))
+        let path = BusName.path(app: app, token: "mine").value
+        let answer = await sandbox.gdbus(
+            manager, "\(Manager.interface).Download", server.url("/t"), "{'token': <'mine'>, 'notify': <'never'>}")
+        #expect(answer.output == "(objectpath '\(path)',)\n", "\(answer)")
+        #expect(await sandbox.gdbus(path, "\(Download.interface).Wait", "{}").output == "('\(folder)/t',)\n")
+        // Another foreign client.
+        let url = await sandbox.dbusSend(path, "\(Download.interface).GetUrl")
+        #expect(url.output.contains("string \"\(server.url("/t"))\""), "\(url)")
+    }
+
+    @Test func `is refused another app, another folder, replacing, and a priority above all others`() async throws {
+        let running = try await Running.start()
+        let sandbox = await Sandbox(running.world)
+        let before = try await running.download("http://127.0.0.1:1/a", paused)
+        for options in [
+            "{'app': <'org.example.Other'>}", "{'app': <'org.example.Other'>, 'token': <'t'>}", "{'app': <'org.example.AppX'>}",
+            "{'directory': <'\(running.world.folder)'>}", "{'directory': <'/tmp'>}", "{'directory': <'\(try await downloads(running))/x'>}",
+            "{'directory': <'\(try await downloads(running))/..'>}", "{'if-exists': <'replace'>}", "{'priority': <1>}",
+            "{'app': <'\(app)'>, 'directory': <'/tmp'>, 'token': <'t'>}",
+        ] {
+            let answer = await sandbox.gdbus(manager, "\(Manager.interface).Download", "http://127.0.0.1:1/b", options)
+            #expect(answer.status != 0 && answer.errors.contains("org.todoku.Error.NotAllowed: "), "\(options): \(answer)")
+        }
+        // Wrong is wrong in a sandbox too.
+        for options in ["{'app': <1>}", "{'app': <''>}", "{'directory': <'relative'>}", "{'nothing': <1>}"] {
+            let answer = await sandbox.gdbus(manager, "\(Manager.interface).Download", "http://127.0.0.1:1/b", options)
+            #expect(answer.errors.contains("org.todoku.Error.InvalidOption: "), "\(options): \(answer)")
+        }
+        #expect(try await running.client.list() == [before])
+    }
+
+    @Test func `finds nothing of others, by whatever way it looks`() async throws {
+        let running = try await Running.start()
+        let sandbox = await Sandbox(running.world)
+        let theirs = try await running.download("http://127.0.0.1:1/a", paused)
+        let tokened = try await running.download(
+            "http://127.0.0.1:1/a", ["start": .bool(false), "app": .string("org.example.Other"), "token": .string("t")])
+        // What the tree says of a path that is not there for the caller is what it says of one that nobody has.
+        for path in [theirs.value, tokened.value, "\(BusName.downloadsPath)/2", "\(BusName.downloadsPath)/99"] {
+            for (interface, member, arguments) in [
+                (Download.interface, "Pause", []), (Download.interface, "Cancel", []), (Download.interface, "Remove", ["true"]),
+                (Download.interface, "Wait", ["{}"]), (Download.interface, "GetUrl", []), (Download.interface, "OpenFile", []),
+                (Standard.properties, "GetAll", [Download.interface]), (Standard.properties, "Get", [Download.interface, "Url"]),
+                (Standard.properties, "Set", [Download.interface, "Priority", "<-1>"]), (Standard.introspectable, "Introspect", []),
+            ] as [(String, String, [String])] {
+                let answer = await sandbox.gdbus(path, "\(interface).\(member)", arguments)
+                #expect(answer.errors.contains("UnknownObject: there is no object \(path)\n"), "\(path) \(member): \(answer)")
+            }
+        }
+        func list(_ filter: String) async -> Child.Exit { await sandbox.gdbus(manager, "\(Manager.interface).List", filter) }
+        #expect(await list("{}").output == "(@ao [],)\n")
+        #expect(await list("{'app': <'org.example.Other'>}").output == "(@ao [],)\n")
+        #expect(await list("{'app': <''>}").output == "(@ao [],)\n")
+        #expect(await list("{'after': <objectpath '\(theirs)'>}").errors.contains("NoSuchObject: "))
+        let described = await sandbox.gdbus(manager, "\(Manager.interface).Describe", "{}", "[]")
+        #expect(described.output == "(@a(oa{sv}) [],)\n", "\(described)")
+        let nodes = await sandbox.gdbus(BusName.downloadsPath, "\(Standard.introspectable).Introspect")
+        #expect(nodes.errors.contains("UnknownObject"), "\(nodes)")
+        // Beside its own it finds its own alone.
+        let own = await sandbox.gdbus(manager, "\(Manager.interface).Download", "http://127.0.0.1:1/b", "{'start': <false>}")
+        #expect(own.output == "(objectpath '\(BusName.downloadsPath)/3',)\n")
+        let mine = BusName.path(app: app, token: "m").value
+        _ = await sandbox.gdbus(manager, "\(Manager.interface).Download", "http://127.0.0.1:1/b", "{'start': <false>, 'token': <'m'>}")
+        for filter in ["{}", "{'app': <'\(app)'>}"] {
+            #expect(await list(filter).output == "([objectpath '\(BusName.downloadsPath)/3', '\(mine)'],)\n")
+        }
+        #expect(await children(of: BusName.downloadsPath, sandbox) == ["by_token", "3"])
+        #expect(await children(of: BusName.tokensPath, sandbox) == [ObjectPath.escape(app)])
+        #expect(await sandbox.gdbus("\(BusName.tokensPath)/org_2eexample_2eOther", "\(Standard.introspectable).Introspect").status != 0)
+        // And the user finds all.
+        #expect(try await running.client.list().count == 4)
+        let another = await Sandbox(running.world, app: "org.example.Other")
+        #expect(await another.gdbus(manager, "\(Manager.interface).List", "{}").output == "([objectpath '\(tokened)'],)\n")
+    }
+
+    private func children(of path: String, _ sandbox: Sandbox) async -> [String] {
+        let document = await sandbox.run([
+            "gdbus", "introspect", "--session", "--xml", "--dest", BusName.service, "--object-path", path,
+        ])
+        return Elements(document.output).all.filter { $0.name == "node" }.compactMap { $0.attributes["name"] }
+    }
+
+    @Test func `may not do or set what concerns all, but read it`() async throws {
+        let running = try await Running.start()
+        let sandbox = await Sandbox(running.world)
+        let theirs = try await running.download("http://127.0.0.1:1/a", paused)
+        for member in ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded"] {
+            let answer = await sandbox.gdbus(manager, "\(Manager.interface).\(member)")
+            #expect(answer.errors.contains("org.todoku.Error.NotAllowed: An app in a sandbox may not "), "\(member): \(answer)")
+        }
+        for (name, value) in [
+            ("MaxActive", "<uint32 1>"), ("MaxPerHost", "<uint32 1>"), ("SpeedLimit", "<uint64 1>"), ("DefaultDirectory", "<'/tmp'>"),
+        ] {
+            let answer = await sandbox.gdbus(manager, "\(Standard.properties).Set", Manager.interface, name, value)
+            #expect(answer.errors.contains("org.todoku.Error.NotAllowed: An app in a sandbox may not change the settings"), "\(answer)")
+        }
+        #expect(try await running.client.get(Manager.paused) == false)
+        #expect(try await running.client.get(Download.state, at: theirs) == "paused")
+        #expect(try await running.client.get(Manager.speedLimit) == 0)
+        let all = await sandbox.gdbus(manager, "\(Standard.properties).GetAll", Manager.interface)
+        #expect(all.status == 0 && all.output.contains("'Remaining': <uint32 1>"), "\(all)")
+        #expect(await sandbox.gdbus(manager, "\(Standard.peer).Ping").output == "()\n")
+    }
+
+    /// A new member of the manager is to be thought about, and to be tried above or below.
+    @Test func `has been thought of at every member of the manager`() {
+        let open: Set = ["Download", "List", "Describe"]
+        let refused: Set = ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded"]
+        #expect(Set(ManagerFace.face.methods.keys) == open.union(refused))
+        let writable = ManagerFace.face.members.filter { $0.contains(" readwrite ") }.compactMap {
+            $0.split(separator: " ").dropFirst().first
+        }
+        #expect(Set(writable) == ["MaxActive", "MaxPerHost", "SpeedLimit", "DefaultDirectory"])
+    }
+
+    @Test func `steers its own`() async throws {
+        let running = try await Running.start()
+        let sandbox = await Sandbox(running.world)
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
+        let first = try await running.download("http://127.0.0.1:1/a", paused)
+        let client = try await sandbox.client()
+        let own = try await client.download(server.url("/f"), ["start": .bool(false), "notify": .string("never")])
+        try await client.call(Download.moveTo, at: own, 0)
+        #expect(try await running.client.list() == [own, first])
+        #expect(await thrown { try await client.set(Download.priority, at: own, 1) }?.name == todokuError("NotAllowed"))
+        try await client.set(Download.priority, at: own, -1)
+        #expect(try await running.client.list() == [first, own])
+        try await client.set(Download.speedLimit, at: own, 1 << 20)
+        try await client.resume(own)
+        let file = try await client.wait(own)
+        let descriptor = try await client.call(Download.openFile, at: own, ()).number
+        var buffer = [UInt8](repeating: 0, count: 16)
+        #expect(read(descriptor, &buffer, 16) == 5 && buffer.starts(with: "hello".utf8))
+        close(descriptor)
+        try await client.remove(own, deletingFile: true)
+        #expect(!fileExists(file))
+        #expect(await thrown { try await client.get(Download.state, at: own) }?.name == "org.freedesktop.DBus.Error.UnknownObject")
+        // Its own are those that name it, whoever queued them.
+        let given = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false), "app": .string(app)])
+        #expect(try await client.list() == [given])
+        try await client.cancel(given)
+        try await client.retry(given)
+    }
+
+    @Test func `opens only the file that was downloaded, not one that had its name before or has it since`() async throws {
+        let running = try await Running.start()
+        let sandbox = await Sandbox(running.world)
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
+        let folder = try await downloads(running)
+        let client = try await sandbox.client()
+        let quiet: [String: Variant] = ["notify": .string("never")]
+        _ = try await client.wait(try await client.download(server.url("/first"), quiet))  // makes the folder
+        writeFile("\(folder)/diary", "private".utf8)
+        let skipped = try await client.download(server.url("/diary"), quiet.merging(["if-exists": .string("skip")]) { $1 })
+        #expect(try await client.wait(skipped) == "\(folder)/diary")
+        #expect(await thrown { try await client.call(Download.openFile, at: skipped, ()) }?.name == todokuError("NotAllowed"))
+        #expect(await thrown { try await client.remove(skipped, deletingFile: true) }?.name == todokuError("NotAllowed"))
+        let own = try await client.download(server.url("/own"), quiet)
+        _ = try await client.wait(own)
+        rename("\(folder)/diary", "\(folder)/own")
+        #expect(await thrown { try await client.call(Download.openFile, at: own, ()) }?.name == todokuError("NotAllowed"))
+        let shown = try await running.client.call(Download.openFile, at: own, ()).number  // the user may
+        close(shown)
+        #expect(await thrown { try await client.remove(own, deletingFile: true) }?.name == todokuError("NotAllowed"))
+        #expect(readFile("\(folder)/own") == Array("private".utf8))
+    }
+
+    @Test func `gains nothing by calling before it is known, and its calls keep their order`() async throws {
+        let running = try await Running.start()
+        let theirs = try await running.download("http://127.0.0.1:1/a", paused)
+        let sandbox = await Sandbox(running.world)
+        let client = try await sandbox.client()
+        let pipeline = await Pipeline()
+        await pipeline.start { "\(try await client.list())" }
+        await pipeline.start { "\(try await client.call(Manager.cancelAll, ()))" }
+        await pipeline.start { "\(try await client.download("http://127.0.0.1:1/1", ["directory": .string("/tmp")]))" }
+        await pipeline.start { "\(try await client.download("http://127.0.0.1:1/2", ["start": .bool(false)]))" }
+        await pipeline.start { "\(try await client.get(Download.url, at: theirs))" }
+        await pipeline.start { "\(try await client.download("http://127.0.0.1:1/3", ["start": .bool(false)]))" }
+        let answers = await pipeline.answers(6)
+        #expect(
+            answers == [
+                "[]", todokuError("NotAllowed"), todokuError("NotAllowed"), "\(BusName.downloadsPath)/2",
+                "org.freedesktop.DBus.Error.UnknownObject", "\(BusName.downloadsPath)/3",
+            ])
+        #expect(try await running.client.get(Download.state, at: theirs) == "paused")
+    }
+
+    @Test func `whose .flatpak-info names no application is refused everything`() async throws {
+        let running = try await Running.start()
+        for (number, info) in ["", "[Application]\n", "[Application]\nname=../../etc\n", String(repeating: "#", count: 70_000)].enumerated()
+        {
+            let sandbox = await Sandbox(running.world, app: "bad\(number)", info: info)
+            let answer = await sandbox.gdbus(manager, "\(Manager.interface).List", "{}")
+            #expect(
+                answer.errors.contains("org.todoku.Error.NotAllowed: It cannot be told whether the caller is in a sandbox"), "\(answer)")
+        }
+        #expect(try await running.client.list() == [])
+    }
+
+    /// One that is not dumpable (prctl(2), PR_SET_DUMPABLE) shows its root to no program that is not mighty.
+    private static let undumpable = """
+        from ctypes import *
+        CDLL(None).prctl(4, 0, 0, 0, 0)
+        dbus = CDLL("libdbus-1.so.3")
+        class Error(Structure): _fields_ = [("name", c_char_p), ("message", c_char_p), ("bits", c_uint), ("padding", c_void_p)]
+        error = Error()
+        dbus.dbus_error_init(byref(error))
+        dbus.dbus_bus_get.restype = dbus.dbus_message_new_method_call.restype = c_void_p
+        bus = c_void_p(dbus.dbus_bus_get(0, byref(error)))
+        name, path = b"org.todoku.Downloader1", b"/org/todoku/Downloader1"
+        call = c_void_p(dbus.dbus_message_new_method_call(name, path, name, b"PauseAll"))
+        dbus.dbus_connection_send_with_reply_and_block(bus, call, 30000, byref(error))
+        print(error.name.decode() + ": " + error.message.decode())
+        """
+
+    @Test func `or what may be one, for its process may not be looked at, is refused everything`() async throws {
+        let running = try await startUnprivileged()
+        let hidden = await Child.run(unprivileged + ["python3", "-c", Self.undumpable], environment: running.world.environment)
+        #expect(
+            hidden.output.hasPrefix("\(todokuError("NotAllowed")): It cannot be told whether the caller is in a sandbox: the root of"),
+            "\(hidden)")
+        let plain = await Child.run(
+            unprivileged + ["busctl", "--user", "call", BusName.service, manager, Manager.interface, "ResumeAll"],
+            environment: running.world.environment)
+        #expect(plain.isClean, "\(plain)")
+    }
+
+    @Test func `is not forgotten over its life, and a service that starts anew recognises it again`() async throws {
+        let running = try await Running.start()
+        let sandbox = await Sandbox(running.world)
+        let client = try await sandbox.client()
+        for _ in 0..<3 { #expect(await thrown { try await client.call(Manager.pauseAll, ()) }?.name == todokuError("NotAllowed")) }
+        _ = await running.world.stop(running.daemon)
+        _ = await running.world.start()
+        #expect(await thrown { try await client.call(Manager.pauseAll, ()) }?.name == todokuError("NotAllowed"))
+        await sandbox.stop()
+        #expect(await thrown { try await client.call(Manager.pauseAll, ()) }?.name == "org.freedesktop.DBus.Error.Disconnected")
+    }
+
+    /// What docs/dbus.md says of signals: they are broadcast, and it is the proxy that lets them through or not.
+    @Test func `hears the signals of others where its proxy talks to the name, and not where it has rules for its own`() async throws {
+        let running = try await Running.start()
+        let own = BusName.path(app: app, token: "mine")
+        let talking = await Sandbox(running.world)
+        let ruled = await Sandbox(
+            running.world, app: "org.example.Ruled",
+            rules: [
+                "--call=\(BusName.service)=*@\(manager)/*",
+                "--broadcast=\(BusName.service)=*@\(BusName.tokensPath)/\(ObjectPath.escape("org.example.Ruled"))/*",
+            ])
+        let (talker, listener) = (try await talking.client(), try await ruled.client())
+        let theirs = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
+        #expect(await talker.signals.has("DownloadAdded"))
+        try await running.client.cancel(theirs)
+        #expect(await talker.signals.has("Completed", at: theirs))
+        _ = own
+        let mine = try await listener.download("http://127.0.0.1:1/a", ["start": .bool(false), "token": .string("mine")])
+        #expect(mine == BusName.path(app: "org.example.Ruled", token: "mine"))
+        try await listener.cancel(mine)
+        #expect(await listener.signals.has("Completed", at: mine))
+        #expect(await listener.signals.seen.allSatisfy { $0.path == mine.value })
+    }
+}
+
+/// Calls that are made one after the other without waiting for answers.
+@BusActor private final class Pipeline {
+    private var results: [Int: String] = [:]
+    private var count = 0
+
+    func start(_ body: @escaping @BusActor @Sendable () async throws -> String) {
+        let number = count
+        count += 1
+        BusActor.spawn { [self] in
+            let result: String
+            do { result = try await body() } catch { result = (error as? DBusError)?.name ?? "\(error)" }
+            results[number] = result
+        }
+    }
+
+    func answers(_ wanted: Int) async -> [String?] {
+        _ = await eventually { self.results.count == wanted }
+        return (0..<wanted).map { results[$0] }
+    }
+}
+
+@Suite struct `Who calls` {
+    private var own: ConnectionCredentials {
+        var credentials = ConnectionCredentials()
+        (credentials.processID, credentials.userID) = (UInt32(getpid()), geteuid())
+        return credentials
+    }
+
+    /// Time since boot.
+    private var now: Duration {
+        var time = timespec()
+        clock_gettime(CLOCK_BOOTTIME, &time)
+        return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
+    }
+
+    private func told(_ credentials: ConnectionCredentials, _ arrival: Duration) -> String {
+        switch CallerInspection.finding(credentials, arrival: arrival) {
+        case .known(.user): "user"
+        case .known(.app(let id)): id
+        case .refused(let error): error.name
+        }
+    }
+
+    @Test func `is the user for a process outside of any sandbox`() { #expect(told(own, now) == "user") }
+
+    @Test func `cannot be told where the process is younger than the call: its number has been given away`() {
+        #expect(told(own, .milliseconds(10)) == todokuError("NotAllowed"))
+    }
+
+    @Test func `cannot be told of a process that has ended, one of another user, one the bus does not know`() async {
+        let child = Child(["true"])
+        _ = await child.wait()
+        var credentials = own
+        credentials.processID = UInt32(child.pid)
+        #expect(told(credentials, now) == todokuError("NotAllowed"))
+        credentials = own
+        credentials.userID = geteuid() + 1
+        #expect(told(credentials, now) == todokuError("NotAllowed"))
+        credentials.userID = nil
+        #expect(told(credentials, now) == todokuError("NotAllowed"))
+        credentials = own
+        credentials.processID = nil
+        #expect(told(credentials, now) == todokuError("NotAllowed"))
+    }
+
+    /// A pidfd is readable once its process has ended (pidfd_open(2)); a pipe stands in, for this bus gives none.
+    @Test func `cannot be told where the process that connected has ended, by its descriptor`() {
+        var pipe: [Int32] = [0, 0]
+        #expect(Glibc.pipe(&pipe) == 0)
+        var credentials = own
+        credentials.process = ProcessDescriptor(adopting: pipe[0])
+        #expect(told(credentials, now) == "user")
+        #expect(write(pipe[1], "x", 1) == 1)
+        #expect(told(credentials, now) == todokuError("NotAllowed"))
+        close(pipe[1])
+    }
+
+    @Test func `is a snap by the label of the connection, whatever its process`() {
+        var credentials = own
+        credentials.securityLabel = "snap.firefox.firefox (enforce)"
+        #expect(told(credentials, now) == "snap.firefox")
+        credentials.securityLabel = "unconfined"
+        #expect(told(credentials, now) == "user")
+    }
+}
+
+// No snap can run here: its marks are tested as snapd's and the kernel's documentation have them.
+@Suite struct `The mark of a sandbox` {
+    @Test(
+        arguments: [
+            ("[Application]\nname=org.example.App\n", "org.example.App"),
+            (
+                "# made by flatpak\n[Instance]\nname=org.wrong.One\n\n[Application]\n name = org.example.App-1 \nruntime=runtime/a/b/c\n",
+                "org.example.App-1"
+            ),
+            ("[Application]\r\nname=org.example.App\r\n", "org.example.App"),
+            ("[Runtime]\nname=org.freedesktop.Platform\n", "org.freedesktop.Platform"),
+            ("[Application]\nname=org.example.App\n[Runtime]\nname=org.example.Sdk\n", "org.example.Sdk"),
+            ("[Application]\nname=org.example.One\nname=org.example.Two", "org.example.Two"),
+            ("name=org.example.App\n", nil), ("[Application]\nnames=org.example.App\n", nil), ("", nil),
+            ("[Application]\nname=snap.firefox\n", nil), ("[Application]\nname=\n", nil), ("[Application]\nname=a..b.c\n", nil),
+            ("[Application]\nname=org.example.App/x\n", nil), ("[Application]\nname=org.1example.App\n", nil),
+            ("[Application]\nname=org.example.App\u{301}\n", nil), ("[Runtime]\n[Application]\nname=org.example.App\n", nil),
+            ("[Application]\nname=a.b." + String(repeating: "c", count: 252) + "\n", nil),
+        ] as [(String, String?)])
+    func `of Flatpak is the name in its key file`(text: String, id: String?) { #expect(FlatpakInfo.id(in: text) == id) }
+
+    @Test(
+        arguments: [
+            ("snap.firefox.firefox (enforce)", .snap("firefox")), ("snap.hello_key.sh (enforce)", .snap("hello_key")),
+            ("snap.lxd.hook.configure (enforce)", .snap("lxd")), ("snap.a.b//child (enforce)", .snap("a")),
+            ("snap.a.b (mixed)", .snap("a")), ("snap.a.b (prompt)", .snap("a")),
+            ("snap.lxd.daemon//&:lxd-x_<var>:unconfined (mixed)", .snap("lxd")), ("docker-default//&snap.a.b (enforce)", .snap("a")),
+            ("snap.code.code (complain)", .unconfined), ("unconfined", .unconfined), ("/usr/bin/evince (enforce)", .unconfined),
+            ("unconfined_u:unconfined_r:unconfined_t:s0-s0:c0.c1023", .other), ("", .other), ("snap.firefox.firefox", .other),
+        ] as [(String, SecurityLabel)])
+    func `of Snap is the AppArmor label, unless it only complains`(text: String, label: SecurityLabel) {
+        #expect(SecurityLabel(text) == label)
+    }
+
+    @Test(
+        arguments: [
+            ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/snap.firefox.firefox-0a1b2c3d.scope\n", "firefox"),
+            (
+                "0::/user.slice/user-1000.slice/user@1000.service/snap.hello-world.sh.4706fe54-7802-4808-aa7e-ae8b567239e0.scope\n",
+                "hello-world"
+            ),
+            ("0::/system.slice/snap.lxd_key.daemon.service\n", "lxd_key"),
+            ("12:cpuset:/snap.no.no\n3:freezer:/snap.test-snapd\n1:name=systemd:/user.slice\n0::/user.slice\n", "test-snapd"),
+            ("1:name=systemd:/user.slice/snap.a.b.c.scope\n", "a"), ("0::/user.slice/snap.A!.b.scope\n", "?"),
+            ("0::/user.slice/user-1000.slice/session-1.scope\n", nil), ("0::/user.slice/notsnap.a.b.scope\n", nil), ("", nil),
+            ("0::/\n", nil),
+            ("12:memory:/snap.a.b\n", nil),
+        ] as [(String, String?)])
+    func `of Snap without AppArmor is its control group`(text: String, name: String?) {
+        switch ControlGroup.snap(in: text) {
+        case .none: #expect(name == nil)
+        case .some(let found): #expect((found ?? "?") == name)
+        }
+    }
+
+    @Test func `is not looked for in a root that is a FUSE file system`() {
+        let own = "22 28 0:21 / /sys rw shared:7 - sysfs sysfs rw\n28 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
+        #expect(!MountInfo.hasFuseRoot(own))
+        #expect(MountInfo.hasFuseRoot(own + "99 28 0:44 / / rw,nodev - fuse.fuse-overlayfs fuse-overlayfs rw\n"))
+        #expect(!MountInfo.hasFuseRoot("99 28 0:44 / /mnt rw,nodev - fuse.sshfs x rw\n" + own))
+        #expect(!MountInfo.hasFuseRoot(""))
+    }
+
+    @Test func `goes with the time at which its process began, whatever that is called`() {
+        let rest = (3...52).map { $0 == 3 ? "S" : "\($0)" }.joined(separator: " ")
+        for name in ["sh", "a b", ") S 1 (", "((", "\n)"] { #expect(ProcessStat.startTime(in: "7 (\(name)) \(rest)\n") == 22) }
+        for text in ["", "7", "7 (sh", "7 (sh) S 1 2"] { #expect(ProcessStat.startTime(in: text) == nil) }
+    }
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+import DownloadModel
+
+/// The engine and the pool, by their contracts.
+extension World {
+    private func identity(_ inode: UInt64) -> FileIdentity { FileIdentity(device: 1, inode: inode, mount: 1, boot: "\(boot)") }
+
+    private func resource(of record: DownloadRecord) -> Int {
+        Int(record.url.split(separator: "/").last?.prefix { $0 != "?" } ?? "0") ?? 0
+    }
+
+    /// What the ledger has to keep to when it starts a transfer.
+    mutating func checkStart(_ entry: LedgerEntry) {
+        let number = entry.number
+        let limits = ledger.settings
+        if limits.maxActive > 0, ledger.counts.active > limits.maxActive { fail("\(number) starts beyond MaxActive") }
+        if limits.maxPerHost > 0, ledger.entries.values.count(where: { $0.state == .active && $0.host == entry.host }) > limits.maxPerHost {
+            fail("\(number) starts beyond MaxPerHost")
+        }
+        if limits.paused { fail("\(number) starts while all is paused") }
+        if let floor = floors[number], now < floor { fail("\(number) starts before the server’s Retry-After") }
+        if let time = entry.record.options.notBefore, now < time { fail("\(number) starts before its not-before") }
+    }
+
+    mutating func start(_ entry: LedgerEntry) {
+        let number = entry.number
+        if transfers[number] != nil { fail("\(number) has two transfers") }
+        if pool.contains(where: { $0.touches(number) }) { fail("\(number) starts while the pool works on its files") }
+        tell("start \(number)")
+        transfers[number] = Transfer()
+    }
+
+    /// One step of a transfer.
+    mutating func transfer(_ a: Int, _ b: Int, _ which: DownloadNumber? = nil) {
+        let numbers = transfers.keys.sorted()
+        guard let number = which ?? (numbers.isEmpty ? nil : numbers[a % numbers.count]), let transfer = transfers[number] else { return }
+        guard let entry = ledger[number] ?? ledger.leaving[number] else { return fail("a transfer of \(number), which nobody knows") }
+        if transfer.isStopping {
+            flush(number)
+            return end(number, .stopped(transfer.hasBegun ? resume(number) : entry.record.resume))
+        }
+        guard transfer.hasBegun else { return respond(entry, b) }
+        let mood = resources[resource(of: entry.record)].mood
+        switch b % 5 {
+        case 0 where mood > 0: lose(number, DownloadFailure(.network, "lost", isRetryable: true))
+        case 1:
+            flushOrPretend(number)
+            if let resume = resume(number) {
+                transfers[number]?.checkpoint = resume
+                ledger.checkpoint(entry, resume)
+            }
+        case 2, 0:
+            if disk.isFull { return lose(number, DownloadFailure(.diskFull, "full", wait: .diskSpace)) }
+            grow(number, by: 1 + random.next() % 700)
+        default:
+            if disk.isFull { return lose(number, DownloadFailure(.diskFull, "full", wait: .diskSpace)) }
+            grow(number, by: transfer.total)
+            guard let file = disk.parts[number] else { return fail("the part file of \(number) is gone under its transfer") }
+            let part = ResumeData(
+                written: file.content.length, total: transfer.total, validator: transfer.validator, identity: identity(file.inode))
+            end(number, .complete(size: file.content.length, fileName: name(entry), part))
+        }
+    }
+
+    private func name(_ entry: LedgerEntry) -> String { entry.record.options.fileName ?? "f\(entry.number)" }
+
+    private mutating func grow(_ number: DownloadNumber, by bytes: ByteCount) {
+        guard let transfer = transfers[number], let file = disk.parts[number] else { return fail("no part file of \(number)") }
+        disk.parts[number]?.content.append(transfer.version, upTo: min(transfer.total, file.content.length + bytes))
+    }
+
+    private mutating func flush(_ number: DownloadNumber) {
+        if let file = disk.parts[number], transfers[number]?.hasBegun == true { disk.parts[number]?.durable = file.content.length }
+    }
+
+    private mutating func flushOrPretend(_ number: DownloadNumber) { if plant != .unflushed { flush(number) } }
+
+    /// What the engine says of the bytes on disk; nil where a later transfer could not go on from them.
+    private func resume(_ number: DownloadNumber) -> ResumeData? {
+        guard let transfer = transfers[number], let file = disk.parts[number], let entry = ledger[number] ?? ledger.leaving[number],
+            transfer.validator != nil || entry.record.options.checksum != nil || plant == .trusting
+        else { return nil }
+        return ResumeData(
+            written: file.content.length, total: transfer.total, validator: transfer.validator, identity: identity(file.inode))
+    }
+
+    /// The server answers, or does not.
+    private mutating func respond(_ entry: LedgerEntry, _ b: Int) {
+        let number = entry.number
+        let resource = resources[resource(of: entry.record)]
+        let failures: [DownloadFailure?] = [
+            nil, nil, DownloadFailure(.network, "unreachable", isRetryable: true),
+            DownloadFailure(.httpStatus, "503", httpStatus: 503, isRetryable: true, retryAfter: .seconds(120)),
+            DownloadFailure(.httpStatus, "403", httpStatus: 403), DownloadFailure(.httpStatus, "404", httpStatus: 404),
+            DownloadFailure(.network, "offline", isRetryable: true, wait: .offline), nil,
+            DownloadFailure(.writeFailed, "EIO", isRetryable: true, wait: .destination),
+        ]
+        if let failure = failures[resource.mood] {
+            if failure.retryAfter != nil { floors[number] = now + .seconds(120) }
+            return end(number, .failed(failure, madeProgress: false, held(entry).map { _ in entry.record.resume } ?? nil))
+        }
+        guard disk.isFolderThere else {
+            return end(
+                number, .failed(DownloadFailure(.permissionDenied, "gone", wait: .destination), madeProgress: false, entry.record.resume))
+        }
+        let policy = entry.record.options.ifExists
+        if policy == .skip || policy == .fail, disk.finals[path(entry)] != nil { return end(number, .nameTaken(path: path(entry))) }
+
+        var transfer = transfers[number] ?? Transfer()
+        let validator = resource.hasValidator ? Validator.entityTag("\"\(resource.version)\"") : nil
+        var offset: ByteCount = 0
+        if let held = held(entry), let old = entry.record.resume, old.validator == validator || old.validator == nil {
+            offset = min(held, resource.size)
+            disk.parts[number]?.content.cut(offset)
+        } else {
+            disk.parts[number] = File(inode: disk.newInode())
+        }
+        (transfer.hasBegun, transfer.version, transfer.total) = (true, resource.version, resource.size)
+        (transfer.validator, transfer.heldAtStart) = (validator, offset)
+        transfers[number] = transfer
+        ledger.transferBegan(entry, fileName: name(entry), mediaType: nil, total: resource.size, offset: offset)
+    }
+
+    private func path(_ entry: LedgerEntry) -> String { "\(Self.directory)/\(name(entry))" }
+
+    /// The bytes that may be gone on from: the written map's on the same boot, else the checkpoint's.
+    private func held(_ entry: LedgerEntry) -> ByteCount? {
+        guard let resume = entry.record.resume, let file = disk.parts[entry.number], file.inode == resume.identity.inode,
+            resume.validator != nil || entry.record.options.checksum != nil || plant == .trusting
+        else { return nil }
+        return min(resume.identity.boot == "\(boot)" ? max(resume.written, file.content.length) : resume.written, file.content.length)
+    }
+
+    private mutating func lose(_ number: DownloadNumber, _ failure: DownloadFailure) {
+        flush(number)
+        let progress = (disk.parts[number]?.content.length ?? 0) > (transfers[number]?.heldAtStart ?? 0)
+        end(number, .failed(failure, madeProgress: progress, resume(number)))
+    }
+
+    private mutating func end(_ number: DownloadNumber, _ outcome: TransferOutcome) {
+        transfers[number] = nil
+        tell("transfer of \(number) ends: \(outcome.word)")
+        ledger.transferEnded(number, outcome, now: now)
+    }
+
+    // MARK: The pool
+
+    /// One step of one of the pool's works.
+    mutating func work(_ a: Int, _ b: Int) {
+        guard !pool.isEmpty else { return }
+        let work = pool.remove(at: a % pool.count)
+        switch work {
+        case .verify(let number): verify(number)
+        case .commit(let number): commitFile(number, b)
+        case .find(let number): find(number)
+        case .sweep(let number):
+            if transfers[number] != nil { fail("the part file of \(number) is deleted under its transfer") }
+            if let file = disk.parts.removeValue(forKey: number) { return pool.append(.unlinked(number, file)) }
+            report { ledger, now in ledger.swept(number, now: now) }
+        case .unlinked(let number, _): report { ledger, now in ledger.swept(number, now: now) }
+        case .renamed(let number, let path, _): reportCommitted(number, path)
+        case .tell(let body): body(ledger, now)
+        }
+    }
+
+    private mutating func report(_ body: @escaping (Ledger, WallTime) -> Void) { pool.append(.tell(body)) }
+
+    private mutating func verify(_ number: DownloadNumber) {
+        guard let entry = ledger[number] ?? ledger.leaving[number] else { return fail("\(number) is verified, and nobody knows it") }
+        guard let file = disk.parts[number], let resume = entry.record.resume, resume.identity == identity(file.inode),
+            file.content.length == entry.record.received
+        else { return report { ledger, now in ledger.partLost(entry, now: now) } }
+        guard disk.isFolderThere else {
+            let failure = DownloadFailure(.permissionDenied, "gone", wait: .destination)
+            return report { ledger, now in ledger.endingFailed(entry, failure, now: now) }
+        }
+        disk.parts[number]?.durable = file.content.length
+        if entry.record.options.checksum != nil, file.content.version != wanted[number] {
+            let failure = DownloadFailure(.checksumMismatch, "differs")
+            return report { ledger, now in ledger.endingFailed(entry, failure, now: now) }
+        }
+        let identity = identity(file.inode)
+        report { ledger, now in ledger.verified(entry, identity: identity, now: now) }
+    }
+
+    private mutating func commitFile(_ number: DownloadNumber, _ b: Int) {
+        guard let entry = ledger[number], entry.state == .committing else { return }
+        guard disk.isFolderThere, b % 9 != 0 else {
+            let failure = DownloadFailure(.permissionDenied, "gone", wait: .destination)
+            return report { ledger, now in ledger.endingFailed(entry, failure, now: now) }
+        }
+        guard let file = disk.parts[number] else { return fail("the part file of \(number) is gone before its commit") }
+        var target = path(entry)
+        let was = disk.finals[target]
+        if was != nil {
+            switch entry.record.options.ifExists {
+            case .replace: break
+            case .rename:
+                var count = 1
+                while disk.finals["\(target) (\(count))"] != nil { count += 1 }
+                target = "\(target) (\(count))"
+            case .skip:
+                disk.parts[number] = nil
+                return report { ledger, now in ledger.committed(entry, path: target, skipped: true, now: now) }
+            case .fail:
+                return report { ledger, now in ledger.endingFailed(entry, DownloadFailure(.alreadyExists, "taken"), now: now) }
+            }
+        }
+        disk.finals[target] = file
+        disk.parts[number] = nil
+        pool.append(.renamed(number, path: target, was: entry.record.options.ifExists == .replace ? was : nil))
+    }
+
+    private mutating func reportCommitted(_ number: DownloadNumber, _ path: String) {
+        guard let entry = ledger[number] else { return }
+        report { ledger, now in ledger.committed(entry, path: path, skipped: false, now: now) }
+    }
+
+    private mutating func find(_ number: DownloadNumber) {
+        guard let entry = ledger[number], let inode = entry.record.resume?.identity.inode else { return }
+        if let path = disk.finals.first(where: { $0.value.inode == inode })?.key {
+            reportCommitted(number, path)
+        } else if disk.parts[number]?.inode == inode {
+            pool.append(.commit(number))
+        } else {
+            report { ledger, now in ledger.partLost(entry, now: now) }
+        }
+    }
+}
+
+extension Work {
+    fileprivate func touches(_ number: DownloadNumber) -> Bool {
+        switch self {
+        case .verify(number), .commit(number), .find(number), .sweep(number), .renamed(number, _, _), .unlinked(number, _): true
+        default: false
+        }
+    }
+}
+
+extension TransferOutcome {
+    fileprivate var word: String {
+        switch self {
+        case .complete(let size, _, _): "complete, \(size)"
+        case .failed(let failure, _, let resume): "failed, \(failure.message), \(resume?.written ?? 0) held"
+        case .stopped(let resume): "stopped, \(resume?.written ?? 0) held"
+        case .nameTaken: "name taken"
+        }
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+import DownloadModel
+
+/// What happens in a step.
+extension World {
+    func pick(_ index: Int, _ isWanted: (LedgerEntry) -> Bool = { _ in true }) -> LedgerEntry? {
+        let all = ledger.entries.values.filter { $0.isEntered && isWanted($0) }.sorted { $0.number < $1.number }
+        return all.isEmpty ? nil : all[index % all.count]
+    }
+
+    mutating func happen(_ step: Step) {
+        switch step.kind {
+        case .add: add(step.a, step.b)
+        case .steer: steer(step.a, step.b)
+        case .all: all(step.b)
+        case .setting: setting(step.a, step.b)
+        case .transfer: transfer(step.a, step.b)
+        case .pool: work(step.a, step.b)
+        case .commit: commit(step.b)
+        case .clock:
+            now = now + .milliseconds([100, 700, 3000, 40_000, 400_000][step.b % 5])
+            tell("the clock is at +\((now - WallTime(microseconds: 1_000_000_000_000_000)) / .seconds(1)) s")
+            ledger.tick(now: now)
+        case .jump:
+            let delta: Duration = .seconds([-5000, 5000, 90_000][step.b % 3])
+            tell("the clock is set by \(delta)")
+            now = now + delta
+            floors = floors.mapValues { $0 + delta }
+            ledger.clockJumped(by: delta, now: now)
+        case .server:
+            let index = step.a % resources.count
+            resources[index].mood = step.b % 9
+            if step.b % 4 == 0 {
+                resources[index].version += 1
+                if step.b % 8 == 0 { resources[index].size = 500 + ByteCount(step.b % 1000) }
+            }
+            tell("server \(index): version \(resources[index].version), mood \(resources[index].mood)")
+        case .disk:
+            if step.b % 2 == 0 { disk.isFull.toggle() } else { disk.isFolderThere.toggle() }
+            tell("disk: \(disk.isFull ? "full" : "room"), folder \(disk.isFolderThere ? "there" : "gone")")
+            probe()
+        case .kill: restart(power: false)
+        case .powerCut: restart(power: true)
+        }
+    }
+
+    mutating func probe() {
+        for directory in ledger.awaitedFolders {
+            ledger.folderSeen(directory, free: disk.isFolderThere ? (disk.isFull ? 10 : 1 << 40) : nil, now: now)
+        }
+    }
+
+    private mutating func add(_ a: Int, _ b: Int) {
+        var options = DownloadOptions()
+        let resource = a % resources.count
+        if b % 5 == 0 { options.checksum = Checksum(.md5, digest: [UInt8](repeating: 1, count: 16)) }
+        if b % 7 == 0 { options.deadline = .seconds(30) }
+        if b % 11 == 0 { options.notBefore = now + .seconds(b % 600) }
+        if b % 3 == 0 { options.renewable = true }
+        if b % 13 == 0 { options.ifExists = [.replace, .skip, .fail][a % 3] }
+        if b % 17 == 0 { options.fileName = "same" }
+        options.retries = UInt32(b % 4)
+        options.priority = Int32(b % 3)
+        let number = nextNumber
+        nextNumber = DownloadNumber(number.value + 1)
+        var record = DownloadRecord(
+            number: number, url: "http://h\(resource % 2)/\(resource)", options: options, directory: Self.directory, state: .paused,
+            queuedAt: now, position: DownloadQueue.position(of: number))
+        if b % 19 != 0 { record.state = record.obstacle(now: now, paused: ledger.settings.paused) }
+        tell("add \(number): resource \(resource)\(options.checksum == nil ? "" : ", checksum")")
+        wanted[number] = resources[resource].version
+        let entry = ledger.insert(record)
+        journal.append(.put(record))
+        journal.post(.addition(entry))
+    }
+
+    private mutating func steer(_ a: Int, _ b: Int) {
+        guard let entry = pick(a) else { return }
+        let number = entry.number
+        do {
+            switch b % 8 {
+            case 0: try ledger.apply(.pause, to: entry, now: now)
+            case 1, 2:
+                try ledger.apply(.resume, to: entry, now: now)
+                if entry.state != .paused { floors[number] = nil }
+            case 3: try ledger.apply(.cancel, to: entry, now: now)
+            case 4, 5:
+                try ledger.apply(.retry, to: entry, now: now)
+                revive(number)
+            case 6:
+                guard let url = try? DownloadURL(entry.record.url + "?fresh") else { return }
+                let hadEnded = entry.state.hasEnded
+                try ledger.replaceUrl(entry, url, headers: [], now: now)
+                floors[number] = nil
+                if hadEnded { revive(number) }
+            default:
+                if !entry.state.hasEnded { try ledger.apply(.cancel, to: entry, now: now) }
+                ledger.remove(entry)
+                removals.insert(number)
+            }
+            tell(
+                "\(["pause", "resume", "resume", "cancel", "retry", "retry", "renew", "remove"][b % 8]) \(number): now \(entry.state.name)")
+        } catch {}
+        ledger.schedule(now: now)
+    }
+
+    private mutating func revive(_ number: DownloadNumber) {
+        revivals[number, default: 0] += 1
+        (floors[number], finishedPaths[number]) = (nil, nil)
+    }
+
+    private mutating func all(_ b: Int) {
+        tell(["pause all", "resume all", "resume all", "cancel all", "clear ended"][b % 5])
+        switch b % 5 {
+        case 0: ledger.pauseAll(now: now)
+        case 1, 2: ledger.resumeAll(now: now)
+        case 3: ledger.applyToAll(.cancel, now: now)
+        default:
+            for number in ledger.ended.ordered {
+                guard let entry = ledger[number] else { continue }
+                ledger.remove(entry)
+                removals.insert(number)
+            }
+        }
+    }
+
+    private mutating func setting(_ a: Int, _ b: Int) {
+        switch b % 4 {
+        case 0: ledger.set(now: now) { $0.maxActive = UInt32(a % 4) }
+        case 1: ledger.set(now: now) { $0.maxPerHost = UInt32(a % 3) }
+        case 2: if let entry = pick(a, { !$0.state.hasEnded }) { ledger.move(entry, to: UInt32(b % 5)) }
+        default: if let entry = pick(a, { !$0.state.hasEnded }) { ledger.setPriority(entry, Int32(b % 5)) }
+        }
+        ledger.schedule(now: now)
+    }
+
+    /// One step of the store: a commit begins, succeeds or fails.
+    mutating func commit(_ b: Int) {
+        guard let changes = inFlight else {
+            inFlight = journal.begin()
+            return
+        }
+        inFlight = nil
+        if b % 10 == 0 {
+            tell("a commit fails")
+            var undone: [LedgerEntry] = []
+            journal.failed { item in
+                guard case .addition(let entry) = item else { return .keep }
+                undone.append(entry)
+                return .drop(undoing: entry.number)
+            }
+            for entry in undone { ledger.undo(entry) }
+        } else {
+            for change in changes { saved.take(change, plant) }
+            saved.next = max(saved.next, nextNumber)
+            journal.succeeded()
+        }
+    }
+
+    /// Server, disk and network are well from now on: everything has to come to its end.
+    mutating func comeToAnEnd() {
+        for index in resources.indices { resources[index].mood = 0 }
+        (disk.isFull, disk.isFolderThere) = (false, true)
+        ledger.resumeAll(now: now)
+        settle()
+        for round in 0..<3000 {
+            random = Random(UInt64(round))
+            if inFlight != nil || journal.hasChanges { commit(1) }
+            if !pool.isEmpty { work(round, 1) }
+            for number in transfers.keys.sorted() { transfer(Int(number.value), 3, number) }
+            probe()
+            settle()
+            goOn()
+            settle()
+            if transfers.isEmpty, pool.isEmpty, !journal.isBusy {
+                guard let wake = ledger.nextWake else { break }
+                now = max(now, wake)
+                ledger.tick(now: now)
+            }
+            ledger.schedule(now: now)
+            settle()
+            check()
+            if problem != nil { return }
+        }
+        checkEnd()
+    }
+
+    /// Lets nothing wait for a person.
+    private func goOn() {
+        for entry in ledger.entries.values.sorted(by: { $0.number < $1.number }) where entry.isEntered {
+            if entry.state == .paused { try? ledger.apply(.resume, to: entry, now: now) }
+            if case .waiting(.needsUrl, _) = entry.state, let url = try? DownloadURL(entry.record.url) {
+                try? ledger.replaceUrl(entry, url, headers: [], now: now)
+            }
+        }
+    }
+}

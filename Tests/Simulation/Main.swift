@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+import DownloadModel
+import Glibc
+
+/// What the command line asks for.
+struct Arguments {
+    var histories = 100_000
+    var steps = 60
+    var seed: UInt64 = 1
+    var replay: UInt64?
+    var plant: Plant?
+    /// Processes at a time.
+    var jobs = max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
+
+    init(_ words: [String]) {
+        var words = words[...]
+        func number<N: FixedWidthInteger>(_ word: String?) -> N {
+            guard let word, let number = N(word) else { Arguments.fail("a number is missing") }
+            return number
+        }
+        while let word = words.popFirst() {
+            switch word {
+            case "--histories": histories = number(words.popFirst())
+            case "--steps": steps = number(words.popFirst())
+            case "--seed": seed = number(words.popFirst())
+            case "--jobs": jobs = number(words.popFirst())
+            case "--replay": replay = number(words.popFirst())
+            case "--plant":
+                guard let name = words.popFirst(), let plant = Plant(rawValue: name) else {
+                    Arguments.fail("--plant takes one of \(Plant.allCases.map(\.rawValue).joined(separator: ", "))")
+                }
+                self.plant = plant
+            default: Arguments.fail("what is \(word)?")
+            }
+        }
+    }
+
+    static func fail(_ text: String) -> Never {
+        print(
+            """
+            todoku-simulation: \(text)
+            todoku-simulation [--histories N] [--steps N] [--seed N] [--jobs N] [--replay SEED] [--plant FAULT]
+            """)
+        exit(64)
+    }
+}
+
+/// A mistake put into what surrounds the ledger, to show that the invariants see it.
+enum Plant: String, CaseIterable {
+    /// A checkpoint is reported without having been flushed.
+    case unflushed
+    /// What waits for a commit does not wait.
+    case early
+    /// Rows of part files that are to be deleted are not kept.
+    case forgetful
+    /// Bytes without a validator are gone on from.
+    case trusting
+    /// What was being committed is announced again at a restart.
+    case twice
+}
+
+/// The history of a seed: what happens, in order.
+func history(seed: UInt64, steps: Int) -> [Step] {
+    var random = Random(seed)
+    return (0..<steps).map { _ in Step(&random) }
+}
+
+func violation(of steps: [Step], plant: Plant?) -> String? {
+    var world = World(plant: plant)
+    return world.live(steps)
+}
+
+/// Takes away all of `steps` that the violation does not need.
+func minimal(_ steps: [Step], plant: Plant?) -> [Step] {
+    var steps = steps
+    var size = steps.count / 2
+    while size > 0 {
+        var start = 0
+        while start < steps.count {
+            var fewer = steps
+            fewer.removeSubrange(start..<min(start + size, fewer.count))
+            if violation(of: fewer, plant: plant) != nil { steps = fewer } else { start += size }
+        }
+        size /= 2
+    }
+    return steps
+}
+
+func report(seed: UInt64, _ arguments: Arguments) -> Bool {
+    let steps = history(seed: seed, steps: arguments.steps)
+    guard violation(of: steps, plant: arguments.plant) != nil else { return false }
+    let few = minimal(steps, plant: arguments.plant)
+    let text = violation(of: few, plant: arguments.plant) ?? ""
+    print("seed \(seed): \(text)\nthe shortest history that shows it (todoku-simulation --replay \(seed)):")
+    var world = World(plant: arguments.plant)
+    world.tells = true
+    _ = world.live(few)
+    return true
+}
+
+@main enum Simulation {
+    static func main() {
+        let arguments = Arguments(Array(CommandLine.arguments.dropFirst()))
+        if let seed = arguments.replay { exit(report(seed: seed, arguments) ? 1 : 0) }
+
+        var begun = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &begun)
+        var children: [pid_t] = []
+        for job in 0..<arguments.jobs {
+            let pid = fork()
+            if pid != 0 {
+                children.append(pid)
+                continue
+            }
+            for number in stride(from: job, to: arguments.histories, by: arguments.jobs) {
+                if report(seed: arguments.seed &+ UInt64(number), arguments) { finish(1) }
+            }
+            finish(0)
+        }
+        var failures = 0
+        for pid in children {
+            var status: Int32 = 0
+            waitpid(pid, &status, 0)
+            if status != 0 { failures += 1 }
+        }
+        var ended = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &ended)
+        if failures > 0 {
+            print("simulation: an invariant was violated")
+            exit(1)
+        }
+        print(
+            "simulation: \(arguments.histories) histories of \(arguments.steps) steps from seed \(arguments.seed) in \(ended.tv_sec - begun.tv_sec) s, no invariant violated"
+        )
+    }
+}
+
+/// Ends a child with what it has said.
+private func finish(_ status: Int32) -> Never {
+    fflush(nil)
+    _exit(status)
+}

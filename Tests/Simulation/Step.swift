@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+import DownloadModel
+
+/// splitmix64.
+struct Random {
+    private var state: UInt64
+    init(_ seed: UInt64) { state = seed &* 0x9E37_79B9_7F4A_7C15 }
+
+    mutating func next() -> UInt64 {
+        state &+= 0x9E37_79B9_7F4A_7C15
+        var z = state
+        z = (z ^ (z >> 30)) &* 0xBF58_476D_1CE4_E5B9
+        z = (z ^ (z >> 27)) &* 0x94D0_49BB_1331_11EB
+        return z ^ (z >> 31)
+    }
+
+    mutating func below(_ bound: Int) -> Int { Int(next() % UInt64(bound)) }
+}
+
+/// One thing that happens. What it happens to is chosen by `a` among what is there, how by `b`: so any part of a history is a history.
+struct Step {
+    enum Kind: Int, CaseIterable {
+        case add, steer, all, setting, transfer, pool, commit, clock, jump, server, disk, kill, powerCut
+    }
+
+    /// How often each kind comes.
+    private static let weights: [(Kind, Int)] = [
+        (.add, 12), (.steer, 12), (.all, 3), (.setting, 3), (.transfer, 40), (.pool, 22), (.commit, 35), (.clock, 14), (.jump, 1),
+        (.server, 5), (.disk, 4), (.kill, 3), (.powerCut, 2),
+    ]
+    private static let table = weights.flatMap { Array(repeating: $0.0, count: $0.1) }
+
+    let kind: Kind
+    let a: Int
+    let b: Int
+
+    init(_ random: inout Random) {
+        kind = Self.table[random.below(Self.table.count)]
+        a = Int(random.next() >> 33)
+        b = Int(random.next() >> 33)
+    }
+}
