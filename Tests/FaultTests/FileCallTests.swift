@@ -40,7 +40,7 @@ extension `The fault campaign` {
     let blank = Verdict(row: fault.kind.rawValue.uppercased(), name: "\(fault)")
     var verdict = try await life(blank, fault, place, lane, stop: fault.at % 2 == 0 ? SIGTERM : SIGKILL)
     verdict.wasMet = place.hits > 0
-    if !verdict.wrong.isEmpty { verdict.wrong.append("it befell: \(place.log.split(separator: "\n").joined(separator: ", "))") }
+    verdict.note = "it befell: \(place.log.split(separator: "\n").joined(separator: ", "))"
     return verdict
 }
 
@@ -121,8 +121,9 @@ extension `The fault campaign` {
             }
             switch download.state {
             case "finished":
-                let isRight = download.path == "\(place.files)/\(name)" && readFile(download.path) == body
+                let isRight = readFile(download.path) == body
                 verdict.expect(isRight, "\(download.path) holds wrong bytes")
+                verdict.expect(download.path == "\(place.files)/\(name)", "it became \(download.path.lastName)")
                 if isRight { verdict.right += 1 }
                 return
             case "failed":

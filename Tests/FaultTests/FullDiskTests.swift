@@ -65,6 +65,6 @@ extension `The fault campaign` {
     if now.state == "failed" { try await lane.retry(path) }
     await finish(path, "a.bin", Bodies.large, place, lane, &verdict)
     await expectNoTraces(of: ["a.bin"], place, lane, &verdict)
-    if !verdict.wrong.isEmpty { verdict.wrong.append("it befell: \(place.log.split(separator: "\n").prefix(3).joined(separator: ", "))") }
+    verdict.note = "it befell: \(place.log.split(separator: "\n").prefix(3).joined(separator: ", "))"
     return verdict
 }

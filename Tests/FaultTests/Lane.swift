@@ -183,8 +183,8 @@ func isClear(_ message: String) -> Bool {
         _ = try connection.requestName(Self.interface)
     }
 
-    func faces(at path: String) -> [BoundFace]? { path == Self.path.value ? [Self.face.of(self)] : nil }
-    func children(of path: String, limit: Int) -> [String] { [] }
+    func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? { path == Self.path.value ? [Self.face.of(self)] : nil }
+    func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
 
     private static let face = Face<ToastCounter>(
         interface, xml: { "" },
