@@ -71,12 +71,19 @@ int is_below(const char *path) {
   return 0;
 }
 
-// The absolute path in `buffer`; NULL where it is not below a root.
+// The absolute path in `buffer`; NULL where it is not below a root. A folder that was reached step by step is known to the kernel.
 static const char *full(int folder, const char *path, char buffer[PATH_MAX]) {
   if (!path || !roots[0]) return NULL;
-  if (path[0] == '/') snprintf(buffer, PATH_MAX, "%s", path);
-  else if (folder >= 0 && folder < MOST && names[folder]) snprintf(buffer, PATH_MAX, "%s/%s", names[folder], path);
-  else return NULL;
+  if (path[0] == '/') {
+    snprintf(buffer, PATH_MAX, "%s", path);
+    return is_below(buffer) ? buffer : NULL;
+  }
+  char link[32];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
+  long length = folder >= 0 ? syscall(SYS_readlinkat, AT_FDCWD, link, buffer, PATH_MAX / 2) : -1;
+  if (length <= 0) return NULL;
+  if (strcmp(path, ".")) snprintf(buffer + length, PATH_MAX - length, "%s%s", length > 1 ? "/" : "", path);
+  else buffer[length] = 0;
   return is_below(buffer) ? buffer : NULL;
 }
 

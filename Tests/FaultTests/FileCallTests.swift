@@ -21,7 +21,7 @@ extension `The fault campaign` {
                 cases += Length.sample(all, [.erofs, .edquot].contains(kind) ? 8 : 20)
             }
             try await runCases(cases, report) { try await failOnce($0, $1) }
-            await report.finish()
+            await report.finish(expecting: ["ENOSPC", "EDQUOT", "EIO", "EINTR", "EROFS", "SHORT"])
         }
 
         /// How many calls of the scenario a fault could befall.

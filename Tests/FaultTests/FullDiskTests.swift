@@ -21,7 +21,7 @@ extension `The fault campaign` {
                 cases += Length.sample(all, disk == .both ? 16 : 8)
             }
             try await runCases(cases, report) { try await fillDisk($0, $1) }
-            await report.finish()
+            await report.finish(expecting: ["both disks"] + [Fault.Disk.downloads, .state].map(\.rawValue))
         }
     }
 }

@@ -19,7 +19,7 @@ extension `The fault campaign` {
             var random = SeededRandom(Length.seed)
             let all = (0..<500).map { KillCase($0, calls: counted, &random) }
             try await runCases(Length.sample(all, 60), report) { try await killed($0, $1) }
-            await report.finish()
+            await report.finish(expecting: ["kill", "kill-after", "kill-torn", "kill by time"])
         }
 
         /// The calls of an undisturbed run that a kill may hit.

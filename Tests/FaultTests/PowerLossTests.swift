@@ -48,6 +48,8 @@ private let older = Array("the older file".utf8)
     let server: ScriptedServer
     var paths: [String: ObjectPath] = [:]
     var disk: Disk
+    /// What lay in the folder of the downloads in the end.
+    var last: [String: [UInt8]] = [:]
 
     init(_ scenario: Scenario) {
         (self.scenario, disk) = (scenario, Disk(roots: [place.state, place.files]))
@@ -97,6 +99,8 @@ private let older = Array("the older file".utf8)
         _ = try await lane.settle(Array(paths.values))
         await lane.end(SIGTERM)
         gate.open()
+        last = Dictionary(
+            uniqueKeysWithValues: listFolder(place.files).map { ("\(place.files)/\($0)", readFile("\(place.files)/\($0)") ?? []) })
         return try RecordedLog(place.folder("record"))
     }
 }
@@ -134,6 +138,9 @@ private let older = Array("the older file".utf8)
             report.take(verdict)
         }
     }
+    // The record was whole: made again, the changes give the files that were there.
+    let again = recording.disk.afterPowerCut(.nothing).files.filter { $0.key.folderName == recording.place.files }.mapValues(\.bytes)
+    #expect(again == recording.last, "the record missed changes: \(again.keys.sorted()) for \(recording.last.keys.sorted())")
 }
 
 private struct Facts {

@@ -94,7 +94,9 @@ struct Verdict: Sendable {
     }
 
     /// Writes `fault-campaign.md` with all sections so far, and fails the test where anything was wrong or nothing was tried.
-    func finish() {
+    ///
+    /// - Parameter expected: rows that must not be empty: the fault befell something.
+    func finish(expecting expected: [String] = []) {
         var text = "| case | tried | right files | clear errors | waits | known | wrong |\n|---|--:|--:|--:|--:|--:|--:|\n"
         var sum = Row()
         for name in order.sorted() {
@@ -117,7 +119,8 @@ struct Verdict: Sendable {
         Self.sections.append((title, text))
         let page = "# Fault campaign\n\n" + Self.sections.map { "## \($0.title)\n\n\($0.text)" }.joined(separator: "\n")
         writeFile(productPath("fault-campaign.md"), page.utf8)
-        #expect(sum.tried > 0, "no case of “\(title)” was tried")
+        for name in expected where Length.only == nil { #expect(rows[name] != nil, "no case of “\(name)” was met") }
+        #expect(sum.tried > 0 || Length.only != nil, "no case of “\(title)” was tried")
         for verdict in wrong.prefix(40) { Issue.record("\(verdict.words)") }
         if wrong.count > 40 { Issue.record("and \(wrong.count - 40) more cases: see fault-campaign.md") }
     }
