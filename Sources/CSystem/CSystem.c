@@ -2,9 +2,13 @@
 #include "CSystem.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <malloc.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -36,10 +40,43 @@ int todoku_file_identity(int fd, uint64_t *device, uint64_t *inode, uint64_t *mo
   return 0;
 }
 
+const int todoku_o_path = O_PATH;
+
 int todoku_pipe(int descriptors[2]) { return pipe2(descriptors, O_CLOEXEC) == 0 ? 0 : errno; }
 
 void todoku_keep_heap_small(void) {
   mallopt(M_ARENA_MAX, 1);
   mallopt(M_MMAP_THRESHOLD, 128 * 1024);
   mallopt(M_TRIM_THRESHOLD, 256 * 1024);
+}
+
+static bool reaches_out(const struct ifaddrs *i) {
+  if (i->ifa_addr == NULL || !(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK)) return false;
+  if (i->ifa_addr->sa_family == AF_INET) return true;
+  if (i->ifa_addr->sa_family != AF_INET6) return false;
+  return !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)i->ifa_addr)->sin6_addr);
+}
+
+bool todoku_has_interface(void) {
+  struct ifaddrs *all;
+  if (getifaddrs(&all) != 0) return true;
+  bool found = false;
+  for (struct ifaddrs *i = all; i != NULL && !found; i = i->ifa_next) found = reaches_out(i);
+  freeifaddrs(all);
+  return found;
+}
+
+static bool routes(const struct sockaddr *address, socklen_t length) {
+  int fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  bool found = connect(fd, address, length) == 0;
+  close(fd);
+  return found;
+}
+
+bool todoku_has_route(void) {
+  // Addresses for documentation, RFC 5737 and RFC 3849: nobody has them, so only a default route leads there.
+  struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(0xC0000201)};
+  struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(9), .sin6_addr.s6_addr = {0x20, 0x01, 0x0d, 0xb8, [15] = 1}};
+  return routes((struct sockaddr *)&v4, sizeof v4) || routes((struct sockaddr *)&v6, sizeof v6);
 }

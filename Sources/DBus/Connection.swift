@@ -20,6 +20,7 @@ internal import Glibc
     private var nextSubscription: UInt64 = 0
     private var tree: (any ObjectTree)?
     private var gate: CallerGate?
+    private var refusal: DBusError?
     private(set) var isConnected = true
 
     /// Method calls received since the connection was made, and when the last one was.
@@ -152,6 +153,15 @@ internal import Glibc
     /// Keeps what arrives until `export`: for the time between owning a name and being able to answer.
     public func hold() { isHeld = true }
 
+    /// Answers with `error` what has arrived and was held, and gives `name` back: for a service that cannot begin.
+    public func refuse(_ error: DBusError, leaving name: String) {
+        refusal = error
+        isHeld = false
+        try? releaseName(name)  // what comes from here on is not for us
+        dispatchArrived()
+        flush()
+    }
+
     /// Has `gate` find out who calls, before a call is answered. Without a gate every caller is `.user`.
     public func guardCalls(by gate: CallerGate) {
         gate.attach(to: self)
@@ -251,6 +261,10 @@ internal import Glibc
             callsReceived += 1
             lastCall = .now
             let call = PendingCall(message: message, connection: self)
+            if let refusal {
+                call.fail(refusal)
+                return DBUS_HANDLER_RESULT_HANDLED
+            }
             guard let gate else {
                 answer(call, from: .user)
                 return DBUS_HANDLER_RESULT_HANDLED

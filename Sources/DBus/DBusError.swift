@@ -19,6 +19,22 @@ public struct DBusError: Error, Equatable, Sendable {
     public static func disconnected(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.Disconnected", message) }
 }
 
+extension DBusError {
+    /// Most bytes of the text of an error that we send: a path of 4 KiB may be named in it, a MiB that a caller sent may not.
+    static let longest = 8 << 10
+
+    /// The same, its text cut where it is longer than `longest`.
+    var bounded: DBusError {
+        guard message.utf8.count > Self.longest else { return self }
+        return DBusError(name, String(decoding: message.utf8.prefix(Self.longest - 8), as: UTF8.self) + "…")
+    }
+}
+
+/// A name or path as an error may repeat it: D-Bus names have at most 255 bytes, but what stands in a name's place may have any number.
+func brief(_ text: String) -> String {
+    text.utf8.count <= 255 ? text : String(String.UnicodeScalarView(text.unicodeScalars.prefix(60))) + "…"
+}
+
 /// A D-Bus object path.
 public struct ObjectPath: Hashable, Comparable, Sendable, CustomStringConvertible {
     public let value: String

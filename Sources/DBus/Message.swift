@@ -97,7 +97,7 @@ public final class Message: Sendable {
     func reply(_ error: DBusError) -> Message {
         // libdbus ends the process on a malformed name; ours come from tables, and a foreign one is checked here.
         let name = dbus_validate_error_name(error.name, nil) != 0 ? error.name : "org.freedesktop.DBus.Error.Failed"
-        return Message(adopting: Message.allocated(dbus_message_new_error(raw, name, error.message)))
+        return Message(adopting: Message.allocated(dbus_message_new_error(raw, name, error.bounded.message)))
     }
 
     /// libdbus answers NULL only when memory is gone, which nothing here survives.

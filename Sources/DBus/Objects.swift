@@ -209,24 +209,24 @@ extension Connection {
                 throw DBusError.unknownMethod("\(Standard.introspectable) has no method \(message.member)")
             }
             let children = tree.children(of: path, limit: Self.listedChildren, for: call.caller)
-            guard faces != nil || !children.isEmpty else { throw DBusError.unknownObject("there is no object \(path)") }
+            guard faces != nil || !children.isEmpty else { throw DBusError.unknownObject("there is no object \(brief(path))") }
             try check(message, "Introspect", "")
             Reply(call, Standard.introspect.writeOut)(Standard.document(faces: faces, children: children))
         case (Standard.properties, let member):
-            guard let faces else { throw DBusError.unknownObject("there is no object \(path)") }
+            guard let faces else { throw DBusError.unknownObject("there is no object \(brief(path))") }
             try routeProperty(call, member, faces)
         case (let interface, let member):
             guard let faces else {
                 // A node between has no interfaces of ours, but it is there.
                 if tree.children(of: path, limit: 1, for: call.caller).isEmpty {
-                    throw DBusError.unknownObject("there is no object \(path)")
+                    throw DBusError.unknownObject("there is no object \(brief(path))")
                 }
-                throw DBusError.unknownInterface("\(path) has no interface \(interface.isEmpty ? "with \(member)" : interface)")
+                throw DBusError.unknownInterface("\(brief(path)) has no interface \(interface.isEmpty ? "with \(member)" : interface)")
             }
             let candidates = interface.isEmpty ? faces : faces.filter { $0.interface == interface }
-            if candidates.isEmpty { throw DBusError.unknownInterface("\(path) has no interface \(interface)") }
+            if candidates.isEmpty { throw DBusError.unknownInterface("\(brief(path)) has no interface \(brief(interface))") }
             for face in candidates where try face.invoke(member, call) { return }
-            throw DBusError.unknownMethod("\(interface.isEmpty ? path : interface) has no method \(member)")
+            throw DBusError.unknownMethod("\(interface.isEmpty ? brief(path) : interface) has no method \(member)")
         }
     }
 
@@ -239,7 +239,7 @@ extension Connection {
         func named(_ interface: String) throws(DBusError) -> [BoundFace] {
             if interface.isEmpty || Standard.all.contains(interface) { return interface.isEmpty ? faces : [] }
             let found = faces.filter { $0.interface == interface }
-            if found.isEmpty { throw .unknownInterface("\(message.path) has no interface \(interface)") }
+            if found.isEmpty { throw .unknownInterface("\(brief(message.path)) has no interface \(brief(interface))") }
             return found
         }
         switch member {
@@ -249,7 +249,7 @@ extension Connection {
             for face in try named(interface) {
                 if let value = face.get(name) { return Reply(call, Standard.get.writeOut)(value) }
             }
-            throw DBusError.unknownProperty("\(interface) has no property \(name)")
+            throw DBusError.unknownProperty("\(brief(interface)) has no property \(brief(name))")
         case "GetAll":
             try check(message, member, "s")
             let interface = try message.read(Standard.getAll.readIn)
@@ -260,7 +260,7 @@ extension Connection {
             try check(message, member, "ssv")
             let (interface, name, value) = try message.read(Standard.set.readIn)
             for face in try named(interface) where try face.set(name, value, Reply(call, Standard.set.writeOut)) { return }
-            throw DBusError.unknownProperty("\(interface) has no property \(name)")
+            throw DBusError.unknownProperty("\(brief(interface)) has no property \(brief(name))")
         default: throw DBusError.unknownMethod("\(Standard.properties) has no method \(member)")
         }
     }

@@ -193,7 +193,7 @@ extension Dictionary: DBusValue where Key: DBusValue & Comparable, Value: DBusVa
                 let (key, value) = try inner.container(Int(kDictEntry)) { (entry: inout Reader) throws(DBusError) -> (Key, Value) in
                     (try Key(from: &entry), try Value(from: &entry))
                 }
-                guard result.updateValue(value, forKey: key) == nil else { throw .invalidArgs("the key \(key) is there twice") }
+                guard result.updateValue(value, forKey: key) == nil else { throw .invalidArgs("the key \(brief("\(key)")) is there twice") }
             }
             return result
         }

@@ -56,12 +56,15 @@ public struct DownloadFailure: Error, Equatable, Sendable {
     public var wait: WaitReason?
     /// How many bytes do not fit on the disk, where `wait` is `diskSpace` and it is known.
     public var missingBytes: ByteCount?
+    /// How many bytes must be free for it to go on, where that is known.
+    public var neededRoom: ByteCount?
 
     public init(
         _ name: ErrorName, _ message: String, httpStatus: UInt32? = nil, host: String? = nil, isRetryable: Bool = false,
-        retryAfter: Duration? = nil, wait: WaitReason? = nil, missingBytes: ByteCount? = nil
+        retryAfter: Duration? = nil, wait: WaitReason? = nil, missingBytes: ByteCount? = nil, neededRoom: ByteCount? = nil
     ) {
         (self.name, self.message, self.httpStatus, self.host) = (name, message, httpStatus, host)
-        (self.isRetryable, self.retryAfter, self.wait, self.missingBytes) = (isRetryable, retryAfter, wait, missingBytes)
+        (self.isRetryable, self.retryAfter, self.wait) = (isRetryable, retryAfter, wait)
+        (self.missingBytes, self.neededRoom) = (missingBytes, neededRoom)
     }
 }

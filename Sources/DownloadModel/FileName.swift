@@ -23,13 +23,18 @@ public enum FileName {
         }
         let trimmed = trimmingEnd(scalars.drop { $0 == "." || $0.properties.isWhitespace })
         guard !trimmed.isEmpty else { return nil }
-        var text = String(String.UnicodeScalarView(trimmed))
-        if isReservedOnWindows(text) { text = "_" + text }
+        let text = cut(String(String.UnicodeScalarView(trimmed)))
+        // After the cut: what is cut off may be all that told it from a reserved name.
+        return isReservedOnWindows(text) ? cut("_" + text) : text
+    }
+
+    /// At most `longest` bytes of it, with its extension.
+    private static func cut(_ text: String) -> String {
         guard text.utf8.count > longest else { return text }
         let (stem, ending) = split(text)
         // A cut in front of the extension leaves no blank at the end; one without an extension might.
-        let cut = trimmingEnd(Array(prefix(stem, bytes: longest - ending.utf8.count).unicodeScalars)[...])
-        return String(String.UnicodeScalarView(cut)) + ending
+        let kept = trimmingEnd(Array(prefix(stem, bytes: longest - ending.utf8.count).unicodeScalars)[...])
+        return String(String.UnicodeScalarView(kept)) + ending
     }
 
     /// Whether `name` may be given as the option `filename`: a bare name, not hidden, at most `longest` bytes.
@@ -94,11 +99,13 @@ public enum FileName {
         return scalars
     }
 
-    /// Control characters, line and paragraph separators, and what turns, joins or hides text.
+    /// Control characters, line and paragraph separators, and what turns, joins or hides text; not the selectors of a character's form.
     private static func isInvisible(_ scalar: Unicode.Scalar) -> Bool {
         switch scalar.value {
-        case 0x00AD, 0x061C, 0x180E, 0x200B...0x200F, 0x2028...0x202E, 0x2060...0x2069, 0xFEFF, 0xFFF9...0xFFFB, 0xE0000...0xE007F: true
-        default: scalar.properties.generalCategory == .control
+        case 0x2028...0x2029, 0xFFF9...0xFFFB: true
+        default:
+            scalar.properties.generalCategory == .control
+                || scalar.properties.isDefaultIgnorableCodePoint && !scalar.properties.isVariationSelector
         }
     }
 

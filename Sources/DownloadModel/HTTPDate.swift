@@ -5,7 +5,7 @@ public enum HTTPDate {
     /// A year of two digits that would lie more than 50 years after `now` is one of the century before; without `now`, 70 to 99 are
     /// of the 20th century. The day of the week is not compared with the date.
     ///
-    /// - Returns: nil if malformed, impossible, or before 1970.
+    /// - Returns: nil if malformed, impossible, before 1970 or after 9999.
     public static func parse(_ field: String, now: WallTime? = nil) -> WallTime? {
         let words = field.utf8.split(whereSeparator: \.isBlank).map { String(decoding: $0, as: UTF8.self) }
         switch words.count {
@@ -38,7 +38,7 @@ public enum HTTPDate {
 
     private static func instant(year: String, month: String, day: String, time: String) -> WallTime? {
         let clock = time.utf8.split(separator: UInt8(ascii: ":"), omittingEmptySubsequences: false)
-        guard let year = decimal(year.utf8, as: UInt64.self), year >= 1970, let month = months.firstIndex(of: month),
+        guard let year = decimal(year.utf8, as: UInt64.self), (1970...9999).contains(year), let month = months.firstIndex(of: month),
             let day = decimal(day.utf8, as: UInt64.self), clock.count == 3, clock.allSatisfy({ $0.count == 2 }),
             let hour = decimal(clock[0], as: UInt64.self), let minute = decimal(clock[1], as: UInt64.self),
             let second = decimal(clock[2], as: UInt64.self)

@@ -41,6 +41,8 @@ public final class Ledger {
     public internal(set) var leaving: [DownloadNumber: LedgerEntry] = [:]
     /// Part files that are to be deleted.
     var sweeps: [DownloadNumber: Sweep] = [:]
+    /// Part files that could not be deleted: their rows stay for the next start, unless they are written again.
+    var unswept: Set<DownloadNumber> = []
     var wakes = WakeHeap()
     private var active: [String: Int] = [:]
     private var tally = (finished: UInt32(0), failed: UInt32(0), cancelled: UInt32(0))
@@ -246,6 +248,7 @@ public final class Ledger {
         switch effect {
         case .startTransfer:
             entry.work = .running
+            if unswept.remove(entry.number) != nil { actions.append(.save(.swept(entry.number))) }
             working += 1
             actions.append(.startTransfer(entry, afterSave: entry.isRevived))
             entry.isRevived = false

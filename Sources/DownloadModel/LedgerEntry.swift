@@ -46,7 +46,7 @@ extension DownloadRecord {
             isWhole = false
             lastFailure = nil
             if startedAt == nil { startedAt = now }
-        case .resume: retryAt = nil
+        case .resume: if before != .paused { retryAt = nil }  // asked for while it waits: at once; after a pause the wait goes on
         case .retry, .renew:
             (retryAt, awaitsUrl, lastFailure) = (nil, false, nil)
             if before.hasEnded { (endedAt, retriesUsed, expiresAt, timeLeft, hasStartedOver) = (nil, 0, nil, nil, false) }

@@ -55,6 +55,7 @@ extension Ledger {
     public var everything: [StoreChange] {
         [.set(settings)] + entries.values.lazy.filter(\.isEntered).sorted { $0.number < $1.number }.map { .put($0.record) }
             + sweeps.map { .sweep($0.key, directory: $0.value.directory) }
+            + unswept.compactMap { number in entries[number].map { .sweep(number, directory: $0.record.directory) } }
     }
 
     // MARK: Disks
@@ -93,11 +94,12 @@ extension DownloadState {
 }
 
 extension DownloadRecord {
-    /// Where the size is not known: so much must be free before it is tried again.
+    /// Where nobody knows: so much must be free before it is tried again.
     private static let roomForUnknown: ByteCount = 16 << 20
 
     /// The room that the rest takes.
     fileprivate var roomNeeded: ByteCount {
+        if let needed = lastFailure?.neededRoom { return needed }
         guard let total = total ?? options.size else { return Self.roomForUnknown }
         return total - min(total, received)
     }

@@ -133,7 +133,11 @@ extension Ledger {
             failure.wait == nil
             ? (.fail, entry.record.retriesUsed)
             : RetryPolicy.verdict(record: entry.record, failure: failure, madeProgress: false, now: now, random: random())
-        change(entry) { ($0.retriesUsed, $0.lastFailure) = (used, failure) }
+        change(entry) { record in
+            (record.retriesUsed, record.lastFailure) = (used, failure)
+            // A flush that failed once may succeed the next time without having written: only the checkpoint before counts.
+            if record.state == .verifying { record.isWhole = false }
+        }
         switch verdict {
         case .fail: advance(entry, .fail(failure), now: now)
         case .wait(let reason, let until): advance(entry, .wait(reason, until: until), now: now)
@@ -184,11 +188,15 @@ extension Ledger {
         actions.append(.sweep(number, directory: sweep.directory))
     }
 
-    /// The part file of `number` is deleted.
-    public func swept(_ number: DownloadNumber, now: WallTime) {
+    /// The part file of `number` is deleted; or, where it is not gone for good, that is to be tried again at the next start.
+    public func swept(_ number: DownloadNumber, isGone: Bool, now: WallTime) {
         guard sweeps.removeValue(forKey: number) != nil else { return }
-        entries[number]?.mayHavePart = false
-        actions.append(.save(.swept(number)))
+        if isGone {
+            entries[number]?.mayHavePart = false
+            actions.append(.save(.swept(number)))
+        } else {
+            unswept.insert(number)
+        }
         schedule(now: now)
     }
 

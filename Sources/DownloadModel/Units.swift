@@ -11,11 +11,11 @@ public struct WallTime: Hashable, Comparable, Sendable {
 
     public static func < (a: WallTime, b: WallTime) -> Bool { a.microseconds < b.microseconds }
 
-    /// The instant `duration` later (or earlier, if negative); never before the epoch.
+    /// The instant `duration` later (or earlier, if negative); never before the epoch, nor after the last instant there is.
     public static func + (time: WallTime, duration: Duration) -> WallTime {
-        let (seconds, attoseconds) = duration.components
-        let sum = Int64(clamping: time.microseconds) + seconds * 1_000_000 + attoseconds / 1_000_000_000_000
-        return WallTime(microseconds: UInt64(max(0, sum)))
+        // 128 bits: instants come from callers and from rows, as large as they like.
+        let sum = Int128(time.microseconds) + duration.attoseconds / 1_000_000_000_000
+        return WallTime(microseconds: UInt64(clamping: sum))
     }
 
     /// How much later `a` is; negative where it is earlier.

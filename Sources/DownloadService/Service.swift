@@ -55,7 +55,12 @@ public struct ServiceOptions: Sendable {
                 return 2
             }
             let store = Store(folder: folder)
-            let stored = try await store.open()
+            let stored: StoredState
+            do throws(StoreError) { stored = try await store.open() } catch {
+                log.error("the service cannot start", metadata: ["cause": "\(error)"])
+                connection.refuse(DBusError(ErrorName.storage.busName, "\(error)"), leaving: BusName.service)
+                return 1
+            }
             if let aside = stored.setAside {
                 log.warning("the database was damaged and has been set aside; the queue starts empty", metadata: ["file": "\(aside)"])
             }

@@ -111,10 +111,11 @@ extension Downloader {
     func verify(_ entry: LedgerEntry) {
         let record = entry.record
         guard let expected = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
+        let map = mapPath(of: entry.number)
         Pool.shared.perform {
             Commit.verify(
                 directory: record.directory, partName: record.partName, identity: expected, size: record.received,
-                checksum: record.options.checksum, expectedSize: record.options.size)
+                checksum: record.options.checksum, expectedSize: record.options.size, mapPath: map)
         } then: { [self] verification in
             decide { ledger, now in
                 switch verification {
@@ -138,32 +139,46 @@ extension Downloader {
     }
 
     private func finishCommit(_ entry: LedgerEntry, _ outcome: CommitOutcome) {
+        if case .unsettled(let path) = outcome { return settleCommit(entry, path) }
         decide { ledger, now in
             switch outcome {
             case .committed(let path): ledger.committed(entry, path: path, skipped: false, now: now)
             case .skipped(let path): ledger.committed(entry, path: path, skipped: true, now: now)
             case .failed(let failure): ledger.endingFailed(entry, failure, now: now)
+            case .unsettled: break
             }
         }
     }
 
-    /// After a restart in the middle of a commit: the rename has happened, or it has not, or somebody has taken the part file away.
+    /// The file has its name, and the disk would not save that: it is neither finished nor failed until the disk has.
+    private func settleCommit(_ entry: LedgerEntry, _ path: String) {
+        log.warning("the folder of a finished file could not be saved: trying again", metadata: ["download": "\(entry.number)"])
+        Poller.shared.schedule(after: .seconds(2)) { [self] in findCommitted(entry) }
+    }
+
+    /// After a commit was interrupted: the rename has happened, or it has not, or somebody has taken the part file away.
     func findCommitted(_ entry: LedgerEntry) {
-        let record = entry.record
+        let (record, map) = (entry.record, mapPath(of: entry.number))
         guard let resume = record.resume else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         Pool.shared.perform {
             Commit.found(
                 directory: record.directory, partName: record.partName, name: record.fileName ?? "download", identity: resume.identity,
-                size: record.total)
+                size: record.total, mapPath: map)
         } then: { [self] found in
-            if let path = found.path {
-                finishCommit(entry, .committed(path: path))
-            } else if found.isPartThere {
-                commit(entry)
-            } else {
-                decide { ledger, now in ledger.partLost(entry, now: now) }
+            switch found {
+            case .committed(let path): finishCommit(entry, .committed(path: path))
+            case .unsettled(let path): settleCommit(entry, path)
+            case .partThere: commit(entry)
+            case .lost: decide { ledger, now in ledger.partLost(entry, now: now) }
+            case .unreachable(let failure): unreachable(entry, failure)
             }
         }
+    }
+
+    /// The folder in which a file was to get its name is not there: whether it has it shows when the folder is back.
+    private func unreachable(_ entry: LedgerEntry, _ failure: DownloadFailure) {
+        if failure.wait == nil { return decide { ledger, now in ledger.endingFailed(entry, failure, now: now) } }
+        Poller.shared.schedule(after: .seconds(10)) { [self] in findCommitted(entry) }
     }
 
     // MARK: Deleting
@@ -173,8 +188,8 @@ extension Downloader {
         let map = mapPath(of: number)
         Pool.shared.perform {
             Commit.discard(directory: directory, partName: DownloadRecord.partName(of: number), mapPath: map)
-        } then: { [self] in
-            decide { ledger, now in ledger.swept(number, now: now) }
+        } then: { [self] isGone in
+            decide { ledger, now in ledger.swept(number, isGone: isGone, now: now) }
             download(number)?.rewind()
             residenceChanged?()
         }

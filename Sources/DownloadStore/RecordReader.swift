@@ -79,7 +79,8 @@ private struct RecordReader {
         DownloadFailure(
             word(.failureName, or: .storage), value(.failureMessage), httpStatus: value(.failureStatus), host: value(.failureHost),
             isRetryable: value(.failureRetryable), retryAfter: (value(.failureRetryAfter) as Int64?).map(Duration.microseconds),
-            wait: (value(.failureWait) as String?).flatMap(WaitReason.init), missingBytes: value(.failureMissing))
+            wait: (value(.failureWait) as String?).flatMap(WaitReason.init), missingBytes: value(.failureMissing),
+            neededRoom: value(.failureNeeded))
     }
 
     /// nil also where something of it is missing: the transfer then starts from 0, which is always right.

@@ -58,6 +58,7 @@ extension DownloadFailure {
         try statement.bind(retryAfter?.microseconds, .failureRetryAfter)
         try statement.bind(wait?.rawValue, .failureWait)
         try statement.bind(missingBytes, .failureMissing)
+        try statement.bind(neededRoom, .failureNeeded)
     }
 }
 

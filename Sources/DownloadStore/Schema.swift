@@ -39,6 +39,7 @@ enum Schema {
         """
         ALTER TABLE download ADD COLUMN failure_wait TEXT;
         ALTER TABLE download ADD COLUMN failure_missing INTEGER;
+        ALTER TABLE download ADD COLUMN failure_needed INTEGER;
         ALTER TABLE download ADD COLUMN retry_at INTEGER;
         ALTER TABLE download ADD COLUMN expires_at INTEGER;
         ALTER TABLE download ADD COLUMN time_left INTEGER;
@@ -60,7 +61,8 @@ enum Schema {
 /// The columns of `download`; their order is that of the statements' parameters and results, not the table's.
 enum Column: Int32, CaseIterable {
     case number, state, waitReason, waitUntil
-    case failureName, failureMessage, failureStatus, failureHost, failureRetryable, failureRetryAfter, failureWait, failureMissing
+    case failureName, failureMessage, failureStatus, failureHost, failureRetryable, failureRetryAfter, failureWait, failureMissing,
+        failureNeeded
     case retryAt, expiresAt, timeLeft, awaitsUrl, isSpliced, hasStartedOver, isWhole
     case position, queuedAt, startedAt, endedAt, attempts, retriesUsed, received, total
     case resumeWritten, resumeTotal, resumeEntityTag, resumeLastModified, resumeDevice, resumeInode, resumeMount, resumeBoot

@@ -119,10 +119,14 @@ final class Session {
                 sweeps[DownloadNumber(number)] = directory
             }
         } catch { throw StoreError(error, folder) }
-        savedNumber = DownloadNumber(values[Session.nextNumberKey].flatMap { UInt64($0) } ?? 1)
-        let next = max(savedNumber, DownloadNumber((records.last?.number.value ?? 0) + 1))
+        savedNumber = values[Session.nextNumberKey].flatMap { UInt64($0) }.map(DownloadNumber.init).flatMap(Self.given) ?? DownloadNumber(1)
+        let last = records.lazy.compactMap { Self.given($0.number) }.max()
+        let next = max(savedNumber, DownloadNumber((last?.value ?? 0) + 1))
         return StoredState(records: records, settings: Settings(values), sweeps: sweeps, nextNumber: next, setAside: nil)
     }
+
+    /// `number` where it is one that we may have given; nil for what only a row of somebody else's has. So numbers always go on.
+    private static func given(_ number: DownloadNumber) -> DownloadNumber? { number.value <= UInt64(Int64.max) / 2 ? number : nil }
 
     // MARK: Writing
 

@@ -80,7 +80,7 @@ extension DownloadOptions {
         case .directory:
             let folder = try text(value, most: 4096)
             guard folder.hasPrefix("/") else {
-                throw Refusal(.invalidOption, "Option directory must be an absolute path, not “\(folder)”.")
+                throw Refusal(.invalidOption, "Option directory must be an absolute path, not “\(shown(folder))”.")
             }
             directory = folder
         case .filename:
@@ -150,7 +150,7 @@ extension DownloadOptions {
                 throw Refusal(.invalidOption, "Option headers: “\(shown(name))” is no header name.")
             }
             guard !value.utf8.contains(where: { $0 == 13 || $0 == 10 || $0 == 0 }) else {
-                throw Refusal(.invalidOption, "Option headers: the value of \(name) holds a line break.")
+                throw Refusal(.invalidOption, "Option headers: the value of “\(shown(name))” holds a line break.")
             }
             guard !ownFields.contains(name.lowercased()) else {
                 throw Refusal(.invalidOption, "Option headers: \(name) is set by the service itself.")
@@ -180,7 +180,11 @@ extension DownloadOptions {
     }
 }
 
-/// A caller's text as an error's message may hold it: on one line, at most 64 characters.
+/// A caller's text as an error's message may hold it: on one line, at most 64 scalars (a character may be made of any number of them).
 public func shown(_ text: String) -> String {
-    String(String.UnicodeScalarView(text.prefix(64).unicodeScalars.map { $0.value < 0x20 || $0.value == 0x7f ? "\u{FFFD}" : $0 }))
+    String(
+        String.UnicodeScalarView(
+            text.unicodeScalars.prefix(64).map {
+                $0.properties.generalCategory == .control || $0.properties.isBidiControl ? "\u{FFFD}" : $0
+            }))
 }

@@ -37,10 +37,10 @@ final class Attempt: BodySink {
 
     override func receive(_ bytes: UnsafeRawBufferPointer) -> Answer {
         if case .undecided = verdict { decide() }
-        transfer.arrived = true
         switch verdict {
         case .body:
             guard transfer.pace.mayTake(bytes.count) else { return .pause }
+            transfer.liveness.count(bytes.count)
             if let failure = transfer.take(bytes) {
                 verdict = .failed(failure)
                 return .abort
@@ -54,7 +54,6 @@ final class Attempt: BodySink {
     }
 
     override func receiveHeader(_ line: UnsafeRawBufferPointer) -> Answer {
-        transfer.arrived = true
         do {
             try head.take(line)
             if head.isComplete, head.status >= 200, head.status != 401, head.status != 407 { decide() }
@@ -66,6 +65,7 @@ final class Attempt: BodySink {
     }
 
     override func mayTalk(to address: String) -> Bool {
+        transfer.liveness.restart()  // connected; the request goes out now
         if transfer.mayTalk(to: address, for: self) { return true }
         verdict = .failed(
             DownloadFailure(
@@ -76,7 +76,9 @@ final class Attempt: BodySink {
 
     /// Says what the response is, unless that is said.
     func decide() {
-        if case .undecided = verdict { verdict = transfer.judge(self) }
+        guard case .undecided = verdict else { return }
+        verdict = transfer.judge(self)
+        transfer.liveness.restart()
     }
 
     /// Whether the body would have been the file, but must not be: nothing to read on for.

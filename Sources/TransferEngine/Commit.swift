@@ -8,7 +8,24 @@ public enum CommitOutcome: Equatable, Sendable {
     case committed(path: String)
     /// The name was taken and the policy is `skip`; the part file is gone.
     case skipped(path: String)
+    /// The file is at this path, but whether its name is on disk is not known: to be asked of `found` again.
+    case unsettled(path: String)
+    /// The part file is still there.
     case failed(DownloadFailure)
+}
+
+/// What a look at a commit that was interrupted came to.
+public enum FoundCommit: Equatable, Sendable {
+    /// The file is at this path, flushed.
+    case committed(path: String)
+    /// The file is at this path; the folder could not be flushed.
+    case unsettled(path: String)
+    /// The commit is still to be done.
+    case partThere
+    /// Neither the part file nor the final file is there.
+    case lost
+    /// The folder cannot be looked at.
+    case unreachable(DownloadFailure)
 }
 
 /// What a look at a whole part file came to.
@@ -31,8 +48,10 @@ public enum Commit {
     /// - Parameters:
     ///   - identity: of the file that was whole, as it was written by this boot of the machine.
     ///   - size: that it had then, in bytes.
+    ///   - mapPath: the written map, removed where the flush fails: then only the record's last checkpoint counts.
     public static func verify(
-        directory: String, partName: String, identity: FileIdentity, size: ByteCount, checksum: Checksum?, expectedSize: ByteCount?
+        directory: String, partName: String, identity: FileIdentity, size: ByteCount, checksum: Checksum?, expectedSize: ByteCount?,
+        mapPath: String? = nil
     ) -> Verification {
         do throws(DiskError) {
             let part = try OpenPart.open(directory, partName)
@@ -41,7 +60,11 @@ public enum Commit {
             if let expectedSize, part.size != expectedSize {
                 return .failed(DownloadFailure(.sizeMismatch, "The file has \(part.size) bytes instead of \(expectedSize)."))
             }
-            guard fsync(part.descriptor) == 0 else { throw DiskError("save the part file") }
+            guard fsync(part.descriptor) == 0 else {
+                let error = DiskError("save the part file")
+                if let mapPath { WrittenMap.remove(mapPath) }
+                throw error
+            }
             guard let checksum else { return .proved(found) }
             switch check(part, checksum, directory) {
             case .success: return .proved(found)
@@ -77,11 +100,20 @@ public enum Commit {
     public static func commit(
         directory: String, partName: String, name: String, policy: ExistingFilePolicy, origin: String?, mapPath: String?
     ) -> CommitOutcome {
+        commit(directory: directory, partName: partName, name: name, policy: policy, origin: origin, mapPath: mapPath, calls: NamingCalls())
+    }
+
+    static func commit(
+        directory: String, partName: String, name: String, policy: ExistingFilePolicy, origin: String?, mapPath: String?,
+        calls: NamingCalls
+    ) -> CommitOutcome {
         do throws(DiskError) {
             let part = try OpenPart.open(directory, partName)
             if let origin { _ = fsetxattr(part.descriptor, "user.xdg.origin.url", origin, origin.utf8.count, 0) }
             guard fchmod(part.descriptor, 0o666 & ~processUmask()) == 0 else { throw DiskError("set the mode of the file") }
-            let placed = try place(part, partName, name, policy)
+            // What `verify` flushed was before mode and origin: they are to be as durable as the name.
+            guard fsync(part.descriptor) == 0 else { throw DiskError("save the part file") }
+            let placed = try place(part.folder, partName, name, policy, calls)
             guard let placed else {
                 let path = "\(directory)/\(name)"
                 guard policy == .skip else {
@@ -90,10 +122,8 @@ public enum Commit {
                 discard(directory: directory, partName: partName, mapPath: mapPath)
                 return .skipped(path: path)
             }
-            if let mapPath { unlink(mapPath) }
-            // A file system that has no fsync for folders answers EINVAL.
-            guard fsync(part.folder) == 0 || errno == EINVAL else { throw DiskError("save the folder") }
-            return .committed(path: "\(directory)/\(placed)")
+            if let mapPath { WrittenMap.remove(mapPath) }
+            return part.folder.sync() ? .committed(path: "\(directory)/\(placed)") : .unsettled(path: "\(directory)/\(placed)")
         } catch {
             return .failed(error.failure(folder: directory))
         }
@@ -101,97 +131,103 @@ public enum Commit {
 
     /// Takes the first name that is free under `policy`. nil: taken, under `skip` or `fail`.
     private static func place(
-        _ part: borrowing OpenPart, _ partName: String, _ name: String, _ policy: ExistingFilePolicy
+        _ folder: OpenFolder, _ partName: String, _ name: String, _ policy: ExistingFilePolicy, _ calls: NamingCalls
     ) throws(DiskError) -> String? {
         if policy == .replace {
-            guard renameat(part.folder, partName, part.folder, name) == 0 else { throw DiskError("put \(name) in its place") }
+            guard renameat(folder.descriptor, partName, folder.descriptor, name) == 0 else { throw DiskError("put \(name) in its place") }
             return name
         }
         for number in 0...lastNumber {
             let candidate = number == 0 ? name : FileName.numbered(name, number)
-            if try rename(part, partName, candidate) { return candidate }
+            if try rename(folder, partName, candidate, calls) { return candidate }
             if policy != .rename { return nil }
         }
         throw DiskError("find a free name for \(name)", EEXIST)
     }
 
     /// False where `name` is taken.
-    private static func rename(_ part: borrowing OpenPart, _ partName: String, _ name: String) throws(DiskError) -> Bool {
-        switch todoku_rename_noreplace(part.folder, partName, name) {
+    private static func rename(_ folder: OpenFolder, _ partName: String, _ name: String, _ calls: NamingCalls) throws(DiskError) -> Bool {
+        switch calls.renameNoReplace(folder.descriptor, partName, name) {
         case 0: return true
         case EEXIST: return false
         case EINVAL, ENOSYS, ENOTSUP: break  // a file system without RENAME_NOREPLACE
         case let code: throw DiskError("name the file \(name)", code)
         }
-        if linkat(part.folder, partName, part.folder, name, 0) == 0 {
-            guard unlinkat(part.folder, partName, 0) == 0 else { throw DiskError("remove the part file") }
-            return true
-        }
-        switch errno {
+        switch calls.link(folder.descriptor, partName, name) {
+        case 0:
+            let code = calls.unlink(folder.descriptor, partName)
+            if code == 0 { return true }
+            _ = calls.unlink(folder.descriptor, name)  // its other name is what counts; where this fails too, `found` sees both
+            throw DiskError("remove the part file", code)
         case EEXIST: return false
         case EPERM, ENOTSUP, ENOSYS, EMLINK: break  // without links as well
-        default: throw DiskError("name the file \(name)")
+        case let code: throw DiskError("name the file \(name)", code)
         }
         // Nothing here can refuse to replace, so the name is looked at first; a folder or file that is there is left alone.
-        var status = stat()
-        if fstatat(part.folder, name, &status, AT_SYMLINK_NOFOLLOW) == 0 { return false }
+        if folder.status(name) != nil { return false }
         guard errno == ENOENT else { throw DiskError("look for \(name)") }
-        guard renameat(part.folder, partName, part.folder, name) == 0 else { throw DiskError("name the file \(name)") }
+        guard renameat(folder.descriptor, partName, folder.descriptor, name) == 0 else { throw DiskError("name the file \(name)") }
         return true
     }
 
     /// Removes a part file and its written map, where they are. What stands under the part file's name and is no file of ours stays.
-    public static func discard(directory: String, partName: String, mapPath: String?) {
-        let folder = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        if folder >= 0 {
-            var status = stat()
-            if fstatat(folder, partName, &status, AT_SYMLINK_NOFOLLOW) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_uid == geteuid()
-            {
-                unlinkat(folder, partName, 0)
-            }
-            Glibc.close(folder)
+    ///
+    /// - Returns: whether they are gone for good, after a power cut too; false where the folder cannot be reached or flushed.
+    @discardableResult
+    public static func discard(directory: String, partName: String, mapPath: String?) -> Bool {
+        // First the map: while it is there, a later file with the part's inode could be taken for it.
+        if let mapPath { WrittenMap.remove(mapPath) }
+        do throws(DiskError) {
+            let folder = try OpenFolder.open(directory)
+            let names = [partName, PartFile.candidateName(partName)].filter { folder.status($0) != nil }
+            for name in names { folder.removeOwn(name) }
+            return names.isEmpty || folder.sync()
+        } catch {
+            return false
         }
-        if let mapPath { unlink(mapPath) }
     }
 
     /// Deletes a finished file, if it is still the one that was committed: another one under its name stays.
     public static func deleteFinished(_ path: String, identity: FileIdentity?) -> Result<Void, Refusal> {
-        var status = stat()
-        guard lstat(path, &status) == 0 else { return .success(()) }
-        guard let identity, status.st_ino == identity.inode, status.st_mode & S_IFMT == S_IFREG else {
-            return .failure(Refusal(.notAllowed, "\(path) is another file by now and was left alone; the download is off the list."))
+        do throws(DiskError) {
+            let (folder, name) = try OpenFolder.parent(of: path)
+            guard let status = folder.status(name) else { return .success(()) }
+            guard let identity, status.st_ino == identity.inode, status.isRegular else {
+                return .failure(Refusal(.notAllowed, "\(path) is another file by now and was left alone; the download is off the list."))
+            }
+            guard unlinkat(folder.descriptor, name, 0) == 0 || errno == ENOENT else { throw DiskError("delete the file") }
+            return .success(())
+        } catch {
+            if error.code == ENOENT || error.code == ENOTDIR { return .success(()) }  // its folder is gone, and it with that
+            return .failure(
+                Refusal(
+                    .permissionDenied, "\(path) could not be deleted: cannot \(error.action): \(String(cString: strerror(error.code)))."))
         }
-        guard unlink(path) == 0 || errno == ENOENT else {
-            return .failure(Refusal(.permissionDenied, "\(path) could not be deleted: \(String(cString: strerror(errno)))."))
-        }
-        return .success(())
     }
 
-    /// At a restart, for a record that was being committed: the path at which the file already is; nil: the commit is still to be done
-    /// (or the part file is lost, where `isPartThere` is false).
+    /// After an interruption, for a record that was being committed: how far that came.
     ///
     /// Looked at are `name` and its numbered forms. The file is the one with the part file's inode, if there is no part file any more.
     public static func found(
-        directory: String, partName: String, name: String, identity: FileIdentity, size: ByteCount?
-    ) -> (path: String?, isPartThere: Bool) {
-        let folder = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard folder >= 0 else { return (nil, false) }
-        defer { Glibc.close(folder) }
-        var status = stat()
-        let isPartThere = fstatat(folder, partName, &status, AT_SYMLINK_NOFOLLOW) == 0
+        directory: String, partName: String, name: String, identity: FileIdentity, size: ByteCount?, mapPath: String?
+    ) -> FoundCommit {
+        let folder: OpenFolder
+        do throws(DiskError) { folder = try OpenFolder.open(directory) } catch { return .unreachable(error.failure(folder: directory)) }
+        let part = folder.status(partName)
         // Linked under both names: the fall-back of `commit` was interrupted, and only the part's name is left to be removed.
-        if isPartThere, status.st_nlink < 2 { return (nil, true) }
+        if let part, part.st_nlink < 2 { return .partThere }
         let sameBoot = identity.boot == bootIdentity()
         for number in 0...lastNumber {
             let candidate = number == 0 ? name : FileName.numbered(name, number)
-            guard fstatat(folder, candidate, &status, AT_SYMLINK_NOFOLLOW) == 0, status.st_mode & S_IFMT == S_IFREG,
-                status.st_ino == identity.inode, !sameBoot || status.st_dev == identity.device,
-                size.map({ $0 == ByteCount(status.st_size) }) ?? true
+            guard let status = folder.status(candidate), status.isRegular, status.st_ino == identity.inode,
+                !sameBoot || status.st_dev == identity.device, size.map({ $0 == ByteCount(status.st_size) }) ?? true
             else { continue }
-            if isPartThere { unlinkat(folder, partName, 0) }
-            return ("\(directory)/\(candidate)", false)
+            if part != nil { unlinkat(folder.descriptor, partName, 0) }
+            if let mapPath { WrittenMap.remove(mapPath) }
+            let path = "\(directory)/\(candidate)"
+            return folder.sync() ? .committed(path: path) : .unsettled(path: path)
         }
-        return (nil, isPartThere)
+        return part != nil ? .partThere : .lost
     }
 
     /// umask(2) of this process, without changing it: other threads create files.
@@ -206,37 +242,38 @@ public enum Commit {
     }
 }
 
+/// How a file gets a name that must be free: the system's calls, each 0 or errno. Tests put in what other file systems answer.
+struct NamingCalls: Sendable {
+    /// renameat2(2) with RENAME_NOREPLACE.
+    var renameNoReplace: @Sendable (_ folder: Int32, _ from: String, _ to: String) -> Int32 = { todoku_rename_noreplace($0, $1, $2) }
+    /// linkat(2).
+    var link: @Sendable (_ folder: Int32, _ from: String, _ to: String) -> Int32 = { linkat($0, $1, $0, $2, 0) == 0 ? 0 : errno }
+    /// unlinkat(2).
+    var unlink: @Sendable (_ folder: Int32, _ name: String) -> Int32 = { unlinkat($0, $1, 0) == 0 ? 0 : errno }
+}
+
 /// A part file and its folder, open for a commit. Refuses anything but a regular file of our own.
 private struct OpenPart: ~Copyable {
-    let folder: Int32
+    let folder: OpenFolder
     let descriptor: Int32
     let size: ByteCount
 
     /// The action of the error where there is a folder, but no part file that can be opened.
     static let opening = "open the part file"
 
-    private init(folder: Int32, descriptor: Int32, size: ByteCount) {
+    private init(folder: OpenFolder, descriptor: Int32, size: ByteCount) {
         (self.folder, self.descriptor, self.size) = (folder, descriptor, size)
     }
 
-    deinit {
-        Glibc.close(descriptor)
-        Glibc.close(folder)
-    }
+    deinit { Glibc.close(descriptor) }
 
     static func open(_ directory: String, _ name: String) throws(DiskError) -> OpenPart {
-        let folder = Glibc.open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard folder >= 0 else { throw DiskError("open the folder") }
-        let descriptor = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
-        guard descriptor >= 0 else {
-            let error = DiskError(opening)
-            Glibc.close(folder)
-            throw error
-        }
+        let folder = try OpenFolder.open(directory)
+        let descriptor = openat(folder.descriptor, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
+        guard descriptor >= 0 else { throw DiskError(opening) }
         var status = stat()
-        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_uid == geteuid() else {
+        guard fstat(descriptor, &status) == 0, status.isRegular, status.st_uid == geteuid() else {
             Glibc.close(descriptor)
-            Glibc.close(folder)
             throw DiskError("take \(name), which is not a file of its own,", EEXIST)
         }
         return OpenPart(folder: folder, descriptor: descriptor, size: ByteCount(status.st_size))

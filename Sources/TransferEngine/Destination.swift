@@ -3,8 +3,6 @@ internal import Glibc
 
 /// Looks at a folder before anything is promised about it. Blocks: for the pool.
 public enum Destination {
-    private static let linkLimit = 40
-
     /// Whether downloads may be put into `directory`.
     ///
     /// - Parameters:
@@ -35,49 +33,29 @@ public enum Destination {
         guard !directory.utf8.contains(0), directory.utf8.count < Int(PATH_MAX) else {
             throw Refusal(.invalidOption, "directory: the path is too long, or has a NUL in it.")
         }
-        let given = directory.split(separator: "/").filter { $0 != "." }
-        // Every component is resolved by us, so that each link on the way is seen. `rest` is reversed.
-        var rest = Array(given.reversed())
-        var resolved: [Substring] = []
-        var links = 0
-        while let component = rest.popLast() {
-            if component == "." { continue }
-            if component == ".." {
-                _ = resolved.popLast()
-                continue
-            }
-            if component.hasPrefix("."), !allowHidden {
-                throw Refusal(.notAllowed, "directory: \(directory) is hidden, or in a hidden folder.")
-            }
-            let path = "/" + (resolved + [component]).joined(separator: "/")
-            var status = stat()
-            if lstat(path, &status) != 0 {
-                guard errno == ENOENT, create else { throw missing(directory, errno) }
-                guard mkdir(path, 0o777) == 0 || errno == EEXIST else {
-                    throw Refusal(.permissionDenied, "directory: \(path) cannot be made: \(String(cString: strerror(errno))).")
-                }
-                guard lstat(path, &status) == 0 else { throw missing(directory, errno) }
-            }
-            switch status.st_mode & S_IFMT {
-            case S_IFDIR: resolved.append(component)
-            case S_IFLNK:
-                links += 1
-                guard status.st_uid == geteuid() || status.st_uid == 0 else {
-                    throw Refusal(.notAllowed, "directory: \(path) is a symbolic link of another user.")
-                }
-                guard links <= linkLimit, let target = target(of: path) else {
-                    throw Refusal(.invalidOption, "directory: \(directory) has too many symbolic links on its way.")
-                }
-                if target.hasPrefix("/") { resolved = [] }
-                rest += target.split(separator: "/").reversed()
-            default: throw Refusal(.invalidOption, "directory: \(path) is not a folder.")
-            }
+        let code: Int32
+        do throws(OpenFolder.Obstacle) {
+            let folder = try OpenFolder.walk(directory, allowHidden: allowHidden, create: create)
+            code = faccessat(folder.descriptor, ".", W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno
+        } catch {
+            throw refusal(directory, error)
         }
-        let path = "/" + resolved.joined(separator: "/")
-        guard faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) == 0 else {
-            throw Refusal(.permissionDenied, "directory: \(directory) cannot be written: \(String(cString: strerror(errno))).")
+        guard code == 0 else {
+            throw Refusal(.permissionDenied, "directory: \(directory) cannot be written: \(String(cString: strerror(code))).")
         }
-        return "/" + given.joined(separator: "/")
+        return "/" + directory.split(separator: "/").filter { $0 != "." }.joined(separator: "/")
+    }
+
+    private static func refusal(_ directory: String, _ obstacle: OpenFolder.Obstacle) -> Refusal {
+        switch obstacle {
+        case .hidden: Refusal(.notAllowed, "directory: \(directory) is hidden, or in a hidden folder.")
+        case .foreignLink(let path): Refusal(.notAllowed, "directory: \(path) is a symbolic link of another user.")
+        case .tooManyLinks: Refusal(.invalidOption, "directory: \(directory) has too many symbolic links on its way.")
+        case .notFolder(let path): Refusal(.invalidOption, "directory: \(path) is not a folder.")
+        case .cannotMake(let path, let code):
+            Refusal(.permissionDenied, "directory: \(path) cannot be made: \(String(cString: strerror(code))).")
+        case .failed(_, let code): missing(directory, code)
+        }
     }
 
     private static func missing(_ directory: String, _ code: Int32) -> Refusal {
@@ -87,11 +65,5 @@ public enum Destination {
         case EACCES: Refusal(.permissionDenied, "directory: \(directory) cannot be entered: \(String(cString: strerror(code))).")
         default: Refusal(.invalidOption, "directory: \(directory) cannot be used: \(String(cString: strerror(code))).")
         }
-    }
-
-    private static func target(of path: String) -> String? {
-        var bytes = [CChar](repeating: 0, count: Int(PATH_MAX))
-        let count = readlink(path, &bytes, bytes.count)
-        return count > 0 && count < bytes.count ? String(decoding: bytes.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self) : nil
     }
 }

@@ -6,18 +6,34 @@ struct DiskError: Error, Equatable {
     /// What we wanted to do, as in "cannot \(action)".
     let action: String
     let code: Int32
+    /// What finds no room, where the disk is full and it is known.
+    let shortage: Shortage?
 
-    init(_ action: String, _ code: Int32 = errno) { (self.action, self.code) = (action, code) }
+    /// Bytes that find no room, and how many there was room for.
+    struct Shortage: Equatable {
+        var missing: ByteCount
+        var room: ByteCount
+    }
 
-    /// The one place where an errno becomes a failure's name. `folder` is told to the user.
+    init(_ action: String, _ code: Int32 = errno, shortage: Shortage? = nil) {
+        (self.action, self.code, self.shortage) = (action, code, shortage)
+    }
+
+    /// The one place where an errno becomes a failure's name, and what it waits for. `folder` is told to the user.
     func failure(folder: String) -> DownloadFailure {
-        let reason = String(cString: strerror(code))
+        let message = "Todoku cannot \(action) in \(folder): \(String(cString: strerror(code)))."
         switch code {
-        case ENOSPC, EDQUOT: return DownloadFailure(.diskFull, "There is not enough room in \(folder); free some and try again.")
+        case ENOSPC, EDQUOT:
+            return DownloadFailure(
+                .diskFull, "There is not enough room in \(folder); free some and try again.", wait: .diskSpace,
+                missingBytes: shortage?.missing, neededRoom: shortage.map { $0.missing + $0.room })
         case EFBIG: return DownloadFailure(.diskFull, "The file system of \(folder) cannot hold a file of this size.")
-        case EACCES, EPERM, EROFS:
-            return DownloadFailure(.permissionDenied, "Todoku cannot \(action) in \(folder): \(reason).")
-        default: return DownloadFailure(.writeFailed, "Todoku cannot \(action) in \(folder): \(reason).")
+        case EACCES, EPERM: return DownloadFailure(.permissionDenied, message)
+        // Read-only by a mount, or by an error of the disk: both may end.
+        case EROFS: return DownloadFailure(.permissionDenied, message, wait: .destination)
+        case ENOENT, ENOTDIR, ESTALE, ENXIO, ENODEV: return DownloadFailure(.writeFailed, message, wait: .destination)
+        case EIO: return DownloadFailure(.writeFailed, message, isRetryable: true, wait: .destination)
+        default: return DownloadFailure(.writeFailed, message)
         }
     }
 }

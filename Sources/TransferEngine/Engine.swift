@@ -19,6 +19,8 @@ public actor Engine {
 
     private nonisolated let configuration: EngineConfiguration
     private nonisolated let report: @BusActor @Sendable (TransferEvent) -> Void
+    /// fdatasync(2): 0 or errno.
+    private nonisolated let flush: @Sendable (_ descriptor: Int32) -> Int32
     /// Bytes per second over all transfers; 0: no limit.
     private nonisolated let totalLimit = Atomic<UInt64>(0)
     /// Whether a progress snapshot is on its way: another waits until it has arrived.
@@ -35,12 +37,21 @@ public actor Engine {
     private var shutDownDone: (@BusActor @Sendable () -> Void)?
 
     public init(configuration: EngineConfiguration, report: @escaping @BusActor @Sendable (TransferEvent) -> Void) {
+        self.init(configuration: configuration, flush: { fdatasync($0) == 0 ? 0 : errno }, report: report)
+    }
+
+    /// `flush`: so that a test can be a disk that fails.
+    init(
+        configuration: EngineConfiguration, flush: @escaping @Sendable (_ descriptor: Int32) -> Int32,
+        report: @escaping @BusActor @Sendable (TransferEvent) -> Void
+    ) {
         let descriptor = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
         precondition(descriptor >= 0, "eventfd: errno \(errno)")
         wakeDescriptor = descriptor
         loop = LoopExecutor(wake: { _ = eventfd_write(descriptor, 1) }) { _ in preconditionFailure("the engine claims its loop itself") }
         self.configuration = configuration
         self.report = report
+        self.flush = flush
     }
 
     deinit { Glibc.close(wakeDescriptor) }
@@ -113,11 +124,10 @@ public actor Engine {
                 transfer.reported = progress
                 snapshot.append(progress)
             }
-            transfer.reportIdentity()
             if transfer.isCheckpointDue(now: now) { sync(transfer) }
-            if transfer.pace.isHolding { transfer.arrived = true }  // it is we who hold back
+            let isHolding = transfer.pace.isHolding
             if transfer.pace.earn(seconds: min(seconds, 1)) { resume(transfer) }
-            checkStall(transfer, now)
+            checkStall(transfer, now, isHolding: isHolding)
         }
         reportEvents()
         if !snapshot.isEmpty { send(snapshot) }
@@ -131,19 +141,17 @@ public actor Engine {
         }
     }
 
-    private func checkStall(_ transfer: Transfer, _ now: SuspendingClock.Instant) {
-        if transfer.arrived {
-            transfer.arrived = false
-            transfer.lastArrival = now
-            return
-        }
-        guard transfer.exchange != nil, now - transfer.lastArrival > transfer.request.stallTimeout else { return }
+    private func checkStall(_ transfer: Transfer, _ now: SuspendingClock.Instant, isHolding: Bool) {
+        guard transfer.exchange != nil,
+            transfer.liveness.isStalled(now, timeout: transfer.request.stallTimeout, isHolding: isHolding)
+        else { return }
         // What the response said already counts more than its body that does not end.
         if let attempt = transfer.exchange?.sink as? Attempt, case .failed(let failure) = attempt.verdict {
             return conclude(transfer, .failed(failure))
         }
         let failure = FailureMapping.timeout(
-            host: transfer.url.host, after: transfer.request.stallTimeout, madeProgress: transfer.facts != nil)
+            host: transfer.url.host, after: transfer.request.stallTimeout, madeProgress: transfer.facts != nil,
+            trickle: transfer.liveness.bytes)
         conclude(transfer, .failed(failure))
     }
 
@@ -215,7 +223,7 @@ public actor Engine {
         }
         options.proxy = proxy ?? ""
         (options.certificateFile, options.certificateFolder) = (configuration.certificateFile, configuration.certificateFolder)
-        transfer.lastArrival = .now
+        transfer.liveness.restart()
         do throws(CurlError) {
             let multi = if let multi { multi } else { try MultiHandle() }
             self.multi = multi
@@ -252,10 +260,9 @@ public actor Engine {
         }
     }
 
-    /// Once more from the first URL, for the whole.
+    /// Once more from the first URL, as `transfer.ask` says.
     private func restart(_ transfer: Transfer) {
         transfer.exchange = nil
-        transfer.hasRestarted = true
         transfer.url = transfer.request.url
         transfer.hops = 0
         fetch(transfer)
@@ -293,6 +300,7 @@ public actor Engine {
         transfer.conclusion = conclusion
         transfer.exchange = nil
         staging?.flush()
+        transfer.dropCandidate()
         applyLimits()
         if !transfer.isSyncing { settle(transfer) }
     }
@@ -301,11 +309,10 @@ public actor Engine {
     private func settle(_ transfer: Transfer) {
         guard let conclusion = transfer.conclusion else { return }
         if case .whole(let end) = conclusion { return finish(transfer, end) }
-        if transfer.part?.error == nil, transfer.received > transfer.checkpoint?.written ?? 0,
-            transfer.resumeData(written: transfer.received) != nil
-        {
+        if let part = transfer.part, transfer.mayFlush, part.isResumable, part.written > transfer.checkpoint?.written ?? 0 {
             return sync(transfer)
         }
+        if !transfer.mayFlush { transfer.loseMap() }
         tellEnd(transfer, transfer.checkpoint)
     }
 
@@ -320,12 +327,13 @@ public actor Engine {
     /// Flushes in the pool what is written now; the transfer goes on meanwhile.
     private func sync(_ transfer: Transfer) {
         staging?.flush()
-        guard let part = transfer.part, let data = transfer.resumeData(written: part.written) else { return }
-        transfer.isSyncing = true
+        guard let part = transfer.part, let data = part.resumeData(written: part.written) else { return }
+        transfer.syncing = part
         transfer.lastCheckpoint = .now
         let (descriptor, number) = (part.descriptor, transfer.request.number)  // open until `synced`
-        Pool.shared.perform {
-            fdatasync(descriptor) == 0 ? nil : DiskError("save the part file")
+        Pool.shared.perform { [flush] in
+            let code = flush(descriptor)
+            return code == 0 ? nil : DiskError("save the part file", code)
         } then: { [self] error in
             command { $0.synced(number, data, error) }
         }
@@ -333,16 +341,22 @@ public actor Engine {
 
     private func synced(_ number: DownloadNumber, _ data: ResumeData, _ error: DiskError?) {
         guard let transfer = transfers[number] else { return }
-        transfer.isSyncing = false
-        if let error {
+        let isInPlace = transfer.syncing === transfer.part
+        transfer.syncing = nil
+        if !isInPlace {
+            settle(transfer)
+        } else if let error {
             // Only the checkpoint before counts; what the kernel could not write is lost to us.
-            let failure = error.failure(folder: transfer.request.directory)
-            if case .failed = transfer.conclusion {} else { transfer.conclusion = .failed(failure) }
+            transfer.conclusion = .failed(error.failure(folder: transfer.request.directory))
             transfer.exchange = nil
-            return tellEnd(transfer, transfer.checkpoint)
+            transfer.loseMap()
+            staging?.discard(transfer)
+            transfer.dropCandidate()
+            tellEnd(transfer, transfer.checkpoint)
+        } else {
+            transfer.report(data)
+            settle(transfer)
         }
-        transfer.report(data)
-        settle(transfer)
     }
 
     private func finish(_ transfer: Transfer, _ end: TransferEnd) {

@@ -1,3 +1,4 @@
+internal import CSystem
 internal import DownloadModel
 internal import Glibc
 
@@ -6,6 +7,9 @@ enum FailureMapping {
     /// - Parameter proxy: whether `host` was spoken to through a proxy.
     static func failure(_ error: CurlError, host: String, proxy: Bool, stallTimeout: Duration, madeProgress: Bool) -> DownloadFailure {
         let through = proxy ? " through the proxy" : ""
+        if isOffline(error, host: host) {
+            return DownloadFailure(.network, "There is no network to reach \(host) by.", host: host, isRetryable: true, wait: .offline)
+        }
         switch error.kind {
         case .resolve:
             return DownloadFailure(
@@ -41,8 +45,26 @@ enum FailureMapping {
         }
     }
 
-    static func timeout(host: String, after limit: Duration, madeProgress: Bool) -> DownloadFailure {
-        let what = madeProgress ? "sent nothing more" : "did not answer"
+    /// Whether it is this machine that has no network, and so nothing is said about the host. Needs no network, and sends nothing.
+    private static func isOffline(_ error: CurlError, host: String) -> Bool {
+        guard !isLoopback(host) else { return false }
+        switch error.kind {
+        case .resolve, .resolveProxy: return !todoku_has_interface()
+        // libcurl tells of the last address it tried, which may be an IPv6 one on a machine that has only IPv4.
+        case .connect: return error.osError == ENETDOWN || [ENETUNREACH, EADDRNOTAVAIL].contains(error.osError) && !todoku_has_route()
+        default: return false
+        }
+    }
+
+    private static func isLoopback(_ host: String) -> Bool {
+        let name = host.hasSuffix(".") ? host.dropLast().lowercased() : host.lowercased()
+        return name == "localhost" || name.hasSuffix(".localhost") || name == "::1" || name == "[::1]"
+            || name.hasPrefix("127.") && isPrivateAddress(name)
+    }
+
+    /// - Parameter trickle: body bytes that came within `limit`, too few to count.
+    static func timeout(host: String, after limit: Duration, madeProgress: Bool, trickle: ByteCount = 0) -> DownloadFailure {
+        let what = !madeProgress ? "did not answer" : trickle > 0 ? "sent only \(trickle) bytes" : "sent nothing more"
         return DownloadFailure(.timeout, "\(host) \(what) within \(limit.inWords).", host: host, isRetryable: true)
     }
 

@@ -2,85 +2,164 @@ internal import CSystem
 internal import DownloadModel
 internal import Glibc
 
-/// The growing file of one download, and its folder, both open. Bytes are written in order from the front.
+/// The growing file of one download, open, and what its bytes are of. Bytes are written in order from the front.
 final class PartFile {
     /// How many bytes gather before write-back is started behind them.
     private static let writebackStep: ByteCount = 8 << 20
 
-    let name: String
-    private let folder: Int32
-    private(set) var descriptor: Int32
-    private(set) var identity: FileIdentity
+    private(set) var name: String
+    private let folder: OpenFolder
+    let descriptor: Int32
+    let identity: FileIdentity
+    /// The strong validator of the representation that the bytes are of; nil: none.
+    var validator: Validator?
+    /// Complete size of that representation; nil while unknown.
+    var total: ByteCount?
+    /// Whether a later transfer can go on from these bytes.
+    var isResumable = false
     /// Bytes that the kernel has: what counts as received.
     private(set) var written: ByteCount
     /// The first write that failed; nothing is written after it.
     private(set) var error: DiskError?
     private var writebackStarted: ByteCount
 
-    private init(name: String, folder: Int32, descriptor: Int32, identity: FileIdentity, written: ByteCount) {
-        (self.name, self.folder, self.descriptor, self.identity) = (name, folder, descriptor, identity)
+    private init(adopting descriptor: Int32, name: String, folder: OpenFolder, identity: FileIdentity, written: ByteCount) {
+        (self.descriptor, self.name, self.folder, self.identity) = (descriptor, name, folder, identity)
         (self.written, writebackStarted) = (written, written)
     }
 
-    deinit {
-        close(descriptor)
-        close(folder)
-    }
+    deinit { close(descriptor) }
+
+    /// The name of the second file beside the part file `name`: ".todoku-1.new.part" beside ".todoku-1.part".
+    static func candidateName(_ name: String) -> String { name.hasSuffix(".part") ? "\(name.dropLast(5)).new.part" : "\(name).new" }
 
     /// Makes an empty part file. A file of our own that is left under its name is removed; anything else there is refused.
-    static func create(in directory: String, name: String, boot: String) throws(DiskError) -> PartFile {
-        let folder = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard folder >= 0 else { throw DiskError("open the folder") }
+    static func create(in folder: OpenFolder, name: String, boot: String) throws(DiskError) -> PartFile {
+        let flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
+        var descriptor = openat(folder.descriptor, name, flags, 0o600)
+        if descriptor < 0, errno == EEXIST {
+            guard folder.status(name)?.isOwn == true else { throw DiskError("take \(name), which is not a file of its own,", EEXIST) }
+            guard unlinkat(folder.descriptor, name, 0) == 0 else { throw DiskError("remove the old part file") }
+            descriptor = openat(folder.descriptor, name, flags, 0o600)
+        }
+        guard descriptor >= 0 else { throw DiskError("create the part file") }
         do {
-            let (descriptor, identity) = try makeFile(in: folder, name: name, boot: boot)
-            return PartFile(name: name, folder: folder, descriptor: descriptor, identity: identity, written: 0)
+            let identity = try fileIdentity(of: descriptor, boot: boot)
+            return PartFile(adopting: descriptor, name: name, folder: folder, identity: identity, written: 0)
         } catch {
-            close(folder)
+            close(descriptor)
             throw error
         }
     }
 
-    /// Opens the part file that `resume` tells of. nil where there is none, or another file under its name; then nothing is held.
+    /// Opens the part file that is there and finds out how much of it counts: by `resume`, where that is of this file, or by its written map,
+    /// whichever proves more; validator and total are then of the same source as the bytes.
     ///
-    /// - Parameter mapPath: the written map; it counts beyond the checkpoint where boot, device, inode and mount are still those of `resume`.
-    static func reopen(in directory: String, name: String, resume: ResumeData, mapPath: String?, boot: String) -> PartFile? {
-        let folder = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard folder >= 0 else { return nil }
-        let descriptor = openat(folder, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC)
+    /// - Parameters:
+    ///   - hasChecksum: whether bytes without a validator count too.
+    ///   - mapPath: the written map; it counts where boot, device, inode and mount are those of the file.
+    /// - Returns: nil where there is no part file, or nothing in it counts. An error where the disk cannot tell.
+    static func reopen(
+        in folder: OpenFolder, name: String, resume: ResumeData?, hasChecksum: Bool, mapPath: String?, boot: String
+    ) throws(DiskError) -> PartFile? {
+        let descriptor = openat(folder.descriptor, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC)
+        guard descriptor >= 0 else {
+            if [ENOENT, ELOOP, EISDIR, EACCES, ENXIO].contains(errno) { return nil }  // ENXIO: a FIFO or a socket under its name
+            throw DiskError("open the part file")
+        }
         var status = stat()
-        guard descriptor >= 0, fstat(descriptor, &status) == 0, isOwn(status), status.st_ino == resume.identity.inode,
-            let identity = try? fileIdentity(of: descriptor, boot: boot)
-        else {
-            if descriptor >= 0 { close(descriptor) }
-            close(folder)
+        guard fstat(descriptor, &status) == 0, status.isOwn, let identity = try? fileIdentity(of: descriptor, boot: boot) else {
+            close(descriptor)
             return nil
         }
-        var held = resume.written
-        if identity == resume.identity, let mapPath, let mapped = WrittenMap.read(mapPath) { held = max(held, mapped) }
-        held = min(held, ByteCount(status.st_size))
-        return PartFile(name: name, folder: folder, descriptor: descriptor, identity: identity, written: held)
+        let size = ByteCount(status.st_size)
+        var best: (written: ByteCount, validator: Validator?, total: ByteCount?)?
+        func offer(_ written: ByteCount, _ validator: Validator?, _ total: ByteCount?) {
+            let counts = min(written, size)
+            guard validator != nil || hasChecksum, counts > best?.written ?? 0 else { return }
+            best = (counts, validator, total)
+        }
+        if let resume, resume.identity.isSameFile(as: identity) { offer(resume.written, resume.validator, resume.total) }
+        if let mapPath, let map = WrittenMap.read(mapPath, of: identity) { offer(map.end, map.header.validator, map.header.total) }
+        guard let best else {
+            close(descriptor)
+            return nil
+        }
+        let part = PartFile(adopting: descriptor, name: name, folder: folder, identity: identity, written: best.written)
+        (part.validator, part.total, part.isResumable) = (best.validator, best.total, true)
+        return part
     }
 
-    /// Throws its bytes away: a new, empty file takes its place. It has another inode, so no older checkpoint or map can be taken for its.
-    func startOver() throws(DiskError) {
-        guard unlinkat(folder, name, 0) == 0 || errno == ENOENT else { throw DiskError("remove the old part file") }
-        let (fresh, identity) = try PartFile.makeFile(in: folder, name: name, boot: identity.boot)
-        Glibc.close(descriptor)  // after the new one was made: until here its inode could not be used again
-        descriptor = fresh
-        self.identity = identity
-        (written, writebackStarted, error) = (0, 0, nil)
+    /// What a record may say once `written` bytes are on disk; nil where a later transfer could not go on from them.
+    func resumeData(written: ByteCount) -> ResumeData? {
+        isResumable ? ResumeData(written: written, total: total, validator: validator, identity: identity) : nil
     }
 
-    /// Cuts off what lies beyond `written`.
+    /// The head of its written map.
+    var mapHeader: MapHeader { MapHeader(identity: identity, total: total, validator: validator) }
+
+    /// Takes the name, and the place, of `other`, in one step.
+    func takePlace(of other: PartFile) throws(DiskError) {
+        guard renameat(folder.descriptor, name, folder.descriptor, other.name) == 0 else { throw DiskError("replace the old part file") }
+        name = other.name
+    }
+
+    /// Removes it from its folder.
+    func remove() { unlinkat(folder.descriptor, name, 0) }
+
+    /// Gives its room back, once it has no name any more: the disk does so only when the last descriptor is closed.
+    func giveUp() { ftruncate(descriptor, 0) }
+
+    /// Cuts off what lies beyond `written`. Where nothing does, it is left alone: ftruncate(2) would give back what is reserved.
     func trim() throws(DiskError) {
+        var status = stat()
+        if fstat(descriptor, &status) == 0, ByteCount(status.st_size) == written { return }
         guard ftruncate(descriptor, off_t(written)) == 0 else { throw DiskError("shorten the part file") }
     }
 
-    /// Reserves room for `size` bytes in all. A file system that cannot is no error; one that is full is.
-    func reserve(_ size: ByteCount) throws(DiskError) {
-        guard size > written else { return }
-        let code = todoku_fallocate_keep_size(descriptor, off_t(written), off_t(size - written))
-        if [ENOSPC, EDQUOT, EFBIG].contains(code) { throw DiskError("reserve \(size) bytes", code) }
+    /// Finds out whether the file system can hold `total` bytes, where that is known, and has room for what is missing of them; what is reserved
+    /// for this file already counts as there, and so does what `held` takes, which is given up where it must.
+    ///
+    /// - Throws: EFBIG, or ENOSPC with what is missing.
+    func makeRoom(beside held: PartFile?) throws(DiskError) {
+        guard let total, total > written else { return }
+        if total > ByteCount(Int64.max) || lseek(descriptor, off_t(total), SEEK_SET) < 0 {
+            throw DiskError("make a file of \(total) bytes", EFBIG)
+        }
+        guard var shortage = shortage(), shortage.missing > held?.allocated ?? 0 else { return }
+        shortage.missing -= held?.allocated ?? 0
+        throw DiskError("reserve \(total) bytes", ENOSPC, shortage: shortage)
+    }
+
+    /// Whether what is missing finds no room as things are.
+    var isCramped: Bool { shortage() != nil }
+
+    /// How many bytes of what is missing find no room; nil: none, or nobody knows.
+    private func shortage() -> DiskError.Shortage? {
+        guard let total, total > written else { return nil }
+        var space = statvfs()
+        guard fstatvfs(descriptor, &space) == 0, space.f_blocks > 0 else { return nil }
+        let reserved = allocated - min(allocated, written)
+        let (room, overflow) = ByteCount(space.f_bavail).multipliedReportingOverflow(by: ByteCount(space.f_frsize))
+        let needed = total - written
+        let there = reserved.addingReportingOverflow(room)
+        guard !overflow, !there.overflow, needed > there.partialValue else { return nil }
+        return DiskError.Shortage(missing: needed - there.partialValue, room: room)
+    }
+
+    /// Bytes on the disk that are this file's, written or reserved.
+    private var allocated: ByteCount {
+        var status = stat()
+        return fstat(descriptor, &status) == 0 ? ByteCount(status.st_blocks) * 512 : 0
+    }
+
+    /// Reserves room for `total` bytes in all, where that is known. A file system that cannot is no error; one that is full is.
+    func reserve() throws(DiskError) {
+        guard let total, total > written else { return }
+        let code = todoku_fallocate_keep_size(descriptor, off_t(written), off_t(total - written))
+        if ![0, EOPNOTSUPP, ENOSYS, EINVAL, EINTR, EPERM].contains(code) {
+            throw DiskError("reserve \(total) bytes", code, shortage: shortage())
+        }
     }
 
     /// Writes at the end. Part of the bytes may be written where this throws; `written` says how many count.
@@ -91,7 +170,8 @@ final class PartFile {
             let count = pwrite(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count, off_t(written))
             if count < 0, errno == EINTR { continue }
             guard count > 0 else {
-                let failed = DiskError("write the part file", count == 0 ? EIO : errno)
+                let code = count == 0 ? EIO : errno
+                let failed = DiskError("write the part file", code, shortage: shortage())
                 error = failed
                 throw failed
             }
@@ -103,34 +183,12 @@ final class PartFile {
             writebackStarted = written
         }
     }
+}
 
-    /// Whether `name` stands in the folder, as anything.
-    func exists(_ name: String) -> Bool {
-        var status = stat()
-        return fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) == 0
-    }
-
-    private static func makeFile(in folder: Int32, name: String, boot: String) throws(DiskError) -> (Int32, FileIdentity) {
-        var descriptor = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
-        if descriptor < 0, errno == EEXIST {
-            var status = stat()
-            guard fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) == 0, isOwn(status) else {
-                throw DiskError("take \(name), which is not a file of its own,", EEXIST)
-            }
-            guard unlinkat(folder, name, 0) == 0 else { throw DiskError("remove the old part file") }
-            descriptor = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
-        }
-        guard descriptor >= 0 else { throw DiskError("create the part file") }
-        do {
-            return (descriptor, try fileIdentity(of: descriptor, boot: boot))
-        } catch {
-            close(descriptor)
-            throw error
-        }
-    }
-
-    private static func isOwn(_ status: stat) -> Bool {
-        status.st_mode & S_IFMT == S_IFREG && status.st_uid == geteuid() && status.st_nlink == 1
+extension FileIdentity {
+    /// Whether both are of one file, as far as can be told. Over a restart of the machine device numbers may change, and inodes stay.
+    fileprivate func isSameFile(as other: FileIdentity) -> Bool {
+        inode == other.inode && (boot != other.boot || device == other.device)
     }
 }
 

@@ -10,8 +10,16 @@ final class Transfer {
     let request: TransferRequest
     let boot: String
     private let staging: StagingBuffer
+    /// Open from `prepare` on.
+    private(set) var folder: OpenFolder?
+    /// The part file in its place: what checkpoints and the written map tell of.
     private(set) var part: PartFile?
+    /// The bytes of another representation than the one that `part` holds, until they are more, or whole.
+    private(set) var candidate: PartFile?
     private var map: WrittenMap?
+    /// Set by an fsync that failed: what was written since the last checkpoint is not to be believed any more.
+    private var isMapLost = false
+    private var replaceError: DiskError?
 
     /// The URL of the hop under way.
     var url: DownloadURL
@@ -22,21 +30,21 @@ final class Transfer {
     var speedLimit: Speed?
     var pace = Pace()
     var exchange: Exchange?
-    /// Whether it has started once more from 0 because what was held was of no use.
-    var hasRestarted = false
+    var ask = Ask.conditional
+    /// Whether a response contradicted what is held: then nothing but a whole body counts.
+    var isDistrusted = false
 
-    private(set) var facts: TransferFacts?
-    private var validator: Validator?
-    /// Bytes taken from the response, written or staged.
+    var facts: TransferFacts?
+    /// The end in the file of the bytes taken from the response, written, staged or dropped.
     private var taken: ByteCount = 0
+    /// Bytes at the front of the body under way that are held already.
+    private var skip: ByteCount = 0
     private var heldAtStart: ByteCount = 0
 
-    /// Set by every byte that comes in; the engine's tick looks and resets.
-    var arrived = false
-    var lastArrival = SuspendingClock.now
+    var liveness = Liveness()
     var meter = SpeedMeter()
     var reported: TransferProgress?
-    var received: ByteCount { part?.written ?? 0 }
+    var received: ByteCount { (candidate ?? part)?.written ?? 0 }
     var receivedAtTick: ByteCount = 0
 
     /// Waiting to be reported, in order.
@@ -44,9 +52,21 @@ final class Transfer {
     /// The last that is on disk, as reported.
     var checkpoint: ResumeData?
     var lastCheckpoint = SuspendingClock.now
-    var isSyncing = false
+    /// The part file that is being flushed; held so that its descriptor stays open until then.
+    var syncing: PartFile?
+    var isSyncing: Bool { syncing != nil }
     /// Set once nothing more is fetched: what is reported when the last flush is done.
     var conclusion: Conclusion?
+
+    /// How the next request asks, where bytes are held. A transfer goes down this list only.
+    enum Ask {
+        /// For the rest, on condition of the validator (`If-Range`).
+        case conditional
+        /// For the rest, without the condition: the response has to prove what it is of.
+        case bare
+        /// For the whole.
+        case whole
+    }
 
     enum Conclusion {
         case failed(DownloadFailure)
@@ -60,42 +80,67 @@ final class Transfer {
 
     // MARK: Before the first request
 
-    /// Opens what is held. Says how it ends where it ends at once.
+    /// Opens the folder and what is held in it. Says how it ends where it ends at once.
     func prepare() -> TransferEnd? {
-        if let name = request.fileName, let path = takenPath(name) { return .nameTaken(path: path) }
-        guard let resume = request.resume, resume.validator != nil || request.hasChecksum else { return nil }
-        part = PartFile.reopen(
-            in: request.directory, name: request.partName, resume: resume, mapPath: request.mapPath, boot: boot)
+        do throws(DiskError) {
+            let folder = try OpenFolder.open(request.directory)
+            self.folder = folder
+            folder.removeOwn(PartFile.candidateName(request.partName))
+            if let name = request.fileName, let path = takenPath(name) { return .nameTaken(path: path) }
+            part = try PartFile.reopen(
+                in: folder, name: request.partName, resume: request.resume, hasChecksum: request.hasChecksum, mapPath: request.mapPath,
+                boot: boot)
+            if part == nil, let resume = request.resume, resume.written > 0, try isOtherDisk(folder, resume.identity) {
+                return .failed(otherDisk(resume.written), madeProgress: false, resume)
+            }
+        } catch {
+            return .failed(error.failure(folder: request.directory), madeProgress: false, request.resume)
+        }
         guard let part else { return nil }
-        validator = resume.validator
         heldAtStart = part.written
-        taken = part.written
         receivedAtTick = part.written
-        checkpoint = ResumeData(
-            written: min(resume.written, part.written), total: resume.total, validator: validator, identity: part.identity)
+        checkpoint = part.resumeData(written: sameRepresentation(part) ? min(request.resume?.written ?? 0, part.written) : 0)
         return nil
     }
 
+    /// Whether the record tells of the same bytes as the part file that was opened, by the map or by the record.
+    private func sameRepresentation(_ part: PartFile) -> Bool {
+        guard let resume = request.resume else { return false }
+        return resume.identity.inode == part.identity.inode && resume.validator == part.validator
+    }
+
+    /// Whether no part file is there because its disk is not: the folder is a mount point that is empty, or another disk's.
+    private func isOtherDisk(_ folder: OpenFolder, _ identity: FileIdentity) throws(DiskError) -> Bool {
+        guard folder.status(request.partName) == nil, try fileIdentity(of: folder.descriptor, boot: boot).device != identity.device else {
+            return false
+        }
+        // On some file systems (overlayfs) files have another device number than folders: a file tells. An empty mount point is often root's.
+        guard let probe = try? PartFile.create(in: folder, name: request.partName, boot: boot) else { return true }
+        probe.remove()
+        return probe.identity.device != identity.device
+    }
+
+    private func otherDisk(_ held: ByteCount) -> DownloadFailure {
+        DownloadFailure(
+            .writeFailed, "\(request.directory) is on another disk than the \(held) bytes held of this file; connect that disk again.",
+            wait: .destination)
+    }
+
     /// The final path, where it is taken and the policy ends the transfer then.
-    private func takenPath(_ name: String) -> String? {
-        guard request.ifExists == .skip || request.ifExists == .fail else { return nil }
-        let path = "\(request.directory)/\(name)"
-        var status = stat()
-        return lstat(path, &status) == 0 ? path : nil
+    func takenPath(_ name: String) -> String? {
+        guard request.ifExists == .skip || request.ifExists == .fail, folder?.status(name) != nil else { return nil }
+        return "\(request.directory)/\(name)"
     }
 
     /// The bytes that the next request goes on from; nil: it asks for the whole.
-    var rangeStart: ByteCount? {
-        guard let part, part.written > 0, !hasRestarted else { return nil }
-        return part.written
-    }
+    var rangeStart: ByteCount? { ask == .whole ? nil : part?.written }
 
     /// The request's own header lines for the hop under way.
     var headerLines: [String] {
         var lines: [String] = []
         if let rangeStart {
             lines.append("Range: \((rangeStart..<UInt64.max).rangeHeader)")
-            if let validator { lines.append("If-Range: \(validator.ifRange)") }
+            if ask == .conditional, let validator = part?.validator { lines.append("If-Range: \(validator.ifRange)") }
         }
         guard isFirstOrigin else { return lines }
         for field in request.headers where !TransferRequest.reservedHeaders.contains(field.name.lowercased()) {
@@ -117,124 +162,6 @@ final class Transfer {
         return isFirstPrivate || !isPrivate
     }
 
-    // MARK: A response
-
-    /// Decides what a response is good for, and gets the part file ready where it is the file.
-    func judge(_ attempt: Attempt) -> Attempt.Verdict {
-        let head = attempt.head
-        switch head.status {
-        case 200, 203: return beginWhole(attempt)
-        case 206 where attempt.rangeStart != nil: return goOn(attempt)
-        case 301, 302, 303, 307, 308:
-            return head.text("location") == nil ? .failed(FailureMapping.status(head, host: attempt.url.host, now: wallTime())) : .redirect
-        case 416 where attempt.rangeStart != nil: return isWhole(attempt) ? .whole : .restart
-        default: return .failed(FailureMapping.status(head, host: attempt.url.host, now: wallTime()))
-        }
-    }
-
-    private func isWhole(_ attempt: Attempt) -> Bool {
-        guard let part, let length = attempt.head.text("content-range").flatMap(Range<UInt64>.unsatisfiedLength) else { return false }
-        guard length == part.written, request.expectedSize.map({ $0 == length }) ?? true else { return false }
-        let total = request.resume?.total
-        facts = TransferFacts(
-            fileName: fileName(attempt), mediaType: nil, total: length, offset: part.written, discarded: false, isResumable: true)
-        if total != nil, total != length { return false }
-        events.append(.began(request.number, facts!))
-        return true
-    }
-
-    private func fileName(_ attempt: Attempt) -> String {
-        request.fileName
-            ?? FileName.chosen(contentDisposition: attempt.head.bytes("content-disposition"), url: attempt.url, decode: iconvDecoder)
-    }
-
-    /// A 200: the whole, from its first byte.
-    private func beginWhole(_ attempt: Attempt) -> Attempt.Verdict {
-        let head = attempt.head
-        let total: ByteCount?
-        switch head.contentLength {
-        case .known(let length): total = length
-        case .unknown: total = nil
-        case .contradictory: return .failed(contradiction(attempt))
-        }
-        if let failure = sizeFailure(total, host: attempt.url.host) { return .failed(failure) }
-        let name = fileName(attempt)
-        if let path = takenPath(name) { return .taken(path: path) }
-        let discarded = (part?.written ?? 0) > 0
-        do {
-            if let part {
-                forgetMap()
-                try part.startOver()
-            } else {
-                forgetMap()
-                part = try PartFile.create(in: request.directory, name: request.partName, boot: boot)
-            }
-            if let total { try part?.reserve(total) }
-        } catch {
-            return .failed(error.failure(folder: request.directory))
-        }
-        validator = head.isCoded ? nil : head.validator
-        (taken, heldAtStart, receivedAtTick, checkpoint) = (0, 0, 0, nil)
-        let facts = TransferFacts(
-            fileName: name, mediaType: head.mediaType, total: total, offset: 0, discarded: discarded || hasRestarted,
-            isResumable: !head.isCoded && (validator != nil || request.hasChecksum))
-        begin(facts)
-        return .body
-    }
-
-    /// A 206: what follows what is held, if it says so and nothing contradicts that.
-    private func goOn(_ attempt: Attempt) -> Attempt.Verdict {
-        let head = attempt.head
-        guard let part, !head.isCoded, let field = head.text("content-range"), let (range, length) = Range<UInt64>.fromContentRange(field),
-            range.lowerBound == part.written,
-            validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true
-        else { return .restart }
-        switch head.contentLength {
-        case .known(let count) where count != UInt64(range.count): return .restart
-        case .contradictory: return .failed(contradiction(attempt))
-        default: break
-        }
-        if let known = request.resume?.total, let length, known != length { return .restart }
-        let total = length ?? request.resume?.total
-        if let failure = sizeFailure(total, host: attempt.url.host) { return .failed(failure) }
-        let name = fileName(attempt)
-        if let path = takenPath(name) { return .taken(path: path) }
-        do {
-            try part.trim()
-            if let total { try part.reserve(total) }
-        } catch {
-            return .failed(error.failure(folder: request.directory))
-        }
-        if validator == nil { validator = head.validator }
-        begin(
-            TransferFacts(
-                fileName: name, mediaType: head.mediaType, total: total, offset: part.written, discarded: false, isResumable: true))
-        return .body
-    }
-
-    private func begin(_ facts: TransferFacts) {
-        self.facts = facts
-        events.append(.began(request.number, facts))
-        // The bytes of a checkpoint that is held elsewhere are gone: say so before new ones come.
-        if facts.discarded, facts.isResumable, let start = resumeData(written: 0) { report(start) }
-    }
-
-    private func contradiction(_ attempt: Attempt) -> DownloadFailure {
-        DownloadFailure(
-            .network, "\(attempt.url.host) gave a length that makes no sense.", httpStatus: attempt.head.status, host: attempt.url.host)
-    }
-
-    private func sizeFailure(_ total: ByteCount?, host: String) -> DownloadFailure? {
-        guard let total else { return nil }
-        if let expected = request.expectedSize, expected != total {
-            return DownloadFailure(.sizeMismatch, "The file at \(host) has \(total) bytes instead of \(expected).", host: host)
-        }
-        if let most = request.maxSize, total > most {
-            return DownloadFailure(.tooLarge, "The file at \(host) has \(total) bytes, more than the \(most) allowed.", host: host)
-        }
-        return nil
-    }
-
     // MARK: Body bytes
 
     /// Takes body bytes. Says why the transfer must end, where it must.
@@ -250,54 +177,137 @@ final class Transfer {
         if let total = facts?.total, taken > total {
             return DownloadFailure(.network, "\(host) sent more bytes than it had announced.", host: host)
         }
-        staging.append(bytes, for: self)
+        let held = Int(min(skip, ByteCount(bytes.count)))
+        skip -= ByteCount(held)
+        staging.append(UnsafeRawBufferPointer(rebasing: bytes[held...]), for: self)
         return diskFailure
     }
 
     /// The staging buffer's door to the part file.
     func write(_ bytes: UnsafeRawBufferPointer) {
-        guard let part else { return }
-        try? part.write(bytes)  // what failed stays in `part.error`
-        guard facts?.isResumable == true, part.written >= WrittenMap.threshold else { return }
-        if map == nil, let path = request.mapPath { map = WrittenMap(path) }
-        map?.save(part.written)
+        if let candidate {
+            try? candidate.write(bytes)  // what failed stays in its `error`
+            if candidate.written > part?.written ?? 0 { replacePart() }
+        } else {
+            try? part?.write(bytes)
+            saveMap()
+        }
     }
 
-    var diskFailure: DownloadFailure? { part?.error?.failure(folder: request.directory) }
+    private func saveMap() {
+        guard let part, part.isResumable, part.written >= WrittenMap.threshold, !isMapLost, let path = request.mapPath else { return }
+        if let map {
+            map.save(part.written)
+        } else {
+            map = WrittenMap(path, part.mapHeader, end: part.written)
+        }
+    }
+
+    /// No map is believed or made any more.
+    func loseMap() {
+        isMapLost = true
+        forgetMap()
+    }
 
     private func forgetMap() {
         map = nil
-        if let path = request.mapPath { unlink(path) }
+        if let path = request.mapPath { WrittenMap.remove(path) }
     }
 
-    var madeProgress: Bool { received > heldAtStart }
+    var diskFailure: DownloadFailure? { (replaceError ?? (candidate ?? part)?.error)?.failure(folder: request.directory) }
+
+    /// Whether a flush may still prove what is written: a disk that is full has kept what it took.
+    var mayFlush: Bool { part?.error.map { [ENOSPC, EDQUOT, EFBIG].contains($0.code) } ?? true }
+
+    /// Whether more bytes are in the part file than at the start.
+    var madeProgress: Bool { part?.written ?? 0 > heldAtStart }
+
+    // MARK: The body's file
+
+    /// A new part file for a body from its first byte, with room for `total` bytes. What is held stays until the new one is longer, unless
+    /// the disk has no room for both.
+    func openWhole(_ total: ByteCount?, validator: Validator?, isResumable: Bool) throws(DiskError) {
+        guard let folder else { return }
+        let held = part
+        let name = held == nil ? request.partName : PartFile.candidateName(request.partName)
+        if held == nil { forgetMap() }
+        let fresh = try PartFile.create(in: folder, name: name, boot: boot)
+        (fresh.validator, fresh.total, fresh.isResumable) = (validator, total, isResumable)
+        do {
+            try fresh.makeRoom(beside: held)
+            if let held, fresh.isCramped {
+                try replace(held, by: fresh)
+                held.giveUp()
+            }
+            try fresh.reserve()
+        } catch {
+            if part !== fresh { fresh.remove() }
+            throw error
+        }
+        (taken, skip, receivedAtTick) = (0, 0, 0)
+        if held == nil {
+            (part, heldAtStart, checkpoint) = (fresh, 0, nil)
+        } else if part !== fresh {
+            candidate = fresh
+        }
+    }
+
+    /// Goes on behind what is held: the body begins there, or `isWhole`, at the first byte.
+    func openRest(_ part: PartFile, isWhole: Bool) throws(DiskError) {
+        try part.trim()
+        try part.makeRoom(beside: nil)
+        try part.reserve()
+        (taken, skip) = isWhole ? (0, part.written) : (part.written, 0)
+    }
+
+    /// The candidate becomes the part file.
+    private func replacePart() {
+        guard let candidate, let part else { return }
+        do throws(DiskError) {
+            try replace(part, by: candidate)
+        } catch {
+            replaceError = error
+        }
+    }
+
+    /// At every moment of this one of the two files is there whole, with a map that tells of it.
+    private func replace(_ old: PartFile, by new: PartFile) throws(DiskError) {
+        var next: WrittenMap?
+        if let path = request.mapPath, new.isResumable, new.written >= WrittenMap.threshold, !isMapLost {
+            next = WrittenMap(path, new.mapHeader, end: new.written, takesPlace: false)
+        }
+        try new.takePlace(of: old)
+        if let path = request.mapPath {
+            if next != nil { WrittenMap.takePlace(path) } else { WrittenMap.remove(path) }
+        }
+        (map, part, candidate, heldAtStart, checkpoint) = (next, new, nil, 0, nil)
+        reportStart()
+    }
+
+    /// Says that bytes of which a record may tell are gone.
+    func reportStart() {
+        guard let part, candidate == nil else { return }
+        report(ResumeData(written: 0, total: part.total, validator: part.validator, identity: part.identity))
+    }
+
+    /// Throws away the bytes of another representation that came to be neither whole nor more than what is held.
+    func dropCandidate() {
+        candidate?.remove()
+        candidate = nil
+    }
 
     // MARK: Checkpoints
-
-    /// What a record may say once `written` bytes are on disk; nil where a later transfer could not go on from them.
-    func resumeData(written: ByteCount) -> ResumeData? {
-        guard let part, facts == nil || facts?.isResumable == true, validator != nil || request.hasChecksum else { return nil }
-        return ResumeData(written: written, total: facts?.total ?? request.resume?.total, validator: validator, identity: part.identity)
-    }
 
     func report(_ data: ResumeData) {
         checkpoint = data
         events.append(.checkpoint(request.number, data))
     }
 
-    /// Whether it is time to flush. The first is due as soon as the map counts: it tells the record what the map belongs to.
+    /// Whether it is time to flush.
     func isCheckpointDue(now: SuspendingClock.Instant) -> Bool {
-        guard !isSyncing, conclusion == nil, facts?.isResumable == true else { return false }
+        guard !isSyncing, conclusion == nil, let part, part.isResumable else { return false }
         let last = checkpoint?.written ?? 0
-        return received > last && (received - last >= Self.checkpointBytes || now - lastCheckpoint >= Self.checkpointInterval)
-    }
-
-    /// Reports the first checkpoint once the map counts, without any flush: nothing is claimed to be on disk, only what the map belongs to.
-    func reportIdentity() {
-        guard checkpoint == nil, received >= WrittenMap.threshold, facts?.isResumable == true, let data = resumeData(written: 0) else {
-            return
-        }
-        report(data)
+        return part.written > last && (part.written - last >= Self.checkpointBytes || now - lastCheckpoint >= Self.checkpointInterval)
     }
 
     // MARK: The end
@@ -306,19 +316,23 @@ final class Transfer {
     func complete(status: UInt32) -> Result<TransferEnd, DownloadFailure> {
         staging.flush()
         if let diskFailure { return .failure(diskFailure) }
-        guard var facts, let part else { return .failure(FailureMapping.truncated(host: url.host)) }
-        if let total = facts.total, part.written < total { return .failure(FailureMapping.truncated(host: url.host)) }
-        if let expected = request.expectedSize, part.written != expected {
+        guard var facts, let file = candidate ?? part, skip == 0, facts.total.map({ file.written >= $0 }) ?? true else {
+            return .failure(FailureMapping.truncated(host: url.host))
+        }
+        if let expected = request.expectedSize, file.written != expected {
             return .failure(
                 DownloadFailure(
-                    .sizeMismatch, "The file at \(url.host) has \(part.written) bytes instead of \(expected).", host: url.host))
+                    .sizeMismatch, "The file at \(url.host) has \(file.written) bytes instead of \(expected).", host: url.host))
         }
+        replacePart()
+        if let diskFailure { return .failure(diskFailure) }
+        guard let part else { return .failure(FailureMapping.truncated(host: url.host)) }
         facts.total = part.written
         return .success(
             .complete(
                 CompletePart(
                     facts: facts, size: part.written, identity: part.identity, host: url.host, httpStatus: status,
-                    resume: resumeData(written: part.written))))
+                    resume: part.resumeData(written: checkpoint?.written ?? 0))))
     }
 }
 

@@ -30,7 +30,8 @@ public struct TransferRequest: Sendable {
     public var hasChecksum = false
     /// Bytes per second; nil: no limit.
     public var speedLimit: Speed?
-    /// Without a byte for this long, the transfer fails with `Timeout`; also the longest time for connecting.
+    /// The longest time for connecting, and again for a whole response head. A body must bring one byte a second on average in each such
+    /// stretch of time. Else the transfer fails with `Timeout`.
     public var stallTimeout: Duration = .seconds(30)
     /// What is known of an earlier transfer's bytes; nil: start from 0.
     public var resume: ResumeData?
@@ -95,7 +96,8 @@ public struct CompletePart: Equatable, Sendable {
     public var host: String
     /// The status of the response that carried it.
     public var httpStatus: UInt32
-    /// For a record that is saved before the part is verified. `written` is `size`, which is not flushed.
+    /// For a record that is saved before the part is verified. `written` is what the last checkpoint proves: the rest is not flushed yet, and
+    /// counts by the written map alone until `Commit.verify` has flushed it.
     public var resume: ResumeData?
 
     public init(facts: TransferFacts, size: ByteCount, identity: FileIdentity, host: String, httpStatus: UInt32, resume: ResumeData?) {

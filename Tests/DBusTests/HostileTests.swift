@@ -69,6 +69,27 @@ internal import Testing
         #expect(await service.call(Shelf.interface, "Add", "uu", "1", "2").output == "u 3\n")
     }
 
+    @Test @BusActor func `cannot have a MiB that it sends repeated in an error`() async throws {
+        let service = try await TestService()
+        let client = try service.client()
+        let huge = String(repeating: "é", count: 1 << 19)
+        func refusal<In, Out>(_ method: MethodOf<In, Out>, at path: ObjectPath = ShelfTree.path, _ arguments: In) async -> DBusError? {
+            do {
+                _ = try await client.call(method, on: TestService.name, at: path, arguments)
+                return nil
+            } catch { return error }
+        }
+        for error in await [
+            refusal(Standard.get, (huge, "Label")), refusal(Standard.get, (Shelf.interface, huge)), refusal(Standard.getAll, huge),
+            refusal(Standard.set, (huge, "Label", .bool(true))), refusal(Standard.set, ("", huge, .bool(true))),
+            refusal(Shelf.add, at: ObjectPath("/a" + String(repeating: "/a", count: 1 << 18)), (1, 2)),
+            refusal(Shelf.fail, ("org.todoku.Error.Odd", huge)),
+        ] {
+            let error = try #require(error)
+            #expect(!error.message.isEmpty && error.message.utf8.count <= DBusError.longest, "\(error.name)")
+        }
+    }
+
     @Test @BusActor func `cannot end a client by a name or path that it is asked to call`() async throws {
         let service = try await TestService()
         let client = try service.client()

@@ -269,7 +269,8 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         try await save(folder.path, [fullRecord(1), plainRecord(2, .waiting(.retry, until: WallTime(microseconds: 77)))])
         // What version 2 added is taken away again: what is left is a database of version 1.
         let added = [
-            "failure_wait", "failure_missing", "retry_at", "expires_at", "time_left", "awaits_url", "is_spliced", "has_started_over",
+            "failure_wait", "failure_missing", "failure_needed", "retry_at", "expires_at", "time_left", "awaits_url", "is_spliced",
+            "has_started_over",
             "is_whole", "expect_type", "not_before", "deadline", "renewable",
         ]
         for column in added { try tamper(folder.path, "ALTER TABLE download DROP COLUMN \(column)") }

@@ -28,7 +28,8 @@ struct RandomRecords {
             httpStatus: perhaps { .random(in: 0 ... .max, using: &$0.generator) },
             host: perhaps { $0.text() }, isRetryable: .random(using: &generator),
             retryAfter: perhaps { .microseconds(Int64.random(in: 0...1 << 50, using: &$0.generator)) },
-            wait: perhaps { WaitReason.allCases.randomElement(using: &$0.generator)! }, missingBytes: perhaps { $0.number() })
+            wait: perhaps { WaitReason.allCases.randomElement(using: &$0.generator)! }, missingBytes: perhaps { $0.number() },
+            neededRoom: perhaps { $0.number() })
     }
 
     private mutating func state() -> DownloadState {
@@ -134,7 +135,7 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
         .failed(
             DownloadFailure(
                 .httpStatus, "example.org answered 503.", httpStatus: 503, host: "example.org", isRetryable: true, retryAfter: .seconds(7),
-                wait: .diskSpace, missingBytes: 8))
+                wait: .diskSpace, missingBytes: 8, neededRoom: 9))
     )
     record.options.app = "org.example.App"
     record.options.token = "token_1"

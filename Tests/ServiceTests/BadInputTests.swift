@@ -148,20 +148,6 @@ internal import Testing
         #expect(answer.errors.contains("\(todokuError("PermissionDenied")): ") && answer.errors.contains(folder), "\(answer)")
     }
 
-    @Test func `to a folder that goes away meanwhile ends with the reason`() async throws {
-        let running = try await Running.start()
-        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
-        let folder = running.world.bus.folder.makeFolder("going")
-        let path = try await running.download(server.url("/a"), ["directory": .string(folder), "start": .bool(false)])
-        rmdir(folder)
-        try await running.client.resume(path)
-        let error = await thrown { try await running.client.wait(path) }
-        #expect(
-            error.map { [todokuError("WriteFailed"), todokuError("PermissionDenied")].contains($0.name) } == true,
-            "\(String(describing: error))")
-        #expect(error.map(isSentence) == true)
-    }
-
     @Test func `in a property is refused and changes nothing`() async throws {
         let running = try await Running.start()
         let client = running.client

@@ -83,7 +83,13 @@ internal import Testing
         let more = try await running.download(url)
         #expect(await running.client.signals.until { $0.contains { $0.path == more.value && $0.changed?["Attempts"] == .uint32(2) } })
         // While it waits it says what the last attempt failed by.
-        #expect(try await running.client.get(Download.error, at: more).name == todokuError("Network"))
+        #expect(
+            await running.client.signals.until {
+                $0.contains {
+                    $0.path == more.value && $0.state == "waiting"
+                        && $0.changed?["Error"].flatMap(EndError.init)?.name == todokuError("Network")
+                }
+            })
         #expect(running.world.files == [])
     }
 

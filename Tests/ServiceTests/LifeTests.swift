@@ -214,6 +214,8 @@ internal import Testing
 
 @Suite struct `A disk that takes no more` {
     @Test func `is told to the caller, and what is queued already goes on`() async throws {
+        // Its own memory is a file beyond the limit that stands for the full disk.
+        if underSanitizer() == "thread" { return print("full disk: not checked under the thread sanitizer, which needs large files") }
         let world = await ServiceWorld()
         let client = try await world.client()
         // A limit on the size of files stands for the full disk: writing beyond it fails, and can be allowed again.

@@ -155,9 +155,10 @@ extension World {
         case .find(let number): find(number)
         case .sweep(let number):
             if transfers[number] != nil { fail("the part file of \(number) is deleted under its transfer") }
+            if !disk.isFolderThere, !isEnding { return report { ledger, now in ledger.swept(number, isGone: false, now: now) } }
             if let file = disk.parts.removeValue(forKey: number) { return pool.append(.unlinked(number, file)) }
-            report { ledger, now in ledger.swept(number, now: now) }
-        case .unlinked(let number, _): report { ledger, now in ledger.swept(number, now: now) }
+            report { ledger, now in ledger.swept(number, isGone: true, now: now) }
+        case .unlinked(let number, _): report { ledger, now in ledger.swept(number, isGone: true, now: now) }
         case .renamed(let number, let path, _): reportCommitted(number, path)
         case .tell(let body): body(ledger, now)
         }

@@ -81,8 +81,8 @@ extension World {
             switch b % 8 {
             case 0: try ledger.apply(.pause, to: entry, now: now)
             case 1, 2:
+                if case .waiting(.retry, _) = entry.state { floors[number] = nil }
                 try ledger.apply(.resume, to: entry, now: now)
-                if entry.state != .paused { floors[number] = nil }
             case 3: try ledger.apply(.cancel, to: entry, now: now)
             case 4, 5:
                 try ledger.apply(.retry, to: entry, now: now)
@@ -160,7 +160,7 @@ extension World {
     /// Server, disk and network are well from now on: everything has to come to its end.
     mutating func comeToAnEnd() {
         for index in resources.indices { resources[index].mood = 0 }
-        (disk.isFull, disk.isFolderThere) = (false, true)
+        (disk.isFull, disk.isFolderThere, isEnding) = (false, true, true)
         ledger.resumeAll(now: now)
         settle()
         for round in 0..<3000 {
@@ -181,6 +181,14 @@ extension World {
             settle()
             check()
             if problem != nil { return }
+        }
+        // What could not be deleted is, at the next start.
+        restart(power: false)
+        settle()
+        while !pool.isEmpty || journal.isBusy {
+            if inFlight != nil || journal.hasChanges { commit(1) }
+            if !pool.isEmpty { work(0, 1) }
+            settle()
         }
         checkEnd()
     }

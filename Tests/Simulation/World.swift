@@ -86,6 +86,7 @@ struct World {
     var floors: [DownloadNumber: WallTime] = [:]
     var wanted: [DownloadNumber: Int] = [:]
     var problem: String?
+    var isEnding = false
 
     init(plant: Plant?) {
         self.plant = plant

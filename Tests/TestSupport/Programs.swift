@@ -18,3 +18,7 @@ public func builtProgram(_ name: String, variable: String) -> String {
     }
     preconditionFailure("\(name) is not there: build it (swift build --product \(name)), or name it by \(variable)")
 }
+
+/// Which sanitizer the programs under test are built with, as `meson-helpers/sanitize` says; nil: none. What measures their time, memory or
+/// threads checks less then, and prints that it does.
+public func underSanitizer() -> String? { getenv("TODOKU_SANITIZER").map { String(cString: $0) } }

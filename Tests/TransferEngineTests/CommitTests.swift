@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
-@testable import TransferEngine
+@testable internal import TransferEngine
 
 @Suite struct `Committing a file` {
     let folder = TemporaryFolder("todoku-commit")
@@ -114,17 +114,82 @@ import Testing
             Commit.verify(
                 directory: folder.path, partName: ".todoku-1.part", identity: identity, size: 3, checksum: nil, expectedSize: 3)
                 == .proved(identity))
-        func found() -> (path: String?, isPartThere: Bool) {
-            Commit.found(directory: folder.path, partName: ".todoku-1.part", name: "a", identity: identity, size: 3)
+        func found() -> FoundCommit {
+            Commit.found(directory: folder.path, partName: ".todoku-1.part", name: "a", identity: identity, size: 3, mapPath: folder("map"))
         }
-        #expect(found() == (nil, true))
+        writeFile(folder("map"), "x".utf8)
+        #expect(found() == .partThere)
         // As the fall-back leaves it when it is interrupted: both names.
         #expect(link(folder(".todoku-1.part"), folder("a (1)")) == 0)
-        #expect(found() == (folder("a (1)"), false))
-        #expect(listFolder(folder.path) == ["a", "a (1)"])
-        #expect(found() == (folder("a (1)"), false))
+        #expect(found() == .committed(path: folder("a (1)")))
+        #expect(listFolder(folder.path) == ["a", "a (1)"], "the map is gone too")
+        #expect(found() == .committed(path: folder("a (1)")))
         #expect(unlink(folder("a (1)")) == 0)
-        #expect(found() == (nil, false))
+        #expect(found() == .lost)
+    }
+}
+
+@Suite struct `Committing on a file system` {
+    let folder = TemporaryFolder("todoku-naming")
+
+    private func commit(_ policy: ExistingFilePolicy, _ calls: NamingCalls) -> CommitOutcome {
+        writeFile(folder(".todoku-1.part"), "new".utf8, mode: 0o600)
+        return Commit.commit(
+            directory: folder.path, partName: ".todoku-1.part", name: "a", policy: policy, origin: nil, mapPath: nil, calls: calls)
+    }
+
+    private func text(_ name: String) -> String? { readFile(folder(name)).map { String(decoding: $0, as: UTF8.self) } }
+
+    /// What file systems answer that know less: NFS and vfat to RENAME_NOREPLACE, vfat and exFAT to links.
+    private func lesser(_ rename: Int32, link: Int32?) -> NamingCalls {
+        var calls = NamingCalls()
+        calls.renameNoReplace = { _, _, _ in rename }
+        if let link { calls.link = { _, _, _ in link } }
+        return calls
+    }
+
+    @Test(arguments: [EINVAL, ENOSYS, ENOTSUP], [nil, EPERM, ENOTSUP, EMLINK])
+    func `that cannot refuse to replace never replaces all the same`(rename: Int32, link: Int32?) {
+        let calls = lesser(rename, link: link)
+        #expect(commit(.rename, calls) == .committed(path: folder("a")))
+        #expect(listFolder(folder.path) == ["a"])
+        writeFile(folder("a"), "old".utf8)
+        folder.makeFolder("a (1)")
+        #expect(symlink("nowhere", folder("a (2)")) == 0)
+        #expect(commit(.rename, calls) == .committed(path: folder("a (3)")))
+        #expect(commit(.skip, calls) == .skipped(path: folder("a")))
+        guard case .failed(let failure) = commit(.fail, calls) else { return #expect(Bool(false)) }
+        #expect(failure.name == .alreadyExists && text(".todoku-1.part") == "new")
+        #expect(text("a") == "old" && text("a (3)") == "new")
+        #expect(listFolder(folder.path) == [".todoku-1.part", "a", "a (1)", "a (2)", "a (3)"])
+    }
+
+    @Test func `that fails at a name keeps the part file, and says why`() {
+        for (code, name, wait) in [
+            (ENOSPC, ErrorName.diskFull, WaitReason.diskSpace), (EROFS, .permissionDenied, .destination), (EIO, .writeFailed, .destination),
+        ] {
+            for calls in [lesser(code, link: nil), lesser(EINVAL, link: code)] {
+                guard case .failed(let failure) = commit(.rename, calls) else { return #expect(Bool(false)) }
+                #expect(failure.name == name && failure.wait == wait && text(".todoku-1.part") == "new")
+                #expect(listFolder(folder.path) == [".todoku-1.part"])
+            }
+        }
+    }
+
+    @Test func `that dies between the link and the unlink leaves a file that is found at the restart`() throws {
+        writeFile(folder("a"), "old".utf8)
+        writeFile(folder(".todoku-1.part"), "new".utf8, mode: 0o600)
+        let identity = try identity(of: folder(".todoku-1.part"))
+        var calls = lesser(EINVAL, link: nil)
+        calls.unlink = { _, _ in EIO }
+        let outcome = Commit.commit(
+            directory: folder.path, partName: ".todoku-1.part", name: "a", policy: .rename, origin: nil, mapPath: nil, calls: calls)
+        guard case .failed = outcome else { return #expect(Bool(false)) }
+        #expect(listFolder(folder.path) == [".todoku-1.part", "a", "a (1)"])
+        let found = Commit.found(
+            directory: folder.path, partName: ".todoku-1.part", name: "a", identity: identity, size: 3, mapPath: nil)
+        #expect(found == .committed(path: folder("a (1)")))
+        #expect(listFolder(folder.path) == ["a", "a (1)"] && text("a (1)") == "new" && text("a") == "old")
     }
 }
 
@@ -223,11 +288,11 @@ private func identity(of path: String) throws -> FileIdentity {
         }
     }
 
-    @Test func `is refused behind a symbolic link that another user planted`() throws {
+    @Test(.enabled(if: geteuid() == 0, "only root can plant a link for another user"))
+    func `is refused behind a symbolic link that another user planted`() {
         folder.makeFolder("real")
         #expect(symlink("real", folder("own")) == 0)
         #expect(check(folder("own")) == .success(folder("own")))
-        try #require(geteuid() == 0, "only root can plant a link for another user")
         #expect(symlink("real", folder("planted")) == 0 && lchown(folder("planted"), 12345, 12345) == 0)
         folder.makeFolder("real/deep")
         #expect(name(check(folder("planted"))) == .notAllowed)

@@ -2,7 +2,8 @@ import DownloadModel
 import EventLoop
 import Glibc
 import TestSupport
-import TransferEngine
+
+@testable internal import TransferEngine
 
 /// An engine, a folder to download into, and all that the engine told.
 final class EngineFixture: Sendable {
@@ -10,13 +11,17 @@ final class EngineFixture: Sendable {
     let engine: Engine
     let log: EventLog
 
-    init(certificateFile: String? = nil, proxies: ProxySettings = .none) async {
+    /// - Parameter flush: instead of fdatasync(2), to be a disk that fails.
+    init(
+        certificateFile: String? = nil, proxies: ProxySettings = .none,
+        flush: @escaping @Sendable (Int32) -> Int32 = { fdatasync($0) == 0 ? 0 : errno }
+    ) async {
         let log = EventLog()
         self.log = log
         var configuration = EngineConfiguration(version: "0.test", environment: [:])
         configuration.certificateFile = certificateFile
         configuration.proxies = proxies
-        engine = Engine(configuration: configuration) { log.take($0) }
+        engine = Engine(configuration: configuration, flush: flush) { log.take($0) }
     }
 
     deinit { engine.shutDown {} }
@@ -29,7 +34,7 @@ final class EngineFixture: Sendable {
     func request(_ url: String, number: UInt64 = 1, _ change: (inout TransferRequest) -> Void = { _ in }) throws -> TransferRequest {
         var request = TransferRequest(
             number: DownloadNumber(number), url: try DownloadURL(url), directory: folder.path, partName: ".todoku-\(number).part")
-        request.stallTimeout = .seconds(20)
+        request.stallTimeout = .seconds(60)
         request.mapPath = folder("map-\(number)")
         change(&request)
         return request

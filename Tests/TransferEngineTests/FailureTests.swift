@@ -142,7 +142,7 @@ import TransferEngine
         let fixture = await EngineFixture()
         let gone = fixture.folder("gone")
         let end = try await fixture.run(server.url("/x")) { $0.directory = gone }
-        #expect(end.failure?.name == .writeFailed)
+        #expect(end.failure?.name == .writeFailed && end.failure?.wait == .destination)
         #expect(end.failure?.message == "Todoku cannot open the folder in \(gone): No such file or directory.")
     }
 

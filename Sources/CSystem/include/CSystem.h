@@ -26,9 +26,18 @@ int todoku_start_writeback(int fd, off_t offset, off_t length);
 /// The identity of an open file, stat(2) and the mount id of statx(2) (0 where the kernel has none). 0 or errno.
 int todoku_file_identity(int fd, uint64_t *device, uint64_t *inode, uint64_t *mount);
 
+/// O_PATH of open(2), which glibc shows to _GNU_SOURCE only.
+extern const int todoku_o_path;
+
 /// pipe2(2) with O_CLOEXEC. 0 or errno.
 int todoku_pipe(int descriptors[2]);
 
 /// Keeps malloc(3) to one arena and gives large blocks back at once: for a program of few threads that lives long and should stay small.
 /// To be called before the first thread starts.
 void todoku_keep_heap_small(void);
+
+/// Whether an interface other than loopback is up and has an IPv4 or a global IPv6 address, getifaddrs(3). True where nobody can tell.
+bool todoku_has_interface(void);
+
+/// Whether there is a route to the public network, IPv4 or IPv6: connect(2) on datagram sockets, which sends nothing.
+bool todoku_has_route(void);

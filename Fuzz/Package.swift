@@ -1,0 +1,46 @@
+// swift-tools-version: 6.2
+import PackageDescription
+
+/// The rooms that read what strangers write, built with libFuzzer's counters; `meson-helpers/fuzz` builds and runs it.
+///
+/// A package of its own, so that the build of the service knows nothing of it. The rooms are links to those of `Sources`: a package
+/// can reach into another by its library products only, and these rooms are none.
+let settings: [SwiftSetting] = [
+    .enableUpcomingFeature("NonisolatedNonsendingByDefault"),
+    .enableUpcomingFeature("InferIsolatedConformances"),
+    .enableUpcomingFeature("ExistentialAny"),
+    .enableUpcomingFeature("MemberImportVisibility"),
+    .enableUpcomingFeature("InternalImportsByDefault"),
+    .unsafeFlags(["-enable-testing"]),
+]
+let counted: SwiftSetting = .unsafeFlags(["-sanitize=fuzzer"])
+
+func room(_ name: String, _ dependencies: [Target.Dependency] = [], resources: [Resource] = []) -> Target {
+    .target(name: name, dependencies: dependencies, resources: resources, swiftSettings: settings + [counted])
+}
+
+let package = Package(
+    name: "todoku-fuzz",
+    targets: [
+        .target(name: "CFuzzer"),
+        .target(name: "CSystem"),
+        .systemLibrary(name: "CDBus", pkgConfig: "dbus-1"),
+        .systemLibrary(name: "CSQLite", pkgConfig: "sqlite3"),
+        .target(name: "CCurl"),
+        .target(name: "CCrypto"),
+        room("EventLoop", ["CSystem"]),
+        room("DBus", ["CDBus", "EventLoop"]),
+        room("DownloadModel"),
+        room("TransferEngine", ["CCurl", "CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
+        room("DownloadStore", ["CSQLite", "DownloadModel", "EventLoop"]),
+        room(
+            "DownloaderInterface", ["DBus", "DownloadModel"],
+            resources: [
+                .embedInCode("Resources/org.todoku.Downloader1.xml"), .embedInCode("Resources/org.todoku.Download1.xml"),
+            ]),
+        .executableTarget(
+            name: "todoku-fuzz",
+            dependencies: ["CFuzzer", "DBus", "DownloadModel", "DownloadStore", "DownloaderInterface", "TransferEngine"],
+            swiftSettings: settings),
+    ]
+)

@@ -1,0 +1,110 @@
+internal import DownloadModel
+internal import Glibc
+
+@testable internal import DownloadStore
+
+/// Rows of the table `download` and of `setting`, each column with any value of any of SQLite's types.
+///
+/// The tables are made without types: ours are STRICT, but a file that claims to be ours need not be.
+func fuzzRows(_ bytes: [UInt8]) {
+    var tape = Tape(bytes)
+    do {
+        try store.database.execute("DELETE FROM download; DELETE FROM setting")
+        let count = 1 + tape.choice(3)
+        for number in 1...count { try insert(&tape, number) }
+        for key in ["next-number", "max-active", "max-per-host", "speed-limit", "default-directory", "paused"] where tape.flag() {
+            let statement = try store.database.prepare("INSERT INTO setting (key, value) VALUES (?, ?)")
+            try statement.bind(key, at: 0)
+            try bind(&tape, to: statement, at: 1)
+            try statement.eachRow { _ in }
+        }
+        let first = try store.session.load(now: now)
+        check(first.records.count == count, "\(first.records.count) of \(count) rows")
+        check(try store.session.load(now: now) == first, "read twice, it differs")
+        for record in first.records {
+            if case .failed(let failure) = record.state, failure.name == .storage { check(record.endedAt != nil, "no end: \(record)") }
+            check(record.options.headers.allSatisfy { !$0.value.contains("\n") }, "\(record.options.headers)")
+            _ = record.partName
+            // What a service says of every record.
+            _ = (try? DownloadURL(record.url))?.redacted
+        }
+        // No number is given twice, unless it is one that we never give.
+        for record in first.records where record.number.value <= UInt64(Int64.max) / 2 {
+            check(first.nextNumber > record.number, "the next number is \(first.nextNumber), and there is \(record.number)")
+        }
+        check(first.nextNumber.value < UInt64.max / 2, "the numbers are at their end: \(first.nextNumber)")
+        // Written by us, they are read as the same.
+        try store.database.execute("DELETE FROM download")
+        try store.session.commit(first.records.map { .put($0) }, nextNumber: first.nextNumber)
+        let again = try store.session.load(now: now)
+        check(Set(again.records.map(\.number)) == Set(first.records.map(\.number)), "\(again.records) for \(first.records)")
+        if Set(first.records.map(\.number)).count == count {
+            check(again.records.sorted(by: number) == first.records.sorted(by: number), "\(again.records)\nfor\n\(first.records)")
+        }
+    } catch { check(false, "\(error)") }
+}
+
+private let now = WallTime(microseconds: 1_800_000_000_000_000)
+
+private func number(_ a: DownloadRecord, _ b: DownloadRecord) -> Bool { a.number < b.number }
+
+private func insert(_ tape: inout Tape, _ number: Int) throws {
+    let statement = try store.database.prepare("INSERT INTO download (\(Column.names)) VALUES (\(Column.parameters))")
+    statement.clear()
+    try statement.bind(Int64(number), at: Column.number.rawValue)
+    // What is plain, unless the tape says otherwise: so that a few bytes reach far.
+    let plain: [(Column, String)] = [
+        (.state, "queued"), (.url, "http://h/a"), (.directory, "/home"), (.ifExists, "rename"), (.notify, "background"),
+    ]
+    for (column, text) in plain { try statement.bind(text, at: column.rawValue) }
+    for _ in 0..<tape.choice(64) {
+        let column = Column.allCases[tape.choice(Column.allCases.count)]
+        if tape.flag() {
+            try statement.bind(words[tape.choice(words.count)], at: column.rawValue)
+        } else {
+            try bind(&tape, to: statement, at: column.rawValue)
+        }
+    }
+    try statement.eachRow { _ in }
+}
+
+private func bind(_ tape: inout Tape, to statement: borrowing Statement, at index: Int32) throws {
+    switch tape.choice(6) {
+    case 0: try statement.bind(Int64?.none, at: index)
+    case 1: try statement.bind(tape.number(Int64.self), at: index)
+    case 2: try statement.bind([Int64.min, -1, 0, 1, Int64.max - 1, .max][tape.choice(6)], at: index)
+    case 3: try statement.bind(tape.bytes(), at: index)
+    case 4: try statement.bind(String(decoding: tape.bytes(), as: UTF8.self), at: index)
+    default: try statement.bind(String(tape.number(UInt64.self)), at: index)
+    }
+}
+
+/// What the columns of words hold, and what is nearly so.
+private let words: [String] =
+    ["active", "paused", "verifying", "committing", "finished", "failed", "cancelled", "waiting", "A: b\r\n", "A: b\r\nC:\r\n", "A"]
+    + WaitReason.allCases.map(\.rawValue) + ErrorName.allCases.map(\.rawValue) + ExistingFilePolicy.allCases.map(\.rawValue)
+    + ["sha256:" + String(repeating: "0", count: 64), "md5:0", "\"tag\"", "18446744073709551615", "9223372036854775807", "-1", ""]
+
+/// One database below $TMPDIR, which `meson-helpers/fuzz` makes in memory's file system and removes.
+private nonisolated(unsafe) let store: FuzzedStore = {  // libFuzzer has one thread
+    do { return try FuzzedStore() } catch { preconditionFailure("\(error)") }
+}()
+
+private final class FuzzedStore {
+    let session: Session
+    let database: Database
+
+    init() throws {
+        var template = Array("\(getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp")/rows.XXXXXX".utf8CString)
+        guard mkdtemp(&template) != nil else { preconditionFailure("mkdtemp: \(errno)") }
+        let folder = StoreFolder(path: String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self))
+        try folder.make()
+        session = try Session(folder, try folder.makeDatabase(), first: DownloadNumber(1), wait: .seconds(1), mostPages: 1 << 20)
+        database = try Database(folder.database, flags: 2)
+        try database.execute(
+            """
+            PRAGMA synchronous = OFF; BEGIN; DROP TABLE download; DROP TABLE setting; CREATE TABLE download (\(Column.names));
+            CREATE TABLE setting (key PRIMARY KEY, value); COMMIT
+            """)
+    }
+}

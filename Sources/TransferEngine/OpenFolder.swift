@@ -1,0 +1,144 @@
+internal import CSystem
+internal import Glibc
+
+/// A folder held open, reached without following anybody else's symbolic link.
+///
+/// The path is walked component by component, each opened relative to the one before (openat(2) with O_PATH and O_NOFOLLOW), so what was
+/// looked at is what is opened: a link or a folder put in the way meanwhile changes nothing.
+final class OpenFolder {
+    /// Symbolic links on one way; the kernel's own limit.
+    static let linkLimit = 40
+
+    /// Why a walk ended before its folder.
+    enum Obstacle: Error {
+        /// A system call failed at `path`, with this errno.
+        case failed(path: String, code: Int32)
+        case cannotMake(path: String, code: Int32)
+        /// A symbolic link that neither this user nor root has made.
+        case foreignLink(path: String)
+        case tooManyLinks
+        /// A component with a leading dot, where that is not allowed.
+        case hidden
+        case notFolder(path: String)
+    }
+
+    /// For `…at` calls and fsync(2); open as long as this object lives.
+    let descriptor: Int32
+
+    private init(adopting descriptor: Int32) { self.descriptor = descriptor }
+
+    deinit { close(descriptor) }
+
+    /// Brings names to the disk. A file system that has no fsync for folders answers EINVAL.
+    func sync() -> Bool { fsync(descriptor) == 0 || errno == EINVAL }
+
+    /// Opens `directory`, an absolute path. Links of this user and of root are followed, at most `linkLimit`.
+    ///
+    /// - Parameters:
+    ///   - allowHidden: whether a component, also of a link's target, may begin with a dot.
+    ///   - create: makes missing folders (0777 & umask).
+    static func walk(_ directory: String, allowHidden: Bool = true, create: Bool = false) throws(Obstacle) -> OpenFolder {
+        guard directory.hasPrefix("/") else { throw .failed(path: directory, code: ENOENT) }
+        var here = Glibc.open("/", folderFlags)
+        guard here >= 0 else { throw .failed(path: "/", code: errno) }
+        defer { close(here) }
+        var rest = Array(directory.split(separator: "/").reversed())  // the next component is the last
+        var names: [Substring] = []  // of the way so far, for messages
+        var links = 0
+        while let component = rest.popLast() {
+            if component == "." { continue }
+            if component.hasPrefix("."), component != "..", !allowHidden { throw .hidden }
+            let path = "/" + (names + [component]).joined(separator: "/")
+            let next = try enter(here, String(component), path, create: create)
+            var status = stat()
+            guard fstat(next, &status) == 0 else {
+                let code = errno
+                close(next)
+                throw .failed(path: path, code: code)
+            }
+            switch status.st_mode & S_IFMT {
+            case S_IFDIR:
+                if component == ".." { _ = names.popLast() } else { names.append(component) }
+                close(here)
+                here = next
+            case S_IFLNK:
+                defer { close(next) }
+                links += 1
+                guard status.st_uid == geteuid() || status.st_uid == 0 else { throw .foreignLink(path: path) }
+                guard links <= linkLimit else { throw .tooManyLinks }
+                guard let target = target(of: next) else { throw .failed(path: path, code: ENAMETOOLONG) }
+                if target.hasPrefix("/") {
+                    let top = Glibc.open("/", folderFlags)
+                    guard top >= 0 else { throw .failed(path: "/", code: errno) }
+                    close(here)
+                    here = top
+                    names = []
+                }
+                rest += target.split(separator: "/").reversed()
+            default:
+                close(next)
+                throw .notFolder(path: path)
+            }
+        }
+        let opened = openat(here, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard opened >= 0 else { throw .failed(path: directory, code: errno) }
+        return OpenFolder(adopting: opened)
+    }
+
+    /// `walk`, with what stands in the way as the disk's error.
+    static func open(_ directory: String) throws(DiskError) -> OpenFolder {
+        do throws(Obstacle) {
+            return try walk(directory)
+        } catch {
+            switch error {
+            case .failed(_, let code), .cannotMake(_, let code): throw DiskError("open the folder", code)
+            case .foreignLink: throw DiskError("follow the symbolic link of another user", EACCES)
+            case .tooManyLinks: throw DiskError("open the folder", ELOOP)
+            case .notFolder, .hidden: throw DiskError("open the folder", ENOTDIR)
+            }
+        }
+    }
+
+    /// The folder of `path`, an absolute path of a file, and the file's name in it.
+    static func parent(of path: String) throws(DiskError) -> (folder: OpenFolder, name: String) {
+        guard let slash = path.lastIndex(of: "/") else { throw DiskError("open the folder", ENOENT) }
+        return (try open("/" + path[..<slash]), String(path[path.index(after: slash)...]))
+    }
+
+    /// What stands under `name`, itself and not what it may link to; nil where there is nothing.
+    func status(_ name: String) -> stat? {
+        var status = stat()
+        return fstatat(descriptor, name, &status, AT_SYMLINK_NOFOLLOW) == 0 ? status : nil
+    }
+
+    /// Removes `name` where it is a regular file of this user's.
+    func removeOwn(_ name: String) {
+        if let status = status(name), status.isRegular, status.st_uid == geteuid() { unlinkat(descriptor, name, 0) }
+    }
+
+    private static func enter(_ folder: Int32, _ name: String, _ path: String, create: Bool) throws(Obstacle) -> Int32 {
+        var next = openat(folder, name, linkFlags)
+        if next < 0, errno == ENOENT, create {
+            guard mkdirat(folder, name, 0o777) == 0 || errno == EEXIST else { throw .cannotMake(path: path, code: errno) }
+            next = openat(folder, name, linkFlags)
+        }
+        guard next >= 0 else { throw .failed(path: path, code: errno) }
+        return next
+    }
+
+    /// The text of the symbolic link that `descriptor` is.
+    private static func target(of descriptor: Int32) -> String? {
+        var bytes = [CChar](repeating: 0, count: Int(PATH_MAX))
+        let count = readlinkat(descriptor, "", &bytes, bytes.count)
+        return count > 0 && count < bytes.count ? String(decoding: bytes.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self) : nil
+    }
+}
+
+private let linkFlags = todoku_o_path | O_NOFOLLOW | O_CLOEXEC
+private let folderFlags = todoku_o_path | O_DIRECTORY | O_CLOEXEC
+
+extension stat {
+    var isRegular: Bool { st_mode & S_IFMT == S_IFREG }
+    /// A regular file of this user's, under one name.
+    var isOwn: Bool { isRegular && st_uid == geteuid() && st_nlink == 1 }
+}

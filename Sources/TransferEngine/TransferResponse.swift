@@ -1,0 +1,163 @@
+internal import DownloadModel
+
+/// What a response is good for.
+extension Transfer {
+    /// Decides what a response is good for, and gets the part file ready where it is the file.
+    func judge(_ attempt: Attempt) -> Attempt.Verdict {
+        let head = attempt.head
+        switch head.status {
+        case 200, 203: return beginWhole(attempt)
+        case 206 where attempt.rangeStart != nil: return goOn(attempt)
+        case 301, 302, 303, 307, 308:
+            return head.text("location") == nil ? .failed(FailureMapping.status(head, host: attempt.url.host, now: wallTime())) : .redirect
+        case 416 where attempt.rangeStart != nil: return isWhole(attempt) ? .whole : askAgain(.whole, distrusting: true)
+        default: return .failed(FailureMapping.status(head, host: attempt.url.host, now: wallTime()))
+        }
+    }
+
+    /// A 416 that says that the part file is whole, and does not contradict its validator.
+    private func isWhole(_ attempt: Attempt) -> Bool {
+        let head = attempt.head
+        guard let part, let length = head.text("content-range").flatMap(Range<UInt64>.unsatisfiedLength), length == part.written,
+            part.total.map({ $0 == length }) ?? true, request.expectedSize.map({ $0 == length }) ?? true,
+            part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true,
+            ask == .conditional || part.validator == nil || head.validator == part.validator
+        else { return false }
+        begin(attempt, fileName(attempt), mediaType: nil, total: length, offset: part.written)
+        return true
+    }
+
+    private func fileName(_ attempt: Attempt) -> String {
+        request.fileName
+            ?? FileName.chosen(contentDisposition: attempt.head.bytes("content-disposition"), url: attempt.url, decode: iconvDecoder)
+    }
+
+    /// Asks once more, in a way that is further down the list of `Ask`.
+    private func askAgain(_ ask: Ask, distrusting: Bool = false) -> Attempt.Verdict {
+        self.ask = ask
+        if distrusting { isDistrusted = true }
+        return .restart
+    }
+
+    /// A 200: the whole, from its first byte.
+    private func beginWhole(_ attempt: Attempt) -> Attempt.Verdict {
+        let head = attempt.head
+        let total: ByteCount?
+        switch head.contentLength {
+        case .known(let length): total = length
+        case .unknown: total = nil
+        case .contradictory: return .failed(contradiction(attempt))
+        }
+        if let failure = sizeFailure(total, host: attempt.url.host) ?? typeFailure(attempt) { return .failed(failure) }
+        if let part, isSame(part, head, total) { return goOnWithin(attempt, part, total) }
+        let name = fileName(attempt)
+        if let path = takenPath(name) { return .taken(path: path) }
+        let discarded = part != nil || isDistrusted
+        let validator = head.isCoded ? nil : head.validator
+        let isResumable = !head.isCoded && (validator != nil || request.hasChecksum)
+        do throws(DiskError) {
+            try openWhole(total, validator: validator, isResumable: isResumable)
+        } catch {
+            return .failed(error.failure(folder: request.directory))
+        }
+        begin(attempt, name, mediaType: head.mediaType, total: total, discarded: discarded, isResumable: isResumable)
+        // A record may tell of a file that is not there any more, and the new one may get its inode: say so before bytes come.
+        if discarded || request.resume != nil, candidate == nil, checkpoint == nil { reportStart() }
+        return .body
+    }
+
+    /// Whether a 200 is of the representation that is held, by its strong validator.
+    private func isSame(_ part: PartFile, _ head: ResponseHead, _ total: ByteCount?) -> Bool {
+        guard !isDistrusted, !head.isCoded, let validator = part.validator, head.validator == validator else { return false }
+        guard let total else { return true }
+        return total >= part.written && part.total ?? total == total
+    }
+
+    /// A 200 of the representation that is held: from a server that does no ranges, or none under a condition.
+    private func goOnWithin(_ attempt: Attempt, _ part: PartFile, _ total: ByteCount?) -> Attempt.Verdict {
+        let total = total ?? part.total
+        if ask == .conditional, attempt.head.text("accept-ranges")?.lowercased() != "none" { return askAgain(.bare) }
+        if total == part.written {
+            begin(attempt, fileName(attempt), mediaType: attempt.head.mediaType, total: total, offset: part.written)
+            return .whole
+        }
+        return goOn(attempt, part, total, isWhole: true)
+    }
+
+    /// A 206: what follows what is held, if it says so and nothing contradicts that.
+    private func goOn(_ attempt: Attempt) -> Attempt.Verdict {
+        let head = attempt.head
+        guard let part, !head.isCoded, let field = head.text("content-range"), let (range, length) = Range<UInt64>.fromContentRange(field),
+            range.lowerBound == part.written,
+            part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true
+        else { return askAgain(.whole, distrusting: true) }
+        switch head.contentLength {
+        case .known(let count) where count != UInt64(range.count): return askAgain(.whole, distrusting: true)
+        case .contradictory: return .failed(contradiction(attempt))
+        default: break
+        }
+        if let known = part.total, let length, known != length { return askAgain(.whole, distrusting: true) }
+        // Without the condition of If-Range the response itself has to carry the proof.
+        if ask == .bare, part.validator != nil, head.validator != part.validator { return askAgain(.whole) }
+        // A part may be less than the rest; where nobody tells the whole, nothing would tell that something is missing.
+        guard let total = length ?? part.total else { return askAgain(.whole) }
+        if let failure = sizeFailure(total, host: attempt.url.host) { return .failed(failure) }
+        // RFC 9110 §15.3.7: a 206 to If-Range should leave out fields that the first response had, and the type is one.
+        if head.text("content-type") != nil, let failure = typeFailure(attempt) { return .failed(failure) }
+        return goOn(attempt, part, total, isWhole: false)
+    }
+
+    private func goOn(_ attempt: Attempt, _ part: PartFile, _ total: ByteCount?, isWhole: Bool) -> Attempt.Verdict {
+        let name = fileName(attempt)
+        if let path = takenPath(name) { return .taken(path: path) }
+        if part.total == nil {
+            part.total = total
+            checkpoint?.total = total
+        }
+        do throws(DiskError) {
+            try openRest(part, isWhole: isWhole)
+        } catch {
+            return .failed(error.failure(folder: request.directory))
+        }
+        begin(attempt, name, mediaType: attempt.head.mediaType, total: total, offset: part.written)
+        return .body
+    }
+
+    private func begin(
+        _ attempt: Attempt, _ name: String, mediaType: String?, total: ByteCount?, offset: ByteCount = 0, discarded: Bool = false,
+        isResumable: Bool = true
+    ) {
+        let facts = TransferFacts(
+            fileName: name, mediaType: mediaType, total: total, offset: offset, discarded: discarded, isResumable: isResumable)
+        self.facts = facts
+        events.append(.began(request.number, facts))
+    }
+
+    /// The media type is not the one that was asked for.
+    private func typeFailure(_ attempt: Attempt) -> DownloadFailure? {
+        guard let expected = request.expectedType else { return nil }
+        let type = attempt.head.mediaType
+        let matches = expected.hasSuffix("/*") ? type?.hasPrefix(expected.dropLast()) : type == expected
+        if matches == true { return nil }
+        return DownloadFailure(
+            .typeMismatch, "\(attempt.url.host) sent \(type ?? "a file of no type") instead of \(expected).",
+            httpStatus: attempt.head.status,
+            host: attempt.url.host)
+    }
+
+    private func contradiction(_ attempt: Attempt) -> DownloadFailure {
+        DownloadFailure(
+            .network, "\(attempt.url.host) gave a length that makes no sense.", httpStatus: attempt.head.status, host: attempt.url.host)
+    }
+
+    private func sizeFailure(_ total: ByteCount?, host: String) -> DownloadFailure? {
+        guard let total else { return nil }
+        if let expected = request.expectedSize, expected != total {
+            return DownloadFailure(.sizeMismatch, "The file at \(host) has \(total) bytes instead of \(expected).", host: host)
+        }
+        if let most = request.maxSize, total > most {
+            return DownloadFailure(.tooLarge, "The file at \(host) has \(total) bytes, more than the \(most) allowed.", host: host)
+        }
+        return nil
+    }
+}

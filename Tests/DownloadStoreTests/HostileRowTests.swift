@@ -1,0 +1,44 @@
+internal import DownloadModel
+internal import TestSupport
+internal import Testing
+
+@testable internal import DownloadStore
+
+/// Rows that no Todoku wrote. Found by the fuzzer.
+@Suite struct `A row with a number that is never given` {
+    private let folder = TemporaryFolder()
+
+    @Test(arguments: [-1, Int64.max, Int64.min, 0]) func `is kept, and numbers go on as if it were not there`(number: Int64) async throws {
+        try await withStore(folder.path) { store, _ in
+            try await store.commit([.put(plainRecord(1)), .put(plainRecord(2))], nextNumber: DownloadNumber(3))
+        }
+        try tamper("UPDATE download SET number = \(number) WHERE number = 1")
+        let state = try await reopened(folder.path)
+        #expect(state.records.count == 2)
+        #expect(state.records.contains(plainRecord(2)))
+        #expect(state.nextNumber == DownloadNumber(3))
+    }
+
+    @Test(arguments: [-1, Int64.max]) func `is kept though it is the only one`(number: Int64) async throws {
+        try await withStore(folder.path) { store, _ in try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2)) }
+        try tamper("UPDATE download SET number = \(number); DELETE FROM setting")
+        let state = try await reopened(folder.path)
+        #expect(state.records.map(\.number.value) == [UInt64(bitPattern: number)])
+        #expect(state.nextNumber == DownloadNumber(1))
+    }
+
+    @Test(arguments: ["18446744073709551615", "9223372036854775807", "9223372036854775808", "-1"])
+    func `in the next number's place is not taken for one`(text: String) async throws {
+        try await withStore(folder.path) { store, _ in
+            try await store.commit([.put(plainRecord(7))], nextNumber: DownloadNumber(9))
+        }
+        try tamper("UPDATE setting SET value = '\(text)' WHERE key = 'next-number'")
+        #expect(try await reopened(folder.path).nextNumber == DownloadNumber(8))
+        try await withStore(folder.path) { store, _ in
+            try await store.commit([.put(plainRecord(8))], nextNumber: DownloadNumber(9))
+        }
+        #expect(try await reopened(folder.path).nextNumber == DownloadNumber(9))
+    }
+
+    private func tamper(_ sql: String) throws { try Database(StoreFolder(path: folder.path).database, flags: 2).execute(sql) }
+}

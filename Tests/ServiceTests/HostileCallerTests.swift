@@ -1,0 +1,200 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+@testable internal import DownloadStore
+
+/// Callers who mean harm, or cannot do better. Meanwhile another's calls are served, and the daemon's memory stays within a bound.
+@Suite(.serialized, .timeLimit(.minutes(5))) struct `A hostile caller` {
+    @Test(arguments: [1, 2] as [UInt64]) @BusActor func `gets one proper answer for each of thousands of odd calls`(seed: UInt64)
+        async throws
+    {
+        let running = try await Running.start()
+        var downloads: [String] = []
+        for number in 0..<4 { downloads.append(try await running.download("http://127.0.0.1:1/\(number)", ["start": .bool(false)]).value) }
+        let members = try await OddCalls.members(of: running.client, at: [BusName.managerPath.value, downloads[0]])
+        #expect(members.count > 20)
+        let bystander = Bystander(running)
+        let (bus, paths) = (running.world.bus, downloads)
+        let outcome = await onThread { OddCalls(seed, members, downloads: paths).run(on: RawCaller(bus), count: 3000) }
+        #expect(outcome.complaints == [])
+        #expect(outcome.unanswered == 0)
+        #expect(outcome.successes > 100 && outcome.errors > 1000, "\(outcome)")
+        print("odd calls, seed \(seed): \(outcome.successes) successes, \(outcome.errors) errors")
+        try await bystander.expectServed()
+    }
+
+    @Test @BusActor func `cannot have more than 256 calls of a connection wait, nor 10,000 of many weigh`() async throws {
+        let running = try await Running.start()
+        let path = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)]).value
+        let bystander = Bystander(running)
+        let bus = running.world.bus
+        let (waiting, ready, go) = (Gate(), Gate(), Gate())
+        // One that asks for more than it may.
+        async let greedy = onThread { () -> [String] in
+            let caller = RawCaller(bus)
+            for _ in 0..<300 { caller.call(path, Download.interface, "Wait", [.dictionary([:])]) }
+            caller.flush()
+            let refused = (0..<44).compactMap { _ in caller.readAnswer()?.errorName }
+            waiting.open()
+            return refused + (0..<256).compactMap { _ in caller.readAnswer()?.errorName }
+        }
+        // Forty who ask for what they may; every second one is gone before it is answered.
+        async let many = onThread { () -> [Int] in
+            var callers = (0..<40).map { _ in RawCaller(bus) }
+            for caller in callers {
+                for _ in 0..<256 { caller.call(path, Download.interface, "Wait", [.dictionary([:])]) }
+                // Answered after them: the daemon has read them all.
+                _ = caller.answer(to: caller.call(path, Standard.peer, "Ping"))
+            }
+            callers.removeLast(20)
+            ready.open()
+            go.wait()
+            return callers.map { caller in (0..<256).count { _ in caller.readAnswer()?.errorName == todokuError("Cancelled") } }
+        }
+        #expect(await eventually { waiting.isOpen && ready.isOpen })
+        try await bystander.expectServed()
+        go.open()
+        try await running.client.cancel(ObjectPath(path))
+        let answers = await greedy
+        #expect(answers.prefix(44).allSatisfy { $0 == todokuError("LimitExceeded") })
+        #expect(answers.dropFirst(44).count { $0 == todokuError("Cancelled") } == 256)
+        #expect(await many == Array(repeating: 256, count: 20))
+        try await bystander.expectServed()
+    }
+
+    @Test @BusActor func `who never reads, though it subscribed to everything, holds up nobody`() async throws {
+        let running = try await Running.start()
+        let bystander = Bystander(running)
+        let (bus, ready, go) = (running.world.bus, Gate(), Gate())
+        async let deaf: Void = onThread {
+            let caller = RawCaller(bus)
+            let match = Variant.string("type='signal'")
+            _ = caller.answer(
+                to: caller.call("/org/freedesktop/DBus", "org.freedesktop.DBus", "AddMatch", [match], to: "org.freedesktop.DBus"))
+            ready.open()
+            go.wait()
+        }
+        #expect(await eventually { ready.isOpen })
+        for _ in 0..<20 {
+            var paths: [ObjectPath] = []
+            for _ in 0..<50 { paths.append(try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])) }
+            for path in paths { try await running.client.remove(path) }
+        }
+        #expect(await running.client.signals.has("DownloadRemoved", count: 1000))
+        try await bystander.expectServed()
+        go.open()
+        await deaf
+    }
+
+    @Test @BusActor func `who sends 100,000 calls and reads no answer holds up nobody`() async throws {
+        let running = try await Running.start()
+        _ = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
+        let bystander = Bystander(running)
+        let bus = running.world.bus
+        let isSent = await onThread { () -> Bool in
+            let caller = RawCaller(bus)
+            for number in 0..<100_000 {
+                switch number % 4 {
+                case 0: caller.call(BusName.managerPath.value, Manager.interface, "List", [.dictionary([:])])
+                case 1: caller.call(BusName.managerPath.value, Standard.properties, "GetAll", [.string(Manager.interface)])
+                case 2: caller.call("/nothing", Standard.peer, "Ping")
+                default: caller.call(BusName.managerPath.value, Manager.interface, "PauseAll", wantsReply: false)
+                }
+            }
+            return caller.flush()
+        }
+        #expect(isSent)
+        try await running.client.call(Manager.resumeAll, ())
+        try await bystander.expectServed()
+    }
+
+    @Test @BusActor func `who vanishes in the middle leaves nothing behind`() async throws {
+        let running = try await Running.start()
+        let path = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)]).value
+        let bystander = Bystander(running)
+        let descriptors = listFolder("/proc/\(running.daemon.pid)/fd").count
+        let bus = running.world.bus
+        await onThread {
+            for round in 0..<200 {
+                let caller = RawCaller(bus)
+                for _ in 0..<20 { caller.call(path, Download.interface, "Wait", [.dictionary([:])]) }
+                caller.call(BusName.managerPath.value, Manager.interface, "Download", [.string("http://127.0.0.1:1/b"), .dictionary([:])])
+                // Half of a message, too.
+                if round.isMultiple(of: 2) { caller.flushHalf() } else { caller.flush() }
+            }
+        }
+        try await bystander.expectServed()
+        #expect(await eventually { listFolder("/proc/\(running.daemon.pid)/fd").count <= descriptors + 8 })
+        try await running.client.call(Manager.cancelAll, ())
+        let ended = try await running.client.list(["state": .string("cancelled")])
+        #expect(!ended.isEmpty)
+    }
+
+    @Test @BusActor func `cannot speak for the bus, for another caller or for an answer that is awaited`() async throws {
+        let running = try await Running.start()
+        let client = running.client
+        let path = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
+        async let waited = thrown { try await client.wait(path) }
+        let service = try await client.connection.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, BusName.service)
+        let (bus, victim) = (running.world.bus, client.connection.uniqueName)
+        let isServed = await onThread { () -> Bool in
+            let caller = RawCaller(bus)
+            let driver = "org.freedesktop.DBus"
+            func signal(_ interface: String, _ path: String, _ member: String, _ arguments: [Variant]) {
+                caller.send(
+                    4,
+                    [
+                        (1, .objectPath(ObjectPath(path))), (2, .string(interface)), (3, .string(member)), (6, .string(service)),
+                        (7, .string(driver)),
+                    ],
+                    arguments)
+            }
+            for name in [victim, BusName.service, service] {
+                signal(driver, "/org/freedesktop/DBus", "NameOwnerChanged", [.string(name), .string(name), .string("")])
+                signal(driver, "/org/freedesktop/DBus", "NameLost", [.string(name)])
+            }
+            signal("org.freedesktop.Notifications", "/org/freedesktop/Notifications", "ActionInvoked", [.uint32(1), .string("default")])
+            // Answers and errors to calls that the service may have made.
+            for number in 1...2000 as ClosedRange<UInt32> {
+                let fields: [(UInt8, Variant)] = [(5, .uint32(number)), (6, .string(service))]
+                caller.send(2, fields, [.string("x"), .uint32(1)])
+                caller.send(3, fields + [(4, .string("org.freedesktop.DBus.Error.NameHasNoOwner"))], [.string("gone")])
+            }
+            return caller.answer(to: caller.call(path.value, Standard.peer, "Ping"))?.kind == 2
+        }
+        #expect(isServed)
+        try await client.cancel(path)
+        #expect(await waited?.name == todokuError("Cancelled"))
+        #expect(running.daemon.isRunning)
+    }
+
+    @Test @BusActor func `may queue 100,000 downloads that have not ended, and not one more`() async throws {
+        let world = await ServiceWorld()
+        let store = Store(folder: world.state)
+        _ = try await store.open()
+        let most = Limits.downloadsNotEnded
+        let records = (1...UInt64(most - 10)).map { number in
+            DownloadRecord(
+                number: DownloadNumber(number), url: "http://127.0.0.1:1/\(number)", options: DownloadOptions(), directory: world.folder,
+                state: .paused, queuedAt: WallTime(microseconds: 1), position: Int64(number))
+        }
+        try await store.commit(records.map { .put($0) }, nextNumber: DownloadNumber(UInt64(most)))
+        await store.close()
+        let daemon = await world.start()
+        let running = Running(world: world, daemon: daemon, client: try await world.client())
+        let clock = ContinuousClock.now
+        for _ in 0..<10 { _ = try await running.download("http://127.0.0.1:1/x", ["start": .bool(false)]) }
+        let error = await thrown { try await running.download("http://127.0.0.1:1/x", ["start": .bool(false)]) }
+        #expect(error?.name == todokuError("LimitExceeded") && error?.message.contains("\(most)") == true)
+        #expect(try await running.client.get(Manager.remaining) == UInt32(most))
+        // One that ends makes room for one.
+        try await running.client.cancel(BusName.path(of: DownloadNumber(5)))
+        _ = try await running.download("http://127.0.0.1:1/x", ["start": .bool(false)])
+        print("100,000 downloads: 13 calls in \(ContinuousClock.now - clock), VmRSS \((memory(daemon.pid, "VmRSS") ?? 0) >> 20) MiB")
+    }
+}

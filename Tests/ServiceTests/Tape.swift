@@ -1,0 +1,1 @@
+../../Fuzz/Sources/todoku-fuzz/Tape.swift

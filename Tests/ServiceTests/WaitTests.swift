@@ -1,0 +1,273 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+/// Microseconds since the epoch.
+private func wallClock(_ later: Duration = .zero) -> UInt64 {
+    var now = timespec()
+    clock_gettime(CLOCK_REALTIME, &now)
+    return UInt64(now.tv_sec) * 1_000_000 + UInt64(now.tv_nsec / 1000) + UInt64(later / .microseconds(1))
+}
+
+extension Running {
+    fileprivate func reason(_ path: ObjectPath) async throws -> String { try await client.get(Download.waitReason, at: path) }
+
+    /// Waits until the download waits for `reason`.
+    fileprivate func waits(_ path: ObjectPath, for reason: String) async -> Bool {
+        await client.signals.until { $0.contains { $0.path == path.value && $0.changed?["WaitReason"] == .string(reason) } }
+    }
+
+    fileprivate func error(_ path: ObjectPath) async throws -> EndError { try await client.get(Download.error, at: path) }
+}
+
+@Suite struct `A wait` {
+    @Test func `for not-before ends at its instant, over a restart too`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let time = wallClock(.milliseconds(2500))
+        let path = try await running.download(server.url("/a"), ["not-before": .uint64(time)])
+        #expect(try await running.client.get(Download.state, at: path) == "waiting")
+        #expect(try await running.reason(path) == "not-before")
+        #expect(try await running.client.get(Download.waitUntil, at: path) == time)
+        // Resume is for what is paused: the instant stands.
+        try await running.client.resume(path)
+        await running.world.kill(running.daemon)
+        _ = await running.world.start()
+        #expect(try await running.client.get(Download.waitUntil, at: path) == time)
+        #expect(server.requests.isEmpty)
+        _ = try await running.client.wait(path)
+        #expect(wallClock() >= time && server.requests.count == 1)
+    }
+
+    @Test func `is over with the deadline: Expired, the bytes kept for Retry`() async throws {
+        let running = try await Running.start()
+        let body = patternBytes(1_500_000)
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            if request.range != nil { return reply.serve(body, for: request, entityTag: "\"v\"") }
+            reply.head(200, ["ETag": "\"v\""], length: body.count)
+            reply.send(body[..<1_200_000])
+            gate.wait()
+        }
+        let path = try await running.download(server.url("/a"), ["deadline": .uint64(1200)])
+        let error = await thrown { try await running.client.wait(path) }
+        #expect(error?.name == todokuError("Expired") && error.map(isSentence) == true, "\(error?.message ?? "")")
+        gate.open()
+        #expect(await eventually { running.world.bytes(".todoku-1.part")?.count == 1_200_000 })
+        try await running.client.retry(path)
+        #expect(readFile(try await running.client.wait(path)) == body)
+        #expect(server.requests.last?.range?.first == 1_200_000)
+    }
+
+    @Test func `does not run the deadline down while it is paused`() async throws {
+        let running = try await Running.start()
+        let gate = Gate()
+        let server = ScriptedServer { _, reply in
+            reply.head(200, length: 4)
+            reply.send("ab")
+            gate.wait()
+            reply.send("cd")
+        }
+        let path = try await running.download(server.url("/a"), ["deadline": .uint64(3000)])
+        #expect(await running.client.signals.has("Progress", at: path))
+        try await running.client.pause(path)
+        await pause(milliseconds: 3200)
+        #expect(try await running.client.get(Download.state, at: path) == "paused")
+        gate.open()
+        try await running.client.resume(path)
+        #expect(readFile(try await running.client.wait(path)) == Array("abcd".utf8))
+    }
+
+    @Test func `for a fresh link ends with ReplaceUrl, and goes on from the bytes`() async throws {
+        let running = try await Running.start()
+        let body = patternBytes(1_500_000)
+        let server = ScriptedServer { request, reply in
+            switch (request.number, request.target) {
+            case (0, _):
+                reply.head(200, ["ETag": "\"v\""], length: body.count)
+                reply.send(body[..<1_200_000])
+                reply.close()
+            case (_, "/a?sign=new"): reply.serve(body, for: request, entityTag: "\"v\"")
+            default: reply.respond(403)
+            }
+        }
+        let path = try await running.download(
+            server.url("/a?sign=old"), ["renewable": .bool(true), "headers": .dictionary([("X-Token", "old")])])
+        #expect(await running.waits(path, for: "needs-url"))
+        #expect(try await running.error(path).details["http-status"] == .uint32(403))
+        // Neither Resume nor PauseAll and ResumeAll make it ask with the old link again.
+        try await running.client.resume(path)
+        try await running.client.call(Manager.pauseAll, ())
+        try await running.client.call(Manager.resumeAll, ())
+        #expect(try await running.reason(path) == "needs-url")
+        let requests = server.requests.count
+        try await running.client.call(Download.replaceUrl, at: path, (server.url("/a?sign=new"), ["X-Token": "new"]))
+        #expect(readFile(try await running.client.wait(path)) == body)
+        #expect(server.requests.count == requests + 1)
+        #expect(server.requests.last?.range?.first == 1_200_000 && server.requests.last?.field("X-Token") == "new")
+        #expect(try await running.client.call(Download.getUrl, at: path, ()) == server.url("/a?sign=new"))
+        let refused = await thrown { try await running.client.call(Download.replaceUrl, at: path, (server.url("/b"), [:])) }
+        #expect(refused?.name == todokuError("InvalidState"))
+    }
+
+    @Test func `needs no option for a fresh link after the failure`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { request, reply in
+            if request.path == "/new" { reply.respond(200, text: "x") } else { reply.respond(410) }
+        }
+        let path = try await running.download(server.url("/old"))
+        #expect(await thrown { try await running.client.wait(path) }?.name == todokuError("HttpStatus"))
+        let bad = await thrown { try await running.client.call(Download.replaceUrl, at: path, ("ftp://h/a", [:])) }
+        #expect(bad?.name == todokuError("UnsupportedScheme"))
+        try await running.client.call(Download.replaceUrl, at: path, (server.url("/new"), [:]))
+        #expect(readFile(try await running.client.wait(path)) == Array("x".utf8))
+    }
+
+    @Test func `that the server asked for outlasts PauseAll and Pause`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(503, ["Retry-After": "3600"]) }
+        let path = try await running.download(server.url("/a"))
+        #expect(await running.waits(path, for: "retry"))
+        let until = try await running.client.get(Download.waitUntil, at: path)
+        #expect(until > wallClock(.seconds(3500)))
+        try await running.client.call(Manager.pauseAll, ())
+        #expect(try await running.reason(path) == "paused-all")
+        try await running.client.call(Manager.resumeAll, ())
+        try await running.client.pause(path)
+        try await running.client.resume(path)
+        #expect(try await running.reason(path) == "retry")
+        #expect(try await running.client.get(Download.waitUntil, at: path) == until)
+        #expect(server.requests.count == 1)
+        // Who resumes what waits means now.
+        try await running.client.resume(path)
+        #expect(await server.waitForRequests(2))
+    }
+
+    @Test func `for a folder ends when the folder is there again`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let folder = running.world.bus.folder.makeFolder("going")
+        let path = try await running.download(server.url("/a"), ["directory": .string(folder), "start": .bool(false)])
+        rmdir(folder)
+        try await running.client.resume(path)
+        #expect(await running.waits(path, for: "destination"))
+        #expect(isSentence(DBusError("", try await running.error(path).message)))
+        #expect(mkdir(folder, 0o755) == 0)
+        #expect(try await running.client.wait(path) == "\(folder)/a")
+    }
+
+    @Test func `for room says how much is missing, and ends when there is room`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        // A small disk of the daemon's own, in a mount namespace.
+        let namespace = geteuid() == 0 ? ["unshare", "--mount"] : ["unshare", "--mount", "--map-root-user"]
+        let mount = "mount -t tmpfs -o size=4m tmpfs \(world.folder) && head -c 3000000 /dev/zero >\(world.folder)/filler && exec \"$@\""
+        let daemon = await world.start(prefix: namespace + ["sh", "-c", mount, "sh"])
+        let body = patternBytes(2_000_000)
+        let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v\"") }
+        let running = Running(world: world, daemon: daemon, client: client)
+        let path = try await running.download(server.url("/a"))
+        #expect(await running.waits(path, for: "disk-space"))
+        let error = try await running.error(path)
+        #expect(error.name == todokuError("DiskFull"))
+        #expect((700_000...1_100_000).contains(error.details["missing-bytes"]?.uint64 ?? 0), "\(error.details)")
+        let enter = ["nsenter", "--target", "\(daemon.pid)", "--mount"] + (geteuid() == 0 ? [] : ["--user", "--preserve-credentials"])
+        #expect(await Child.run(enter + ["rm", "\(world.folder)/filler"]).status == 0)
+        let file = try await client.wait(path)
+        #expect(file == "\(world.folder)/a")
+        let digest = await Child.run(enter + ["md5sum", file]).output.prefix(32)
+        writeFile("\(world.bus.folder.path)/expected", body)
+        #expect(digest == (await Child.run(["md5sum", "\(world.bus.folder.path)/expected"]).output.prefix(32)))
+    }
+}
+
+@Suite struct `What comes in pieces` {
+    @Test func `and does not match its checksum is fetched once more from the start`() async throws {
+        let running = try await Running.start()
+        let (old, new) = (patternBytes(300_000, seed: 1), patternBytes(300_000, seed: 2))
+        writeFile("\(running.world.bus.folder.path)/new", new)
+        let digest = await Child.run(["sha256sum", "\(running.world.bus.folder.path)/new"]).output.prefix(64)
+        let server = ScriptedServer { request, reply in
+            // Without a validator nobody can tell that the file was replaced.
+            guard request.number == 0 else { return reply.serve(new, for: request) }
+            reply.head(200, length: old.count)
+            reply.send(old[..<150_000])
+            reply.close()
+        }
+        let path = try await running.fetch(server.url("/a"), ["checksum": .string("sha256:\(digest)")])
+        #expect(readFile(path) == new)
+        #expect(server.requests.map { $0.range?.first } == [nil, 150_000, nil])
+    }
+
+    @Test func `and never matches ends as ChecksumMismatch, with nothing left`() async throws {
+        let running = try await Running.start()
+        let body = patternBytes(300_000)
+        let server = ScriptedServer { request, reply in
+            guard request.number % 2 == 0 else { return reply.serve(body, for: request) }
+            reply.head(200, length: body.count)
+            reply.send(body[..<150_000])
+            reply.close()
+        }
+        let error = await thrown {
+            try await running.fetch(server.url("/a"), ["checksum": .string("md5:" + String(repeating: "0", count: 32))])
+        }
+        #expect(error?.name == todokuError("ChecksumMismatch"))
+        #expect(await eventually { running.world.files == [] })
+        #expect(server.requests.count == 4)
+    }
+
+    @Test func `of another media type than expected is TypeMismatch`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, ["Content-Type": "text/html"], text: "<p>log in") }
+        let error = await thrown { try await running.fetch(server.url("/a"), ["expect-type": .string("Image/*")]) }
+        #expect(error?.name == todokuError("TypeMismatch") && error.map(isSentence) == true)
+        #expect(running.world.files == [])
+    }
+}
+
+@Suite struct `A database that is lost` {
+    @Test func `at the start is set aside, said on the bus and in the log, and part files are kept`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        var daemon = await world.start()
+        #expect(try await client.get(Manager.setAside) == "")
+        _ = await world.stop(daemon)
+        writeFile("\(world.state)/todoku.db", patternBytes(8192))
+        writeFile("\(world.folder)/.todoku-7.part", [1, 2, 3])
+        daemon = await world.start()
+        let aside = try await client.get(Manager.setAside)
+        #expect(aside.hasPrefix("\(world.state)/todoku.db.corrupt-") && readFile(aside) == patternBytes(8192))
+        #expect(world.files == [".todoku-7.part"])
+        let exit = await world.stop(daemon)
+        #expect(exit.status == 0 && exit.errors.contains(aside), "\(exit.errors)")
+    }
+
+    @Test func `under the service is written anew with everything that is known`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let daemon = await world.start()
+        let paths = [
+            try await client.download("http://127.0.0.1:1/a", ["start": .bool(false)]),
+            try await client.download("http://127.0.0.1:1/b", ["start": .bool(false), "tag": .string("t")]),
+        ]
+        for suffix in ["", "-wal", "-shm"] { unlink("\(world.state)/todoku.db\(suffix)") }
+        let third = try await client.download("http://127.0.0.1:1/c", ["start": .bool(false)])
+        await world.kill(daemon)
+        _ = await world.start()
+        #expect(try await client.list() == paths + [third])
+        #expect(try await client.get(Download.tag, at: paths[1]) == "t")
+    }
+
+    @Test func `and cannot be made anew is told to who called, before the service leaves`() async throws {
+        let world = await ServiceWorld(activation: "--idle-exit 30")
+        let client = try await world.client()
+        writeFile(world.state, [1])
+        let error = await thrown { try await client.list() }
+        #expect(error?.name == todokuError("Storage") && error?.message.contains("state") == true, "\(String(describing: error))")
+        unlink(world.state)
+        #expect(try await client.list() == [])
+    }
+}

@@ -1,0 +1,196 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+
+@testable internal import TransferEngine
+
+@Suite(.timeLimit(.minutes(2)), .serialized, .enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
+struct `A small disk` {
+    static let file = patternBytes(1_500_000)
+
+    private func isWaitForSpace(_ end: TransferEnd) -> Bool { end.failure?.name == .diskFull && end.failure?.wait == .diskSpace }
+
+    @Test func `that has no room for the file says how much is missing, before the body`() async throws {
+        let server = ScriptedServer { _, reply in
+            reply.head(200, length: 5_000_000)
+            reply.send("x")
+        }
+        let fixture = await EngineFixture()
+        try await SmallDisk.withDisk(bytes: 2 << 20) { disk in
+            let end = try await fixture.run(server.url("/x")) { $0.directory = disk.path }
+            #expect(isWaitForSpace(end) && end.failure?.missingBytes == 5_000_000 - (2 << 20))
+            #expect(end.failure?.isRetryable == false)
+            #expect(listFolder(disk.path) == [])
+        }
+    }
+
+    @Test func `that fills up keeps what it took, and the transfer goes on from there once there is room`() async throws {
+        let file = patternBytes(4_000_000)
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(file, for: request, entityTag: "\"v1\"") }
+            reply.head(200, ["Transfer-Encoding": "chunked", "ETag": "\"v1\""])
+            for start in stride(from: 0, to: file.count, by: 100_000) { reply.chunk(file[start..<(start + 100_000)]) }
+            reply.chunk([])
+        }
+        let fixture = await EngineFixture()
+        try await SmallDisk.withDisk(bytes: 2 << 20) { disk in
+            let full = try await fixture.run(server.url("/x")) { $0.directory = disk.path }
+            #expect(isWaitForSpace(full) && full.failure?.missingBytes == nil)
+            #expect(full.resume?.written == 2 << 20)
+            // The total was not known; now it is.
+            let still = try await fixture.run(server.url("/x")) { ($0.directory, $0.resume) = (disk.path, full.resume) }
+            #expect(isWaitForSpace(still) && still.failure?.missingBytes == 4_000_000 - (2 << 20))
+            #expect(still.resume?.written == 2 << 20 && still.resume?.total == 4_000_000)
+            await disk.remount("size=6m")
+            let end = try await fixture.run(server.url("/x")) { ($0.directory, $0.resume) = (disk.path, still.resume) }
+            #expect(end.complete?.size == 4_000_000)
+            #expect(server.requests.last?.field("Range") == "bytes=\(2 << 20)-")
+            #expect(readFile("\(disk.path)/.todoku-1.part") == file)
+        }
+    }
+
+    @Test func `keeps the room that a part file has reserved`() async throws {
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
+            reply.send(Self.file[..<500_000])
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        try await SmallDisk.withDisk(bytes: 2 << 20) { disk in
+            let cut = try await fixture.run(server.url("/x")) { $0.directory = disk.path }
+            #expect(cut.resume?.written == 500_000)
+            disk.fill(leaving: 0)
+            let end = try await fixture.run(server.url("/x")) { ($0.directory, $0.resume) = (disk.path, cut.resume) }
+            #expect(end.complete?.size == 1_500_000)
+            #expect(readFile("\(disk.path)/.todoku-1.part") == Self.file)
+        }
+    }
+
+    @Test func `without room for the old bytes and the new ones gives up the old`() async throws {
+        let new = patternBytes(1_400_000, seed: 5)
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.respond(200, ["ETag": "\"v2\""], body: new) }
+            reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
+            reply.send(Self.file[..<1_200_000])
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        try await SmallDisk.withDisk(bytes: 2 << 20) { disk in
+            let cut = try await fixture.run(server.url("/x")) { $0.directory = disk.path }
+            let end = try await fixture.run(server.url("/x")) { ($0.directory, $0.resume) = (disk.path, cut.resume) }
+            #expect(end.complete?.size == 1_400_000)
+            #expect(readFile("\(disk.path)/.todoku-1.part") == new)
+            #expect(listFolder(disk.path) == [".todoku-1.part"])
+        }
+    }
+
+    @Test func `bounds a body that unpacks without end, and nothing false is kept of it`() async throws {
+        let folder = TemporaryFolder()
+        writeFile(folder("zeros"), [UInt8](repeating: 0, count: 20_000_000))
+        #expect(await Child.run(["gzip", folder("zeros")]).status == 0)
+        let coded = try #require(readFile(folder("zeros.gz")))
+        let server = ScriptedServer { _, reply in reply.respond(200, ["Content-Encoding": "gzip", "ETag": "\"v1\""], body: coded) }
+        let fixture = await EngineFixture()
+        try await SmallDisk.withDisk(bytes: 2 << 20) { disk in
+            let end = try await fixture.run(server.url("/zeros")) { $0.directory = disk.path }
+            #expect(isWaitForSpace(end) && end.resume == nil)
+        }
+    }
+
+    @Test func `that is read-only for now is waited for, and what is held stays`() async throws {
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
+            reply.send(Self.file[..<500_000])
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        try await SmallDisk.withDisk(bytes: 2 << 20) { disk in
+            let cut = try await fixture.run(server.url("/x")) { $0.directory = disk.path }
+            await disk.remount("ro")
+            let end = try await fixture.run(server.url("/x")) { ($0.directory, $0.resume) = (disk.path, cut.resume) }
+            #expect(end.failure?.name == .permissionDenied && end.failure?.wait == .destination && end.resume == cut.resume)
+            let other = try await fixture.run(server.url("/x"), number: 2) { $0.directory = disk.path }
+            #expect(other.failure?.name == .permissionDenied && other.failure?.wait == .destination)
+            await disk.remount("rw")
+            #expect(try await fixture.run(server.url("/x")) { ($0.directory, $0.resume) = (disk.path, cut.resume) }.complete != nil)
+            #expect(readFile("\(disk.path)/.todoku-1.part") == Self.file)
+        }
+    }
+
+    @Test func `that is unplugged is waited for: its empty mount point is not taken for it`() async throws {
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
+            reply.send(Self.file[..<500_000])
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        let point = fixture.folder.makeFolder("point")
+        try await SmallDisk.withDisk(bytes: 2 << 20) { disk in
+            await disk.show(at: point, true)
+            let cut = try await fixture.run(server.url("/x")) { $0.directory = point }
+            #expect(cut.resume?.written == 500_000)
+            await disk.show(at: point, false)
+            let end = try await fixture.run(server.url("/x")) { ($0.directory, $0.resume) = (point, cut.resume) }
+            #expect(end.failure?.name == .writeFailed && end.failure?.wait == .destination && end.resume == cut.resume)
+            #expect(listFolder(point) == [] && server.requests.count == 1)
+            await disk.show(at: point, true)
+            let last = try await fixture.run(server.url("/x")) { ($0.directory, $0.resume) = (point, end.resume) }
+            #expect(last.complete?.size == 1_500_000 && server.requests.last?.field("Range") == "bytes=500000-")
+            #expect(readFile("\(point)/.todoku-1.part") == Self.file)
+            await disk.show(at: point, false)
+        }
+    }
+}
+
+@Suite struct `An error of the disk` {
+    static let meanings: [(Int32, ErrorName, WaitReason?)] = [
+        (ENOSPC, .diskFull, .diskSpace), (EDQUOT, .diskFull, .diskSpace), (EFBIG, .diskFull, nil),
+        (EACCES, .permissionDenied, nil), (EPERM, .permissionDenied, nil), (EROFS, .permissionDenied, .destination),
+        (ENOENT, .writeFailed, .destination), (ENOTDIR, .writeFailed, .destination), (ESTALE, .writeFailed, .destination),
+        (ENXIO, .writeFailed, .destination), (ENODEV, .writeFailed, .destination), (EIO, .writeFailed, .destination),
+        (EMFILE, .writeFailed, nil),
+    ]
+
+    @Test(arguments: meanings) func `has its name, and what it waits for`(code: Int32, name: ErrorName, wait: WaitReason?) {
+        let failure = DiskError("write the part file", code, shortage: DiskError.Shortage(missing: 5, room: 2)).failure(folder: "/f")
+        #expect(failure.name == name && failure.wait == wait && failure.isRetryable == (code == EIO))
+        #expect(failure.missingBytes == (wait == .diskSpace ? 5 : nil))
+        #expect(failure.message.contains("/f"))
+    }
+}
+
+@Suite(.timeLimit(.minutes(1))) struct `A flush that fails` {
+    static let file = patternBytes(3_000_000)
+
+    @Test(arguments: [EIO, ENOSPC]) func `leaves the checkpoint before it, and no map to believe`(code: Int32) async throws {
+        let isBroken = Gate()
+        let server = ScriptedServer { request, reply in
+            guard request.number < 2 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            let first = request.range?.first ?? 0
+            if first == 0 {
+                reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
+            } else {
+                reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes \(first)-2999999/3000000"], length: Self.file.count - first)
+            }
+            reply.send(Self.file[first..<(first + 1_200_000)])
+            reply.close()
+        }
+        let fixture = await EngineFixture(flush: { isBroken.isOpen ? code : fdatasync($0) == 0 ? 0 : errno })
+        let cut = try await fixture.run(server.url("/x"))
+        #expect(cut.resume?.written == 1_200_000 && fileExists(fixture.folder("map-1")))
+        isBroken.open()
+        let end = try await fixture.run(server.url("/x")) { $0.resume = cut.resume }
+        #expect(end.failure?.name == (code == EIO ? .writeFailed : .diskFull))
+        #expect(end.failure?.wait == (code == EIO ? .destination : .diskSpace))
+        #expect(end.resume == cut.resume)
+        #expect(!fileExists(fixture.folder("map-1")))
+        #expect(try await fixture.run(server.url("/x")) { $0.resume = end.resume }.complete != nil)
+        #expect(server.requests.last?.field("Range") == "bytes=1200000-")
+        #expect(fixture.part == Self.file)
+    }
+}

@@ -1,0 +1,170 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+import TransferEngine
+
+@Suite(.timeLimit(.minutes(2))) struct `A whole body instead of the rest` {
+    static let file = patternBytes(3_000_000)
+    static let new = patternBytes(2_000_000, seed: 9)
+    static let sameLength = patternBytes(3_000_000, seed: 7)
+
+    /// Fetches the first 1.2 MB of `file` under the tag v1; what comes then is `then`'s.
+    private func held(
+        _ fixture: EngineFixture, tag: String? = "\"v1\"", _ then: @escaping @Sendable (ScriptedServer.Request, Reply) -> Void
+    ) async throws -> (server: ScriptedServer, resume: ResumeData) {
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else { return then(request, reply) }
+            reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
+            reply.send(Self.file[..<1_200_000])
+            reply.close()
+        }
+        let resume = try #require(try await fixture.run(server.url("/file.bin")).resume)
+        #expect(resume.written == 1_200_000)
+        return (server, resume)
+    }
+
+    @Test func `of the same strong tag is asked for again without If-Range, and the rest joined where it carries that tag`() async throws {
+        let fixture = await EngineFixture()
+        // A content network that answers 200 whenever If-Range holds a tag.
+        let (server, resume) = try await held(fixture) { request, reply in
+            if request.field("If-Range") != nil { return reply.respond(200, ["ETag": "\"v1\""], body: Self.file) }
+            reply.serve(Self.file, for: request, entityTag: "\"v1\"")
+        }
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.resume = resume }.complete?.size == 3_000_000)
+        #expect(fixture.part == Self.file)
+        #expect(server.requests.map { $0.field("Range") } == [nil, "bytes=1200000-", "bytes=1200000-"])
+        #expect(server.requests.map { $0.field("If-Range") } == [nil, "\"v1\"", nil])
+        let facts = await fixture.log.facts()
+        #expect(facts.count == 2 && facts[1].offset == 1_200_000 && !facts[1].discarded)
+    }
+
+    @Test(arguments: [nil, "\"v2\"", "W/\"v1\""]) func `is taken where the rest that comes without If-Range does not carry that tag`(
+        tag: String?
+    ) async throws {
+        let fixture = await EngineFixture()
+        let (server, resume) = try await held(fixture) { request, reply in
+            if request.field("If-Range") != nil { return reply.respond(200, ["ETag": "\"v1\""], body: Self.file) }
+            if request.field("Range") != nil { return reply.serve(Self.sameLength, for: request, entityTag: tag) }
+            reply.serve(Self.sameLength, for: request, entityTag: "\"v2\"")
+        }
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.resume = resume }.complete?.size == 3_000_000)
+        #expect(fixture.part == Self.sameLength)
+        #expect(server.requests.count == 4)
+        #expect(await fixture.log.facts().last?.discarded == true)
+    }
+
+    @Test(arguments: [true, false]) func `of the same tag gives what is missing, where the server does no ranges`(saysSo: Bool) async throws
+    {
+        let fixture = await EngineFixture()
+        let (server, resume) = try await held(fixture) { request, reply in
+            if saysSo {
+                reply.respond(200, ["ETag": "\"v1\"", "Accept-Ranges": "none"], body: Self.file)
+            } else {
+                reply.respond(200, ["ETag": "\"v1\""], body: Self.file)
+            }
+        }
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.resume = resume }.complete?.size == 3_000_000)
+        #expect(fixture.part == Self.file)
+        #expect(server.requests.count == (saysSo ? 2 : 3))
+        let facts = await fixture.log.facts()
+        #expect(facts.count == 2 && facts[1].offset == 1_200_000 && !facts[1].discarded)
+    }
+
+    @Test(arguments: [100_000, 1_200_000, 2_000_000]) func `of the same tag that breaks loses nothing that is held`(cut: Int) async throws {
+        let fixture = await EngineFixture()
+        let (server, resume) = try await held(fixture) { _, reply in
+            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "none"], length: Self.file.count)
+            reply.send(Self.file[..<cut])
+            reply.close()
+        }
+        let end = try await fixture.run(server.url("/file.bin")) { $0.resume = resume }
+        #expect(end.failure?.name == .truncated)
+        #expect(end.resume?.written == ByteCount(max(cut, 1_200_000)) && end.resume?.validator == .entityTag("\"v1\""))
+        guard case .failed(_, let madeProgress, _) = end else { return }
+        #expect(madeProgress == (cut > 1_200_000))
+        let part = try #require(fixture.part)
+        #expect(part[...] == Self.file[..<max(cut, 1_200_000)])
+    }
+
+    @Test func `of the same tag is not fetched where all of it is held`() async throws {
+        let fixture = await EngineFixture()
+        let server = ScriptedServer { _, reply in
+            reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
+            reply.send(Self.file)
+        }
+        let part = try #require(try await fixture.run(server.url("/file.bin")).complete)
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.resume = part.resume }.complete?.size == 3_000_000)
+        #expect(fixture.part == Self.file)
+    }
+
+    @Test func `of another representation leaves what is held until it is longer`() async throws {
+        let gate = Gate()
+        let fixture = await EngineFixture()
+        let (server, resume) = try await held(fixture) { _, reply in
+            reply.head(200, ["ETag": "\"v2\""], length: Self.new.count)
+            reply.send(Self.new[..<1_100_000])
+            gate.wait()
+            reply.close()
+        }
+        let ends = await fixture.log.ends(of: DownloadNumber(1))
+        fixture.engine.start(try fixture.request(server.url("/file.bin")) { $0.resume = resume })
+        await fixture.log.wait { events in events.contains { if case .began(_, let facts) = $0 { facts.discarded } else { false } } }
+        await fixture.log.wait { events in
+            guard case .progress(let all) = events.last else { return false }
+            return all.contains { $0.received == 1_100_000 }
+        }
+        let both = listFolder(fixture.folder.path).filter { $0.hasPrefix(".todoku") }
+        #expect(both == [".todoku-1.new.part", ".todoku-1.part"])
+        var status = stat()
+        #expect(stat(fixture.folder(".todoku-1.new.part"), &status) == 0 && status.st_mode & 0o777 == 0o600)
+        #expect(fixture.part.map { $0[...] == Self.file[..<1_200_000] } == true)
+        gate.open()
+        let end = await fixture.log.end(of: DownloadNumber(1), after: ends)
+        guard case .failed(let failure, let madeProgress, let after) = end else { return #expect(Bool(false)) }
+        #expect(failure.name == .truncated && !madeProgress && after == resume)
+        #expect(listFolder(fixture.folder.path).filter { $0.hasPrefix(".todoku") } == [".todoku-1.part"])
+        #expect(fixture.part.map { $0[...] == Self.file[..<1_200_000] } == true)
+    }
+
+    @Test func `of another representation takes the place of what is held once it is longer`() async throws {
+        let fixture = await EngineFixture()
+        let (server, resume) = try await held(fixture) { _, reply in
+            reply.head(200, ["ETag": "\"v2\""], length: Self.new.count)
+            reply.send(Self.new[..<1_800_000])
+            reply.close()
+        }
+        let end = try await fixture.run(server.url("/file.bin")) { $0.resume = resume }
+        guard case .failed(let failure, let madeProgress, let after) = end else { return #expect(Bool(false)) }
+        #expect(failure.name == .truncated && madeProgress)
+        #expect(after?.written == 1_800_000 && after?.validator == .entityTag("\"v2\"") && after?.identity.inode != resume.identity.inode)
+        #expect(listFolder(fixture.folder.path).filter { $0.hasPrefix(".todoku") } == [".todoku-1.part"])
+        #expect(fixture.part.map { $0[...] == Self.new[..<1_800_000] } == true)
+        // The checkpoint that gives the old bytes up comes after them, and the map tells of the new file alone.
+        let checkpoints = await fixture.log.checkpoints()
+        let start = try #require(checkpoints.firstIndex { $0.validator == .entityTag("\"v2\"") })
+        #expect(checkpoints[start].written == 0 && checkpoints[..<start].allSatisfy { $0.validator == .entityTag("\"v1\"") })
+        _ = try await fixture.run(server.url("/file.bin")) { $0.expectedSize = 1 }
+        #expect(server.requests.last?.field("Range") == "bytes=1800000-")
+    }
+
+    @Test func `that is short and complete is the file, as far as HTTP says`() async throws {
+        let fixture = await EngineFixture()
+        let page = Array("<html>Log in</html>".utf8)
+        let (server, resume) = try await held(fixture) { _, reply in reply.respond(200, ["Content-Type": "text/html"], body: page) }
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.resume = resume }.complete?.size == ByteCount(page.count))
+        #expect(fixture.part == page)
+    }
+
+    @Test func `that is left over beside the part file is removed at the next start, and with the download`() async throws {
+        let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let fixture = await EngineFixture()
+        writeFile(fixture.folder(".todoku-1.new.part"), "old".utf8)
+        #expect(try await fixture.run(server.url("/file.bin")).complete != nil)
+        #expect(!fileExists(fixture.folder(".todoku-1.new.part")))
+        writeFile(fixture.folder(".todoku-1.new.part"), "old".utf8)
+        Commit.discard(directory: fixture.folder.path, partName: ".todoku-1.part", mapPath: fixture.folder("map-1"))
+        #expect(listFolder(fixture.folder.path) == [])
+    }
+}

@@ -1,0 +1,89 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+
+@testable internal import TransferEngine
+
+@Suite(.timeLimit(.minutes(2))) struct `A slow server` {
+    /// Sends `text` again and again, each time after `milliseconds`, until the client has had enough.
+    private static func drip(_ reply: Reply, _ text: String, every milliseconds: UInt32) {
+        while reply.send(text) { usleep(milliseconds * 1000) }
+    }
+
+    @Test(arguments: ["X", "X: y\r\n"]) func `that never ends its head stalls, however often a byte comes`(text: String) async throws {
+        let server = ScriptedServer { _, reply in
+            reply.send("HTTP/1.1 200 OK\r\n")
+            Self.drip(reply, text, every: 50)
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/x")) { $0.stallTimeout = .milliseconds(1500) }
+        #expect(end.failure?.name == .timeout && end.failure?.isRetryable == true)
+        #expect(end.failure?.message == "127.0.0.1 did not answer within 1.5 s.")
+    }
+
+    @Test func `that answers again and again for now stalls too`() async throws {
+        let server = ScriptedServer { _, reply in Self.drip(reply, "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n", every: 50) }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/x")) { $0.stallTimeout = .milliseconds(1500) }
+        #expect(end.failure?.name == .timeout)
+    }
+
+    @Test func `that trickles stalls, and what came counts`() async throws {
+        let server = ScriptedServer { _, reply in
+            reply.head(200, ["ETag": "\"v1\""], length: 1_000_000)
+            reply.send("12345")
+            Self.drip(reply, "x", every: 2500)
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/x")) { $0.stallTimeout = .seconds(3) }
+        #expect(end.failure?.name == .timeout && end.resume.map { $0.written >= 5 } == true)
+    }
+
+    @Test func `that trickles out an error or a redirect holds nobody longer than the stall timeout`() async throws {
+        let server = ScriptedServer { request, reply in
+            reply.head(request.path == "/gone" ? 404 : 302, ["Location": "/x"], length: 60_000)
+            Self.drip(reply, "x", every: 50)
+        }
+        let fixture = await EngineFixture()
+        let gone = try await fixture.run(server.url("/gone")) { $0.stallTimeout = .milliseconds(1500) }
+        #expect(gone.failure?.httpStatus == 404)
+        let moved = try await fixture.run(server.url("/moved")) { $0.stallTimeout = .milliseconds(1500) }
+        #expect(moved.failure?.name == .timeout)
+    }
+}
+
+@Suite struct `The watch over a server` {
+    private let start = SuspendingClock.now
+
+    /// Whether it stalled, for ticks of (seconds, body bytes since the tick before, whether we hold back).
+    private func stalls(_ ticks: [(at: Double, bytes: Int, isHolding: Bool)], timeout: Duration = .seconds(30)) -> Bool {
+        var liveness = Liveness()
+        liveness.restart(start)
+        return ticks.contains { tick in
+            liveness.count(tick.bytes)
+            return liveness.isStalled(start + .seconds(tick.at), timeout: timeout, isHolding: tick.isHolding)
+        }
+    }
+
+    @Test func `ends after the timeout in silence, not before`() {
+        #expect(!stalls([(10, 0, false), (30, 0, false)]))
+        #expect(stalls([(30.1, 0, false)]))
+        #expect(!stalls([(0.1, 500, false), (30, 0, false)]))
+        #expect(stalls([(0.1, 500, false), (30.2, 0, false)]))
+    }
+
+    @Test func `asks for a byte a second on average`() {
+        #expect(!stalls((1...200).map { (Double($0), 1, false) }))
+        #expect(!stalls((1...20).map { (Double($0) * 29, 30, false) }))
+        #expect(stalls((1...20).map { (Double($0) * 2, 1, false) }))
+        #expect(stalls((1...400).map { (Double($0), $0 % 20 == 0 ? 19 : 0, false) }))
+    }
+
+    @Test func `does not count what we hold back`() {
+        #expect(!stalls((1...200).map { (Double($0), 0, true) }))
+        #expect(!stalls([(29, 0, true), (58, 0, true), (87, 0, false)]))
+        #expect(stalls([(29, 0, true), (60, 0, false)]))
+    }
+}

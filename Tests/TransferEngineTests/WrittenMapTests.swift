@@ -1,0 +1,217 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+
+@testable internal import TransferEngine
+
+@Suite(.timeLimit(.minutes(3))) struct `After kill -9` {
+    static let file = patternBytes(12_000_000)
+
+    @Test(arguments: [1_100_000, 3_000_000, 9_700_001] as [UInt64])
+    func `at most 1 MiB is fetched again, without any record of the transfer`(killedAt: UInt64) async throws {
+        let file = Self.file
+        let server = ScriptedServer { request, reply in reply.serve(file, for: request, entityTag: "\"v1\"") }
+        let fixture = await EngineFixture()
+        let (path, url) = (fixture.folder.path, server.url("/file.bin"))
+        await #expect(processExitsWith: .signal(SIGKILL)) { [path = path as String, url = url as String, killedAt] in
+            let engine = Engine(configuration: EngineConfiguration(version: "0", environment: [:])) { event in
+                switch event {
+                case .progress(let all) where all.contains { $0.received >= killedAt }: kill(getpid(), SIGKILL)
+                case .ended: kill(getpid(), SIGKILL)  // a slow machine told nothing between there and the end
+                default: break
+                }
+            }
+            var request = TransferRequest(
+                number: DownloadNumber(1), url: try DownloadURL(url), directory: path, partName: ".todoku-1.part")
+            (request.mapPath, request.speedLimit) = ("\(path)/map-1", 30_000_000)
+            engine.start(request)
+            await withCheckedContinuation { (_: CheckedContinuation<Void, Never>) in }
+        }
+        let held = try #require(fixture.part)
+        #expect(ByteCount(held.count) >= killedAt && held[...] == file[..<held.count])
+        #expect(try await fixture.run(url).complete?.size == 12_000_000)
+        #expect(fixture.part == file)
+        let start = try #require(server.requests.last?.range?.first)
+        #expect(held.count - start <= 1 << 20, "held \(held.count), went on from \(start)")
+        #expect(server.requests.last?.field("If-Range") == "\"v1\"")
+        let facts = try #require(await fixture.log.facts().first)
+        #expect(facts.offset == ByteCount(start) && !facts.discarded)
+    }
+
+    @Test func `at the moment in which a new version takes the old one's place, the new one counts`() async throws {
+        let (old, new) = (Self.file[..<3_000_000], Array(Self.file[3_000_000..<7_000_000]))
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(new, for: request, entityTag: "\"v2\"") }
+            reply.head(200, ["ETag": "\"v1\""], length: old.count)
+            reply.send(old[..<1_500_000])
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        let (path, url) = (fixture.folder.path, server.url("/file.bin"))
+        #expect(try await fixture.run(url).resume?.written == 1_500_000)
+        await #expect(processExitsWith: .signal(SIGKILL)) { [path = path as String, url = url as String] in
+            let engine = Engine(configuration: EngineConfiguration(version: "0", environment: [:])) { event in
+                if case .checkpoint(_, let data) = event, data.validator == .entityTag("\"v2\"") { kill(getpid(), SIGKILL) }
+                if case .ended = event { kill(getpid(), SIGKILL) }
+            }
+            var request = TransferRequest(
+                number: DownloadNumber(1), url: try DownloadURL(url), directory: path, partName: ".todoku-1.part")
+            (request.mapPath, request.speedLimit) = ("\(path)/map-1", 5_000_000)
+            engine.start(request)
+            await withCheckedContinuation { (_: CheckedContinuation<Void, Never>) in }
+        }
+        let held = try #require(fixture.part)
+        #expect(held.count > 1_500_000 && held[...] == new[..<held.count])
+        #expect(try await fixture.run(url).complete?.size == 4_000_000)
+        #expect(fixture.part == new)
+        let request = try #require(server.requests.last)
+        #expect(request.field("If-Range") == "\"v2\"" && held.count - (request.range?.first ?? 0) <= 1 << 20)
+    }
+}
+
+@Suite struct `A written map` {
+    let folder = TemporaryFolder("todoku-map")
+    let identity = FileIdentity(device: 7, inode: 8, mount: 9, boot: "b")
+    var path: String { folder("map") }
+
+    private func header(_ validator: Validator? = .entityTag("\"v1\""), total: ByteCount? = 5_000_000) -> MapHeader {
+        MapHeader(identity: identity, total: total, validator: validator)
+    }
+
+    @Test(arguments: [.entityTag("\"v1\""), .lastModified("Fri, 20 Nov 2026 12:00:00 GMT"), nil] as [Validator?])
+    func `says what it was told`(validator: Validator?) throws {
+        for total in [nil, 0, 5_000_000, ByteCount.max - 1] {
+            let map = try #require(WrittenMap(path, header(validator, total: total), end: 1_500_000))
+            var read = try #require(WrittenMap.read(path, of: identity))
+            #expect(read.header == header(validator, total: total) && read.end == 1_500_000)
+            map.save(2_500_000)
+            read = try #require(WrittenMap.read(path, of: identity))
+            #expect(read.end == 2_500_000)
+            #expect(listFolder(folder.path) == ["map"])
+        }
+    }
+
+    @Test func `of another boot, device, inode or mount is not believed, and removed`() throws {
+        for change: @Sendable (inout FileIdentity) -> Void in [
+            { $0.boot = "c" }, { $0.device = 1 }, { $0.inode = 1 }, { $0.mount = 1 },
+        ] {
+            _ = try #require(WrittenMap(path, header(), end: 1_500_000))
+            var other = identity
+            change(&other)
+            #expect(WrittenMap.read(path, of: other) == nil)
+            #expect(listFolder(folder.path) == [])
+        }
+    }
+
+    @Test func `that is torn or changed in any byte of its head is not believed`() throws {
+        _ = try #require(WrittenMap(path, header(), end: 1_500_000))
+        let whole = try #require(readFile(path))
+        #expect(whole.count == WrittenMap.slotsStart + 16)
+        let fields = try #require(header().encoded()).count
+        for index in 0..<fields {
+            var changed = whole
+            changed[index] ^= 0x41
+            writeFile(path, changed)
+            #expect(WrittenMap.read(path, of: identity) == nil, "byte \(index)")
+        }
+        for length in [0, 7, 24, fields - 1, fields, WrittenMap.slotsStart, WrittenMap.slotsStart + 15] {
+            writeFile(path, whole[..<length])
+            #expect(WrittenMap.read(path, of: identity) == nil, "\(length) bytes")
+        }
+        writeFile(path, whole)
+        #expect(WrittenMap.read(path, of: identity)?.end == 1_500_000)
+    }
+
+    @Test func `of the file that takes a part file's place counts from the moment it does`() throws {
+        _ = try #require(WrittenMap(path, header(), end: 1_500_000))
+        var next = header()
+        next.identity.inode = 80
+        _ = try #require(WrittenMap(path, next, end: 2_000_000, takesPlace: false))
+        let copies = [("map", try #require(readFile(path))), ("map.next", try #require(readFile(path + ".next")))]
+        #expect(WrittenMap.read(path, of: identity)?.end == 1_500_000)
+        for (name, bytes) in copies { writeFile(folder(name), bytes) }
+        #expect(WrittenMap.read(path, of: next.identity)?.end == 2_000_000)
+        #expect(listFolder(folder.path) == ["map"])
+    }
+
+    @Test func `is not written through a symbolic link`() throws {
+        writeFile(folder("victim"), "precious".utf8)
+        #expect(symlink("victim", path + ".next") == 0 && symlink("victim", path) == 0)
+        _ = try #require(WrittenMap(path, header(), end: 1_500_000))
+        #expect(readFile(folder("victim")) == Array("precious".utf8))
+        #expect(WrittenMap.read(path, of: identity)?.end == 1_500_000)
+    }
+}
+
+@Suite(.timeLimit(.minutes(2))) struct `What is held` {
+    static let file = patternBytes(3_000_000)
+
+    /// A transfer that was stopped after 2,500,000 bytes: its end's resume data, and its map.
+    private func held(_ fixture: EngineFixture, _ server: ScriptedServer, gate: Gate) async throws -> ResumeData {
+        fixture.engine.start(try fixture.request(server.url("/file.bin")))
+        await fixture.log.received(2_500_000)
+        fixture.engine.stop(DownloadNumber(1))
+        gate.open()
+        return try #require(await fixture.log.end(of: DownloadNumber(1)).resume)
+    }
+
+    private func server(_ gate: Gate) -> ScriptedServer {
+        ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
+            reply.send(Self.file[..<2_500_000])
+            gate.wait()
+            reply.close()
+        }
+    }
+
+    @Test func `is what the map or the record proves, whichever is more`() async throws {
+        let gate = Gate()
+        let server = server(gate)
+        let fixture = await EngineFixture()
+        let resume = try await held(fixture, server, gate: gate)
+        let map = try #require(readFile(fixture.folder("map-1")))
+        func start(_ data: ResumeData?, map bytes: [UInt8]?) async throws -> String? {
+            if let bytes { writeFile(fixture.folder("map-1"), bytes) } else { unlink(fixture.folder("map-1")) }
+            let number = server.requests.count
+            // A size that is wrong ends it before it touches a file.
+            _ = try await fixture.run(server.url("/file.bin")) { ($0.resume, $0.expectedSize) = (data, 1) }
+            return server.requests[number].field("Range")
+        }
+        var less = resume
+        less.written = 1_000_000
+        var foreign = resume
+        foreign.identity.inode += 1
+        var rebooted = less
+        rebooted.identity.boot = "another"
+        var lower = map  // a map that says 1.5 MB
+        lower.replaceSubrange((lower.count - 8)..., with: [0x60, 0xE3, 0x16, 0, 0, 0, 0, 0])
+        #expect(try await start(nil, map: map) == "bytes=2500000-")
+        #expect(try await start(less, map: map) == "bytes=2500000-")
+        #expect(try await start(rebooted, map: map) == "bytes=2500000-")
+        #expect(try await start(foreign, map: map) == "bytes=2500000-")
+        #expect(try await start(resume, map: lower) == "bytes=2500000-")
+        #expect(try await start(resume, map: nil) == "bytes=2500000-")
+        #expect(try await start(less, map: nil) == "bytes=1000000-")
+        #expect(try await start(rebooted, map: nil) == "bytes=1000000-")
+        #expect(try await start(foreign, map: nil) == nil)
+        #expect(try await start(nil, map: nil) == nil)
+    }
+
+    @Test func `carries the validator of what proved it`() async throws {
+        let gate = Gate()
+        let server = server(gate)
+        let fixture = await EngineFixture()
+        var resume = try await held(fixture, server, gate: gate)
+        (resume.written, resume.validator) = (1_000_000, .entityTag("\"other\""))
+        let map = try #require(readFile(fixture.folder("map-1")))
+        _ = try await fixture.run(server.url("/file.bin")) { ($0.resume, $0.expectedSize) = (resume, 1) }
+        #expect(server.requests.last?.field("If-Range") == "\"v1\"")
+        writeFile(fixture.folder("map-1"), map[..<100])
+        _ = try await fixture.run(server.url("/file.bin")) { ($0.resume, $0.expectedSize) = (resume, 1) }
+        #expect(server.requests.last?.field("If-Range") == "\"other\"")
+        #expect(server.requests.last?.field("Range") == "bytes=1000000-")
+    }
+}
