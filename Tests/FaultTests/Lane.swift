@@ -64,7 +64,11 @@ internal import Testing
     }
 
     private func answers() async -> Bool {
-        (try? await connection.call(Standard.ping, on: BusName.service, at: BusName.managerPath, (), timeout: .seconds(10))) != nil
+        // Not Ping, which libdbus answers by itself.
+        let arguments = (Manager.interface, Manager.version.name)
+        let call = try? await connection.call(
+            Standard.get, on: BusName.service, at: BusName.managerPath, arguments, timeout: .seconds(10))
+        return call != nil
     }
 
     var isRunning: Bool { daemon?.isRunning ?? false }
