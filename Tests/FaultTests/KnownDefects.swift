@@ -3,14 +3,7 @@
 enum KnownDefect {
     /// A part of the words, and what is behind them.
     static let all: [(words: String, reason: String)] = [
-        ("bytes were fetched for", "The written map counts only once a row names the part file, and that comes up to 100 ms late."),
-        ("it failed instead of waiting: There is not enough room", "A full disk ends a download instead of making it wait."),
-        ("it failed, and the file is there", "A commit whose last fsync fails is told as failed after the rename."),
-        ("it became a (1).bin", "The same: the next try takes another name."),
-        ("left behind: [\"a (1).bin\"", "The same: both files stay."),
-        ("segments [\"", "A written map that came back, or whose removal was cut off, is not looked for at a start."),
-        ("left behind: [\".todoku-3.part\"", "The same, for the part file of a cancelled download."),
-        ("without its folder it is failed", "A folder that goes away ends a download instead of making it wait."),
+        (", a buffer more than", "What libcurl hands over while 1 MiB is being written is lost with it: up to 128 KiB beyond the promise.")
     ]
 
     static func explains(_ words: String) -> Bool { all.contains { words.contains($0.words) } }

@@ -63,9 +63,8 @@ internal import Testing
             ? Ending(await daemon.wait()) : Ending(status: -1, errors: "it runs and does not answer")
     }
 
-    private func answers() async -> Bool {
-        (try? await connection.call(Standard.ping, on: BusName.service, at: BusName.managerPath, (), timeout: .seconds(10))) != nil
-    }
+    /// Where it cannot keep its queue it answers with an error, and leaves.
+    private func answers() async -> Bool { (try? await describe()) != nil }
 
     var isRunning: Bool { daemon?.isRunning ?? false }
 
