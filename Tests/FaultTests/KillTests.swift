@@ -203,5 +203,6 @@ private final class PacedFile: Sendable {
     // Each of the downloads of this file (one that nobody knows of, too) may fetch 1 MiB again for each kill.
     let copies = max(1, listFolder(place.files).count { $0.hasPrefix(file.name.dropLast(4)) })
     let most = copies * (body.count + kills << 20) + heads
-    verdict.expect(fetched <= most, "\(file.name): \(fetched) bytes were fetched for \(body.count), more than \(most)")
+    let excess = fetched - most > kills << 17 ? "more than \(most)" : "a buffer more than \(most)"
+    verdict.expect(fetched <= most, "\(file.name): \(fetched) bytes were fetched for \(body.count), \(excess)")
 }
