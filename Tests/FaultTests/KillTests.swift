@@ -132,8 +132,8 @@ private final class PacedFile: Sendable {
             kills += 1
         } else {
             // Killed by itself, or it has ended everything before the call came.
-            _ = try? await lane.settle(Array(acknowledged.values))
-            if !lane.isRunning { kills += 1 }
+            let isAlive = (try? await lane.settle(Array(acknowledged.values))) != nil && lane.isRunning
+            if !isAlive { kills += 1 }
             await lane.end(SIGKILL)
         }
         verdict.wasMet = verdict.wasMet && (kills > round || test.moments.count > 1)
