@@ -81,6 +81,7 @@ let package = Package(
         suite("DesktopTests", ["Desktop", "DBus", "DownloadModel", "EventLoop"]),
         suite(
             "ServiceTests", ["todokud", "DownloadService", "DownloadStore", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
+        suite("FaultTests", ["todokud", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite("CommandTests", ["todoku", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
     ]
 )

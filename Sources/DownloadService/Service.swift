@@ -47,7 +47,7 @@ public struct ServiceOptions: Sendable {
         let log = options.logger
         let folder = "\(Folders.state())/todoku"
         if options.ifPending, !Store.hasPending(folder: folder) { return 0 }
-        do {
+        do throws(DBusError) {
             let connection = try Connection.session()
             connection.hold()
             guard try connection.requestName(BusName.service) else {
@@ -67,12 +67,10 @@ public struct ServiceOptions: Sendable {
             sweepMaps("\(folder)/segments", stored.records)
             let service = Service(options, connection: connection, store: store, stored: stored, folder: folder)
             return await service.serve()
-        } catch let error as DBusError {
-            log.error("no session bus", metadata: ["cause": "\(error.message)"])
         } catch {
-            log.error("the service cannot start", metadata: ["cause": "\(error)"])
+            log.error("no session bus", metadata: ["cause": "\(error.message)"])
+            return 1
         }
-        return 1
     }
 
     /// Makes the folder of the written maps, without which checkpoints count alone, and deletes those of no download of the list: of one
@@ -89,7 +87,8 @@ public struct ServiceOptions: Sendable {
             guard name.first?.isNumber == true else { continue }
             let numbers = known ?? Set(records.lazy.filter { !$0.state.hasEnded || $0.state.failure != nil }.map { "\($0.number)" })
             known = numbers
-            if !numbers.contains(name) { unlink("\(folder)/\(name)") }
+            // NUMBER, and NUMBER.next while one takes another's place.
+            if !numbers.contains(String(name.prefix { $0.isNumber })) { unlink("\(folder)/\(name)") }
         }
     }
 

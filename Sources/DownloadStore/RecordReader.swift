@@ -34,6 +34,7 @@ extension DownloadRecord {
                 .storage,
                 "The saved queue has a value in the column \"\(column.name)\" that this Todoku cannot read; add the download again."))
         endedAt = endedAt ?? now
+        lastFailure = nil
     }
 }
 

@@ -48,8 +48,8 @@ public actor Store {
         let afterLoss = DownloadNumber(UInt64(max(1, now)))
         var state: StoredState
         do throws(StoreError) {
-            // One bad read must not cost the queue: SQLite calls it damage as well.
-            do throws(StoreError) { state = try load(afterLoss, now: now) } catch  where error.isOfTheFile {
+            // One call that fails must cost neither the queue (SQLite calls a bad read damage) nor the start.
+            do throws(StoreError) { state = try load(afterLoss, now: now) } catch  where ![.inUse, .newerVersion].contains(error.reason) {
                 state = try load(afterLoss, now: now)
             }
         } catch  where error.isOfTheFile {

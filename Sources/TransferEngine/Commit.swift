@@ -269,7 +269,7 @@ private struct OpenPart: ~Copyable {
 
     static func open(_ directory: String, _ name: String) throws(DiskError) -> OpenPart {
         let folder = try OpenFolder.open(directory)
-        let descriptor = openat(folder.descriptor, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
+        let descriptor = openUninterrupted(folder.descriptor, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
         guard descriptor >= 0 else { throw DiskError(opening) }
         var status = stat()
         guard fstat(descriptor, &status) == 0, status.isRegular, status.st_uid == geteuid() else {

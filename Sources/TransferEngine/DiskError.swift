@@ -24,8 +24,9 @@ struct DiskError: Error, Equatable {
         let message = "Todoku cannot \(action) in \(folder): \(String(cString: strerror(code)))."
         switch code {
         case ENOSPC, EDQUOT:
+            let amount = shortage.map { ": \(HumanText.size($0.missing)) more are needed" } ?? ""
             return DownloadFailure(
-                .diskFull, "There is not enough room in \(folder); free some and try again.", wait: .diskSpace,
+                .diskFull, "There is not enough room in \(folder)\(amount); free some and it goes on.", wait: .diskSpace,
                 missingBytes: shortage?.missing, neededRoom: shortage.map { $0.missing + $0.room })
         case EFBIG: return DownloadFailure(.diskFull, "The file system of \(folder) cannot hold a file of this size.")
         case EACCES, EPERM: return DownloadFailure(.permissionDenied, message)

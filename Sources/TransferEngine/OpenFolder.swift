@@ -80,7 +80,7 @@ final class OpenFolder {
                 throw .notFolder(path: path)
             }
         }
-        let opened = openat(here, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        let opened = openUninterrupted(here, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard opened >= 0 else { throw .failed(path: directory, code: errno) }
         return OpenFolder(adopting: opened)
     }
@@ -117,10 +117,10 @@ final class OpenFolder {
     }
 
     private static func enter(_ folder: Int32, _ name: String, _ path: String, create: Bool) throws(Obstacle) -> Int32 {
-        var next = openat(folder, name, linkFlags)
+        var next = openUninterrupted(folder, name, linkFlags)
         if next < 0, errno == ENOENT, create {
             guard mkdirat(folder, name, 0o777) == 0 || errno == EEXIST else { throw .cannotMake(path: path, code: errno) }
-            next = openat(folder, name, linkFlags)
+            next = openUninterrupted(folder, name, linkFlags)
         }
         guard next >= 0 else { throw .failed(path: path, code: errno) }
         return next
@@ -141,4 +141,12 @@ extension stat {
     var isRegular: Bool { st_mode & S_IFMT == S_IFREG }
     /// A regular file of this user's, under one name.
     var isOwn: Bool { isRegular && st_uid == geteuid() && st_nlink == 1 }
+}
+
+/// openat(2), again where a signal came between, as on a network's or FUSE's file system.
+func openUninterrupted(_ folder: Int32, _ name: String, _ flags: Int32, _ mode: mode_t = 0) -> Int32 {
+    while true {
+        let descriptor = openat(folder, name, flags, mode)
+        if descriptor >= 0 || errno != EINTR { return descriptor }
+    }
 }

@@ -36,11 +36,11 @@ final class PartFile {
     /// Makes an empty part file. A file of our own that is left under its name is removed; anything else there is refused.
     static func create(in folder: OpenFolder, name: String, boot: String) throws(DiskError) -> PartFile {
         let flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
-        var descriptor = openat(folder.descriptor, name, flags, 0o600)
+        var descriptor = openUninterrupted(folder.descriptor, name, flags, 0o600)
         if descriptor < 0, errno == EEXIST {
             guard folder.status(name)?.isOwn == true else { throw DiskError("take \(name), which is not a file of its own,", EEXIST) }
             guard unlinkat(folder.descriptor, name, 0) == 0 else { throw DiskError("remove the old part file") }
-            descriptor = openat(folder.descriptor, name, flags, 0o600)
+            descriptor = openUninterrupted(folder.descriptor, name, flags, 0o600)
         }
         guard descriptor >= 0 else { throw DiskError("create the part file") }
         do {
@@ -62,7 +62,7 @@ final class PartFile {
     static func reopen(
         in folder: OpenFolder, name: String, resume: ResumeData?, hasChecksum: Bool, mapPath: String?, boot: String
     ) throws(DiskError) -> PartFile? {
-        let descriptor = openat(folder.descriptor, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC)
+        let descriptor = openUninterrupted(folder.descriptor, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC)
         guard descriptor >= 0 else {
             if [ENOENT, ELOOP, EISDIR, EACCES, ENXIO].contains(errno) { return nil }  // ENXIO: a FIFO or a socket under its name
             throw DiskError("open the part file")

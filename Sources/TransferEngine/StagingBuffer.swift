@@ -4,7 +4,7 @@ internal import DownloadModel
 ///
 /// It is flushed when full, when another transfer's bytes come, and after every turn.
 final class StagingBuffer {
-    static let size = 512 << 10
+    static let size = 512 << 10  // see `WrittenMap.threshold`
 
     private let storage = UnsafeMutableRawBufferPointer.allocate(byteCount: StagingBuffer.size, alignment: 4096)
     private var count = 0

@@ -10,8 +10,8 @@ internal import Glibc
 /// written prefix (two 64-bit numbers). A map comes to be under another name and gets its own by rename(2), whole with its first slot: so a
 /// torn one is never met, and where one is met all the same the checksum of the header refuses it.
 final class WrittenMap {
-    /// A map is made once this many bytes are written.
-    static let threshold: ByteCount = 1 << 20
+    /// A map is made once this many bytes are written: with what the staging buffer and libcurl may hold at a kill, that is at most 1 MiB.
+    static let threshold = ByteCount((1 << 20) - StagingBuffer.size - Exchange.bufferSize)
     /// A header ends before this offset.
     static let slotsStart = 4096
 

@@ -95,9 +95,19 @@ struct ProgressLine {
 
     private func stateText(_ download: DownloadDescription) -> String {
         guard download.state == .waiting else { return download.state.name }
-        guard download.waitReason == "retry" else { return "waiting: \(download.waitReason ?? "")" }
-        guard let until = download.waitUntil?.microseconds, until > now else { return "waiting to try again" }
-        return "trying again in " + HumanText.duration(.microseconds(Int64(clamping: until - now)))
+        switch download.waitReason {
+        case "retry", "offline":
+            let cause = download.waitReason == "offline" ? "offline, " : ""
+            guard let until = download.waitUntil?.microseconds, until > now else { return cause + "waiting to try again" }
+            return cause + "trying again in " + HumanText.duration(.microseconds(Int64(clamping: until - now)))
+        case "not-before": return "waiting until " + (download.waitUntil.map { Clock.text($0) } ?? "its time")
+        case "disk-space":
+            return "waiting for room" + (download.error?.missingBytes.map { ": \(HumanText.size($0)) missing" } ?? " on the disk")
+        case "destination": return "waiting for its folder"
+        case "needs-url": return "waiting for a fresh link (todoku renew)"
+        case "paused-all": return "paused with everything (todoku resume --all)"
+        case let reason: return "waiting: \(reason ?? "")"
+        }
     }
 
     /// The line that stays when a download has ended well, or was cancelled.

@@ -1,5 +1,6 @@
 import DBus
 import DownloadModel
+import DownloaderInterface
 import EventLoop
 import Testing
 
@@ -75,8 +76,16 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         var waiting = download("waiting")
         waiting.apply(["WaitReason": .string("retry"), "WaitUntil": .uint64(10_000_000)])
         #expect(ProgressLine(utf8: true, now: 1_500_000).text(waiting, speed: nil, columns: 100).hasSuffix("trying again in 9 s"))
-        waiting.apply(["WaitReason": .string("paused-all"), "WaitUntil": .uint64(0)])
-        #expect(ProgressLine(utf8: true).text(waiting, speed: nil, columns: 100).hasSuffix("waiting: paused-all"))
+        let full = EndError(name: "org.todoku.Error.DiskFull", message: "Full.", details: ["missing-bytes": .uint64(3 << 20)])
+        waiting.apply(["Error": full.variant, "WaitUntil": .uint64(0)])
+        for (reason, text) in [
+            ("paused-all", "paused with everything (todoku resume --all)"), ("disk-space", "waiting for room: 3.0 MiB missing"),
+            ("destination", "waiting for its folder"), ("needs-url", "waiting for a fresh link (todoku renew)"),
+            ("offline", "offline, waiting to try again"), ("host-limit", "waiting: host-limit"),
+        ] {
+            waiting.apply(["WaitReason": .string(reason)])
+            #expect(ProgressLine(utf8: true).text(waiting, speed: nil, columns: 160).hasSuffix(text), "\(reason)")
+        }
     }
 }
 

@@ -71,7 +71,7 @@ internal import Testing
 
     @Test func `to be reached is tried again, and its end without retries is Network`() async throws {
         let running = try await Running.start()
-        let url = "http://127.0.0.1:\(freePort())/a"
+        let url = "http://127.0.0.1:\(closedPort())/a"
         let none = try await running.download(url, ["retries": .uint32(0)])
         let error = await thrown { try await running.client.wait(none) }
         #expect(error?.name == todokuError("Network"))

@@ -114,8 +114,16 @@ public final class Nginx: Sendable {
 
 /// A TCP port of 127.0.0.1 on which nobody listens at this moment.
 public func freePort() -> UInt16 {
+    let (descriptor, port) = boundSocket()
+    close(descriptor)
+    return port
+}
+
+/// A port of 127.0.0.1 at which connecting is refused as long as this process lives: bound, so that nobody else gets it, and never listened at.
+public func closedPort() -> UInt16 { boundSocket().port }
+
+private func boundSocket() -> (descriptor: Int32, port: UInt16) {
     let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
-    defer { close(descriptor) }
     var address = sockaddr_in()
     address.sin_family = sa_family_t(AF_INET)
     address.sin_addr.s_addr = in_addr_t(0x7F00_0001).bigEndian
@@ -126,5 +134,5 @@ public func freePort() -> UInt16 {
         }
     }
     precondition(bound)
-    return UInt16(bigEndian: address.sin_port)
+    return (descriptor, UInt16(bigEndian: address.sin_port))
 }

@@ -27,7 +27,7 @@ import TransferEngine
 
     @Test func `of a refused connection name the host`() async throws {
         let fixture = await EngineFixture()
-        let failure = try #require(try await fixture.run("http://127.0.0.1:\(freePort())/x").failure)
+        let failure = try #require(try await fixture.run("http://127.0.0.1:\(closedPort())/x").failure)
         #expect(
             failure == DownloadFailure(.network, "127.0.0.1 cannot be reached: Connection refused.", host: "127.0.0.1", isRetryable: true))
     }

@@ -33,6 +33,6 @@ import TransferEngine
 
     @Test func `is not one where a server refuses`() async throws {
         let fixture = await EngineFixture()
-        #expect(try await fixture.run("http://127.0.0.1:\(freePort())/x").failure?.wait == nil)
+        #expect(try await fixture.run("http://127.0.0.1:\(closedPort())/x").failure?.wait == nil)
     }
 }

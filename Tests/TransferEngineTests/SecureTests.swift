@@ -167,7 +167,7 @@ import TransferEngine
     }
 
     @Test func `that cannot be reached is named`() async throws {
-        let fixture = await EngineFixture(proxies: ProxySettings(environment: ["http_proxy": "http://127.0.0.1:\(freePort())"]))
+        let fixture = await EngineFixture(proxies: ProxySettings(environment: ["http_proxy": "http://127.0.0.1:\(closedPort())"]))
         let failure = try #require(try await fixture.run("http://files.example.org/x").failure)
         #expect(failure.message == "files.example.org cannot be reached through the proxy: Connection refused.")
     }

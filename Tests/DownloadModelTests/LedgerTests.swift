@@ -1,0 +1,124 @@
+import DownloadModel
+import Testing
+
+/// A ledger with downloads that are on disk already.
+private struct Desk {
+    let ledger: Ledger
+    var now = WallTime(microseconds: 1_000_000_000_000_000)
+
+    init(settings: Settings = Settings(), _ records: [DownloadRecord]) {
+        ledger = Ledger(settings: settings) { 0 }
+        ledger.restore(records, sweeps: [:], now: now)
+        ledger.schedule(now: now)
+    }
+
+    static func record(_ number: UInt64, _ change: (inout DownloadRecord) -> Void = { _ in }) -> DownloadRecord {
+        var record = DownloadRecord(
+            number: DownloadNumber(number), url: "http://h/\(number)", options: DownloadOptions(), directory: "/d", state: .queued,
+            queuedAt: WallTime(microseconds: 1), position: DownloadQueue.position(of: DownloadNumber(number)))
+        change(&record)
+        return record
+    }
+
+    func entry(_ number: UInt64) -> LedgerEntry { ledger[DownloadNumber(number)]! }
+    func state(_ number: UInt64) -> DownloadState { entry(number).state }
+
+    func fail(_ number: UInt64, _ failure: DownloadFailure) {
+        ledger.transferEnded(DownloadNumber(number), .failed(failure, madeProgress: false, nil), now: now)
+    }
+}
+
+private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRetryable: true, retryAfter: .seconds(100))
+
+@Suite struct `The ledger` {
+    @Test func `moves waits and deadlines with a clock that is set, and leaves not-before to the clock`() throws {
+        var desk = Desk([
+            Desk.record(1) { $0.options.deadline = .seconds(1000) },
+            Desk.record(2) { $0.options.notBefore = WallTime(microseconds: 1_000_000_500_000_000) },
+        ])
+        let start = desk.now
+        #expect(desk.state(2) == .waiting(.notBefore, until: start + .seconds(500)))
+        desk.fail(1, refusal)
+        #expect(desk.state(1) == .waiting(.retry, until: start + .seconds(100)))
+        desk.now = desk.now + .seconds(3600)
+        desk.ledger.clockJumped(by: .seconds(3600), now: desk.now)
+        #expect(desk.state(1) == .waiting(.retry, until: start + .seconds(3700)))
+        #expect(desk.entry(1).record.expiresAt == start + .seconds(4600))
+        #expect(desk.state(2) == .active, "its instant has come by the clock")
+        #expect(desk.ledger.nextWake == start + .seconds(3700))
+    }
+
+    @Test func `believes no instant that only a clock set back explains`() {
+        let desk = Desk([Desk.record(1) { $0.retryAt = WallTime(microseconds: 2_000_000_000_000_000) }])
+        #expect(desk.state(1) == .active)
+    }
+
+    @Test func `gives room that is seen to those that waited first, and to no more than fit`() {
+        var full = refusal
+        full = DownloadFailure(.diskFull, "…", wait: .diskSpace)
+        let desk = Desk((1...3).map { number in Desk.record(number) { $0.total = 1000 } })
+        for number in 1...3 { desk.fail(UInt64(number), full) }
+        #expect(desk.ledger.counts.awaitingFolder == 3 && desk.ledger.awaitedFolders == ["/d"])
+        desk.ledger.folderSeen("/d", free: 999, now: desk.now)
+        #expect((1...3).allSatisfy { desk.state($0) == .waiting(.diskSpace, until: nil) })
+        desk.ledger.folderSeen("/d", free: 2999, now: desk.now)
+        #expect(desk.state(1) == .active && desk.state(2) == .active && desk.state(3) == .waiting(.diskSpace, until: nil))
+        desk.ledger.folderSeen("/d", free: nil, now: desk.now)
+        #expect(desk.state(3) == .waiting(.diskSpace, until: nil))
+    }
+
+    @Test func `lets a deadline strike in a wait, and not in a pause`() throws {
+        var desk = Desk([Desk.record(1) { $0.options.deadline = .seconds(50) }, Desk.record(2) { $0.options.deadline = .seconds(50) }])
+        desk.fail(1, refusal)
+        desk.fail(2, refusal)
+        try desk.ledger.apply(.pause, to: desk.entry(2), now: desk.now)
+        #expect(desk.ledger.nextWake == desk.now + .seconds(50))
+        desk.now = desk.now + .seconds(50)
+        desk.ledger.tick(now: desk.now)
+        #expect(desk.state(1).failure?.name == .expired && desk.state(2) == .paused)
+        try desk.ledger.apply(.resume, to: desk.entry(2), now: desk.now)
+        #expect(desk.ledger.nextWake == desk.now + .seconds(50), "its time goes on where it stood")
+    }
+}
+
+@Suite struct `The journal's queue` {
+    @Test func `lets nothing go before its change is on disk, and everything in order`() {
+        var queue = JournalQueue<String>()
+        #expect(queue.isClear && queue.begin() == nil)
+        queue.append(.put(Desk.record(1)))
+        queue.post("a")
+        #expect(queue.begin()?.count == 1)
+        queue.append(.put(Desk.record(2)))
+        queue.post("b")
+        #expect(queue.next() == nil && queue.begin() == nil, "one commit at a time")
+        queue.succeeded()
+        #expect(queue.next() == "a" && queue.next() == nil)
+        #expect(queue.begin()?.count == 1)
+        queue.succeeded()
+        #expect(queue.next() == "b" && queue.isClear && !queue.isBusy)
+    }
+
+    @Test func `keeps the changes of a commit that failed, but not of an addition that is undone`() {
+        var queue = JournalQueue<String>()
+        queue.append(.put(Desk.record(1)))
+        queue.post("addition")
+        queue.append(.remove(DownloadNumber(9)))
+        queue.post("message")
+        _ = queue.begin()
+        queue.append(.put(Desk.record(2)))
+        queue.post("later")
+        queue.failed { $0 == "addition" ? .drop(undoing: DownloadNumber(1)) : .keep }
+        #expect(queue.next() == nil && !queue.isCommitting)
+        #expect(queue.begin() == [.remove(DownloadNumber(9)), .put(Desk.record(2))])
+        queue.succeeded()
+        #expect(queue.next() == "message" && queue.next() == "later" && queue.isClear)
+    }
+
+    @Test func `saves of one record the last, of one that was removed nothing but that`() {
+        var queue = JournalQueue<String>()
+        for received in [1, 2, 3] as [ByteCount] { queue.append(.put(Desk.record(1) { $0.received = received })) }
+        queue.append(.put(Desk.record(2)))
+        queue.append(.remove(DownloadNumber(2)))
+        #expect(queue.begin() == [.put(Desk.record(1) { $0.received = 3 }), .remove(DownloadNumber(2))])
+    }
+}

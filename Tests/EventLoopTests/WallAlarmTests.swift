@@ -1,0 +1,49 @@
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+
+private func microseconds(_ later: Duration = .zero) -> UInt64 {
+    var now = timespec()
+    clock_gettime(CLOCK_REALTIME, &now)
+    return UInt64(Int64(now.tv_sec) * 1_000_000 + Int64(now.tv_nsec) / 1000 + Int64(later / .microseconds(1)))
+}
+
+// That the clock is set cannot be shown without setting the machine's; what follows from it is shown by the ledger's tests.
+@Suite(.timeLimit(.minutes(1))) struct `An alarm on the wall clock` {
+    @BusActor private final class Bell {
+        var rings: [UInt64] = []
+        lazy var alarm = WallAlarm { [unowned self] in
+            rings.append(microseconds())
+        } clockSet: { _ in
+        }
+    }
+
+    @Test func `rings once, at its instant or just after`() async {
+        let bell = await Bell()
+        let time = microseconds(.milliseconds(300))
+        await bell.alarm.set(microseconds: time)
+        #expect(await eventually { await bell.rings.count == 1 })
+        #expect(await bell.rings[0] >= time)
+        await bell.alarm.set(microseconds: nil)
+        #expect(await bell.rings.count == 1)
+    }
+
+    @Test func `rings at once where its instant has passed`() async {
+        let bell = await Bell()
+        for time in [0, 1, microseconds(.seconds(-5))] {
+            let before = await bell.rings.count
+            await bell.alarm.set(microseconds: time)
+            #expect(await eventually { await bell.rings.count == before + 1 })
+        }
+    }
+
+    @Test func `that is set anew rings at the new instant only`() async {
+        let bell = await Bell()
+        await bell.alarm.set(microseconds: microseconds(.seconds(3600)))
+        let time = microseconds(.milliseconds(300))
+        await bell.alarm.set(microseconds: time)
+        #expect(await eventually { await bell.rings.count == 1 })
+        #expect(await bell.rings[0] >= time)
+    }
+}

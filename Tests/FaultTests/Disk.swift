@@ -1,0 +1,195 @@
+internal import Glibc
+internal import TestSupport
+
+/// A disk to which recorded changes are made, and which can lose power.
+///
+/// Only fsync makes bytes durable, only fsync of a folder the names in it, as POSIX has it; no file system promises less, most give more.
+struct Disk {
+    /// What becomes of that which was not yet durable.
+    enum Loss: Sendable, Equatable {
+        /// All of it is lost.
+        case all
+        /// Nothing is lost: everything was written just in time.
+        case nothing
+        /// Each write is kept, lost, cut at a page, or left as zeros; names are kept up to a point, folder by folder.
+        case some(seed: UInt64)
+    }
+
+    private enum DataChange {
+        case write(Int, [UInt8])
+        case truncate(Int)
+    }
+
+    private struct File {
+        let inode: UInt64
+        var durable: [UInt8] = []
+        var pending: [DataChange] = []
+    }
+
+    private enum Node: Equatable {
+        case file(Int)
+        case folder
+    }
+
+    /// In one folder, all of it or nothing.
+    private struct NameChange {
+        var removed: String?
+        var made: (name: String, node: Node)?
+    }
+
+    private struct Folder {
+        var durable: [String: Node] = [:]
+        var pending: [NameChange] = []
+        var current: [String: Node] = [:]
+    }
+
+    private let roots: [String]
+    private var files: [File] = []
+    private var byInode: [UInt64: Int] = [:]
+    private var folders: [String: Folder] = [:]
+
+    /// - Parameter roots: folders that are there, and whose own names are durable.
+    init(roots: [String]) {
+        self.roots = roots
+        for root in roots { folders[root] = Folder() }
+    }
+
+    /// A file that is there from the beginning, durable.
+    mutating func put(_ path: String, inode: UInt64, _ bytes: [UInt8]) {
+        files.append(File(inode: inode, durable: bytes))
+        byInode[inode] = files.count - 1
+        folders[path.folderName]?.durable[path.lastName] = .file(files.count - 1)
+        folders[path.folderName]?.current[path.lastName] = .file(files.count - 1)
+    }
+
+    // MARK: Changes
+
+    mutating func make(_ change: Change) {
+        switch change {
+        case .create(let path, let inode):
+            files.append(File(inode: inode))
+            byInode[inode] = files.count - 1
+            name(path, .file(files.count - 1))
+        case .makeFolder(let path):
+            folders[path] = Folder()
+            name(path, .folder)
+        case .truncate(let inode, let size), .extend(let inode, let size):
+            if let file = byInode[inode] { files[file].pending.append(.truncate(size)) }
+        case .write(let inode, let offset, let bytes):
+            if let file = byInode[inode] { files[file].pending.append(.write(offset, bytes)) }
+        case .sync(let inode):
+            guard let file = byInode[inode] else { return }
+            for one in files[file].pending { Self.apply(one, to: &files[file].durable) }
+            files[file].pending = []
+        case .syncFolder(let path):
+            guard let folder = folders[path] else { return }
+            folders[path]?.durable = folder.current
+            folders[path]?.pending = []
+        case .rename(let from, let to):
+            guard from.folderName == to.folderName, let node = folders[from.folderName]?.current[from.lastName] else { return }
+            changeNames(from.folderName, NameChange(removed: from.lastName, made: (to.lastName, node)))
+        case .link(let from, let to):
+            if let node = folders[from.folderName]?.current[from.lastName] { name(to, node) }
+        case .unlink(let path): changeNames(path.folderName, NameChange(removed: path.lastName))
+        case .told: break
+        }
+    }
+
+    private mutating func name(_ path: String, _ node: Node) {
+        changeNames(path.folderName, NameChange(made: (path.lastName, node)))
+    }
+
+    private mutating func changeNames(_ folder: String, _ change: NameChange) {
+        guard var changed = folders[folder] else { return }
+        Self.apply(change, to: &changed.current)
+        changed.pending.append(change)
+        folders[folder] = changed
+    }
+
+    private static func apply(_ change: NameChange, to names: inout [String: Node]) {
+        if let removed = change.removed { names[removed] = nil }
+        if let made = change.made { names[made.name] = made.node }
+    }
+
+    private static func apply(_ change: DataChange, to bytes: inout [UInt8]) {
+        switch change {
+        case .truncate(let size):
+            if size < bytes.count { bytes.removeLast(bytes.count - size) } else { bytes += repeatElement(0, count: size - bytes.count) }
+        case .write(let offset, let data):
+            if bytes.count < offset + data.count { bytes += repeatElement(0, count: offset + data.count - bytes.count) }
+            bytes.replaceSubrange(offset..<offset + data.count, with: data)
+        }
+    }
+
+    // MARK: Power cuts
+
+    /// Paths of folders and files after a power cut, with the bytes and the inode of each file.
+    struct Remains: Hashable {
+        var folders: [String] = []
+        var files: [String: Content] = [:]
+        struct Content: Hashable {
+            let inode: UInt64
+            let bytes: [UInt8]
+        }
+    }
+
+    func afterPowerCut(_ loss: Loss) -> Remains {
+        var random = SeededRandom({ if case .some(let seed) = loss { seed } else { 0 } }())
+        // How much of what was under way comes through: in one cut nearly all, in another nearly nothing.
+        let share = [10, 50, 90].randomElement(using: &random) ?? 50
+        var remains = Remains()
+        var contents: [Int: [UInt8]] = [:]
+        func content(_ file: Int) -> [UInt8] {
+            if let known = contents[file] { return known }
+            let bytes = Self.remainder(of: files[file], loss, share, &random)
+            contents[file] = bytes
+            return bytes
+        }
+        func walk(_ path: String) {
+            guard let folder = folders[path] else { return }
+            remains.folders.append(path)
+            var names = folder.durable
+            let kept =
+                switch loss {
+                case .all: 0
+                case .nothing: folder.pending.count
+                case .some: Int.random(in: 0...folder.pending.count, using: &random)
+                }
+            for change in folder.pending[..<kept] { Self.apply(change, to: &names) }
+            for (name, node) in names.sorted(by: { $0.key < $1.key }) {
+                switch node {
+                case .folder: walk("\(path)/\(name)")
+                case .file(let file): remains.files["\(path)/\(name)"] = Remains.Content(inode: files[file].inode, bytes: content(file))
+                }
+            }
+        }
+        for root in roots { walk(root) }
+        return remains
+    }
+
+    private static func remainder(of file: File, _ loss: Loss, _ share: Int, _ random: inout SeededRandom) -> [UInt8] {
+        var bytes = file.durable
+        switch loss {
+        case .all: break
+        case .nothing: for change in file.pending { apply(change, to: &bytes) }
+        case .some:
+            for change in file.pending {
+                guard case .write(let offset, let data) = change else {
+                    if Int.random(in: 0..<100, using: &random) < share { apply(change, to: &bytes) }
+                    continue
+                }
+                switch Int.random(in: 0..<100, using: &random) {
+                case ..<share: apply(change, to: &bytes)
+                case ..<(share + (100 - share) / 4):  // the new length is there, the bytes are not
+                    if bytes.count < offset + data.count { apply(.truncate(offset + data.count), to: &bytes) }
+                case ..<(share + (100 - share) / 2) where data.count > 4096:
+                    let cut = Int.random(in: 1...(data.count - 1) / 4096, using: &random) * 4096
+                    let isFront = Bool.random(using: &random)
+                    apply(.write(isFront ? offset : offset + cut, Array(isFront ? data[..<cut] : data[cut...])), to: &bytes)
+                default: break
+                }
+            }
+        }
+        return bytes
+    }
+}

@@ -1,0 +1,171 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+extension `The fault campaign` {
+    @Suite struct `Every file-system call` {
+        @Test func `may fail once: the file comes right, or a clear error and then the file`() async throws {
+            let report = await Report(
+                "One file-system call fails, once",
+                notes: """
+                    One download of 2.5 MB with a checksum: added, stopped in the middle (SIGTERM or SIGKILL in turn), started again, finished, \
+                    asked for again after a restart. Each call of the daemon on its folders fails in turn, counted over the whole life.
+                    """)
+            var cases: [Fault] = []
+            for kind in [Fault.Kind.enospc, .eio, .eintr, .short, .erofs, .edquot] {
+                let counted = try await countCalls(kind)
+                let all = (1...counted).map { Fault(kind: kind, at: $0) }
+                cases += Length.sample(all, [.erofs, .edquot].contains(kind) ? 8 : 20)
+            }
+            try await runCases(cases, report) { try await failOnce($0, $1) }
+            await report.finish(expecting: ["ENOSPC", "EDQUOT", "EIO", "EINTR", "EROFS", "SHORT"])
+        }
+
+        /// How many calls of the scenario a fault could befall.
+        private func countCalls(_ kind: Fault.Kind) async throws -> Int {
+            let lane = try await Lane(try await Shim())
+            let place = Place()
+            let verdict = try await life(Verdict(row: "", name: ""), Fault(kind: kind, at: 0), place, lane, stop: SIGTERM)
+            #expect(verdict.wrong == [] && place.calls > 0, "without any fault: \(verdict.wrong)")
+            return place.calls
+        }
+    }
+}
+
+@BusActor private func failOnce(_ fault: Fault, _ lane: Lane) async throws -> Verdict {
+    let place = Place()
+    let blank = Verdict(row: fault.kind.rawValue.uppercased(), name: "\(fault)")
+    var verdict = try await life(blank, fault, place, lane, stop: fault.at % 2 == 0 ? SIGTERM : SIGKILL)
+    verdict.wasMet = place.hits > 0
+    verdict.note = "it befell: \(place.log.split(separator: "\n").joined(separator: ", "))"
+    return verdict
+}
+
+/// The life of one download, with a stop in its middle, and what must hold then.
+@BusActor private func life(_ blank: Verdict, _ fault: Fault, _ place: Place, _ lane: Lane, stop: Int32) async throws -> Verdict {
+    var verdict = blank
+    let body = Bodies.large
+    let gate = Gate()
+    let server = ScriptedServer { request, reply in
+        if request.number == 0 {
+            reply.head(200, ["ETag": "\"v1\""], length: body.count)
+            reply.send(body[..<1_500_000])
+            gate.wait()
+            reply.close()
+        } else {
+            reply.serve(body, for: request, entityTag: "\"v1\"")
+        }
+    }
+    defer { gate.open() }
+    let sum = try await Bodies.digest(Bodies.large, place)
+    guard await startInTheEnd(place, fault, lane, &verdict) else { return verdict }
+    let options: [String: Variant] = [
+        "directory": .string(place.files), "notify": .string("always"), "checksum": .string("sha256:\(sum)"),
+    ]
+    var path: ObjectPath?
+    for _ in 0..<5 where path == nil {
+        do { path = try await lane.download(server.url("/a.bin"), options) } catch {
+            verdict.tell(error.message, "the caller")
+        }
+    }
+    guard let path else {
+        verdict.wrong.append("five calls were refused after one fault")
+        return verdict
+    }
+    _ = try await eventually(within: .seconds(6)) {
+        if (lane.received[path.value] ?? 0) >= 1_400_000 { return true }
+        guard let now = try await lane.describe()[path.value] else { return true }
+        return now.hasEnded || now.state == "waiting"
+    }
+    let exit = await lane.end(stop)
+    if stop == SIGTERM { verdict.expect(exit.status == 0, "SIGTERM ended it with \(exit.status): \(exit.errors)") }
+    gate.open()
+    guard await startInTheEnd(place, fault, lane, &verdict) else { return verdict }
+    await finish(path, "a.bin", body, place, lane, &verdict)
+    // A restart on a good disk: nothing has changed, nothing is told again.
+    await lane.end(SIGTERM)
+    guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
+    let after = try await lane.settle([path])
+    verdict.expect(after.count == 1, "\(after.count) downloads instead of one")
+    verdict.expect(after[path.value]?.state == "finished", "after a restart it is \(after[path.value]?.outcome ?? "gone")")
+    await expectNoTraces(of: ["a.bin"], place, lane, &verdict)
+    verdict.expect(lane.count("Finished", path) == 1, "Finished came \(lane.count("Finished", path)) times")
+    verdict.expect(lane.toasts.ends(of: "a.bin") <= 1, "toasts: \(lane.toasts.bodies)")
+    await lane.end(SIGKILL)
+    return verdict
+}
+
+/// Starts the daemon; one fault may keep it from starting once, and is told then.
+@BusActor func startInTheEnd(_ place: Place, _ fault: Fault?, _ lane: Lane, _ verdict: inout Verdict) async -> Bool {
+    for _ in 0..<3 {
+        guard let exit = await lane.start(place, fault) else { return true }
+        verdict.errors += 1
+        await lane.end(SIGKILL)
+        verdict.expect(exit.status == 1 && exit.errors.contains("cannot start"), "it ended with \(exit.status): \(exit.errors)")
+    }
+    verdict.wrong.append("it did not start three times")
+    return false
+}
+
+/// Waits for the end; what failed is tried again, as its owner would.
+@BusActor func finish(_ path: ObjectPath, _ name: String, _ body: [UInt8], _ place: Place, _ lane: Lane, _ verdict: inout Verdict) async {
+    do {
+        for _ in 0..<3 {
+            let all = try await lane.settle([path])
+            guard let download = all[path.value] else {
+                verdict.wrong.append("an acknowledged download is gone")
+                return
+            }
+            switch download.state {
+            case "finished":
+                let isRight = readFile(download.path) == body
+                verdict.expect(isRight, "\(download.path) holds wrong bytes")
+                verdict.expect(download.path == "\(place.files)/\(name)", "it became \(download.path.lastName)")
+                if isRight { verdict.right += 1 }
+                return
+            case "failed":
+                verdict.tell(download.error.message, "its owner")
+                verdict.expect(!fileExists("\(place.files)/\(name)"), "it failed, and the file is there")
+                try await lane.retry(path)
+            default:
+                verdict.wrong.append("still \(download.state) \(download.waitReason) after 30 s, with \(download.received) bytes")
+                return
+            }
+        }
+        verdict.wrong.append("it failed three times after one fault")
+    } catch {
+        verdict.wrong.append("a call failed: \(error)\(await lane.lastWords())")
+    }
+}
+
+/// In the folder are `names` and nothing else; nothing is left of written maps, and the database is the one it was.
+///
+/// - Parameter mayHaveLost: nothing was acknowledged, so a database that was being made may have been set aside.
+@BusActor func expectNoTraces(
+    of names: [String], _ place: Place, _ lane: Lane, _ verdict: inout Verdict, mayHaveLost: Bool = false
+) async {
+    let segments = "\(place.state)/todoku/segments"
+    let isClean = await eventually(within: .seconds(2)) { listFolder(place.files) == names.sorted() && listFolder(segments) == [] }
+    verdict.expect(isClean, "left behind: \(listFolder(place.files)), segments \(listFolder(segments))")
+    let aside = listFolder("\(place.state)/todoku").filter { $0.contains("corrupt") }
+    verdict.expect(aside == [] || mayHaveLost, "the database was set aside: \(aside)")
+}
+
+/// The file of most cases, made once.
+@BusActor enum Bodies {
+    nonisolated static let large = patternBytes(2_500_000)
+    private static var digests: [Int: String] = [:]
+
+    /// The SHA-256 of `large`, or of another that begins it, by a program that is not ours.
+    static func digest(_ bytes: [UInt8], _ place: Place) async throws -> String {
+        if let digest = digests[bytes.count] { return digest }
+        writeFile(place.folder("whole"), bytes)
+        let exit = await Child.run(["sha256sum", place.folder("whole")])
+        let digest = String(try #require(exit.output.split(separator: " ").first))
+        digests[bytes.count] = digest
+        return digest
+    }
+}

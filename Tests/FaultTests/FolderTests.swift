@@ -1,0 +1,81 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+extension `The fault campaign` {
+    @Suite struct `A folder that goes away` {
+        @Test func `as an unplugged disk does is waited for, and the download goes on by itself when it is back`() async throws {
+            let report = await Report(
+                "A folder that goes away for a while",
+                notes: """
+                    The destination is renamed, or a file put in its place too, before the first byte, before a transfer goes on, or while no \
+                    daemon runs; once the download waits with destination, it is put back.
+                    """)
+            let cases = FolderCase.Moment.allCases.flatMap { moment in
+                [FolderCase(moment: moment, isSwapped: false), FolderCase(moment: moment, isSwapped: true)]
+            }
+            try await runCases(cases, report) { try await takeAway($0, $1) }
+            await report.finish()
+        }
+    }
+}
+
+private struct FolderCase: Sendable, CustomStringConvertible {
+    enum Moment: String, CaseIterable, Sendable {
+        case atFirst = "before the first byte"
+        case between = "before it goes on after a cut"
+        case stopped = "while no daemon runs"
+    }
+    let moment: Moment
+    /// A file stands in its place meanwhile.
+    let isSwapped: Bool
+    var description: String { "\(moment.rawValue)\(isSwapped ? ", a file in its place" : "")" }
+}
+
+@BusActor private func takeAway(_ test: FolderCase, _ lane: Lane) async throws -> Verdict {
+    let place = Place()
+    var verdict = Verdict(row: "\(test)", name: "\(test)")
+    let body = Bodies.large
+    let gate = Gate()
+    let moment = test.moment
+    let server = ScriptedServer { request, reply in
+        guard request.number == 0 else { return reply.serve(body, for: request, entityTag: "\"v1\"") }
+        if moment == .atFirst { gate.wait() }
+        reply.head(200, ["ETag": "\"v1\""], length: body.count)
+        if moment == .atFirst { return reply.close() }
+        reply.send(body[..<1_500_000])
+        gate.wait()
+        reply.close()
+    }
+    defer { gate.open() }
+    guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
+    let path = try await lane.download(server.url("/a.bin"), ["directory": .string(place.files), "notify": .string("never")])
+    if moment == .atFirst {
+        #expect(await server.waitForRequests(1))
+    } else {
+        #expect(await eventually { (lane.received[path.value] ?? 0) >= 1_500_000 })
+    }
+    if moment == .stopped { await lane.end(SIGTERM) }
+    rename(place.files, place.folder("away"))
+    if test.isSwapped { writeFile(place.files, []) }
+    gate.open()
+    if moment == .stopped { guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict } }
+    var now: Described?
+    let waits = try await eventually(within: .seconds(15)) {
+        now = try await lane.describe()[path.value]
+        return now?.waitReason == "destination" || now?.hasEnded == true
+    }
+    verdict.expect(
+        waits && now?.waitReason == "destination",
+        "without its folder it is \(now.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
+    if now?.waitReason == "destination" { verdict.waits += 1 }
+    if test.isSwapped { unlink(place.files) }
+    rename(place.folder("away"), place.files)
+    if now?.state == "failed" { try await lane.retry(path) }
+    await finish(path, "a.bin", body, place, lane, &verdict)
+    await expectNoTraces(of: ["a.bin"], place, lane, &verdict)
+    return verdict
+}

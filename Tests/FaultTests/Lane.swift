@@ -1,0 +1,208 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+/// One bus with a client and a notification server, on which cases run one after another.
+@BusActor final class Lane {
+    static let todokud = builtProgram("todokud", variable: "TODOKUD")
+
+    let shim: Shim
+    let toasts: ToastCounter
+    private let bus: PrivateBus
+    private let connection: Connection
+    private var owner: String?
+    private var daemon: Child?
+    /// Signals of the service since the case began: how often each member came from each path.
+    private(set) var signals: [String: [String: Int]] = [:]
+    private(set) var received: [String: UInt64] = [:]
+
+    init(_ shim: Shim) async throws {
+        self.shim = shim
+        let proxies = ["http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"]
+        bus = await PrivateBus(extra: Dictionary(uniqueKeysWithValues: proxies.map { ($0, "") }))
+        toasts = try ToastCounter(address: bus.address)
+        connection = try Connection.open(address: bus.address)
+        _ = connection.watchOwner(of: BusName.service) { [weak self] in self?.owner = $0 }
+        _ = connection.subscribe(MatchRule(sender: BusName.service)) { [weak self] in self?.take($0) }
+        // The bus has the match rules once it has answered what came after them.
+        _ = try await connection.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, BusName.service)
+    }
+
+    private func take(_ message: Message) {
+        guard message.interface != "org.freedesktop.DBus" else { return }
+        signals[message.path, default: [:]][message.member, default: 0] += 1
+        if let progress = Download.progress.read(message) { received[message.path] = progress.1 }
+    }
+
+    /// Forgets the case before.
+    func begin() {
+        (signals, received) = ([:], [:])
+        toasts.bodies = []
+    }
+
+    /// How often a signal came from a download.
+    func count(_ member: String, _ path: ObjectPath) -> Int { signals[path.value]?[member] ?? 0 }
+
+    // MARK: The daemon
+
+    /// Starts a daemon and waits until it answers, or has ended.
+    ///
+    /// - Returns: nil where it runs, else what it ended with.
+    func start(_ place: Place, _ fault: Fault? = nil, more: [String: String] = [:]) async -> Ending? {
+        precondition(owner == nil, "the daemon before still runs")
+        let daemon = Child(
+            [Self.todokud, "--idle-exit", "3600"], environment: bus.environment.merging(place.environment(shim, fault, more: more)) { $1 })
+        self.daemon = daemon
+        guard await eventually({ owner != nil || !daemon.isRunning }) else { return Ending(status: -1, errors: "no name") }
+        // It owns its name before it has opened its database, and answers after that.
+        if owner != nil, await answers() { return nil }
+        return await eventually(within: .seconds(10)) { !daemon.isRunning }
+            ? Ending(await daemon.wait()) : Ending(status: -1, errors: "it runs and does not answer")
+    }
+
+    private func answers() async -> Bool {
+        // Not Ping, which libdbus answers by itself.
+        let arguments = (Manager.interface, Manager.version.name)
+        let call = try? await connection.call(
+            Standard.get, on: BusName.service, at: BusName.managerPath, arguments, timeout: .seconds(10))
+        return call != nil
+    }
+
+    var isRunning: Bool { daemon?.isRunning ?? false }
+
+    /// Sends a signal; comes back once the daemon has ended and the bus has seen it.
+    @discardableResult func end(_ signal: Int32) async -> Ending {
+        guard let daemon else { return Ending(status: 0, errors: "") }
+        daemon.signal(signal)
+        let ended = await eventually(within: .seconds(20)) { !daemon.isRunning }
+        if !ended { daemon.signal(SIGKILL) }
+        let exit = Ending(await daemon.wait())
+        self.daemon = nil
+        #expect(await eventually { owner == nil })
+        return ended ? exit : Ending(status: -1, errors: "it did not end within 20 seconds. \(exit.errors)")
+    }
+
+    /// How the daemon ended, where it did.
+    func lastWords() async -> String {
+        guard let daemon, !daemon.isRunning else { return "" }
+        let exit = await daemon.wait()
+        return "; the daemon ended with \(exit.status): \(exit.errors.suffix(300))"
+    }
+
+    // MARK: Calls
+
+    func download(_ url: String, _ options: [String: Variant]) async throws(DBusError) -> ObjectPath {
+        try await connection.call(Manager.download, on: BusName.service, at: BusName.managerPath, (url, options), timeout: .seconds(20))
+    }
+    func retry(_ path: ObjectPath) async throws {
+        try await connection.call(Download.retry, on: BusName.service, at: path, (), timeout: .seconds(20))
+    }
+    func cancel(_ path: ObjectPath) async throws {
+        try await connection.call(Download.cancel, on: BusName.service, at: path, (), timeout: .seconds(20))
+    }
+
+    /// Everything that the service has, by path.
+    func describe() async throws -> [String: Described] {
+        let names = ["State", "WaitReason", "Path", "Error", "Received"]
+        let all = try await connection.call(
+            Manager.describe, on: BusName.service, at: BusName.managerPath, ([:], names), timeout: .seconds(20))
+        return Dictionary(uniqueKeysWithValues: all.map { ($0.fields.0.value, Described($0.fields.1)) })
+    }
+
+    /// Waits until all of `paths` have ended, or the daemon has, or none of them has within `limit`.
+    func settle(_ paths: [ObjectPath], within limit: Duration = .seconds(30)) async throws -> [String: Described] {
+        var last: [String: Described] = [:]
+        _ = try await eventually(within: limit) {
+            guard isRunning else { return true }
+            last = try await describe()
+            return paths.allSatisfy { last[$0.value]?.hasEnded ?? true }
+        }
+        return last
+    }
+}
+
+/// What a daemon ended with.
+struct Ending: Sendable {
+    let status: Int32
+    let errors: String
+}
+
+extension Ending {
+    init(_ exit: Child.Exit) { self.init(status: exit.status, errors: exit.errors) }
+}
+
+/// A download as `Describe` tells of it.
+struct Described: Sendable, Equatable {
+    let state: String
+    let waitReason: String
+    let path: String
+    let error: EndError
+    let received: UInt64
+
+    init(_ properties: [String: Variant]) {
+        state = properties["State"]?.string ?? ""
+        waitReason = properties["WaitReason"]?.string ?? ""
+        path = properties["Path"]?.string ?? ""
+        error = properties["Error"].flatMap { EndError($0) } ?? EndError()
+        received = properties["Received"]?.uint64 ?? 0
+    }
+
+    var hasEnded: Bool { ["finished", "failed", "cancelled"].contains(state) }
+    /// What must not change any more once it has ended.
+    var outcome: String { "\(state) \(error.name) \(path)" }
+}
+
+/// One clear sentence for a person: begins like one (or with the option that it is about), ends like one, is on one line, shows nothing of a
+/// program's inside.
+func isClear(_ message: String) -> Bool {
+    let message = message.hasPrefix("directory: ") ? "D" + message.dropFirst() : message
+    guard let first = message.first, first.isUppercase || first.isNumber || !first.isLetter else { return false }
+    return message.count > 15 && message.utf8.count < 1000 && message.hasSuffix(".") && !message.hasSuffix("..")
+        && !["\n", "Optional(", "DiskError", "StoreError", "SQLITE_", "nil"].contains { message.contains($0) }
+}
+
+/// A notification server that keeps the texts it was given.
+@BusActor final class ToastCounter: ObjectTree {
+    private static let interface = "org.freedesktop.Notifications"
+    private static let path = ObjectPath("/org/freedesktop/Notifications")
+    private static let information = MethodOf(
+        interface, "GetServerInformation", out: String.self, String.self, String.self, String.self)
+    private static let capabilities = MethodOf(interface, "GetCapabilities", out: [String].self)
+    private static let notify = MethodOf(
+        interface, "Notify", in: String.self, UInt32.self, String.self, String.self, String.self, [String].self, [String: Variant].self,
+        Int32.self, out: UInt32.self)
+    private static let close = MethodOf(interface, "CloseNotification", in: UInt32.self)
+
+    private let connection: Connection
+    private var next: UInt32 = 0
+    /// Of the toasts of ends, in order: 「ダウンロードが完了しました」 and 「ダウンロードに失敗しました」.
+    var bodies: [String] = []
+    /// How many told that this file is complete: "name (size)".
+    func ends(of name: String) -> Int { bodies.count { $0.hasPrefix("\(name) (") } }
+
+    init(address: String) throws {
+        connection = try Connection.open(address: address)
+        connection.export(self)
+        _ = try connection.requestName(Self.interface)
+    }
+
+    func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? { path == Self.path.value ? [Self.face.of(self)] : nil }
+    func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
+
+    private static let face = Face<ToastCounter>(
+        interface, xml: { "" },
+        methods: [
+            Row(information) { _, _, reply in reply(("counter", "test", "1", "1.2")) },
+            Row(capabilities) { _, _, reply in reply(["actions", "body"]) },
+            Row(notify) { server, arguments, reply in
+                let (_, replaces, _, summary, body, _, _, _) = arguments
+                if summary.hasSuffix("ました") { server.bodies.append(body) }
+                server.next += 1
+                reply(replaces > 0 ? replaces : server.next)
+            },
+            Row(close) { _, _, reply in reply() },
+        ], properties: [])
+}

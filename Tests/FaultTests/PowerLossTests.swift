@@ -1,0 +1,221 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+extension `The fault campaign` {
+    @Suite struct `A power cut` {
+        @Test func `after any change to the disk leaves every promise kept`() async throws {
+            let report = await Report(
+                "Power cuts",
+                notes: """
+                    The daemon's writes, names and fsyncs are recorded, and the disk rebuilt as a cut after each of them may leave it: with all lost that \
+                    was not durable, with nothing lost, or with some (pages, lengths, names; by seed). On each disk the daemon starts under another \
+                    boot id and goes on.
+                    """)
+            try await runCases(Scenario.allCases, report, lanes: Scenario.allCases.count) { scenario, lane in
+                try await cutPower(in: scenario, lane, report)
+                return Verdict(row: "", name: "", wasMet: false)
+            }
+            await report.finish()
+        }
+    }
+}
+
+/// What the daemon does while its changes are recorded.
+private enum Scenario: String, CaseIterable, Sendable {
+    case whole = "with a checksum"
+    case ended = "ended by SIGTERM in the middle"
+    case killed = "killed in the middle"
+    case replace = "over a file that is there"
+    case plain = "without a validator"
+    case several = "three at a time, one fails, one is cancelled"
+
+    var isStopped: Bool { self == .ended || self == .killed }
+}
+
+private let size = 1_500_000
+private let body = Array(Bodies.large[..<size])
+private let older = Array("the older file".utf8)
+
+/// A scenario's files and server, and the downloads that were acknowledged.
+@BusActor private final class Recording {
+    let place = Place()
+    let scenario: Scenario
+    let gate = Gate()
+    let server: ScriptedServer
+    var paths: [String: ObjectPath] = [:]
+    var disk: Disk
+    /// What lay in the folder of the downloads in the end.
+    var last: [String: [UInt8]] = [:]
+
+    init(_ scenario: Scenario) {
+        (self.scenario, disk) = (scenario, Disk(roots: [place.state, place.files]))
+        let gate = gate
+        server = ScriptedServer { request, reply in
+            if request.path == "/none.bin" { return reply.respond(404) }
+            // Stopped in the middle once, and the one that is cancelled waits for that.
+            if (scenario.isStopped && request.number == 0) || (request.path == "/cancelled.bin" && !gate.isOpen) {
+                reply.head(200, ["ETag": "\"v1\""], length: body.count)
+                reply.send(body[..<1_200_000])
+                gate.wait()
+                return reply.close()
+            }
+            reply.serve(body, for: request, entityTag: scenario == .plain ? nil : "\"v1\"")
+        }
+        if scenario == .replace {
+            writeFile("\(place.files)/a.bin", older)
+            var status = stat()
+            precondition(stat("\(place.files)/a.bin", &status) == 0)
+            disk.put("\(place.files)/a.bin", inode: UInt64(status.st_ino), older)
+        }
+    }
+
+    /// Runs the scenario under the recorder.
+    func record(_ lane: Lane) async throws -> RecordedLog {
+        let more = ["FAULTSHIM_RECORD": place.folder("record")]
+        func start() async throws {
+            if let exit = await lane.start(place, nil, more: more) { throw Shim.Unusable(reason: "no start: \(exit)") }
+        }
+        try await start()
+        var options: [String: Variant] = ["directory": .string(place.files), "notify": .string("never")]
+        if scenario == .replace { options["if-exists"] = .string("replace") }
+        if scenario == .whole { options["checksum"] = .string("sha256:\(try await Bodies.digest(body, place))") }
+        for name in scenario == .several ? ["a.bin", "none.bin", "cancelled.bin"] : ["a.bin"] {
+            paths[name] = try await lane.download(server.url("/\(name)"), options)
+        }
+        if scenario.isStopped, let path = paths["a.bin"] {
+            #expect(await eventually { (lane.received[path.value] ?? 0) >= 1_200_000 })
+            await lane.end(scenario == .ended ? SIGTERM : SIGKILL)
+            gate.open()
+            try await start()
+        }
+        if let path = paths["cancelled.bin"] {
+            #expect(await eventually { (lane.received[path.value] ?? 0) >= 1_200_000 })
+            try await lane.cancel(path)
+        }
+        _ = try await lane.settle(Array(paths.values))
+        await lane.end(SIGTERM)
+        gate.open()
+        last = Dictionary(
+            uniqueKeysWithValues: listFolder(place.files).map { ("\(place.files)/\($0)", readFile("\(place.files)/\($0)") ?? []) })
+        return try RecordedLog(place.folder("record"))
+    }
+}
+
+@BusActor private func cutPower(in scenario: Scenario, _ lane: Lane, _ report: Report) async throws {
+    let recording = Recording(scenario)
+    let log = try await recording.record(lane)
+    let count = log.changes.count
+    #expect(log.changes.contains { if case .sync = $0 { true } else { false } }, "no fsync was recorded")
+    var (told, seen) = (Facts(), Set<Int>())
+    let points = Set(Length.sample(Array(0..<count), 24))
+    for (index, change) in log.changes.enumerated() {
+        recording.disk.make(change)
+        if case .told(let one) = change { told.take(one) }
+        guard points.contains(index) else { continue }
+        let seed = Length.seed &* 1_000_003 &+ UInt64(index) &* 2
+        let losses: [Disk.Loss] =
+            Length.isFull
+            ? [.all, .nothing, .some(seed: seed), .some(seed: seed + 1)]
+            : [[.all, .nothing][index % 2], .some(seed: seed)]
+        for loss in losses {
+            let remains = recording.disk.afterPowerCut(loss)
+            var hasher = Hasher()
+            hasher.combine(remains)
+            hasher.combine(told.acknowledged.count + told.ended.count)
+            guard seen.insert(hasher.finalize()).inserted else { continue }
+            let name = "change \(index) of \(count) (\(change.name)), \(loss)"
+            if let only = Length.only, !name.hasPrefix(only) { continue }
+            lane.begin()
+            var verdict = Verdict(row: scenario.rawValue, name: name)
+            do { try await goOn(with: remains, told, recording, lane, &verdict) } catch {
+                verdict.wrong.append("a call failed: \(error)\(await lane.lastWords())")
+            }
+            if lane.isRunning { await lane.end(SIGKILL) }
+            report.take(verdict)
+        }
+    }
+    // The record was whole: made again, the changes give the files that were there.
+    let again = recording.disk.afterPowerCut(.nothing).files.filter { $0.key.folderName == recording.place.files }.mapValues(\.bytes)
+    #expect(again == recording.last, "the record missed changes: \(again.keys.sorted()) for \(recording.last.keys.sorted())")
+}
+
+private struct Facts {
+    var acknowledged: Set<String> = []
+    var ended: [String: String] = [:]
+
+    mutating func take(_ told: Told) {
+        switch told {
+        case .acknowledged(let path): acknowledged.insert(path)
+        case .ended(let path, let outcome): ended[path] = outcome
+        }
+    }
+}
+
+/// Starts the daemon on what a power cut left, and holds it to what was told before.
+@BusActor private func goOn(
+    with remains: Disk.Remains, _ told: Facts, _ recording: Recording, _ lane: Lane, _ verdict: inout Verdict
+) async throws {
+    let place = recording.place
+    let file = remains.files["\(place.files)/a.bin"]?.bytes
+    let isOld = recording.scenario == .replace && file == older
+    verdict.expect(file == nil || file == body || isOld, "the final path holds \(file?.count ?? 0) bytes that are not the file")
+    let more = rebuild(remains, place)
+    if let exit = await lane.start(place, nil, more: more) {
+        verdict.wrong.append("it did not start: \(exit)")
+        return
+    }
+    let first = try await lane.describe()
+    for path in told.acknowledged {
+        verdict.expect(first[path] != nil, "\(path.lastName) was acknowledged and is gone")
+    }
+    for (path, outcome) in told.ended {
+        verdict.expect(first[path]?.state == outcome, "\(path.lastName) had \(outcome) and is \(first[path]?.state ?? "gone")")
+    }
+    let end = try await lane.settle(first.keys.map { ObjectPath($0) })
+    var names = recording.scenario == .replace ? ["a.bin"] : []
+    for (path, download) in end {
+        let name = recording.paths.first { $0.value.value == path }?.key ?? "?"
+        verdict.expect(told.ended[path] == nil || lane.count("Completed", ObjectPath(path)) == 0, "Completed came again for \(name)")
+        switch download.state {
+        case "finished":
+            let isRight = readFile(download.path) == body
+            verdict.expect(isRight, "\(download.path) holds wrong bytes")
+            if isRight { verdict.right += 1 }
+            names.append(download.path.lastName)
+            verdict.expect(name != "none.bin", "what is not there finished")
+        case "failed" where name == "none.bin": verdict.tell(download.error.message, "the owner of \(name)")
+        case "cancelled" where name == "cancelled.bin": break
+        default: verdict.wrong.append("\(name) is \(download.outcome) \(download.waitReason) \(download.error.message)")
+        }
+    }
+    await expectNoTraces(of: Array(Set(names)), place, lane, &verdict, mayHaveLost: told.acknowledged.isEmpty)
+}
+
+/// Makes the folders and files again. The daemon is told the inodes they had, and another boot id.
+@BusActor private func rebuild(_ remains: Disk.Remains, _ place: Place) -> [String: String] {
+    removeContents(place.state)
+    removeContents(place.files)
+    for folder in remains.folders { mkdir(folder, 0o700) }
+    var inodes = ""
+    for (path, content) in remains.files {
+        writeFile(path, content.bytes, mode: 0o600)
+        var status = stat()
+        precondition(stat(path, &status) == 0)
+        inodes += "\(status.st_ino) \(content.inode)\n"
+    }
+    writeFile(place.folder("inodes"), inodes.utf8)
+    writeFile(place.folder("boot"), "00000000-1111-4222-8333-444444444444\n".utf8)
+    return ["FAULTSHIM_INODES": place.folder("inodes"), "FAULTSHIM_BOOT": place.folder("boot")]
+}
+
+private func removeContents(_ folder: String) {
+    for name in listFolder(folder) {
+        let path = "\(folder)/\(name)"
+        removeContents(path)
+        remove(path)
+    }
+}

@@ -1,0 +1,165 @@
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+/// One part after the other: each uses both processors as it is. A sanitizer stands between the daemon and its calls as the shim does, so
+/// there the campaign is left to the release build.
+@Suite(.serialized, .disabled(if: underSanitizer() != nil, "the shim and a sanitizer intercept the same calls"))
+struct `The fault campaign` {}
+
+/// How much of the campaign is run: all of it (`TODOKU_FAULTS=full`), or a sample that CI has time for.
+enum Length {
+    static let isFull: Bool = {
+        switch getenv("TODOKU_FAULTS").map({ String(cString: $0) }) ?? "" {
+        case "full": return true
+        case "", "short": return false
+        case let other: preconditionFailure("TODOKU_FAULTS is full or short, not \(other)")
+        }
+    }()
+    /// Another seed than that of CI, for runs by night.
+    static let seed = getenv("TODOKU_FAULTS_SEED").flatMap { UInt64(String(cString: $0)) } ?? 1
+    /// Cases at a time. They wait more than they compute.
+    static let lanes = getenv("TODOKU_FAULTS_LANES").flatMap { Int(String(cString: $0)) } ?? 8
+
+    /// The cases to run, by how their names in the list of wrong ones begin: `TODOKU_FAULTS_CASE="eio at call 15"`.
+    static let only = getenv("TODOKU_FAULTS_CASE").map { String(cString: $0) }
+
+    /// At most `count` of `all` in the short length, spread evenly over it; all in the full one.
+    static func sample<Case>(_ all: [Case], _ count: Int) -> [Case] {
+        guard !isFull, only == nil, all.count > count else { return all }
+        return (0..<count).map { all[$0 * all.count / count] }
+    }
+}
+
+/// How one case went.
+struct Verdict: Sendable {
+    /// The row of the table it belongs to.
+    var row: String
+    /// The exact case, to run it again.
+    var name: String
+    /// Files that came out byte for byte right.
+    var right = 0
+    /// Errors that were told to somebody, each in a clear sentence.
+    var errors = 0
+    /// Waits that ended by themselves.
+    var waits = 0
+    /// What must not be. Empty: the case is passed.
+    var wrong: [String] = []
+    /// What helps to understand it.
+    var note = ""
+    var isKnown: Bool { !wrong.isEmpty && wrong.allSatisfy { KnownDefect.explains($0) } }
+    var words: String { "\(row), \(name): \(wrong.joined(separator: "; "))\(note.isEmpty ? "" : " (\(note))")" }
+    /// Whether the fault befell anything.
+    var wasMet = true
+
+    mutating func expect(_ condition: Bool, _ words: @autoclosure () -> String) { if !condition { wrong.append(words()) } }
+    /// An error that somebody was told.
+    mutating func tell(_ message: String, _ whom: String) {
+        errors += 1
+        expect(isClear(message), "\(whom) was told “\(message)”")
+    }
+}
+
+/// Gathers verdicts and writes the table.
+@BusActor final class Report {
+    private struct Row {
+        var tried = 0, right = 0, errors = 0, waits = 0, known = 0, wrong = 0
+    }
+    private static var sections: [(title: String, text: String)] = []
+
+    private let title: String
+    private let notes: String
+    private var order: [String] = []
+    private var rows: [String: Row] = [:]
+    private var wrong: [Verdict] = []
+    private var known: [Verdict] = []
+    private let begun = ContinuousClock.now
+
+    init(_ title: String, notes: String) { (self.title, self.notes) = (title, notes) }
+
+    func take(_ verdict: Verdict) {
+        guard verdict.wasMet else { return }
+        if rows[verdict.row] == nil { order.append(verdict.row) }
+        rows[verdict.row, default: Row()].tried += 1
+        rows[verdict.row]?.right += verdict.right
+        rows[verdict.row]?.errors += verdict.errors
+        rows[verdict.row]?.waits += verdict.waits
+        guard !verdict.wrong.isEmpty else { return }
+        if verdict.isKnown {
+            rows[verdict.row]?.known += 1
+            known.append(verdict)
+        } else {
+            rows[verdict.row]?.wrong += 1
+            wrong.append(verdict)
+        }
+    }
+
+    /// Writes `fault-campaign.md` with all sections so far, and fails the test where anything was wrong or nothing was tried.
+    ///
+    /// - Parameter expected: rows that must not be empty: the fault befell something.
+    func finish(expecting expected: [String] = []) {
+        var text = "| case | tried | right files | clear errors | waits | known | wrong |\n|---|--:|--:|--:|--:|--:|--:|\n"
+        var sum = Row()
+        for name in order.sorted() {
+            guard let row = rows[name] else { continue }
+            text += "| \(name) | \(row.tried) | \(row.right) | \(row.errors) | \(row.waits) | \(row.known) | \(row.wrong) |\n"
+            sum.tried += row.tried
+            sum.right += row.right
+            sum.errors += row.errors
+            sum.waits += row.waits
+            sum.known += row.known
+            sum.wrong += row.wrong
+        }
+        let sums = [sum.tried, sum.right, sum.errors, sum.waits, sum.known, sum.wrong].map { "**\($0)**" }
+        text += "| **all** | \(sums.joined(separator: " | ")) |\n"
+        let seconds = (ContinuousClock.now - begun) / .seconds(1)
+        text += "\n\(notes) \(Length.isFull ? "Full" : "Short") length, seed \(Length.seed), \(Int(seconds)) s.\n"
+        if !wrong.isEmpty { text += "\nWrong:\n\n" + wrong.map { "- \($0.words)\n" }.joined() }
+        if !known.isEmpty { text += "\nKnown and not mended yet:\n\n" + known.map { "- \($0.words)\n" }.joined() }
+        Self.sections.removeAll { $0.title == title }
+        Self.sections.append((title, text))
+        let page = "# Fault campaign\n\n" + Self.sections.map { "## \($0.title)\n\n\($0.text)" }.joined(separator: "\n")
+        writeFile(productPath("fault-campaign.md"), page.utf8)
+        for name in expected where Length.only == nil { #expect(rows[name] != nil, "no case of “\(name)” was met") }
+        #expect(sum.tried > 0 || Length.only != nil, "no case of “\(title)” was tried")
+        for verdict in wrong.prefix(40) { Issue.record("\(verdict.words)") }
+        if wrong.count > 40 { Issue.record("and \(wrong.count - 40) more cases: see fault-campaign.md") }
+    }
+}
+
+/// Runs cases on `Length.lanes` buses, each case on the lane that is free first.
+@BusActor func runCases<Case: Sendable>(
+    _ cases: [Case], _ report: Report, lanes: Int = Length.lanes, _ run: @escaping @BusActor @Sendable (Case, Lane) async throws -> Verdict
+) async throws {
+    let shim = try await Shim()
+    let queue = CaseQueue(cases)
+    try await withThrowingTaskGroup(of: Void.self) { group in
+        for _ in 0..<min(lanes, cases.count) {
+            group.addTask { try await work(on: queue, shim, report, run) }
+        }
+        try await group.waitForAll()
+    }
+}
+
+@BusActor private func work<Case: Sendable>(
+    on queue: CaseQueue<Case>, _ shim: Shim, _ report: Report, _ run: @BusActor @Sendable (Case, Lane) async throws -> Verdict
+) async throws {
+    let lane = try await Lane(shim)
+    while let next = queue.next() {
+        if let only = Length.only, !"\(next)".hasPrefix(only) { continue }
+        lane.begin()
+        do {
+            report.take(try await run(next, lane))
+        } catch {
+            report.take(Verdict(row: "the test itself", name: "\(next)", wrong: ["\(error)"]))
+        }
+        if lane.isRunning { await lane.end(SIGKILL) }
+    }
+}
+
+@BusActor private final class CaseQueue<Case: Sendable> {
+    private var rest: ArraySlice<Case>
+    nonisolated init(_ cases: [Case]) { rest = cases[...] }
+    func next() -> Case? { rest.popFirst() }
+}

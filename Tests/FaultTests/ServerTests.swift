@@ -1,0 +1,64 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+extension `The fault campaign` {
+    @Suite struct `Every misbehaviour of a server` {
+        @Test func `ends in the right file or in a clear error`() async throws {
+            let report = await Report(
+                "A server that is wrong",
+                notes: """
+                    A file of 1.3 MB. The server is wrong at the first request (fresh), at the one after a cut at 1.1 MB (resume), or at the first \
+                    one after the daemon was ended by SIGTERM or killed at 1.1 MB; then it is good.
+                    """)
+            let cases = Misbehaviour.all.flatMap { one in Stage.allCases.map { ServerCase(misbehaviour: one, stage: $0) } }
+            try await runCases(cases, report, lanes: Length.lanes * 2) { try await misbehave($0, $1) }
+            await report.finish()
+        }
+    }
+}
+
+@BusActor private func misbehave(_ test: ServerCase, _ lane: Lane) async throws -> Verdict {
+    let place = Place()
+    var verdict = Verdict(row: test.stage.rawValue, name: test.misbehaviour.name)
+    let gate = Gate()
+    let server = test.server(gate)
+    defer { gate.open() }
+    guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
+    var options: [String: Variant] = [
+        "directory": .string(place.files), "notify": .string("never"), "stall-timeout": .uint32(500), "filename": .string("file"),
+    ]
+    if test.misbehaviour.hasChecksum { options["checksum"] = .string("sha256:\(try await Bodies.digest(Misbehaviour.old, place))") }
+    let path = try await lane.download(server.url("/file"), options)
+    if test.stage == .restarted || test.stage == .killed {
+        let came = await eventually(within: .seconds(10)) { (lane.received[path.value] ?? 0) >= 1_100_000 }
+        verdict.expect(came, "1.1 MB did not come")
+        await lane.end(test.stage == .restarted ? SIGTERM : SIGKILL)
+        gate.open()
+        guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
+    }
+    let end = try await lane.settle([path])[path.value]
+    guard let end, end.hasEnded else {
+        verdict.wrong.append("it is \(end.map { "\($0.state) \($0.waitReason)" } ?? "gone") after 30 s")
+        return verdict
+    }
+    let file = readFile("\(place.files)/file")
+    if end.state == "finished" {
+        let isNew = test.misbehaviour.isReplaced && file == Misbehaviour.new
+        let isRight = isNew || file == Misbehaviour.old
+        verdict.expect(isRight, "\(file?.count ?? -1) wrong bytes")
+        if case .error = test.misbehaviour.expected { verdict.wrong.append("it finished") }
+        if isRight { verdict.right += 1 }
+        await expectNoTraces(of: ["file"], place, lane, &verdict)
+    } else {
+        verdict.tell(end.error.message, "its owner")
+        verdict.expect(file == nil, "it failed, and the file is there")
+        if case .right = test.misbehaviour.expected { verdict.wrong.append("it failed: \(end.error.message)") }
+        let names = listFolder(place.files)
+        verdict.expect(names.allSatisfy { $0.hasPrefix(".todoku-") }, "left behind: \(names)")
+    }
+    return verdict
+}

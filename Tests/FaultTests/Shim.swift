@@ -1,0 +1,117 @@
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+/// The preloaded object of `Tests/FaultShim`, compiled for this run of the tests.
+final class Shim: Sendable {
+    private let folder = TemporaryFolder("todoku-shim")
+    var object: String { folder("faultshim.so") }
+
+    /// Compiles it with the C compiler of the Swift toolchain, or the system's.
+    init() async throws {
+        let sources = #filePath.folderName.folderName + "/FaultShim"
+        var words = ""
+        for compiler in ["clang", "cc"] {
+            let exit = await Child.run([
+                compiler, "-shared", "-fPIC", "-O1", "-Wall", "-o", object, "\(sources)/faultshim.c", "\(sources)/told.c",
+            ])
+            if exit.status == 0 { return }
+            words += exit.errors
+        }
+        throw Unusable(reason: "the shim cannot be compiled: \(words)")
+    }
+
+    struct Unusable: Error { let reason: String }
+}
+
+/// What the shim is to do to a daemon.
+struct Fault: Sendable, Equatable, CustomStringConvertible {
+    enum Kind: String, CaseIterable, Sendable {
+        case enospc, edquot, eio, eintr, erofs, short, kill
+        case killAfter = "kill-after"
+        case killTorn = "kill-torn"
+    }
+
+    var kind: Kind
+    /// The call it befalls, counted from 1 over all daemons of a case; 0: none, calls are counted only.
+    var at: Int
+    /// Every call from there on, until `Place.stopFaults`.
+    var isLasting = false
+    var disk = Disk.both
+
+    enum Disk: String, CaseIterable, Sendable {
+        case both
+        case downloads = "the downloads' disk"
+        case state = "the queue's disk"
+    }
+
+    var description: String {
+        "\(kind.rawValue) at call \(at)\(isLasting ? " and on" : "")\(disk == .both ? "" : ", \(disk.rawValue)")"
+    }
+}
+
+/// The files of one case: a state folder, a folder for downloads, and what the shim and the test tell each other.
+final class Place: Sendable {
+    let folder = TemporaryFolder("todoku-fault")
+    var files: String { folder("files") }
+    var state: String { folder("state") }
+    private var shared: String { folder("shared") }
+    /// What befell which call.
+    var log: String { String(decoding: readFile(folder("faults.log")) ?? [], as: UTF8.self) }
+
+    init() {
+        folder.makeFolder("files")
+        folder.makeFolder("state")
+        writeFile(shared, [UInt8](repeating: 0, count: 4096))
+    }
+
+    /// The environment of a daemon that has its files here. Without a fault the shim counts what is received only.
+    func environment(_ shim: Shim, _ fault: Fault?, more: [String: String] = [:]) -> [String: String] {
+        var environment = [
+            "XDG_STATE_HOME": state, "LD_PRELOAD": shim.object, "FAULTSHIM_ROOTS": "\(state):\(files)", "FAULTSHIM_SHARED": shared,
+            "FAULTSHIM_LOG": folder("faults.log"),
+        ]
+        if fault?.disk == .downloads { environment["FAULTSHIM_ROOTS"] = files }
+        if fault?.disk == .state { environment["FAULTSHIM_ROOTS"] = state }
+        if let fault {
+            environment["FAULTSHIM_FAULT"] = fault.kind.rawValue
+            environment["FAULTSHIM_AT"] = "\(fault.at)"
+            if fault.isLasting { environment["FAULTSHIM_LASTING"] = "1" }
+        }
+        return environment.merging(more) { $1 }
+    }
+
+    /// The calls so far that the fault could befall.
+    var calls: Int { Int(word(0)) }
+    /// The calls that it befell.
+    var hits: Int { Int(word(1)) }
+
+    /// Bytes that daemons took from the server at `port`, heads with them.
+    func received(from port: UInt16) -> Int {
+        let words = words()
+        for place in 0..<64 where words[4 + 2 * place] == UInt64(port) { return Int(words[5 + 2 * place]) }
+        return 0
+    }
+
+    /// From now on no call fails.
+    func stopFaults() { set(2, 1) }
+
+    /// Counts from 1 again.
+    func restartCount() { set(0, 0) }
+
+    private func set(_ index: Int, _ value: UInt64) {
+        let descriptor = open(shared, O_WRONLY | O_CLOEXEC)
+        var value = value
+        let count = pwrite(descriptor, &value, 8, off_t(8 * index))
+        close(descriptor)
+        precondition(count == 8)
+    }
+
+    private func word(_ index: Int) -> UInt64 { words()[index] }
+
+    private func words() -> [UInt64] {
+        let bytes = readFile(shared) ?? []
+        precondition(bytes.count == 4096, "the shim's page is gone")
+        return bytes.withUnsafeBytes { Array($0.bindMemory(to: UInt64.self)) }
+    }
+}

@@ -1,0 +1,48 @@
+internal import Glibc
+internal import TestSupport
+
+enum Stage: String, CaseIterable, Sendable { case fresh, resume, restarted, killed }
+
+struct ServerCase: Sendable, CustomStringConvertible {
+    let misbehaviour: Misbehaviour
+    let stage: Stage
+    var description: String { "\(misbehaviour.name), \(stage.rawValue)" }
+
+    /// A server of the file's beginning (unless fresh), which then answers wrongly, then well. After the beginning it waits for `gate`.
+    func server(_ gate: Gate) -> ScriptedServer {
+        let (test, stage, turns) = (misbehaviour, stage, Turns())
+        return ScriptedServer { request, reply in
+            if stage != .fresh, request.number == 0 {
+                reply.send("HTTP/1.1 200 OK\r\n\(test.tag.map { "ETag: \($0)\r\n" } ?? "")Content-Length: \(Misbehaviour.size)\r\n\r\n")
+                reply.send(Misbehaviour.old[..<1_100_000])
+                if stage != .resume { gate.wait() }
+                return reply.close()
+            }
+            guard let turn = turns.next(most: test.times) else {
+                let tag = test.tag == "\"v1\"" && test.isReplaced ? "\"v2\"" : test.tag
+                return reply.serve(test.isReplaced ? Misbehaviour.new : Misbehaviour.old, for: request, entityTag: tag)
+            }
+            test.answer(Misbehaviour.Scene(request: request, reply: reply, first: request.range?.first ?? 0, turn: turn))
+        }
+    }
+}
+
+/// Numbers what is answered wrongly, from the server's threads.
+private final class Turns: Sendable {
+    private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>  // made to be shared
+    private nonisolated(unsafe) var used = 0  // under `mutex`
+
+    init() {
+        mutex = .allocate(capacity: 1)
+        pthread_mutex_init(mutex, nil)
+    }
+    deinit { mutex.deallocate() }
+
+    func next(most: Int) -> Int? {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        guard used < most else { return nil }
+        used += 1
+        return used - 1
+    }
+}
