@@ -96,7 +96,7 @@ class Aria2(Run):
     needs = ["aria2c"]
 
     def command(self, url, again, headers={}, server_names=False, beside=False, expect=None):
-        return ["aria2c", "-q", "--no-conf", "--file-allocation=none", "--max-tries=5", "--retry-wait=1", "--timeout=5", *(self.variant or ["-x1", "-s1", "--auto-save-interval=1"]),
+        return ["aria2c", "-q", "--no-conf", "--file-allocation=none", "--max-tries=5", "--retry-wait=1", "--timeout=5", "--always-resume=false", *(self.variant or ["-x1", "-s1", "--auto-save-interval=1"]),
                 *([] if beside or server_names else ["-c"]), *[f"--header={name}: {value}" for name, value in headers.items()],
                 "-d", self.folder, *([] if server_names else ["-o", NAME]), url]
 
