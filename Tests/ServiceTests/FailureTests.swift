@@ -122,14 +122,6 @@ internal import Testing
         #expect(server.requests.last?.field("Range") == "bytes=80000-")
         #expect(await running.client.signals.of(path).compactMap(\.resumedAt).map(\.offset) == [80_000])
     }
-
-    @Test func `of a disk that is full is told as such`() async throws {
-        let running = try await Running.start()
-        let server = ScriptedServer { _, reply in reply.head(200, length: 1 << 50) }
-        let error = await thrown { try await running.fetch(server.url("/huge")) }
-        #expect(error.map { [todokuError("DiskFull"), todokuError("TooLarge")].contains($0.name) } == true, "\(String(describing: error))")
-        #expect(error.map(isSentence) == true)
-    }
 }
 
 @Suite struct `Secure servers and proxies` {
