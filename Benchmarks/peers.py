@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs that Benchmarks/faults compares. A Run is one of them in one fault: begin, stop in the middle or kill, go on; and its outcomes, each
 True, False or None (hangs). Each is called as a careful user would: with retries, time limits, and its own way to resume."""
-import os, re, signal, subprocess, threading, time
+import os, re, signal, socket, subprocess, threading, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PATIENCE = 45  # seconds until a program that neither succeeds nor fails "hangs"
@@ -111,7 +111,10 @@ class OnBus(Run):
                        '<allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>')
         self.environment["DBUS_SESSION_BUS_ADDRESS"] = f"unix:path={root}/bus"
         self.bus = start(["dbus-daemon", f"--config-file={root}/bus.conf", "--nofork", "--nopidfile"], self.environment)
-        while not os.path.exists(f"{root}/bus") and self.bus.poll() is None:
+        while self.bus.poll() is None:  # the socket is there a moment before it listens
+            with socket.socket(socket.AF_UNIX) as client:
+                if client.connect_ex(f"{root}/bus") == 0:
+                    break
             time.sleep(0.02)
         self.start_daemon()
 
