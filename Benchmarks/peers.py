@@ -96,8 +96,8 @@ class Aria2(Run):
     needs = ["aria2c"]
 
     def command(self, url, again, headers={}, server_names=False, beside=False, expect=None):
-        return ["aria2c", "-q", "--no-conf", "--file-allocation=none", "--max-tries=5", "--retry-wait=1", "--timeout=5", "--always-resume=false", *(self.variant or ["-x1", "-s1", "--auto-save-interval=1"]),
-                *([] if beside or server_names else ["-c"]), *[f"--header={name}: {value}" for name, value in headers.items()],
+        return ["aria2c", "-q", "--no-conf", "--file-allocation=none", "--max-tries=5", "--retry-wait=1", "--timeout=5", "--always-resume=false",
+                *(self.variant or ["-x1", "-s1", "--auto-save-interval=1"]), *([] if beside or server_names else ["-c"]), *[f"--header={name}: {value}" for name, value in headers.items()],
                 "-d", self.folder, *([] if server_names else ["-o", NAME]), url]
 
 class OnBus(Run):
@@ -175,12 +175,17 @@ class Lomiri(OnBus):
         self.paths.clear()
         self.begin(url)
 
+    def outcome(self, path, said):
+        start = re.escape(path) + r": com\.lomiri\.applications\.Download\."
+        if path and re.search(start + "finished ", said):
+            return True
+        return False if not path or re.search(start + r"(error|\w+Error|canceled) ", said) else None
+
     def outcomes(self, seconds=PATIENCE):
         end = time.monotonic() + seconds
         while True:
             said = open(self.signals).read()
-            found = [True if f"{path}: com.lomiri.applications.Download.finished " in said
-                     else False if not path or re.search(re.escape(path) + r": com\.lomiri\.applications\.Download\.(error|\w+Error|canceled) ", said) else None for path in self.paths]
+            found = [self.outcome(path, said) for path in self.paths]
             if None not in found or time.monotonic() > end:
                 return found
             time.sleep(0.1)
