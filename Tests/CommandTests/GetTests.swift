@@ -123,7 +123,7 @@ import Testing
         #expect(exit.status == 130)
         #expect(exit.errors.contains("download 1 is cancelled") && exit.errors.contains("download 2 is cancelled"))
         for id in ["1", "2"] { #expect(JSON(await desk.run("show", "--json", id).output)?["state"]?.string == "cancelled") }
-        #expect(listFolder(desk.downloads).isEmpty)
+        #expect(await eventually { listFolder(desk.downloads).isEmpty })
         gate.open()
         await desk.close()
     }

@@ -68,7 +68,11 @@ internal import Testing
             return try await group.reduce(0, +)
         }
         // About half of the calls came just before and half just after it had left: each time the next call moves to the other side.
-        #expect((40...160).contains(left), "\(left) of 200")
+        if let sanitizer = underSanitizer() {
+            print("idle: under the \(sanitizer) sanitizer how many calls met it on its way out is not checked: \(left) of 200")
+        } else {
+            #expect((40...160).contains(left), "\(left) of 200")
+        }
         withExtendedLifetime(slot) {}
     }
 
