@@ -24,6 +24,16 @@ public struct WallTime: Hashable, Comparable, Sendable {
     }
 }
 
+extension Duration {
+    /// Whole milliseconds, as on the bus; rounded towards zero, clamped.
+    public var wholeMilliseconds: Int64 {
+        let (seconds, attoseconds) = components
+        let (product, overflow) = seconds.multipliedReportingOverflow(by: 1000)
+        let (sum, carry) = product.addingReportingOverflow(attoseconds / 1_000_000_000_000_000)
+        return overflow || carry ? (seconds < 0 ? .min : .max) : sum
+    }
+}
+
 /// A download's number: unique for ever, and only growing. The last part of its object path.
 public struct DownloadNumber: Hashable, Comparable, Sendable, CustomStringConvertible {
     public let value: UInt64

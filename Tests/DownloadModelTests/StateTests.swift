@@ -205,5 +205,13 @@ private func text(_ effect: DownloadEffect) -> String {
         #expect(time + .milliseconds(250) == WallTime(microseconds: 1_750_000))
         #expect(time + .seconds(-1) == WallTime(microseconds: 500_000))
         #expect(time + .seconds(-2) == WallTime(microseconds: 0))
+        #expect(time - WallTime(microseconds: 2_000_000) == .milliseconds(-500))
+    }
+
+    @Test func `are told in whole milliseconds, to the last one`() {
+        // As a quotient of floating point numbers this is one less.
+        #expect(Duration.milliseconds(46_705_614_591).wholeMilliseconds == 46_705_614_591)
+        #expect(Duration.microseconds(1999).wholeMilliseconds == 1 && Duration.microseconds(-1999).wholeMilliseconds == -1)
+        #expect(Duration.seconds(Int64.max).wholeMilliseconds == .max && Duration.seconds(Int64.min).wholeMilliseconds == .min)
     }
 }

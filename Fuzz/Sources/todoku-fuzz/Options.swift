@@ -82,7 +82,7 @@ private func value(of key: OptionKey, in options: DownloadOptions) -> Variant? {
     case .maxSize: options.maxSize.map { .uint64($0) }
     case .expectType: options.expectType.map { .string($0) }
     case .notBefore: options.notBefore.map { .uint64($0.microseconds) }
-    case .deadline: options.deadline.map { .uint64(UInt64($0 / .milliseconds(1))) }
+    case .deadline: options.deadline.map { .uint64(UInt64($0.wholeMilliseconds)) }
     case .renewable: .bool(options.renewable)
     case .start: .bool(options.start)
     case .priority: .int32(options.priority)
