@@ -17,7 +17,7 @@ extension `The fault campaign` {
                     """)
             let counted = try await countCalls()
             var random = SeededRandom(Length.seed)
-            let all = (0..<500).map { KillCase($0, calls: counted, &random) }
+            let all = (0..<520).map { KillCase($0, calls: counted, &random) }
             try await runCases(Length.sample(all, 60), report) { try await killed($0, $1) }
             await report.finish(expecting: ["kill", "kill-after", "kill-torn", "kill by time"])
         }
