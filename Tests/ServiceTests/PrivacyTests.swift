@@ -13,6 +13,7 @@ internal import Testing
             switch request.path {
             case "/moved": reply.respond(302, ["Location": other.otherURL("/b?query=Secret3")])
             case "/bad": reply.respond(404)
+            case "/expired": reply.respond(403)
             case "/cut":
                 reply.head(200, length: 100)
                 reply.send("x")
@@ -37,8 +38,21 @@ internal import Testing
             try await running.download("http://u:Secret9@127.0.0.1:\(server.port)/x?query=Secret10", ["directory": .string("/no")])
         }
         _ = await thrown { try await running.download("ftp://u:Secret9@127.0.0.1/x?query=Secret10") }
+        // A fresh link brings secrets of its own, while it waits for it and where it is refused.
+        let renewed = try await running.download(server.url("/expired?query=Secret8"), secrets.merging(["renewable": .bool(true)]) { $1 })
+        #expect(await running.client.signals.isIn("waiting", renewed))
+        for link in ["ftp://u:Secret11@127.0.0.1/x?query=Secret12", "http://u:Secret11@127.0.0.1:\(server.port)/a?query=Secret12"] {
+            _ = await thrown { try await running.client.call(Download.replaceUrl, at: renewed, (link, ["X-Api": "Secret13"])) }
+        }
+        _ = try await running.client.wait(renewed)
+        #expect(server.requests.last?.field("X-Api") == "Secret13" && server.requests.last?.target == "/a?query=Secret12")
         let told = "\(await running.client.signals.seen.map { ($0.changed, $0.completed) })"
         #expect(!told.contains("Secret"))
+        // What is kept is for the user alone.
+        #expect(mode(of: running.world.state) == 0o700)
+        for name in listFolder(running.world.state) where name != "segments" {
+            #expect(mode(of: "\(running.world.state)/\(name)") == 0o600)
+        }
         let described = try await running.client.call(Manager.describe, ([:], []))
         #expect(!"\(described.map(\.fields.1))".contains("Secret"))
         let exit = await running.daemon.stop()

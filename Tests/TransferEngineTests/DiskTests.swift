@@ -12,6 +12,16 @@ struct `A small disk` {
 
     private func isWaitForSpace(_ end: TransferEnd) -> Bool { end.failure?.name == .diskFull && end.failure?.wait == .diskSpace }
 
+    /// A server whose first answer ends after 500,000 bytes of the file; then it is good.
+    private func cutOnce() -> ScriptedServer {
+        ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
+            reply.send(Self.file[..<500_000])
+            reply.close()
+        }
+    }
+
     @Test func `that has no room for the file says how much is missing, before the body`() async throws {
         let server = ScriptedServer { _, reply in
             reply.head(200, length: 5_000_000)
@@ -52,12 +62,7 @@ struct `A small disk` {
     }
 
     @Test func `keeps the room that a part file has reserved`() async throws {
-        let server = ScriptedServer { request, reply in
-            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
-            reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
-            reply.send(Self.file[..<500_000])
-            reply.close()
-        }
+        let server = cutOnce()
         let fixture = await EngineFixture()
         try await SmallDisk.withDisk(bytes: 2 << 20) { disk in
             let cut = try await fixture.run(server.url("/x")) { $0.directory = disk.path }
@@ -101,12 +106,7 @@ struct `A small disk` {
     }
 
     @Test func `that is read-only for now is waited for, and what is held stays`() async throws {
-        let server = ScriptedServer { request, reply in
-            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
-            reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
-            reply.send(Self.file[..<500_000])
-            reply.close()
-        }
+        let server = cutOnce()
         let fixture = await EngineFixture()
         try await SmallDisk.withDisk(bytes: 2 << 20) { disk in
             let cut = try await fixture.run(server.url("/x")) { $0.directory = disk.path }
@@ -122,12 +122,7 @@ struct `A small disk` {
     }
 
     @Test func `that is unplugged is waited for: its empty mount point is not taken for it`() async throws {
-        let server = ScriptedServer { request, reply in
-            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
-            reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
-            reply.send(Self.file[..<500_000])
-            reply.close()
-        }
+        let server = cutOnce()
         let fixture = await EngineFixture()
         let point = fixture.folder.makeFolder("point")
         try await SmallDisk.withDisk(bytes: 2 << 20) { disk in

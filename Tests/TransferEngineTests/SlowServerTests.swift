@@ -7,7 +7,8 @@ import Testing
 @testable internal import TransferEngine
 
 @Suite(.timeLimit(.minutes(2))) struct `A slow server` {
-    /// Sends `text` again and again, each time after `milliseconds`, until the client has had enough.
+    /// Sends `text` again and again, each time after `milliseconds`, until the client has had enough. The pause is the fault that is
+    /// shown, on the server's own thread: no test waits by it.
     private static func drip(_ reply: Reply, _ text: String, every milliseconds: UInt32) {
         while reply.send(text) { usleep(milliseconds * 1000) }
     }
