@@ -61,6 +61,7 @@ private func japaneseReason(_ name: ErrorName) -> String {
     case .writeFailed: "ファイルに書き込めませんでした。"
     case .permissionDenied: "保存先に書き込む権限がありません。"
     case .expired: "期限までに完了しませんでした。"
+    case .interrupted: "サービスが終了したため中断されました。"
     case .cancelled: "ダウンロードは中止されました。"
     }
 }

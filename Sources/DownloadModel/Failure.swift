@@ -27,6 +27,7 @@ public enum ErrorName: String, CaseIterable, Sendable {
     case permissionDenied = "PermissionDenied"
     case cancelled = "Cancelled"
     case expired = "Expired"
+    case interrupted = "Interrupted"
 
     /// The name on the bus: `org.todoku.Error.` and the raw value.
     public var busName: String { "org.todoku.Error.\(rawValue)" }

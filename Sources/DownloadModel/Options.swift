@@ -59,6 +59,14 @@ public struct DownloadOptions: Equatable, Sendable {
     public var deadline: Duration?
     /// On 401, 403 and 410 the download waits for a fresh link instead of failing.
     public var renewable = false
+    /// Not over a link that costs by the byte: it waits for another, and stops where the link becomes such a one.
+    public var allowsMetered = true
+    /// At least this long between the starts of requests to one host, over all downloads that carry the option; nil: none of its own.
+    public var requestInterval: Duration?
+    /// Ask the server whether the file differs from the copy held, and keep that one if not.
+    public var onlyIfChanged = false
+    /// Well-known bus name of the application that is called, and so started, when the download has ended; nil: none.
+    public var activate: String?
     /// The caller's own name for a group of downloads.
     public var tag = ""
     public var notify = NotifyPolicy.background

@@ -40,6 +40,20 @@ public struct DownloadRecord: Equatable, Sendable {
     public var isWhole = false
     /// Why it waits: the failure of the last attempt.
     public var lastFailure: DownloadFailure?
+    /// The batch that it belongs to.
+    public var batch: DownloadNumber?
+    /// A call of `Fetch` added it.
+    public var isFetch = false
+    /// It ended with the copy that was held: the server has nothing newer.
+    public var isUnchanged = false
+    /// It writes into its caller's descriptor: it has no folder, no part file and no path, and ends with the process that holds the descriptor.
+    public var isToDescriptor = false
+    /// The owner has taken what ended: `options.activate` is called no more.
+    public var isAcknowledged = false
+    /// How often the owner was called since it ended.
+    public var activations: UInt32 = 0
+    /// When the owner is called next.
+    public var activateAt: WallTime?
     /// Order among those of one priority; lower first.
     public var position: Int64
 

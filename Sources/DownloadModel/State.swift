@@ -3,8 +3,14 @@ public enum WaitReason: String, CaseIterable, Sendable {
     case retry
     /// Until the instant of the option `not-before`.
     case notBefore = "not-before"
+    /// The host's request interval has not passed, or the server asked for a pause.
+    case rateLimit = "rate-limit"
+    /// As many transfers as the host may have are under way.
+    case hostLimit = "host-limit"
     /// There is no network.
     case offline
+    /// The link costs by the byte, and the option `allow-metered` is false.
+    case metered
     /// What is missing does not fit on the disk.
     case diskSpace = "disk-space"
     /// The folder is not there, or cannot be written.
@@ -167,7 +173,7 @@ extension WaitReason {
     var isHastened: Bool {
         switch self {
         case .retry, .offline, .diskSpace, .destination: true
-        case .notBefore, .needsUrl, .pausedAll: false
+        case .notBefore, .rateLimit, .hostLimit, .metered, .needsUrl, .pausedAll: false
         }
     }
 }

@@ -52,9 +52,12 @@ extension DownloadOptions {
                 directory = nil
             case .ifExists: if ifExists == .replace { throw notAllowed("replace files") }
             case .priority: if priority > 0 { throw notAllowed(SandboxRules.priority) }
+            case .activate:
+                guard activate == id || activate?.hasPrefix(id + ".") == true else { throw notAllowed("have another application called") }
             // A new option is to be thought about here.
             case .token, .filename, .headers, .userAgent, .referrer, .username, .password, .checksum, .size, .maxSize, .start, .speedLimit,
-                .stallTimeout, .retries, .expectType, .notBefore, .deadline, .renewable, .tag, .notify, .title, .body, .icon, .sound,
+                .stallTimeout, .retries, .expectType, .notBefore, .deadline, .renewable, .allowMetered, .requestInterval, .onlyIfChanged,
+                .tag, .notify, .title, .body, .icon, .sound,
                 .showProgress, .metadata:
                 break
             }

@@ -27,6 +27,13 @@ extension DownloadRecord {
         isSpliced = reader.value(.isSpliced)
         hasStartedOver = reader.value(.hasStartedOver)
         isWhole = reader.value(.isWhole)
+        batch = (reader.value(.batch) as UInt64?).map(DownloadNumber.init)
+        isFetch = reader.value(.isFetch)
+        isUnchanged = reader.value(.isUnchanged)
+        isToDescriptor = reader.value(.isToDescriptor)
+        isAcknowledged = reader.value(.isAcknowledged)
+        activations = reader.value(.activations)
+        activateAt = reader.value(.activateAt)
         if !state.hasEnded { lastFailure = reader.lastFailure() }
         guard let column = reader.unreadable else { return }
         state = .failed(
@@ -115,6 +122,10 @@ private struct RecordReader {
         options.notBefore = value(.notBefore)
         options.deadline = (value(.deadline) as Int64?).map(Duration.microseconds)
         options.renewable = value(.renewable)
+        options.allowsMetered = value(.allowMetered)
+        options.requestInterval = (value(.requestInterval) as Int64?).map(Duration.microseconds)
+        options.onlyIfChanged = value(.onlyIfChanged)
+        options.activate = value(.activate)
         options.start = value(.start)
         options.priority = value(.priority)
         options.speedLimit = value(.speedLimit)

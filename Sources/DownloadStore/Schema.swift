@@ -55,6 +55,20 @@ enum Schema {
         UPDATE download SET retry_at = wait_until WHERE state = 'waiting' AND wait_reason = 'retry';
         UPDATE download SET is_spliced = 1 WHERE received > 0;
         """,
+        // Batches, conditional requests, descriptors of callers, owners that are called.
+        """
+        ALTER TABLE download ADD COLUMN allow_metered INTEGER NOT NULL DEFAULT 1;
+        ALTER TABLE download ADD COLUMN request_interval INTEGER;
+        ALTER TABLE download ADD COLUMN only_if_changed INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE download ADD COLUMN activate TEXT;
+        ALTER TABLE download ADD COLUMN batch INTEGER;
+        ALTER TABLE download ADD COLUMN is_fetch INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE download ADD COLUMN is_unchanged INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE download ADD COLUMN is_to_descriptor INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE download ADD COLUMN is_acknowledged INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE download ADD COLUMN activations INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE download ADD COLUMN activate_at INTEGER;
+        """,
     ]
 }
 
@@ -64,11 +78,13 @@ enum Column: Int32, CaseIterable {
     case failureName, failureMessage, failureStatus, failureHost, failureRetryable, failureRetryAfter, failureWait, failureMissing,
         failureNeeded
     case retryAt, expiresAt, timeLeft, awaitsUrl, isSpliced, hasStartedOver, isWhole
+    case batch, isFetch, isUnchanged, isToDescriptor, isAcknowledged, activations, activateAt
     case position, queuedAt, startedAt, endedAt, attempts, retriesUsed, received, total
     case resumeWritten, resumeTotal, resumeEntityTag, resumeLastModified, resumeDevice, resumeInode, resumeMount, resumeBoot
     case url, directory, fileName, mediaType, path
     case app, token, wantedDirectory, wantedFileName, ifExists, headers, userAgent, referrer, username, password
-    case checksum, size, maxSize, expectType, notBefore, deadline, renewable, start, priority, speedLimit, stallTimeout, retries
+    case checksum, size, maxSize, expectType, notBefore, deadline, renewable, allowMetered, requestInterval,
+        onlyIfChanged, activate, start, priority, speedLimit, stallTimeout, retries
     case tag, notify, title, body, icon, sound, showProgress, metadata
 
     /// As in the schema: `wait_reason`.

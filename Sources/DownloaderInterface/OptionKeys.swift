@@ -14,7 +14,12 @@ public enum OptionKey: String, CaseIterable, Sendable {
     case speedLimit = "speed-limit"
     case stallTimeout = "stall-timeout"
     case notBefore = "not-before"
-    case deadline, renewable
+    case deadline
+    case allowMetered = "allow-metered"
+    case requestInterval = "request-interval"
+    case renewable
+    case onlyIfChanged = "only-if-changed"
+    case activate
     case retries, tag, notify, title, body, icon, sound
     case showProgress = "show-progress"
     case metadata
@@ -24,9 +29,9 @@ public enum OptionKey: String, CaseIterable, Sendable {
         switch self {
         case .headers: "a{ss}"
         case .size, .maxSize, .speedLimit, .notBefore, .deadline: "t"
-        case .start, .showProgress, .renewable: "b"
+        case .start, .showProgress, .renewable, .allowMetered, .onlyIfChanged: "b"
         case .priority: "i"
-        case .stallTimeout, .retries: "u"
+        case .stallTimeout, .retries, .requestInterval: "u"
         case .metadata: "a{sv}"
         default: "s"
         }
@@ -107,6 +112,16 @@ extension DownloadOptions {
         case .notBefore: notBefore = value.uint64.flatMap { $0 == 0 ? nil : WallTime(microseconds: $0) }
         case .deadline: deadline = value.uint64.flatMap { $0 == 0 ? nil : .milliseconds(Int64(clamping: min($0, Limits.longestDeadline))) }
         case .renewable: renewable = value.bool ?? false
+        case .allowMetered: allowsMetered = value.bool ?? true
+        case .requestInterval: requestInterval = value.uint32.flatMap { $0 == 0 ? nil : .milliseconds(Int($0)) }
+        case .onlyIfChanged: onlyIfChanged = value.bool ?? false
+        case .activate:
+            let name = try text(value, most: 255)
+            guard BusName.isApplicationName(name) else {
+                throw Refusal(
+                    .invalidOption, "Option activate must be the bus name of an application as org.example.App, not “\(shown(name))”.")
+            }
+            activate = name
         case .start: start = value.bool ?? true
         case .priority: priority = value.int32 ?? 0
         case .speedLimit: speedLimit = value.uint64.flatMap { $0 == 0 ? nil : $0 }

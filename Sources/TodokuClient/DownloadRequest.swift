@@ -35,6 +35,14 @@ public struct DownloadRequest: Equatable, Sendable {
     public var deadline: Duration?
     /// Where the server takes the link no more, wait for `replaceUrl` instead of failing.
     public var renewable: Bool?
+    /// False: not over a link that costs by the byte.
+    public var allowsMetered: Bool?
+    /// The least time between request starts to one host, over all downloads with this option; in whole milliseconds.
+    public var requestInterval: Duration?
+    /// Keep the copy held where the server has nothing newer.
+    public var onlyIfChanged: Bool?
+    /// Well-known name of the D-Bus activatable application that is called at the end.
+    public var activate: String?
     /// False: added paused.
     public var start: Bool?
     /// Higher first.
@@ -81,6 +89,10 @@ public struct DownloadRequest: Equatable, Sendable {
         put(.notBefore, notBefore?.microseconds)
         put(.deadline, deadline.map { UInt64(clamping: $0.wholeMilliseconds) })
         put(.renewable, renewable)
+        put(.allowMetered, allowsMetered)
+        put(.requestInterval, requestInterval.map { UInt32(clamping: $0.wholeMilliseconds) })
+        put(.onlyIfChanged, onlyIfChanged)
+        put(.activate, activate)
         put(.start, start)
         put(.priority, priority)
         put(.speedLimit, speedLimit)

@@ -61,6 +61,20 @@ struct RequestArguments: ParsableArguments {
         help: ArgumentHelp("Give up so long after the first start, waits included.", valueName: "time"), transform: Amounts.parseDuration)
     var deadline: Duration?
 
+    @Flag(help: "Not over a metered link (a phone's, say); wait for another.")
+    var notMetered = false
+
+    @Option(
+        help: ArgumentHelp("Least time between requests to one host, over all downloads with this option.", valueName: "time"),
+        transform: Amounts.parseDuration)
+    var requestInterval: Duration?
+
+    @Flag(help: "Keep the copy held where the server has nothing newer.")
+    var onlyIfChanged = false
+
+    @Option(help: ArgumentHelp("D-Bus activatable application to call at the end.", valueName: "name"))
+    var activate: String?
+
     @Flag(help: "Where the server takes the link no more, wait for ‘todoku renew’.")
     var renewable = false
 
@@ -164,6 +178,9 @@ struct RequestArguments: ParsableArguments {
         if paused { request.start = false }
         (request.expectType, request.notBefore, request.deadline) = (expectType, notBefore, deadline)
         if renewable { request.renewable = true }
+        if notMetered { request.allowsMetered = false }
+        if onlyIfChanged { request.onlyIfChanged = true }
+        (request.requestInterval, request.activate) = (requestInterval, activate)
         (request.priority, request.speedLimit, request.stallTimeout, request.retries) = (priority, speedLimit, stallTimeout, retries)
         (request.tag, request.app, request.token) = (tag, app, token)
         (request.notify, request.title, request.body, request.icon, request.sound) = (notify, title, body, icon, sound)

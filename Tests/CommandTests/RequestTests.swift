@@ -27,6 +27,7 @@ import Testing
             "--retries", "3", "--tag", "t", "--notify", "never", "--title", "T", "--body", "B", "--icon", "i", "--sound", "",
             "--no-progress-toast",
             "--metadata", "k=v=w", "--expect-type", "Image/*", "--not-before", "@1800000000", "--deadline", "90m", "--renewable",
+            "--not-metered", "--request-interval", "1500ms", "--only-if-changed", "--activate", "org.example.App",
         ])
         #expect(Set(all.keys) == Set(OptionKey.allCases.map(\.rawValue)))
         let read = try DownloadOptions(decoding: all)
@@ -39,6 +40,10 @@ import Testing
         #expect((read.speedLimit, read.stallTimeout, read.retries) == (512_000, .seconds(5), 3))
         #expect((read.tag, read.notify, read.title, read.body, read.icon) == ("t", .never, "T", "B", "i"))
         #expect((read.expectType, read.deadline, read.renewable) == ("image/*", .seconds(5400), true))
+        #expect(
+            (read.allowsMetered, read.requestInterval, read.onlyIfChanged, read.activate) == (
+                false, .milliseconds(1500), true, "org.example.App"
+            ))
         #expect(read.notBefore == WallTime(microseconds: 1_800_000_000_000_000))
         #expect((read.sound, read.showProgress) == ("", false))
         #expect(Message.value([String: Variant].self, from: read.metadata) == ["k": .string("v=w")])

@@ -272,6 +272,9 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             "failure_wait", "failure_missing", "failure_needed", "retry_at", "expires_at", "time_left", "awaits_url", "is_spliced",
             "has_started_over",
             "is_whole", "expect_type", "not_before", "deadline", "renewable",
+            // And what version 3 did.
+            "allow_metered", "request_interval", "only_if_changed", "activate", "batch", "is_fetch", "is_unchanged", "is_to_descriptor",
+            "is_acknowledged", "activations", "activate_at",
         ]
         for column in added { try tamper(folder.path, "ALTER TABLE download DROP COLUMN \(column)") }
         try tamper(folder.path, "DROP TABLE sweep; PRAGMA user_version = 1")
@@ -290,7 +293,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         let bytes = readFile(folder("todoku.db"))
         let error = await storeError { _ = try await reopened(folder.path) }
         #expect(error?.reason == .newerVersion)
-        #expect(error?.message.contains("(version 9; this one reads up to 2)") == true)
+        #expect(error?.message.contains("(version 9; this one reads up to 3)") == true)
         #expect(readFile(folder("todoku.db")) == bytes)
         #expect(!listFolder(folder.path).contains { $0.contains("corrupt") })
     }

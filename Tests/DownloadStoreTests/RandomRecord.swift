@@ -70,6 +70,10 @@ struct RandomRecords {
         options.notBefore = perhaps { $0.time() }
         options.deadline = perhaps { .microseconds(Int64.random(in: 0...1 << 50, using: &$0.generator)) }
         options.renewable = .random(using: &generator)
+        options.allowsMetered = .random(using: &generator)
+        options.requestInterval = perhaps { .microseconds(Int64.random(in: 0...1 << 50, using: &$0.generator)) }
+        options.onlyIfChanged = .random(using: &generator)
+        options.activate = perhaps { $0.text() }
         options.start = .random(using: &generator)
         options.priority = [.min, 0, .max].randomElement(using: &generator)!
         options.speedLimit = perhaps { $0.number() }
@@ -115,6 +119,13 @@ struct RandomRecords {
         record.isSpliced = .random(using: &generator)
         record.hasStartedOver = .random(using: &generator)
         record.isWhole = .random(using: &generator)
+        record.batch = perhaps { DownloadNumber($0.number()) }
+        record.isFetch = .random(using: &generator)
+        record.isUnchanged = .random(using: &generator)
+        record.isToDescriptor = .random(using: &generator)
+        record.isAcknowledged = .random(using: &generator)
+        record.activations = .random(in: 0 ... .max, using: &generator)
+        record.activateAt = perhaps { $0.time() }
         if !record.state.hasEnded { record.lastFailure = perhaps { $0.failure() } }
         return record
     }
@@ -156,6 +167,9 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.options.notBefore = WallTime(microseconds: 21)
     record.options.deadline = .milliseconds(22)
     record.options.renewable = true
+    (record.options.allowsMetered, record.options.onlyIfChanged) = (false, true)
+    record.options.requestInterval = .milliseconds(26)
+    record.options.activate = "org.example.App"
     record.options.start = false
     record.options.priority = -3
     record.options.speedLimit = 4
@@ -180,6 +194,8 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.path = "/home/a/Wanted/file.iso"
     (record.retryAt, record.expiresAt, record.timeLeft) = (WallTime(microseconds: 23), WallTime(microseconds: 24), .milliseconds(25))
     (record.awaitsUrl, record.isSpliced, record.hasStartedOver, record.isWhole) = (true, true, true, true)
+    (record.batch, record.isFetch, record.isUnchanged, record.isToDescriptor) = (DownloadNumber(27), true, true, true)
+    (record.isAcknowledged, record.activations, record.activateAt) = (true, 28, WallTime(microseconds: 29))
     record.resume = ResumeData(
         written: 17, total: 18, validator: .entityTag("\"abc\""),
         identity: FileIdentity(device: 19, inode: 20, mount: .max, boot: "b-o-o-t"))

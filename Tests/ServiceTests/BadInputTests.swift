@@ -53,6 +53,10 @@ internal import Testing
         ("expect-type", .bool(true)), ("expect-type", .string("")), ("expect-type", .string("image")), ("expect-type", .string("*/*")),
         ("expect-type", .string("image/png; q=1")), ("expect-type", .string("a/b/c")),
         ("not-before", .uint32(1)), ("not-before", .string("tomorrow")), ("deadline", .uint32(1)), ("renewable", .uint32(1)),
+        ("allow-metered", .uint32(1)), ("request-interval", .uint64(1)), ("request-interval", .int32(1)),
+        ("only-if-changed", .string("yes")),
+        ("activate", .bool(true)), ("activate", .string("")), ("activate", .string("app")), ("activate", .string("org..App")),
+        ("activate", .string("org.1example.App")), ("activate", .string(":1.7")), ("activate", .string("org.example.App/a")),
         ("notify", .bool(false)), ("notify", .string("")), ("notify", .string("sometimes")),
         ("title", .uint32(1)), ("title", .string(String(repeating: "a", count: 1025))), ("body", .uint32(1)),
         ("body", .string(String(repeating: "a", count: 4097))), ("icon", .uint32(1)), ("sound", .uint32(1)), ("show-progress", .uint32(1)),
@@ -76,8 +80,7 @@ internal import Testing
     /// What the contract has and this version does not.
     @Test(
         arguments: [
-            "mirrors", "connections", "allow-metered", "request-interval", "only-if-changed", "extract", "notify-delay", "desktop-id",
-            "activate", "unknown", "Directory", "",
+            "mirrors", "connections", "extract", "notify-delay", "desktop-id", "unknown", "Directory", "",
         ])
     func `with an option that is not built is refused, not ignored`(key: String) async throws {
         let running = try await Running.start()

@@ -84,6 +84,10 @@ private func value(of key: OptionKey, in options: DownloadOptions) -> Variant? {
     case .notBefore: options.notBefore.map { .uint64($0.microseconds) }
     case .deadline: options.deadline.map { .uint64(UInt64($0.wholeMilliseconds)) }
     case .renewable: .bool(options.renewable)
+    case .allowMetered: .bool(options.allowsMetered)
+    case .requestInterval: .uint32(UInt32(options.requestInterval?.wholeMilliseconds ?? 0))
+    case .onlyIfChanged: .bool(options.onlyIfChanged)
+    case .activate: options.activate.map { .string($0) }
     case .start: .bool(options.start)
     case .priority: .int32(options.priority)
     case .speedLimit: .uint64(options.speedLimit ?? 0)
