@@ -1,5 +1,7 @@
 /// The order in which downloads may start: highest priority first, within one the lowest position, of equals the lowest number.
 ///
+/// It may hold several lanes, each with an order of its own; what names no lane means lane 0.
+///
 /// Entries lie in order in chunks of at most `chunkSize`: finding one is a binary search, and a change moves the entries of one chunk.
 public struct DownloadQueue: Sendable {
     /// The distance between the positions of neighbours, so that many fit between without renumbering.
@@ -7,12 +9,18 @@ public struct DownloadQueue: Sendable {
     private static let chunkSize = 512
 
     private struct Entry: Comparable, Sendable {
+        var lane: UInt32
         var priority: Int32
         var position: Int64
         var number: DownloadNumber
 
         static func < (a: Entry, b: Entry) -> Bool {
-            (b.priority, a.position, a.number) < (a.priority, b.position, b.number)
+            a.lane == b.lane ? (b.priority, a.position, a.number) < (a.priority, b.position, b.number) : a.lane < b.lane
+        }
+
+        /// Comes before all of `lane`.
+        static func front(of lane: UInt32) -> Entry {
+            Entry(lane: lane, priority: .max, position: .min, number: DownloadNumber(0))
         }
     }
 
@@ -36,6 +44,33 @@ public struct DownloadQueue: Sendable {
     /// All, in order.
     public var ordered: [DownloadNumber] { chunks.flatMap { $0.lazy.map(\.number) } }
 
+    /// What starts next of `lane`.
+    public func next(in lane: UInt32) -> DownloadNumber? {
+        guard let (chunk, index) = place(notBefore: .front(of: lane)), chunks[chunk][index].lane == lane else { return nil }
+        return chunks[chunk][index].number
+    }
+
+    /// Those of `lane` in order, as long as `isWanted` holds.
+    public func prefix(of lane: UInt32, while isWanted: (DownloadNumber) -> Bool) {
+        guard var (chunk, index) = place(notBefore: .front(of: lane)) else { return }
+        while chunk < chunks.count {
+            while index < chunks[chunk].count {
+                let entry = chunks[chunk][index]
+                guard entry.lane == lane, isWanted(entry.number) else { return }
+                index += 1
+            }
+            (chunk, index) = (chunk + 1, 0)
+        }
+    }
+
+    private func place(notBefore entry: Entry) -> (chunk: Int, index: Int)? {
+        guard !chunks.isEmpty else { return nil }
+        let chunk = max(0, partition(chunks.count) { chunks[$0][0] < entry } - 1)
+        let index = partition(chunks[chunk].count) { chunks[chunk][$0] < entry }
+        if index < chunks[chunk].count { return (chunk, index) }
+        return chunk + 1 < chunks.count ? (chunk + 1, 0) : nil
+    }
+
     /// The first in order for which `isWanted` holds.
     public func first(where isWanted: (DownloadNumber) -> Bool) -> DownloadNumber? {
         for chunk in chunks {
@@ -47,9 +82,9 @@ public struct DownloadQueue: Sendable {
     public func contains(_ number: DownloadNumber) -> Bool { entries[number] != nil }
 
     /// Puts `number` in its place; one that is in the queue already is moved there.
-    public mutating func insert(_ number: DownloadNumber, priority: Int32, position: Int64) {
+    public mutating func insert(_ number: DownloadNumber, lane: UInt32 = 0, priority: Int32, position: Int64) {
         remove(number)
-        let entry = Entry(priority: priority, position: position, number: number)
+        let entry = Entry(lane: lane, priority: priority, position: position, number: number)
         entries[number] = entry
         guard !chunks.isEmpty else {
             chunks = [[entry]]
@@ -76,7 +111,14 @@ public struct DownloadQueue: Sendable {
 
     /// The place of `number` among those of its priority, 0 = next of them; nil where it is not in the queue.
     public func place(of number: DownloadNumber) -> Int? {
-        entries[number].map { rank($0) - ranks(of: $0.priority).lowerBound }
+        entries[number].map { rank($0) - ranks(of: $0.priority, in: $0.lane).lowerBound }
+    }
+
+    /// How many of `lane` come before `number`, which may be of another one; 0 where it is not in the queue.
+    public func ahead(of number: DownloadNumber, in lane: UInt32) -> Int {
+        guard var entry = entries[number] else { return 0 }
+        entry.lane = lane
+        return rank(entry) - rank(.front(of: lane))
     }
 
     /// Moves `number` to `place` among those of its priority, 0 = next of them; beyond the last means last.
@@ -86,16 +128,16 @@ public struct DownloadQueue: Sendable {
     @discardableResult
     public mutating func move(_ number: DownloadNumber, to place: UInt32) -> [DownloadNumber: Int64] {
         guard let moved = entries[number], let current = self.place(of: number) else { return [:] }
-        let wanted = min(Int(place), ranks(of: moved.priority).count - 1)
+        let wanted = min(Int(place), ranks(of: moved.priority, in: moved.lane).count - 1)
         guard wanted != current else { return [:] }
         remove(number)
 
-        let others = ranks(of: moved.priority)
+        let others = ranks(of: moved.priority, in: moved.lane)
         let target = others.lowerBound + wanted
         let before = wanted > 0 ? entry(at: target - 1).position : nil
         let after = target < others.upperBound ? entry(at: target).position : nil
         if let position = Self.between(before, after) {
-            insert(number, priority: moved.priority, position: position)
+            insert(number, lane: moved.lane, priority: moved.priority, position: position)
             return [number: position]
         }
 
@@ -112,7 +154,7 @@ public struct DownloadQueue: Sendable {
             remove(following.number)
             (pushed, remaining) = (following.number, remaining - 1)
         }
-        for (number, position) in changed { insert(number, priority: moved.priority, position: position) }
+        for (number, position) in changed { insert(number, lane: moved.lane, priority: moved.priority, position: position) }
         return changed
     }
 
@@ -135,9 +177,9 @@ public struct DownloadQueue: Sendable {
         return chunks[..<chunk].reduce(0) { $0 + $1.count } + partition(chunks[chunk].count) { chunks[chunk][$0] < entry }
     }
 
-    private func ranks(of priority: Int32) -> Range<Int> {
-        let first = rank(Entry(priority: priority, position: .min, number: DownloadNumber(0)))
-        return first..<rank(Entry(priority: priority, position: .max, number: DownloadNumber(.max)))
+    private func ranks(of priority: Int32, in lane: UInt32) -> Range<Int> {
+        let first = rank(Entry(lane: lane, priority: priority, position: .min, number: DownloadNumber(0)))
+        return first..<rank(Entry(lane: lane, priority: priority, position: .max, number: DownloadNumber(.max)))
     }
 
     private func entry(at rank: Int) -> Entry {

@@ -10,12 +10,16 @@ public final class Ledger {
         /// disk knows nothing of. By then it may be told to stop already: then it has ended, `stopped`, with what its record has.
         case startTransfer(LedgerEntry, afterSave: Bool)
         case stopTransfer(LedgerEntry)
+        /// Let the transfer make the next request, for which it asked by `hop`; `afterSave` as with `startTransfer`.
+        case permit(LedgerEntry, afterSave: Bool)
         case verify(LedgerEntry)
         case commit(LedgerEntry)
         /// Delete the part file and its written map, then call `swept`.
         case sweep(DownloadNumber, directory: String)
         /// Properties have changed that are to be told now.
         case tell(LedgerEntry)
+        /// The same, and that what it waits for is another, though its record has not changed.
+        case tellWait(LedgerEntry)
         case announceEnd(LedgerEntry)
         /// Nothing is left to do; ends since it was last so.
         case allEnded(finished: UInt32, failed: UInt32, cancelled: UInt32)
@@ -28,8 +32,24 @@ public final class Ledger {
     public internal(set) var counts = StateCounts()
     /// All that has not ended, in queue order.
     public internal(set) var order = DownloadQueue()
-    /// What of it may start.
+    /// What of it may start, in lanes; and those of it whose files are still being worked on.
     var runnable = DownloadQueue()
+    var heldBack: Set<DownloadNumber> = []
+    /// By `HostRules.governing`'s name, as long as there is something to know of them.
+    var hosts: [String: HostLoad] = [:]
+    /// Hosts at which something has changed since they were looked at.
+    var touched: Set<String> = []
+    var hostWakes = WakeHeap<String>()
+    /// Requests of a process before this one, by host, until that host is asked again.
+    var lastRequests: [String: [HostRequest]] = [:]
+    /// The host of the request of each transfer that is active, or for which its next one waits.
+    var atHosts: [DownloadNumber: String] = [:]
+    var apps: [String: AppShare] = [:]
+    var laneNumber: UInt32 = 0
+    /// Transfers of `counts.active` that take no slot.
+    var idleTransfers = 0
+    /// When it is to be looked at whether one application owes another a slot.
+    var sliceAt: WallTime?
     /// What has ended, oldest first.
     public internal(set) var ended = DownloadQueue()
     private var endings: Int64 = 0
@@ -43,10 +63,9 @@ public final class Ledger {
     var sweeps: [DownloadNumber: Sweep] = [:]
     /// Part files that could not be deleted: their rows stay for the next start, unless they are written again.
     var unswept: Set<DownloadNumber> = []
-    var wakes = WakeHeap()
-    private var active: [String: Int] = [:]
+    var wakes = WakeHeap<DownloadNumber>()
     private var tally = (finished: UInt32(0), failed: UInt32(0), cancelled: UInt32(0))
-    private var untold: [LedgerEntry] = []
+    var untold: [LedgerEntry] = []
     var actions: [Action] = []
     /// Set when the service ends: nothing new is started.
     public var isEnding = false
@@ -86,10 +105,12 @@ public final class Ledger {
         if entry.state == .queued { settle(entry, now: now) }
         if case .waiting(.pausedAll, _) = entry.state, !settings.paused { try? apply(.release, to: entry, now: now) }
         schedule(now: now)
+        // Who asks from here on is answered so; nobody was told otherwise.
+        if entry.state == .queued { entry.toldHold = hold(of: entry, now: now)?.reason }
     }
 
     /// The row of `entry` could not be saved: it never was.
-    public func undo(_ entry: LedgerEntry) { forget(entry) }
+    public func undo(_ entry: LedgerEntry, now: WallTime) { forget(entry, now: now) }
 
     private func place(_ entry: LedgerEntry) {
         if entry.state.hasEnded {
@@ -102,18 +123,14 @@ public final class Ledger {
         arm(entry)
     }
 
-    private func makeRunnable(_ entry: LedgerEntry) {
-        runnable.insert(entry.number, priority: entry.record.options.priority, position: entry.record.position)
-    }
-
-    private func forget(_ entry: LedgerEntry) {
+    private func forget(_ entry: LedgerEntry, now: WallTime) {
         entry.isRemoved = true
         if isAtWork(entry) { leaving[entry.number] = entry }
-        if entry.state == .active { leaveHost(entry) }
+        if entry.state == .active { leaveSlot(entry, now: now) }
+        leaveLane(entry)
         counts.remove(entry.state)
         entries[entry.number] = nil
         order.remove(entry.number)
-        runnable.remove(entry.number)
         ended.remove(entry.number)
         entry.wakeAt = nil
     }
@@ -121,9 +138,9 @@ public final class Ledger {
     /// Takes an ended download off the list; the part file that a failed one kept goes with it.
     ///
     /// - Precondition: it has ended.
-    public func remove(_ entry: LedgerEntry) {
+    public func remove(_ entry: LedgerEntry, now: WallTime) {
         precondition(entry.state.hasEnded, "only what has ended is taken off the list")
-        forget(entry)
+        forget(entry, now: now)
         actions.append(.save(.remove(entry.number)))
         actions.append(.removed(entry))
         if case .failed = entry.state { sweep(entry) }
@@ -135,13 +152,19 @@ public final class Ledger {
         while let first = ended.next, let entry = entries[first],
             ended.count > Limits.endedDownloads || (entry.record.endedAt ?? now) < oldest
         {
-            remove(entry)
+            remove(entry, now: now)
         }
     }
 
     /// Restores what the store held; nothing starts before `schedule`. For each that was being committed the caller has to find out whether
     /// the rename had happened, and to tell by `committed`, `endingFailed` or `partLost`.
-    public func restore(_ records: [DownloadRecord], sweeps: [DownloadNumber: String], now: WallTime) {
+    ///
+    /// - Parameter requests: the last to each host that keeps an interval.
+    public func restore(_ records: [DownloadRecord], sweeps: [DownloadNumber: String], requests: [HostRequest] = [], now: WallTime) {
+        self.sweeps = sweeps.mapValues { Sweep(directory: $0) }
+        lastRequests = Dictionary(
+            grouping: requests.map { $0.isSent ? $0 : HostRequest(host: $0.host, spacing: $0.spacing, at: max($0.at, now), isSent: true) },
+            by: \.host)
         for record in records.sorted(by: { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }) {
             let entry = LedgerEntry(record)
             entries[record.number] = entry
@@ -157,10 +180,8 @@ public final class Ledger {
             counts.insert(entry.state)
             place(entry)
         }
-        for (number, directory) in sweeps {
-            self.sweeps[number] = Sweep(directory: directory)
-            beginSweep(number)
-        }
+        for number in sweeps.keys { beginSweep(number) }
+        recallPauses()
         prune(now: now)
     }
 
@@ -175,7 +196,11 @@ public final class Ledger {
         entry.record.take(event, from: before, to: next, now: now)
         didChange(entry)
         if before.hasEnded, !next.hasEnded { entry.isRevived = true }
-        move(entry, from: before, to: next)
+        switch (before, event) {
+        case (.waiting(.retry, _), .resume), (_, .retry), (_, .renew): liftPause(of: entry)
+        default: break
+        }
+        move(entry, from: before, to: next, now: now)
         // What a restart would do again anyway (queued, active and verifying all begin as queued) costs no commit, except that the first
         // start sets the deadline.
         switch event {
@@ -200,7 +225,7 @@ public final class Ledger {
     }
 
     /// Makes what is queued wait where something stands in its way.
-    private func settle(_ entry: LedgerEntry, now: WallTime) {
+    func settle(_ entry: LedgerEntry, now: WallTime) {
         guard entry.isEntered else { return }
         switch entry.record.obstacle(now: now, paused: settings.paused) {
         case .waiting(.pausedAll, _): try? apply(.hold, to: entry, now: now)
@@ -219,12 +244,15 @@ public final class Ledger {
         if !entry.isRemoved { actions.append(.save(.put(entry.record))) }
     }
 
-    private func move(_ entry: LedgerEntry, from before: DownloadState, to next: DownloadState) {
+    private func move(_ entry: LedgerEntry, from before: DownloadState, to next: DownloadState, now: WallTime) {
         counts.remove(before)
         counts.insert(next)
-        if before == .queued { runnable.remove(entry.number) }
-        if before == .active, next != .active { leaveHost(entry) }
-        if next == .active, before != .active { enterHost(entry) }
+        if before == .queued {
+            leaveLane(entry)
+            entry.toldHold = nil
+        }
+        if before == .active, next != .active { leaveSlot(entry, now: now) }
+        if next == .active, before != .active { enterSlot(entry, now: now) }
         switch (before.hasEnded, next.hasEnded) {
         case (false, true):
             order.remove(entry.number)
@@ -238,19 +266,13 @@ public final class Ledger {
         }
     }
 
-    func enterHost(_ entry: LedgerEntry) { active[entry.host, default: 0] += 1 }
-
-    func leaveHost(_ entry: LedgerEntry) {
-        if let count = active[entry.host] { active[entry.host] = count > 1 ? count - 1 : nil }
-    }
-
     private func perform(_ effect: DownloadEffect, of entry: LedgerEntry, now: WallTime) {
         switch effect {
         case .startTransfer:
             entry.work = .running
             if unswept.remove(entry.number) != nil { actions.append(.save(.swept(entry.number))) }
             working += 1
-            actions.append(.startTransfer(entry, afterSave: entry.isRevived))
+            actions.append(.startTransfer(entry, afterSave: entry.isRevived || entry.isPaced))
             entry.isRevived = false
         case .stopTransfer:
             guard entry.work == .running else { return }
@@ -285,42 +307,24 @@ public final class Ledger {
 
     // MARK: The queue
 
-    /// Starts what may start. To be called after every event: what that queued is told of here.
-    public func schedule(now: WallTime) {
-        defer {
-            for entry in untold where !entry.isRemoved { actions.append(.tell(entry)) }
-            untold = []
-        }
-        guard !isEnding, !settings.paused else { return }
-        while settings.maxActive == 0 || counts.active < settings.maxActive {
-            let next = runnable.first { number in
-                guard let entry = entries[number], entry.isEntered, !isBusy(entry) else { return false }
-                return settings.maxPerHost == 0 || active[entry.host, default: 0] < settings.maxPerHost
-            }
-            guard let next, let entry = entries[next] else { break }
-            // The clock may have been set back since it was queued.
-            guard entry.record.obstacle(now: now, paused: false) == .queued else {
-                settle(entry, now: now)
-                continue
-            }
-            do { try apply(entry.record.isWhole ? .startWhole : .start, to: entry, now: now) } catch { break }
-        }
-    }
-
     /// Moves to `place` among those of its priority, 0 = next.
     public func move(_ entry: LedgerEntry, to place: UInt32) {
         for (number, position) in order.move(entry.number, to: place) {
             guard let moved = entries[number] else { continue }
             moved.record.position = position
-            if runnable.contains(number) { makeRunnable(moved) }
+            if moved.lane != nil { makeRunnable(moved) }
             save(moved)
+        }
+        // Next means next, whichever application's turn it is.
+        if place == 0, let app = apps[entry.record.options.app], let least = apps.values.map(\.cost).min() {
+            app.cost = min(app.cost, least - AppShare.start)
         }
     }
 
     public func setPriority(_ entry: LedgerEntry, _ priority: Int32) {
         change(entry) { $0.options.priority = priority }
         if order.contains(entry.number) { order.insert(entry.number, priority: priority, position: entry.record.position) }
-        if runnable.contains(entry.number) { makeRunnable(entry) }
+        if entry.lane != nil { makeRunnable(entry) }
         save(entry)
         actions.append(.tell(entry))
     }
@@ -338,6 +342,8 @@ public final class Ledger {
         change(&settings)
         guard settings != before else { return false }
         actions.append(.save(.set(settings)))
+        if settings.hostRules != before.hostRules { recount(now: now) }
+        if settings.maxPerHost != before.maxPerHost || settings.maxActive != before.maxActive { touched.formUnion(hosts.keys) }
         schedule(now: now)
         return true
     }

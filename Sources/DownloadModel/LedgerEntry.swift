@@ -15,6 +15,20 @@ public final class LedgerEntry {
     var isRevived = false
     /// Whether a part file of it may lie on disk: this process has seen a response, or does not know.
     var mayHavePart = true
+    /// Where it stands while it may start.
+    var lane: Lane?
+    /// Whose slot it has, and since when, while it is active.
+    var share: AppShare?
+    var startedAt = WallTime(microseconds: 0)
+    /// When its request under way was started.
+    var requestedAt = WallTime(microseconds: 0)
+    /// Its request keeps an interval: the engine is to tell when it has gone out.
+    public internal(set) var isPaced = false
+    /// Active, it waits for its next request, or for a server that sends nothing: it takes no slot.
+    public internal(set) var isHeld = false
+    var isStalled = false
+    /// What it waits for though it is queued or active, as it was told.
+    var toldHold: WaitReason?
     /// When it is to be looked at without any event.
     var wakeAt: WallTime?
     /// The host of its URL, for the limit per host.

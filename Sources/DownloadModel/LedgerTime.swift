@@ -2,6 +2,10 @@
 extension Ledger {
     /// When `tick` is to be called next; nil: nothing waits for an instant.
     public var nextWake: WallTime? {
+        [nextEntryWake, settings.paused || isEnding ? nil : nextHostWake?.time, sliceAt].compactMap { $0 }.min()
+    }
+
+    private var nextEntryWake: WallTime? {
         wakes.dropStale { number, time in entries[number]?.wakeAt == time }
         return wakes.first?.time
     }
@@ -16,7 +20,7 @@ extension Ledger {
     /// Lets waits end and deadlines strike that are due.
     public func tick(now: WallTime) {
         var due: [LedgerEntry] = []
-        while let time = nextWake, time <= now, let number = wakes.removeFirst(), let entry = entries[number] {
+        while let time = nextEntryWake, time <= now, let number = wakes.removeFirst(), let entry = entries[number] {
             entry.wakeAt = nil
             due.append(entry)
         }
@@ -48,12 +52,14 @@ extension Ledger {
                 actions.append(.tell(entry))
             }
         }
+        shiftHosts(by: delta)
         tick(now: now)
     }
 
     /// Everything there is, as changes of an empty store. What is not on disk yet is not in it.
     public var everything: [StoreChange] {
         [.set(settings)] + entries.values.lazy.filter(\.isEntered).sorted { $0.number < $1.number }.map { .put($0.record) }
+            + requests.map { .requested($0) }
             + sweeps.map { .sweep($0.key, directory: $0.value.directory) }
             + unswept.compactMap { number in entries[number].map { .sweep(number, directory: $0.record.directory) } }
     }
@@ -116,13 +122,13 @@ extension DownloadFailure {
 }
 
 /// A binary heap of instants, earliest first. Those that do not hold any more stay until they come to the top.
-struct WakeHeap {
-    private var entries: [(time: WallTime, number: DownloadNumber)] = []
+struct WakeHeap<Name: Comparable> {
+    private var entries: [(time: WallTime, name: Name)] = []
 
-    var first: (time: WallTime, number: DownloadNumber)? { entries.first }
+    var first: (time: WallTime, name: Name)? { entries.first }
 
-    mutating func insert(_ time: WallTime, _ number: DownloadNumber) {
-        entries.append((time, number))
+    mutating func insert(_ time: WallTime, _ name: Name) {
+        entries.append((time, name))
         var child = entries.count - 1
         while child > 0 {
             let parent = (child - 1) / 2
@@ -132,12 +138,12 @@ struct WakeHeap {
         }
     }
 
-    mutating func dropStale(_ holds: (DownloadNumber, WallTime) -> Bool) {
-        while let first, !holds(first.number, first.time) { removeFirst() }
+    mutating func dropStale(_ holds: (Name, WallTime) -> Bool) {
+        while let first, !holds(first.name, first.time) { removeFirst() }
     }
 
     @discardableResult
-    mutating func removeFirst() -> DownloadNumber? {
+    mutating func removeFirst() -> Name? {
         guard let first else { return nil }
         entries.swapAt(0, entries.count - 1)
         entries.removeLast()
@@ -145,7 +151,7 @@ struct WakeHeap {
         while true {
             var least = parent
             for child in [2 * parent + 1, 2 * parent + 2] where child < entries.count && entries[child] < entries[least] { least = child }
-            guard least != parent else { return first.number }
+            guard least != parent else { return first.name }
             entries.swapAt(parent, least)
             parent = least
         }

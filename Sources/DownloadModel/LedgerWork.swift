@@ -26,9 +26,10 @@ extension Ledger {
     // MARK: Transfers
 
     /// A response was accepted; the bytes of the part file count from `offset` on.
-    public func transferBegan(_ entry: LedgerEntry, fileName: String, mediaType: String?, total: ByteCount?, offset: ByteCount) {
+    public func transferBegan(_ entry: LedgerEntry, fileName: String, mediaType: String?, total: ByteCount?, offset: ByteCount, now: WallTime) {
         entry.mayHavePart = true
         guard entry.work == .running else { return }
+        heard(from: entry, nil, now: now)
         change(entry) { record in
             (record.fileName, record.mediaType, record.total) = (fileName, mediaType, total)
             record.isSpliced = offset > 0
@@ -93,6 +94,7 @@ extension Ledger {
     }
 
     private func failed(_ entry: LedgerEntry, _ failure: DownloadFailure, _ madeProgress: Bool, _ resume: ResumeData?, now: WallTime) {
+        heard(from: entry, failure, now: now)
         let (verdict, used) = RetryPolicy.verdict(
             record: entry.record, failure: failure, madeProgress: madeProgress, now: now, random: random())
         change(entry) { record in
@@ -214,10 +216,10 @@ extension Ledger {
             record.options.headers = headers
             record.awaitsUrl = false
         }
-        let isCounted = entry.state == .active
-        if isCounted { leaveHost(entry) }
+        let isInLane = entry.lane != nil
+        leaveLane(entry)
         entry.host = url.host
-        if isCounted { enterHost(entry) }
+        if isInLane || entry.state == .queued { makeRunnable(entry) }
         save(entry)
         actions.append(.tell(entry))
         try apply(.renew, to: entry, now: now)

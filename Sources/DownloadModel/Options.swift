@@ -98,6 +98,7 @@ public enum Limits {
     /// Milliseconds; a hundred years. A longer deadline is as good as this one.
     public static let longestDeadline: UInt64 = 100 * 366 * 24 * 3600 * 1000
     public static let waitingCallsPerConnection = 256
+    public static let hostRules = 1000
     /// Ended downloads are kept for 30 days, at most this many.
     public static let endedDownloads = 10_000
     public static let endedAge: Duration = .seconds(30 * 24 * 3600)

@@ -71,6 +71,8 @@ public enum DownloadEvent: Equatable, Sendable {
     case retry
     /// The owner gave a fresh link.
     case renew
+    /// Another application is owed its slot: it goes on later.
+    case yield
     /// PauseAll: what is not paused or ended waits. `release` is ResumeAll.
     case hold
     case release
@@ -132,7 +134,7 @@ extension DownloadState {
 
         case (.failed, .retry), (.cancelled, .retry): (.queued, [])
 
-        case (.active, .renew): (.queued, [.stopTransfer])
+        case (.active, .renew), (.active, .yield): (.queued, [.stopTransfer])
         case (.failed, .renew), (.waiting(.needsUrl, _), .renew), (.waiting(.retry, _), .renew): (.queued, [])
         case (.queued, .renew), (.waiting, .renew), (.paused, .renew), (.verifying, .renew), (.committing, .renew): (self, [])
 

@@ -8,6 +8,8 @@ public enum StoreChange: Equatable, Sendable {
     /// The part file of this number, in this folder, is to be deleted: done again at the next start unless `swept` follows.
     case sweep(DownloadNumber, directory: String)
     case swept(DownloadNumber)
+    /// A request goes out to a host that keeps an interval.
+    case requested(HostRequest)
 }
 
 /// What a user has set for the whole service; kept over restarts.
@@ -20,7 +22,23 @@ public struct Settings: Equatable, Sendable {
     public var speedLimit: Speed = 0
     /// Absolute; empty: the XDG download folder.
     public var defaultDirectory = ""
+    public var hostRules = HostRules()
     /// PauseAll came, and no ResumeAll since.
     public var paused = false
     public init() {}
+}
+
+/// The last request to a host, kept so that an interval outlasts a restart.
+public struct HostRequest: Equatable, Sendable {
+    /// As `HostRules.governing` names it.
+    public var host: String
+    /// The option `request-interval` that it kept; zero: the host's own interval.
+    public var spacing: Duration
+    public var at: WallTime
+    /// It had gone out by then. One that is not known to have gone out may have done so at any time until its process ended.
+    public var isSent: Bool
+
+    public init(host: String, spacing: Duration, at: WallTime, isSent: Bool) {
+        (self.host, self.spacing, self.at, self.isSent) = (host, spacing, at, isSent)
+    }
 }

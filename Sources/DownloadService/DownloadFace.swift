@@ -101,13 +101,14 @@ enum DownloadFace {
         PropertyRow(Download.url) { redacted($0.record.url) },
         PropertyRow(Download.app) { $0.record.options.app },
         PropertyRow(Download.tag) { $0.record.options.tag },
-        PropertyRow(Download.state) { $0.state.name },
+        PropertyRow(Download.state) { $0.shownState.name },
         PropertyRow(Download.waitReason) { download in
-            if case .waiting(let reason, _) = download.state { reason.rawValue } else { "" }
+            if case .waiting(let reason, _) = download.shownState { reason.rawValue } else { "" }
         },
         PropertyRow(Download.waitUntil) { download in
-            if case .waiting(_, let until?) = download.state { until.microseconds } else { 0 }
+            if case .waiting(_, let until?) = download.shownState { until.microseconds } else { 0 }
         },
+        PropertyRow(Download.ahead) { UInt32(clamping: $0.downloader.ledger.ahead(of: $0.entry, now: .now)) },
         PropertyRow(Download.received) { $0.received },
         PropertyRow(Download.total) { $0.total.wireTotal },
         PropertyRow(Download.speed) { $0.speed },

@@ -67,7 +67,7 @@ internal import TransferEngine
     }
 
     private func restore(_ stored: StoredState) {
-        ledger.restore(stored.records, sweeps: stored.sweeps, now: .now)
+        ledger.restore(stored.records, sweeps: stored.sweeps, requests: stored.requests, now: .now)
         for entry in ledger.entries.values { track(entry) }
     }
 
@@ -126,7 +126,7 @@ internal import TransferEngine
             carryOut()
         } undo: { [self] refusal in
             if let download = downloads[record.number] { untrack(download) }
-            ledger.undo(entry)
+            ledger.undo(entry, now: .now)
             carryOut()
             return reply.message(failing: refusal)
         }
@@ -161,11 +161,17 @@ internal import TransferEngine
         case .save(let change): journal.append(change)
         case .startTransfer(let entry, false): startTransfer(entry)
         case .startTransfer(let entry, true): journal.afterCommit { [self] in startTransfer(entry) }
+        case .permit(let entry, false): engine.permit(entry.number, tellsSent: false)
+        case .permit(let entry, true): journal.afterCommit { [self] in engine.permit(entry.number, tellsSent: true) }
         case .stopTransfer(let entry): engine.stop(entry.number)
         case .verify(let entry): verify(entry)
         case .commit(let entry): journal.afterCommit { [self] in commit(entry) }
         case .sweep(let number, let directory): journal.afterCommit { [self] in sweep(number, directory) }
         case .tell(let entry): if let download = downloads[entry.number] { announcer.flushProperties(of: download) }
+        case .tellWait(let entry):
+            guard let download = downloads[entry.number] else { return }
+            download.changedProperties.formUnion([Download.state.name, Download.waitReason.name, Download.waitUntil.name])
+            announcer.flushProperties(of: download)
         case .announceEnd(let entry): if let download = downloads[entry.number] { announceEnd(download) }
         case .allEnded(let finished, let failed, let cancelled):
             announcer.flushManager(of: self, now: true)
@@ -228,7 +234,7 @@ internal import TransferEngine
 
     func clearEnded() -> UInt32 {
         let all = ledger.ended.ordered
-        decide { ledger, _ in for number in all { if let entry = ledger[number] { ledger.remove(entry) } } }
+        decide { ledger, now in for number in all { if let entry = ledger[number] { ledger.remove(entry, now: now) } } }
         return UInt32(clamping: all.count)
     }
 
@@ -237,7 +243,7 @@ internal import TransferEngine
         let entry = download.entry
         try decide { ledger, now throws(IllegalTransition) in
             if !entry.state.hasEnded { try ledger.apply(.cancel, to: entry, now: now) }
-            ledger.remove(entry)
+            ledger.remove(entry, now: now)
             ledger.schedule(now: now)
         }
         let record = entry.record

@@ -40,6 +40,11 @@ internal import EventLoop
     var record: DownloadRecord { entry.record }
     var number: DownloadNumber { entry.number }
     var state: DownloadState { entry.state }
+    /// As the bus sees it: what waits for its host, or for a rule of it, waits, whether it is queued or under way.
+    var shownState: DownloadState {
+        guard let (reason, until) = downloader.ledger.hold(of: entry, now: .now) else { return state }
+        return .waiting(reason, until: until)
+    }
     var isRemoved: Bool { entry.isRemoved }
     var path: ObjectPath { BusName.path(of: record) }
     /// What is known of the complete size.

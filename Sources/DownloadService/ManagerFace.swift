@@ -53,6 +53,14 @@ enum ManagerFace {
             let count = downloader.clearEnded()
             downloader.journal.answer(reply, count)
         },
+        Row(Manager.setHostRule) { downloader, arguments, reply in
+            try reply.refuseSandboxed("set the rules of hosts")
+            let (host, rule) = (try HostRules.name(of: arguments.0), try HostRule(decoding: arguments.1))
+            var rules = downloader.settings.hostRules
+            try rules.set(host, rule)
+            downloader.set { $0.hostRules = rules }
+            downloader.answerChange(reply)
+        },
     ]
 
     private static let properties: [PropertyRow<Downloader>] = [
@@ -82,6 +90,7 @@ enum ManagerFace {
             downloader.set { $0.speedLimit = value }
             downloader.answerChange(reply)
         },
+        PropertyRow(Manager.hostRules) { HostRuleTable($0.settings.hostRules.all) },
         PropertyRow(Manager.defaultDirectory, { $0.defaultDirectory }) { downloader, value, reply in
             try reply.refuseSandboxed("change the settings")
             try downloader.admission.setDefaultDirectory(value, reply)
@@ -135,7 +144,7 @@ extension Downloader {
             guard let download = download(number), caller.owns(download) else { continue }
             if let app = filter.app, app != download.record.options.app { continue }
             if let tag = filter.tag, tag != download.record.options.tag { continue }
-            if let states = filter.states, !states.contains(download.state.name) { continue }
+            if let states = filter.states, !states.contains(download.shownState.name) { continue }
             result.append(download)
             if result.count == filter.limit { break }
         }

@@ -36,6 +36,7 @@ extension Downloader {
         request.resume = record.resume
         request.mapPath = mapPath(of: record.number)
         request.ifExists = options.ifExists
+        request.tellsSent = entry.isPaced
         download.transferStarted = .now
         engine.start(request)
     }
@@ -46,6 +47,15 @@ extension Downloader {
 
     func take(_ event: TransferEvent) {
         switch event {
+        case .asks(let number, let host):
+            guard let entry = ledger[number] else { return }
+            decide { ledger, now in ledger.hop(entry, to: host, now: now) }
+        case .sent(let number, let time):
+            guard let entry = ledger[number] else { return }
+            decide { ledger, now in ledger.requestSent(entry, at: time, now: now) }
+        case .stalled(let number, let isStalled):
+            guard let entry = ledger[number] else { return }
+            decide { ledger, now in ledger.stalled(entry, isStalled, now: now) }
         case .began(let number, let facts):
             guard let download = download(number) else { return }
             began(download, facts)
@@ -70,8 +80,10 @@ extension Downloader {
             announcer.flushProgress(of: download)
             download.received = facts.offset
         }
-        ledger.transferBegan(
-            download.entry, fileName: facts.fileName, mediaType: facts.mediaType, total: facts.total, offset: facts.offset)
+        decide { ledger, now in
+            ledger.transferBegan(
+                download.entry, fileName: facts.fileName, mediaType: facts.mediaType, total: facts.total, offset: facts.offset, now: now)
+        }
         guard isRunning else { return }
         download.toldReceived = facts.offset
         if facts.offset > 0 || facts.discarded || download.hasToldBytes {

@@ -133,7 +133,7 @@ extension HeaderField {
 
 extension Duration {
     /// Whole microseconds; beyond 292,000 years the most that fits.
-    fileprivate var microseconds: Int64 {
+    var microseconds: Int64 {
         let (seconds, attoseconds) = components
         let (micros, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000)
         let (sum, carry) = micros.addingReportingOverflow(attoseconds / 1_000_000_000_000)

@@ -68,6 +68,9 @@ enum Schema {
         ALTER TABLE download ADD COLUMN is_acknowledged INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE download ADD COLUMN activations INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE download ADD COLUMN activate_at INTEGER;
+        CREATE TABLE request (host TEXT NOT NULL, spacing INTEGER NOT NULL, at INTEGER NOT NULL,
+            is_sent INTEGER NOT NULL, PRIMARY KEY (host, spacing))
+            STRICT, WITHOUT ROWID;
         """,
     ]
 }

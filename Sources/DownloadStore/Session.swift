@@ -5,6 +5,8 @@ internal import Glibc
 /// The open database and its statements, kept from `open` to `close`.
 final class Session {
     private static let nextNumberKey = "next-number"
+    /// Most hosts whose last request is remembered over a restart.
+    private static let mostRequests = 10_000
 
     private let begin: Statement
     private let end: Statement
@@ -14,6 +16,7 @@ final class Session {
     private let set: Statement
     private let sweep: Statement
     private let swept: Statement
+    private let requested: Statement
     private let database: Database
     private let file: DatabaseFile
     private let folder: StoreFolder
@@ -61,6 +64,7 @@ final class Session {
             set = try database.prepare("INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)")
             sweep = try database.prepare("INSERT OR REPLACE INTO sweep (number, directory) VALUES (?, ?)")
             swept = try database.prepare("DELETE FROM sweep WHERE number = ?")
+            requested = try database.prepare("INSERT OR REPLACE INTO request (host, spacing, at, is_sent) VALUES (?, ?, ?, ?)")
         } catch { throw StoreError(error, folder) }
     }
 
@@ -109,6 +113,7 @@ final class Session {
         var records: [DownloadRecord] = []
         var values: [String: String] = [:]
         var sweeps: [DownloadNumber: String] = [:]
+        var requests: [HostRequest] = []
         do throws(SQLiteError) {
             records.reserveCapacity(Int(try database.number("SELECT count(*) FROM download")))
             try database.prepare("SELECT \(Column.names) FROM download ORDER BY number").eachRow {
@@ -118,11 +123,25 @@ final class Session {
             try database.prepare("SELECT number, directory FROM sweep").each { (number: UInt64, directory: String) in
                 sweeps[DownloadNumber(number)] = directory
             }
+            try requests = loadRequests(now: now)
         } catch { throw StoreError(error, folder) }
         savedNumber = values[Session.nextNumberKey].flatMap { UInt64($0) }.map(DownloadNumber.init).flatMap(Self.given) ?? DownloadNumber(1)
         let last = records.lazy.compactMap { Self.given($0.number) }.max()
         let next = max(savedNumber, DownloadNumber((last?.value ?? 0) + 1))
-        return StoredState(records: records, settings: Settings(values), sweeps: sweeps, nextNumber: next, setAside: nil)
+        return StoredState(records: records, settings: Settings(values), sweeps: sweeps, requests: requests, nextNumber: next, setAside: nil)
+    }
+
+    /// What no interval can be waiting for any more is deleted: the longest is a number of milliseconds of 32 bits.
+    private func loadRequests(now: WallTime) throws(SQLiteError) -> [HostRequest] {
+        var requests: [HostRequest] = []
+        let oldest = now + .milliseconds(-Int64(UInt32.max))
+        try database.prepare("DELETE FROM request WHERE at < ?").run(oldest.microseconds)
+        try database.prepare("SELECT host, spacing, at, is_sent FROM request ORDER BY at DESC LIMIT \(Self.mostRequests)").each {
+            (host: String, spacing: Int64, at: UInt64, isSent: Bool) in
+            requests.append(
+                HostRequest(host: host, spacing: .microseconds(spacing), at: WallTime(microseconds: at), isSent: isSent))
+        }
+        return requests
     }
 
     /// `number` where it is one that we may have given; nil for what only a row of somebody else's has. So numbers always go on.
@@ -162,6 +181,7 @@ final class Session {
         case .remove(let number): try remove.run(number.value)
         case .sweep(let number, let directory): try sweep.run(number.value, directory)
         case .swept(let number): try swept.run(number.value)
+        case .requested(let request): try requested.run(request.host, request.spacing.microseconds, request.at.microseconds, request.isSent)
         case .set(let settings): for (key, value) in settings.rows { try set.run(key, value) }
         }
     }
@@ -170,12 +190,33 @@ final class Session {
     func checkpoint() { try? database.execute("PRAGMA wal_checkpoint(TRUNCATE)") }
 }
 
+extension HostRules {
+    /// A line each: the host, its connections and its request interval in microseconds, "-" for what is not said.
+    fileprivate var text: String {
+        given.sorted { $0.key < $1.key }.map { host, rule in
+            "\(host) \(rule.connections.map { String($0) } ?? "-") \(rule.requestInterval.map { String($0.microseconds) } ?? "-")\n"
+        }.joined()
+    }
+
+    /// What cannot be read is left out.
+    fileprivate init(text: String) {
+        self.init()
+        for line in text.split(separator: "\n") {
+            let words = line.split(separator: " ")
+            guard words.count == 3 else { continue }
+            try? set(
+                String(words[0]),
+                HostRule(connections: UInt32(words[1]), requestInterval: Int64(words[2]).map { .microseconds($0) }))
+        }
+    }
+}
+
 extension Settings {
     /// One row each; numbers in decimal digits.
     fileprivate var rows: [(String, String)] {
         [
             ("max-active", String(maxActive)), ("max-per-host", String(maxPerHost)), ("speed-limit", String(speedLimit)),
-            ("default-directory", defaultDirectory), ("paused", String(paused)),
+            ("default-directory", defaultDirectory), ("paused", String(paused)), ("host-rules", hostRules.text),
         ]
     }
 
@@ -187,5 +228,6 @@ extension Settings {
         read("speed-limit", &speedLimit)
         read("default-directory", &defaultDirectory)
         read("paused", &paused)
+        hostRules = HostRules(text: values["host-rules"] ?? "")
     }
 }

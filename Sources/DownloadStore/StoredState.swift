@@ -12,6 +12,8 @@ public struct StoredState: Equatable, Sendable {
     public var settings: Settings
     /// Part files that are still to be deleted, with their folders.
     public var sweeps: [DownloadNumber: String]
+    /// The last requests to hosts that keep an interval.
+    public var requests: [HostRequest]
     /// Above the number of every download that was ever committed. Where an earlier database was lost (set aside, or emptied) numbers go on
     /// from the seconds since the epoch, which are above as long as less than one download a second is added.
     public var nextNumber: DownloadNumber

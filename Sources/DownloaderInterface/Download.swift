@@ -28,6 +28,7 @@ public enum Download {
     public static let state = PropertyOf(interface, "State", String.self)
     public static let waitReason = PropertyOf(interface, "WaitReason", String.self)
     public static let waitUntil = PropertyOf(interface, "WaitUntil", UInt64.self)
+    public static let ahead = PropertyOf(interface, "Ahead", UInt32.self, change: .untold)
     public static let received = PropertyOf(interface, "Received", UInt64.self, change: .untold)
     public static let total = PropertyOf(interface, "Total", Int64.self, change: .untold)
     public static let speed = PropertyOf(interface, "Speed", UInt64.self, change: .untold)
@@ -101,7 +102,7 @@ extension DownloadEvent {
         case .start, .startWhole, .ready, .partLost, .startOver: "started"
         case .renew: "given another URL"
         case .wait: "held back"
-        case .hold: "held"
+        case .hold, .yield: "held"
         case .release: "released"
         case .fail, .expire: "failed"
         case .bodyComplete, .skipped, .verified, .committed: "completed"

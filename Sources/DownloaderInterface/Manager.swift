@@ -13,6 +13,8 @@ public enum Manager {
     public static let cancelAll = MethodOf(interface, "CancelAll")
     public static let clearEnded = MethodOf(interface, "ClearEnded", out: UInt32.self)
 
+    public static let setHostRule = MethodOf(interface, "SetHostRule", in: String.self, [String: Variant].self)
+
     public static let downloadAdded = SignalOf(interface, "DownloadAdded", ObjectPath.self)
     public static let downloadRemoved = SignalOf(interface, "DownloadRemoved", ObjectPath.self)
     public static let downloadEnded = SignalOf(interface, "DownloadEnded", ObjectPath.self, String.self, String.self)
@@ -29,6 +31,7 @@ public enum Manager {
     public static let maxActive = PropertyOf(interface, "MaxActive", UInt32.self, writable: true)
     public static let maxPerHost = PropertyOf(interface, "MaxPerHost", UInt32.self, writable: true)
     public static let speedLimit = PropertyOf(interface, "SpeedLimit", UInt64.self, writable: true)
+    public static let hostRules = PropertyOf(interface, "HostRules", HostRuleTable.self)
     public static let defaultDirectory = PropertyOf(interface, "DefaultDirectory", String.self, writable: true)
     public static let version = PropertyOf(interface, "Version", String.self, change: .constant)
     public static let setAside = PropertyOf(interface, "SetAside", String.self)

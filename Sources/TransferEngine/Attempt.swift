@@ -36,6 +36,7 @@ final class Attempt: BodySink {
     }
 
     override func receive(_ bytes: UnsafeRawBufferPointer) -> Answer {
+        transfer.pieces &+= 1
         if case .undecided = verdict { decide() }
         switch verdict {
         case .body:
@@ -54,6 +55,7 @@ final class Attempt: BodySink {
     }
 
     override func receiveHeader(_ line: UnsafeRawBufferPointer) -> Answer {
+        transfer.pieces &+= 1
         do {
             try head.take(line)
             if head.isComplete, head.status >= 200, head.status != 401, head.status != 407 { decide() }
@@ -66,7 +68,10 @@ final class Attempt: BodySink {
 
     override func mayTalk(to address: String) -> Bool {
         transfer.liveness.restart()  // connected; the request goes out now
-        if transfer.mayTalk(to: address, for: self) { return true }
+        if transfer.mayTalk(to: address, for: self) {
+            transfer.requestGoesOut()
+            return true
+        }
         verdict = .failed(
             DownloadFailure(
                 .unsafeRedirect, "The server redirected to \(url.host), an address inside a private network, which a public one may not.",

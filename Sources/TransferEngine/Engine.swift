@@ -12,6 +12,8 @@ public actor Engine {
     /// How often progress is looked at.
     static let tick: Duration = .milliseconds(100)
     static let hopLimit = 20
+    /// A transfer that hears nothing for so long is told of.
+    public static let silence: Duration = .seconds(10)
 
     private nonisolated let loop: LoopExecutor
     private nonisolated let wakeDescriptor: Int32
@@ -63,6 +65,11 @@ public actor Engine {
 
     /// Ends a transfer, with what it has on disk. Nothing happens where it has ended already.
     public nonisolated func stop(_ number: DownloadNumber) { command { $0.halt(number) } }
+
+    /// Lets a transfer make the request for which it asked. Nothing happens where it asks for none.
+    ///
+    /// - Parameter tellsSent: whether `.sent` is to follow.
+    public nonisolated func permit(_ number: DownloadNumber, tellsSent: Bool) { command { $0.goOn(number, tellsSent: tellsSent) } }
 
     /// Bytes per second from now on; nil: no limit.
     public nonisolated func setSpeedLimit(_ number: DownloadNumber, _ limit: Speed?) { command { $0.limit(number, limit) } }
@@ -127,6 +134,7 @@ public actor Engine {
             if transfer.isCheckpointDue(now: now) { sync(transfer) }
             let isHolding = transfer.pace.isHolding
             if transfer.pace.earn(seconds: min(seconds, 1)) { resume(transfer) }
+            checkSilence(transfer, now, isHolding: isHolding)
             checkStall(transfer, now, isHolding: isHolding)
         }
         reportEvents()
@@ -139,6 +147,14 @@ public actor Engine {
             report(.progress(snapshot))
             isProgressUnderWay.store(false, ordering: .releasing)
         }
+    }
+
+    private func checkSilence(_ transfer: Transfer, _ now: SuspendingClock.Instant, isHolding: Bool) {
+        if isHolding || transfer.pieces != transfer.piecesAtTick { (transfer.piecesAtTick, transfer.lastHeard) = (transfer.pieces, now) }
+        let isStalled = now - transfer.lastHeard >= Self.silence
+        guard isStalled != transfer.isStalled else { return }
+        transfer.isStalled = isStalled
+        transfer.events.append(.stalled(transfer.request.number, isStalled))
     }
 
     private func checkStall(_ transfer: Transfer, _ now: SuspendingClock.Instant, isHolding: Bool) {
@@ -224,6 +240,7 @@ public actor Engine {
         options.proxy = proxy ?? ""
         (options.certificateFile, options.certificateFolder) = (configuration.certificateFile, configuration.certificateFolder)
         transfer.liveness.restart()
+        transfer.lastHeard = .now
         do throws(CurlError) {
             let multi = if let multi { multi } else { try MultiHandle() }
             self.multi = multi
@@ -265,6 +282,19 @@ public actor Engine {
         transfer.exchange = nil
         transfer.url = transfer.request.url
         transfer.hops = 0
+        ask(transfer)
+    }
+
+    /// Has the host's rule looked at before a further request.
+    private func ask(_ transfer: Transfer) {
+        transfer.awaitsPermit = true
+        transfer.events.append(.asks(transfer.request.number, host: transfer.url.host))
+        reportEvents(of: transfer)
+    }
+
+    private func goOn(_ number: DownloadNumber, tellsSent: Bool) {
+        guard let transfer = transfers[number], transfer.awaitsPermit, transfer.conclusion == nil else { return }
+        (transfer.awaitsPermit, transfer.tellsSent) = (false, tellsSent)
         fetch(transfer)
     }
 
@@ -284,7 +314,7 @@ public actor Engine {
                     DownloadFailure(.unsafeRedirect, "The server \(host) redirected to an address that is not http or https.", host: host)))
         }
         transfer.url = url
-        fetch(transfer)
+        ask(transfer)
     }
 
     private func halt(_ number: DownloadNumber) {

@@ -42,6 +42,15 @@ final class Transfer {
     private var heldAtStart: ByteCount = 0
 
     var liveness = Liveness()
+    /// Pieces that came from the server: header lines, stretches of the body.
+    var pieces = 0
+    var piecesAtTick = 0
+    var lastHeard = SuspendingClock.now
+    var isStalled = false
+    /// Whether the next request waits for `Engine.permit`.
+    var awaitsPermit = false
+    /// Whether it is to be told when the request under way goes out.
+    var tellsSent: Bool
     var meter = SpeedMeter()
     var reported: TransferProgress?
     var received: ByteCount { (candidate ?? part)?.written ?? 0 }
@@ -76,6 +85,7 @@ final class Transfer {
 
     init(_ request: TransferRequest, boot: String, staging: StagingBuffer) {
         (self.request, self.boot, self.staging, url, speedLimit) = (request, boot, staging, request.url, request.speedLimit)
+        tellsSent = request.tellsSent
     }
 
     // MARK: Before the first request
@@ -160,6 +170,12 @@ final class Transfer {
             return true
         }
         return isFirstPrivate || !isPrivate
+    }
+
+    func requestGoesOut() {
+        guard tellsSent else { return }
+        tellsSent = false
+        events.append(.sent(request.number, at: wallTime()))
     }
 
     // MARK: Body bytes

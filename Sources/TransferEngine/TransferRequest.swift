@@ -37,6 +37,8 @@ public struct TransferRequest: Sendable {
     public var resume: ResumeData?
     /// Absolute path of this download's written map; its folder exists. nil: only checkpoints count.
     public var mapPath: String?
+    /// Whether `.sent` is to be told of the first request.
+    public var tellsSent = false
     /// Under `skip` and `fail`, a taken name ends the transfer before the body is fetched.
     public var ifExists = ExistingFilePolicy.rename
 
@@ -116,6 +118,12 @@ public enum TransferEnd: Equatable, Sendable {
 }
 
 public enum TransferEvent: Equatable, Sendable {
+    /// It has a further request to make, to this host: by a redirect, or once more. It waits for `Engine.permit`.
+    case asks(DownloadNumber, host: String)
+    /// The request for which that was wanted goes out now.
+    case sent(DownloadNumber, at: WallTime)
+    /// For `Engine.silence` nothing has come; or something comes again.
+    case stalled(DownloadNumber, Bool)
     /// A response was accepted; comes before its first byte counts. Again where a transfer has to start over.
     case began(DownloadNumber, TransferFacts)
     /// One snapshot of all that changed, at most 10 a second.

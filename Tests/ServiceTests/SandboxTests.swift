@@ -131,6 +131,8 @@ private let app = "org.example.App"
             let answer = await sandbox.gdbus(manager, "\(Standard.properties).Set", Manager.interface, name, value)
             #expect(answer.errors.contains("org.todoku.Error.NotAllowed: An app in a sandbox may not change the settings"), "\(answer)")
         }
+        let rule = await sandbox.gdbus(manager, "\(Manager.interface).SetHostRule", "example.org", "{}")
+        #expect(rule.errors.contains("NotAllowed: An app in a sandbox may not set the rules of hosts"), "\(rule)")
         #expect(try await running.client.get(Manager.paused) == false)
         #expect(try await running.client.get(Download.state, at: theirs) == "paused")
         #expect(try await running.client.get(Manager.speedLimit) == 0)
@@ -142,7 +144,7 @@ private let app = "org.example.App"
     /// A new member of the manager is to be thought about, and to be tried above or below.
     @Test func `has been thought of at every member of the manager`() {
         let open: Set = ["Download", "List", "Describe"]
-        let refused: Set = ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded"]
+        let refused: Set = ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded", "SetHostRule"]
         #expect(Set(ManagerFace.face.methods.keys) == open.union(refused))
         let writable = ManagerFace.face.members.filter { $0.contains(" readwrite ") }.compactMap {
             $0.split(separator: " ").dropFirst().first

@@ -13,13 +13,47 @@ extension World {
     mutating func checkStart(_ entry: LedgerEntry) {
         let number = entry.number
         let limits = ledger.settings
-        if limits.maxActive > 0, ledger.counts.active > limits.maxActive { fail("\(number) starts beyond MaxActive") }
-        if limits.maxPerHost > 0, ledger.entries.values.count(where: { $0.state == .active && $0.host == entry.host }) > limits.maxPerHost {
-            fail("\(number) starts beyond MaxPerHost")
-        }
+        let idle = transfers.values.count { ($0.awaits || $0.isStalled) && !$0.isStopping }
+        if limits.maxActive > 0, Int(ledger.counts.active) > Int(limits.maxActive) + idle { fail("\(number) starts beyond MaxActive") }
+        checkRequest(entry, at: host(of: entry.record))
         if limits.paused { fail("\(number) starts while all is paused") }
         if let floor = floors[number], now < floor { fail("\(number) starts before the server’s Retry-After") }
         if let time = entry.record.options.notBefore, now < time { fail("\(number) starts before its not-before") }
+    }
+
+    func host(of record: DownloadRecord) -> String { (try? DownloadURL(record.url).host) ?? "" }
+
+    /// What the ledger has to keep to when a request goes to `host`.
+    mutating func checkRequest(_ entry: LedgerEntry, at host: String) {
+        let number = entry.number
+        let (name, rule) = ledger.settings.hostRules.governing(host)
+        let limit = rule.connections ?? ledger.settings.maxPerHost
+        let there = ledger.entries.values.count { other in
+            guard other.state == .active, !other.isHeld else { return false }
+            return ledger.settings.hostRules.governing(transfers[other.number]?.host ?? self.host(of: other.record)).name == name
+        }
+        if limit > 0, there > limit { fail("\(number) goes to \(host), where \(there) of \(limit) are") }
+        if let floor = hostFloors[host], now < floor { fail("\(number) goes to \(host) in its pause") }
+        func check(_ key: String, _ interval: Duration) {
+            if let last = lastSent[key], now - last < interval { fail("\(number) goes to \(key) \(now - last) after the last request") }
+        }
+        check(name, rule.requestInterval ?? .zero)
+        if let own = entry.record.options.requestInterval { check("\(name) \(own)", own) }
+        let isUnsent = transfers.contains { other, transfer in
+            other != number && !transfer.awaits && !transfer.hasSent && !transfer.isStopping && transfer.isPaced
+                && ledger.settings.hostRules.governing(transfer.host).name == name
+        }
+        if isUnsent, rule.requestInterval ?? .zero > .zero { fail("\(number) goes to \(host) while another request has not gone out") }
+    }
+
+    private mutating func send(_ entry: LedgerEntry, _ transfer: Transfer) {
+        let name = ledger.settings.hostRules.governing(transfer.host).name
+        transfers[entry.number]?.hasSent = true
+        tell("the request of \(entry.number) goes out to \(transfer.host)")
+        guard transfer.isPaced else { return }
+        lastSent[name] = now
+        if let own = entry.record.options.requestInterval { lastSent["\(name) \(own)"] = now }
+        ledger.requestSent(entry, at: now, now: now)
     }
 
     mutating func start(_ entry: LedgerEntry) {
@@ -27,7 +61,7 @@ extension World {
         if transfers[number] != nil { fail("\(number) has two transfers") }
         if pool.contains(where: { $0.touches(number) }) { fail("\(number) starts while the pool works on its files") }
         tell("start \(number)")
-        transfers[number] = Transfer()
+        transfers[number] = Transfer(host: host(of: entry.record), isPaced: entry.isPaced && unpaced.remove(number) == nil)
     }
 
     /// One step of a transfer.
@@ -39,7 +73,17 @@ extension World {
             flush(number)
             return end(number, .stopped(transfer.hasBegun ? resume(number) : entry.record.resume))
         }
-        guard transfer.hasBegun else { return respond(entry, b) }
+        if transfer.awaits { return }
+        guard transfer.hasSent else { return send(entry, transfer) }
+        if b % 6 == 5 {
+            transfers[number]?.isStalled.toggle()
+            ledger.stalled(entry, !transfer.isStalled, now: now)
+            return
+        }
+        guard transfer.hasBegun else {
+            if b % 7 == 0, transfer.hops < 2 { return hop(entry, transfer, b) }
+            return respond(entry, b)
+        }
         let mood = resources[resource(of: entry.record)].mood
         switch b % 5 {
         case 0 where mood > 0: lose(number, DownloadFailure(.network, "lost", isRetryable: true))
@@ -60,6 +104,18 @@ extension World {
                 written: file.content.length, total: transfer.total, validator: transfer.validator, identity: identity(file.inode))
             end(number, .complete(size: file.content.length, fileName: name(entry), part))
         }
+    }
+
+    /// A redirect to another host, or to the same.
+    private mutating func hop(_ entry: LedgerEntry, _ transfer: Transfer, _ b: Int) {
+        let number = entry.number
+        let host = "h\(b / 7 % 2)"
+        transfers[number]?.hops += 1
+        transfers[number]?.awaits = true
+        transfers[number]?.isStalled = false
+        transfers[number]?.host = host
+        tell("\(number) is redirected to \(host)")
+        ledger.hop(entry, to: host, now: now)
     }
 
     private func name(_ entry: LedgerEntry) -> String { entry.record.options.fileName ?? "f\(entry.number)" }
@@ -90,13 +146,18 @@ extension World {
         let resource = resources[resource(of: entry.record)]
         let failures: [DownloadFailure?] = [
             nil, nil, DownloadFailure(.network, "unreachable", isRetryable: true),
-            DownloadFailure(.httpStatus, "503", httpStatus: 503, isRetryable: true, retryAfter: .seconds(120)),
+            DownloadFailure(.httpStatus, "503", httpStatus: 503, host: transfers[number]?.host, isRetryable: true, retryAfter: .seconds(120)),
             DownloadFailure(.httpStatus, "403", httpStatus: 403), DownloadFailure(.httpStatus, "404", httpStatus: 404),
             DownloadFailure(.network, "offline", isRetryable: true, wait: .offline), nil,
             DownloadFailure(.writeFailed, "EIO", isRetryable: true, wait: .destination),
         ]
         if let failure = failures[resource.mood] {
-            if failure.retryAfter != nil { floors[number] = now + .seconds(120) }
+            if failure.retryAfter != nil {
+                floors[number] = now + .seconds(120)
+                let host = transfers[number]?.host ?? ""
+                let name = ledger.settings.hostRules.governing(host).name
+                if name == host { hostFloors[host] = now + .seconds(120) }
+            }
             return end(number, .failed(failure, madeProgress: false, held(entry).map { _ in entry.record.resume } ?? nil))
         }
         guard disk.isFolderThere else {
@@ -106,7 +167,7 @@ extension World {
         let policy = entry.record.options.ifExists
         if policy == .skip || policy == .fail, disk.finals[path(entry)] != nil { return end(number, .nameTaken(path: path(entry))) }
 
-        var transfer = transfers[number] ?? Transfer()
+        guard var transfer = transfers[number] else { return }
         let validator = resource.hasValidator ? Validator.entityTag("\"\(resource.version)\"") : nil
         var offset: ByteCount = 0
         if let held = held(entry), let old = entry.record.resume, old.validator == validator || old.validator == nil {
@@ -118,7 +179,7 @@ extension World {
         (transfer.hasBegun, transfer.version, transfer.total) = (true, resource.version, resource.size)
         (transfer.validator, transfer.heldAtStart) = (validator, offset)
         transfers[number] = transfer
-        ledger.transferBegan(entry, fileName: name(entry), mediaType: nil, total: resource.size, offset: offset)
+        ledger.transferBegan(entry, fileName: name(entry), mediaType: nil, total: resource.size, offset: offset, now: now)
     }
 
     private func path(_ entry: LedgerEntry) -> String { "\(Self.directory)/\(name(entry))" }

@@ -26,6 +26,8 @@ extension World {
             tell("the clock is set by \(delta)")
             now = now + delta
             floors = floors.mapValues { $0 + delta }
+            hostFloors = hostFloors.mapValues { $0 + delta }
+            lastSent = [:]  // what was saved is of the clock before, until it is saved again
             ledger.clockJumped(by: delta, now: now)
         case .server:
             let index = step.a % resources.count
@@ -61,6 +63,8 @@ extension World {
         if b % 17 == 0 { options.fileName = "same" }
         options.retries = UInt32(b % 4)
         options.priority = Int32(b % 3)
+        options.app = ["", "A", "B"][a / 6 % 3]
+        if a % 23 == 0 { options.requestInterval = .seconds(1 + a % 2) }
         let number = nextNumber
         nextNumber = DownloadNumber(number.value + 1)
         var record = DownloadRecord(
@@ -81,21 +85,22 @@ extension World {
             switch b % 8 {
             case 0: try ledger.apply(.pause, to: entry, now: now)
             case 1, 2:
-                if case .waiting(.retry, _) = entry.state { floors[number] = nil }
+                if case .waiting(.retry, _) = entry.state { (floors[number], hostFloors[host(of: entry.record)]) = (nil, nil) }
                 try ledger.apply(.resume, to: entry, now: now)
             case 3: try ledger.apply(.cancel, to: entry, now: now)
             case 4, 5:
                 try ledger.apply(.retry, to: entry, now: now)
+                hostFloors[host(of: entry.record)] = nil
                 revive(number)
             case 6:
                 guard let url = try? DownloadURL(entry.record.url + "?fresh") else { return }
                 let hadEnded = entry.state.hasEnded
                 try ledger.replaceUrl(entry, url, headers: [], now: now)
-                floors[number] = nil
+                (floors[number], hostFloors[host(of: entry.record)]) = (nil, nil)
                 if hadEnded { revive(number) }
             default:
                 if !entry.state.hasEnded { try ledger.apply(.cancel, to: entry, now: now) }
-                ledger.remove(entry)
+                ledger.remove(entry, now: now)
                 removals.insert(number)
             }
             tell(
@@ -118,14 +123,25 @@ extension World {
         default:
             for number in ledger.ended.ordered {
                 guard let entry = ledger[number] else { continue }
-                ledger.remove(entry)
+                ledger.remove(entry, now: now)
                 removals.insert(number)
             }
         }
     }
 
     private mutating func setting(_ a: Int, _ b: Int) {
-        switch b % 4 {
+        switch b % 6 {
+        case 4, 5:
+            let host = ["h0", "h1", "*"][a % 3]
+            let rule = [
+                HostRule(), HostRule(connections: UInt32(b % 3)), HostRule(requestInterval: .seconds(1 + b % 5)),
+                HostRule(connections: 1, requestInterval: .milliseconds(500)),
+            ][b / 6 % 4]
+            tell("the rule of \(host): \(rule)")
+            ledger.set(now: now) { try? $0.hostRules.set(host, rule) }
+            (lastSent, hostFloors) = ([:], [:])
+            for number in transfers.keys { transfers[number]?.isPaced = false }
+            unpaced.formUnion(delayed)
         case 0: ledger.set(now: now) { $0.maxActive = UInt32(a % 4) }
         case 1: ledger.set(now: now) { $0.maxPerHost = UInt32(a % 3) }
         case 2: if let entry = pick(a, { !$0.state.hasEnded }) { ledger.move(entry, to: UInt32(b % 5)) }
@@ -149,7 +165,7 @@ extension World {
                 undone.append(entry)
                 return .drop(undoing: entry.number)
             }
-            for entry in undone { ledger.undo(entry) }
+            for entry in undone { ledger.undo(entry, now: now) }
         } else {
             for change in changes { saved.take(change, plant) }
             saved.next = max(saved.next, nextNumber)
@@ -172,7 +188,7 @@ extension World {
             settle()
             goOn()
             settle()
-            if transfers.isEmpty, pool.isEmpty, !journal.isBusy {
+            if transfers.values.allSatisfy(\.awaits), pool.isEmpty, !journal.isBusy {
                 guard let wake = ledger.nextWake else { break }
                 now = max(now, wake)
                 ledger.tick(now: now)

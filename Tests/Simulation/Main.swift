@@ -55,6 +55,8 @@ enum Plant: String, CaseIterable {
     case forgetful
     /// Bytes without a validator are gone on from.
     case trusting
+    /// The last requests to hosts that keep an interval are not kept.
+    case hasty
     /// What was being committed is announced again at a restart.
     case twice
 }

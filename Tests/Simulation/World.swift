@@ -7,6 +7,7 @@ enum Waiting {
     case end(DownloadNumber, String, path: String?)
     case removed(DownloadNumber)
     case start(LedgerEntry)
+    case permit(LedgerEntry)
     case commit(DownloadNumber)
     case sweep(DownloadNumber)
 }
@@ -16,6 +17,7 @@ struct Saved {
     var records: [DownloadNumber: DownloadRecord] = [:]
     var settings = Settings()
     var sweeps: [DownloadNumber: String] = [:]
+    var requests: [String: HostRequest] = [:]
     var next = DownloadNumber(1)
 
     mutating func take(_ change: StoreChange, _ plant: Plant?) {
@@ -25,6 +27,7 @@ struct Saved {
         case .set(let settings): self.settings = settings
         case .sweep(let number, let directory): if plant != .forgetful { sweeps[number] = directory }
         case .swept(let number): sweeps[number] = nil
+        case .requested(let request): if plant != .hasty { requests["\(request.host) \(request.spacing)"] = request }
         }
     }
 }
@@ -32,6 +35,13 @@ struct Saved {
 /// A transfer in the engine.
 struct Transfer {
     var isStopping = false
+    /// The host of its request; whether that waits for permission, and whether it has gone out.
+    var host: String
+    var awaits = false
+    var hasSent = false
+    var isPaced: Bool
+    var isStalled = false
+    var hops = 0
     var hasBegun = false
     var version = 0
     var total: ByteCount = 0
@@ -84,6 +94,12 @@ struct World {
     var revivals: [DownloadNumber: Int] = [:]
     var finishedPaths: [DownloadNumber: (path: String, version: Int?)] = [:]
     var floors: [DownloadNumber: WallTime] = [:]
+    /// Before which no request may go to a host: it asked for a pause.
+    var hostFloors: [String: WallTime] = [:]
+    /// Begun before the rules changed: what their request keeps is of the rules before.
+    var unpaced: Set<DownloadNumber> = []
+    /// When the last request that kept an interval went out to a host, or with an interval of its own.
+    var lastSent: [String: WallTime] = [:]
     var wanted: [DownloadNumber: Int] = [:]
     var problem: String?
     var isEnding = false
@@ -138,12 +154,16 @@ struct World {
         case .startTransfer(let entry, let afterSave):
             checkStart(entry)
             if afterSave { post(.start(entry)) } else { start(entry) }
+        case .permit(let entry, let afterSave):
+            checkRequest(entry, at: transfers[entry.number]?.host ?? "")
+            transfers[entry.number]?.isPaced = entry.isPaced
+            if afterSave { post(.permit(entry)) } else { permit(entry.number) }
         case .stopTransfer(let entry):
             transfers[entry.number]?.isStopping = true
         case .verify(let entry): pool.append(.verify(entry.number))
         case .commit(let entry): post(.commit(entry.number))
         case .sweep(let number, _): post(.sweep(number))
-        case .tell: break
+        case .tell, .tellWait: break
         case .announceEnd(let entry): post(.end(entry.number, entry.state.name, path: entry.record.path))
         case .allEnded: if ledger.counts.remaining != 0 { fail("AllEnded while \(ledger.counts.remaining) remain") }
         case .removed(let entry): post(.removed(entry.number))
@@ -188,8 +208,16 @@ struct World {
             } else {
                 ledger.transferEnded(entry.number, .stopped(entry.record.resume), now: now)
             }
+        case .permit(let entry): permit(entry.number)
         case .sweep(let number): pool.append(.sweep(number))
         }
+    }
+
+    private mutating func permit(_ number: DownloadNumber) {
+        guard transfers[number]?.isStopping == false else { return }
+        if transfers[number]?.awaits != true { fail("\(number) may go on, and did not ask") }
+        transfers[number]?.awaits = false
+        transfers[number]?.hasSent = false
     }
 
     // MARK: Life and death
@@ -214,9 +242,14 @@ struct World {
         }
         (journal, inFlight, transfers, pool, delayed) = (JournalQueue(), nil, [:], [], [])
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
+        hostFloors = [:]
+        for record in saved.records.values {
+            guard let time = record.retryAt, record.lastFailure?.retryAfter != nil, !record.state.hasEnded else { continue }
+            hostFloors[host(of: record)] = max(hostFloors[host(of: record)] ?? time, time)
+        }
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
         ledger = Ledger(settings: saved.settings) { 0.5 }
-        ledger.restore(Array(saved.records.values), sweeps: saved.sweeps, now: now)
+        ledger.restore(Array(saved.records.values), sweeps: saved.sweeps, requests: Array(saved.requests.values), now: now)
         for (number, entry) in ledger.entries where entry.state == .committing {
             pool.append(.find(number))
             if plant == .twice { post(.end(number, "finished", path: entry.record.path)) }

@@ -21,7 +21,9 @@ final class EngineFixture: Sendable {
         var configuration = EngineConfiguration(version: "0.test", environment: [:])
         configuration.certificateFile = certificateFile
         configuration.proxies = proxies
-        engine = Engine(configuration: configuration, flush: flush) { log.take($0) }
+        let engine = Engine(configuration: configuration, flush: flush) { log.take($0) }
+        self.engine = engine
+        await log.permit { [weak engine] number in engine?.permit(number, tellsSent: false) }
     }
 
     deinit { engine.shutDown {} }
@@ -63,7 +65,13 @@ final class EngineFixture: Sendable {
     nonisolated init() {}
     private var waiters: [(condition: @BusActor ([TransferEvent]) -> Bool, resume: CheckedContinuation<Void, Never>)] = []
 
+    private var permit: (DownloadNumber) -> Void = { _ in }
+
+    /// Every further request that is asked for may go at once.
+    func permit(_ body: @escaping (DownloadNumber) -> Void) { permit = body }
+
     func take(_ event: TransferEvent) {
+        if case .asks(let number, _) = event { return permit(number) }
         events.append(event)
         let due = waiters.filter { $0.condition(events) }
         waiters.removeAll { $0.condition(events) }

@@ -1,0 +1,178 @@
+/// What is under way at one host, or in the domain of one rule, and when its next request may start.
+final class HostLoad {
+    /// After a refusal without a rule, and the most that refusals make of it.
+    private static let firstSlowness: Duration = .seconds(1)
+    private static let mostSlowness: Duration = .seconds(60)
+    /// After so many answers in a row the slowness is halved; below the least it is over.
+    private static let answersToHasten = 10
+    private static let leastSlowness: Duration = .milliseconds(200)
+
+    /// As `HostRules.governing` gives it.
+    let name: String
+    var rule: HostRule
+    /// Transfers whose request is here.
+    var active = 0
+    /// The starts of requests that kept the host's interval, and of those that kept an interval of their own.
+    var pacing = Pacing()
+    var spacings: [Duration: Pacing] = [:]
+    /// A server asked for a pause until then.
+    private(set) var pausedUntil: WallTime?
+    /// Since the server refused requests: the interval that is kept instead of none, or of a shorter one.
+    private(set) var slowness: Duration = .zero
+    private var slowedAt: WallTime?
+    private var answers = 0
+
+    /// Its downloads that may start, apart by application and own interval.
+    var lanes: [Lane] = []
+    /// Transfers under way whose next request waits for its turn.
+    var hops: [DownloadNumber] = []
+    /// When it is to be looked at again; the entry of `hostWakes` that counts.
+    var wakeAt: WallTime?
+    /// What its downloads were last reviewed by: see `Ledger.review`.
+    var regime: Regime?
+
+    struct Regime: Equatable {
+        var isPaced: Bool
+        /// 0: no limit that binds.
+        var limit: Int
+    }
+
+    /// When requests of one kind started last.
+    struct Pacing {
+        private(set) var last: WallTime?
+        /// Started, and not known to have gone out: the interval does not begin before that.
+        private(set) var unsent: Set<DownloadNumber> = []
+
+        init(last: WallTime? = nil) { self.last = last }
+
+        mutating func started(_ number: DownloadNumber, at now: WallTime) {
+            last = max(last ?? now, now)
+            unsent.insert(number)
+        }
+
+        mutating func begins(at now: WallTime) { last = last ?? now }
+
+        mutating func sent(_ number: DownloadNumber, at time: WallTime) {
+            if unsent.remove(number) != nil { last = max(last ?? time, time) }
+        }
+
+        mutating func gaveUp(_ number: DownloadNumber) { unsent.remove(number) }
+
+        mutating func shift(by delta: Duration) { last = last.map { $0 + delta } }
+
+        /// When the next may start, with `interval` between; nil: as soon as those under way have gone out.
+        func next(_ interval: Duration, now: WallTime) -> WallTime? {
+            guard interval > .zero else { return now }
+            guard unsent.isEmpty else { return nil }
+            // An instant far in the future is of a clock that was set back while nobody looked.
+            guard let last, last <= now + interval else { return now }
+            return last + interval
+        }
+    }
+
+    init(name: String, rule: HostRule) { (self.name, self.rule) = (name, rule) }
+
+    /// The least time between two requests' starts; zero: none is kept.
+    var interval: Duration { max(rule.requestInterval ?? .zero, slowness) }
+
+    /// When its next request may start; nil: as soon as those under way have gone out.
+    func opens(now: WallTime) -> WallTime? {
+        guard let next = pacing.next(interval, now: now) else { return nil }
+        return max(next, pausedUntil ?? next)
+    }
+
+    /// When the next request with `spacing` as its own interval may start; nil: as soon as those under way have gone out.
+    func opens(spacing: Duration, now: WallTime) -> WallTime? {
+        guard let opens = opens(now: now) else { return nil }
+        guard spacing > .zero, let pacing = spacings[spacing] else { return opens }
+        return pacing.next(spacing, now: now).map { max($0, opens) }
+    }
+
+    /// The server refused a request that was started at `start`: 429 or 503.
+    func refused(startedAt start: WallTime, retryAfter: Duration?, now: WallTime) {
+        if let retryAfter, retryAfter > .zero { pausedUntil = max(pausedUntil ?? now, now + retryAfter) }
+        answers = 0
+        // Requests that were under way together are refused together: that is one refusal.
+        if let slowedAt, start < slowedAt { return }
+        slowness = min(max(Self.firstSlowness, interval * 2), max(Self.mostSlowness, rule.requestInterval ?? .zero))
+        slowedAt = now
+        pacing = Pacing(last: max(pacing.last ?? now, now))
+    }
+
+    /// The server answered as it should.
+    func answered() {
+        guard slowness > .zero else { return }
+        answers += 1
+        guard answers >= Self.answersToHasten else { return }
+        answers = 0
+        slowness = slowness / 2
+        if slowness < Self.leastSlowness || slowness <= rule.requestInterval ?? .zero { (slowness, slowedAt) = (.zero, nil) }
+    }
+
+    func pause(until time: WallTime) { pausedUntil = max(pausedUntil ?? time, time) }
+
+    func liftPause() { pausedUntil = nil }
+
+    /// Takes over what another load, under other rules, knew of the same host.
+    func inherit(_ former: HostLoad) {
+        pacing = former.pacing
+        spacings = former.spacings
+        if let time = former.pausedUntil { pause(until: time) }
+        (slowness, slowedAt, answers) = (max(slowness, former.slowness), former.slowedAt, former.answers)
+    }
+
+    func shift(by delta: Duration) {
+        pacing.shift(by: delta)
+        for spacing in spacings.keys { spacings[spacing]?.shift(by: delta) }
+        pausedUntil = pausedUntil.map { $0 + delta }
+        slowedAt = slowedAt.map { $0 + delta }
+    }
+
+    /// Whether nothing would be lost if it were forgotten.
+    func isIdle(now: WallTime) -> Bool {
+        lanes.isEmpty && active == 0 && hops.isEmpty && slowness == .zero && opens(now: now).map { $0 <= now } ?? false
+            && spacings.allSatisfy { $0.value.next($0.key, now: now).map { $0 <= now } ?? false }
+    }
+}
+
+/// Downloads of one application at one host that may start, in queue order.
+final class Lane {
+    /// Its number in `Ledger.runnable`.
+    let id: UInt32
+    unowned let host: HostLoad  // the ledger keeps a host that has lanes
+    let app: AppShare
+    /// Their own `request-interval`; zero: none.
+    let spacing: Duration
+    var count = 0
+    /// Its first, while that may start: it stands in `app.ready`.
+    var offered: DownloadNumber?
+
+    init(id: UInt32, host: HostLoad, app: AppShare, spacing: Duration) {
+        (self.id, self.host, self.app, self.spacing) = (id, host, app, spacing)
+    }
+}
+
+/// What one application has had of the service: applications take turns by it.
+final class AppShare {
+    /// What a start costs. Short downloads of one application and long ones of another thus share by time, and requests to a host that keeps
+    /// an interval by their number.
+    static let start: Duration = .seconds(1)
+
+    let name: String
+    /// The first of each of its lanes that may start now.
+    var ready = DownloadQueue()
+    var lanes = 0
+    var active = 0
+    /// Time that its transfers took, counted up to `chargedAt`, and `start` for each.
+    var cost: Duration
+    private var chargedAt = WallTime(microseconds: 0)
+
+    init(name: String, cost: Duration) { (self.name, self.cost) = (name, cost) }
+
+    func charge(now: WallTime) {
+        if now > chargedAt { cost += (now - chargedAt) * active }
+        chargedAt = now
+    }
+
+    var isIdle: Bool { lanes == 0 && active == 0 }
+}
