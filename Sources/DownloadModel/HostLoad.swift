@@ -66,8 +66,11 @@ final class HostLoad {
             guard unsent.isEmpty else { return nil }
             // An instant far in the future is of a clock that was set back while nobody looked.
             guard let last, last <= now + interval else { return now }
-            return last + interval
+            return last + interval + interval / Self.margin
         }
+
+        /// So much of an interval is waited longer: requests that left with it between them must not come closer together than that.
+        private static let margin = 64
     }
 
     init(name: String, rule: HostRule) { (self.name, self.rule) = (name, rule) }
@@ -93,7 +96,7 @@ final class HostLoad {
         if let retryAfter, retryAfter > .zero { pausedUntil = max(pausedUntil ?? now, now + retryAfter) }
         answers = 0
         // Requests that were under way together are refused together: that is one refusal.
-        if let slowedAt, start < slowedAt { return }
+        if let slowedAt, start <= slowedAt { return }
         slowness = min(max(Self.firstSlowness, interval * 2), max(Self.mostSlowness, rule.requestInterval ?? .zero))
         slowedAt = now
         pacing = Pacing(last: max(pacing.last ?? now, now))

@@ -83,11 +83,11 @@ extension Ledger {
     /// Puts what is queued in its lane; what is still being worked on comes later.
     func makeRunnable(_ entry: LedgerEntry) {
         guard entry.isEntered, !entry.isRemoved else { return }
+        leaveLane(entry)
         guard !isBusy(entry) else {
             heldBack.insert(entry.number)
             return
         }
-        leaveLane(entry)
         let lane = lane(of: entry)
         entry.lane = lane
         lane.count += 1

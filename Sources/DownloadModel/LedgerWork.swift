@@ -180,6 +180,8 @@ extension Ledger {
         sweeps[entry.number] = Sweep(directory: entry.record.directory, isUnlessResumable: unlessResumable)
         actions.append(.save(.sweep(entry.number, directory: entry.record.directory)))
         if !entry.isRemoved, entry.record.resume != nil { entry.record.forgetBytes() }
+        // Queued in the same turn, it must not begin before that is done.
+        if entry.lane != nil { makeRunnable(entry) }
         beginSweep(entry.number)
     }
 

@@ -34,7 +34,10 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
     @Test func `moves waits and deadlines with a clock that is set, and leaves not-before to the clock`() throws {
         var desk = Desk([
             Desk.record(1) { $0.options.deadline = .seconds(1000) },
-            Desk.record(2) { $0.options.notBefore = WallTime(microseconds: 1_000_000_500_000_000) },
+            Desk.record(2) {
+                $0.url = "http://other/2"  // the pause that a server asks for is its host's
+                $0.options.notBefore = WallTime(microseconds: 1_000_000_500_000_000)
+            },
         ])
         let start = desk.now
         #expect(desk.state(2) == .waiting(.notBefore, until: start + .seconds(500)))

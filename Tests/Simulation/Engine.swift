@@ -16,6 +16,7 @@ extension World {
         let idle = transfers.values.count { ($0.awaits || $0.isStalled) && !$0.isStopping }
         if limits.maxActive > 0, Int(ledger.counts.active) > Int(limits.maxActive) + idle { fail("\(number) starts beyond MaxActive") }
         checkRequest(entry, at: host(of: entry.record))
+        if sweeping.contains(number) { fail("\(number) starts while its part file is still to be deleted") }
         if limits.paused { fail("\(number) starts while all is paused") }
         if let floor = floors[number], now < floor { fail("\(number) starts before the server’s Retry-After") }
         if let time = entry.record.options.notBefore, now < time { fail("\(number) starts before its not-before") }
@@ -216,14 +217,19 @@ extension World {
         case .find(let number): find(number)
         case .sweep(let number):
             if transfers[number] != nil { fail("the part file of \(number) is deleted under its transfer") }
-            if !disk.isFolderThere, !isEnding { return report { ledger, now in ledger.swept(number, isGone: false, now: now) } }
+            if !disk.isFolderThere, !isEnding { return reportSwept(number, isGone: false) }
             if let file = disk.parts.removeValue(forKey: number) { return pool.append(.unlinked(number, file)) }
-            report { ledger, now in ledger.swept(number, isGone: true, now: now) }
-        case .unlinked(let number, _): report { ledger, now in ledger.swept(number, isGone: true, now: now) }
+            reportSwept(number, isGone: true)
+        case .unlinked(let number, _): reportSwept(number, isGone: true)
+        case .swept(let number, let isGone):
+            sweeping.remove(number)
+            ledger.swept(number, isGone: isGone, now: now)
         case .renamed(let number, let path, _): reportCommitted(number, path)
         case .tell(let body): body(ledger, now)
         }
     }
+
+    private mutating func reportSwept(_ number: DownloadNumber, isGone: Bool) { pool.append(.swept(number, isGone: isGone)) }
 
     private mutating func report(_ body: @escaping (Ledger, WallTime) -> Void) { pool.append(.tell(body)) }
 

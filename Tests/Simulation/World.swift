@@ -59,6 +59,7 @@ enum Work {
     /// Renamed, the folder not flushed: a power cut may take it back.
     case renamed(DownloadNumber, path: String, was: File?)
     case unlinked(DownloadNumber, File)
+    case swept(DownloadNumber, isGone: Bool)
     case tell((Ledger, WallTime) -> Void)
 }
 
@@ -86,6 +87,8 @@ struct World {
     var pool: [Work] = []
     /// Transfers that begin once the row is on disk.
     var delayed: Set<DownloadNumber> = []
+    /// Part files that are to be deleted, from the order to the news that they are.
+    var sweeping: Set<DownloadNumber> = []
 
     // What callers know
     var acknowledged: Set<DownloadNumber> = []
@@ -162,7 +165,9 @@ struct World {
             transfers[entry.number]?.isStopping = true
         case .verify(let entry): pool.append(.verify(entry.number))
         case .commit(let entry): post(.commit(entry.number))
-        case .sweep(let number, _): post(.sweep(number))
+        case .sweep(let number, _):
+            sweeping.insert(number)
+            post(.sweep(number))
         case .tell, .tellWait: break
         case .announceEnd(let entry): post(.end(entry.number, entry.state.name, path: entry.record.path))
         case .allEnded: if ledger.counts.remaining != 0 { fail("AllEnded while \(ledger.counts.remaining) remain") }
@@ -240,7 +245,7 @@ struct World {
             }
             disk.cutPower(&random)
         }
-        (journal, inFlight, transfers, pool, delayed) = (JournalQueue(), nil, [:], [], [])
+        (journal, inFlight, transfers, pool, delayed, sweeping) = (JournalQueue(), nil, [:], [], [], [])
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
         hostFloors = [:]
         for record in saved.records.values {

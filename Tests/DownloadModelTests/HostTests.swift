@@ -1,0 +1,493 @@
+import DownloadModel
+import Testing
+
+/// A ledger with nothing in it, and a clock.
+private final class Desk {
+    var ledger: Ledger
+    var now = WallTime(microseconds: 1_000_000_000_000_000)
+    var saved: [HostRequest] = []
+    /// Numbers of transfers started, hops permitted, and downloads whose wait was told, in order.
+    var started: [UInt64] = []
+    var permitted: [UInt64] = []
+    var told: [UInt64] = []
+    var endings = 0
+
+    init(_ change: (inout Settings) -> Void = { _ in }) {
+        var settings = Settings()
+        change(&settings)
+        ledger = Ledger(settings: settings) { 0 }
+    }
+
+    @discardableResult
+    func add(
+        _ number: UInt64, _ url: String = "http://h/f", app: String = "", _ change: (inout DownloadRecord) -> Void = { _ in }
+    ) -> LedgerEntry {
+        var options = DownloadOptions()
+        options.app = app
+        var record = DownloadRecord(
+            number: DownloadNumber(number), url: url, options: options, directory: "/d", state: .queued, queuedAt: now,
+            position: DownloadQueue.position(of: DownloadNumber(number)))
+        change(&record)
+        let entry = ledger.insert(record)
+        ledger.enter(entry, now: now)
+        take()
+        return entry
+    }
+
+    func take() {
+        for action in ledger.takeActions() {
+            switch action {
+            case .startTransfer(let entry, _): started.append(entry.number.value)
+            case .permit(let entry, _): permitted.append(entry.number.value)
+            case .tellWait(let entry): told.append(entry.number.value)
+            case .save(.requested(let request)): saved.append(request)
+            default: break
+            }
+        }
+    }
+
+    func sent(_ number: UInt64, after delay: Duration = .zero) {
+        now = now + delay
+        ledger.requestSent(ledger[DownloadNumber(number)]!, at: now, now: now)
+        take()
+    }
+
+    func fail(_ number: UInt64, _ status: UInt32, retryAfter: Duration? = nil) {
+        let failure = DownloadFailure(.httpStatus, "…", httpStatus: status, isRetryable: true, retryAfter: retryAfter)
+        ledger.transferEnded(DownloadNumber(number), .failed(failure, madeProgress: false, nil), now: now)
+        take()
+    }
+
+    /// Its transfer ends and it is taken off the list: so a slot is free.
+    func finish(_ number: UInt64) {
+        let entry = ledger[DownloadNumber(number)]!
+        try? ledger.apply(.cancel, to: entry, now: now)
+        ledger.transferEnded(entry.number, .stopped(nil), now: now)
+        ledger.schedule(now: now)
+        take()
+    }
+
+    func wait(_ duration: Duration) {
+        now = now + duration
+        ledger.tick(now: now)
+        take()
+    }
+
+    /// Goes to the next instant at which something is due.
+    func wake() {
+        guard let time = ledger.nextWake else {
+            Issue.record("nothing is due")
+            return
+        }
+        now = time
+        ledger.tick(now: now)
+        take()
+    }
+
+    /// Lives on, with every request going out at once, until `isDone`.
+    func live(until isDone: () -> Bool) {
+        for _ in 0..<100 where !isDone() {
+            let before = started.count
+            wake()
+            for number in started.dropFirst(before) { sent(number) }
+        }
+        #expect(isDone())
+    }
+
+    func entry(_ number: UInt64) -> LedgerEntry { ledger[DownloadNumber(number)]! }
+    func hold(_ number: UInt64) -> WaitReason? { ledger.hold(of: entry(number), now: now)?.reason }
+    func rule(_ host: String, _ rule: HostRule) {
+        ledger.set(now: now) { try? $0.hostRules.set(host, rule) }
+        take()
+    }
+}
+
+private let second = HostRule(requestInterval: .seconds(1))
+/// One second, and what is waited longer.
+private let interval: Duration = .seconds(1) + .seconds(1) / 64
+
+@Suite struct `Host rules` {
+    @Test func `are those of the longest name that ends the host's`() throws {
+        var rules = HostRules()
+        #expect(rules.all == ["musicbrainz.org": second])
+        #expect(rules.governing("musicbrainz.org").name == "musicbrainz.org")
+        #expect(rules.governing("beta.musicbrainz.org.").name == "musicbrainz.org")
+        #expect(rules.governing("notmusicbrainz.org") == ("notmusicbrainz.org", HostRule()))
+        try rules.set("example.org", HostRule(connections: 2))
+        try rules.set("a.example.org", HostRule(connections: 3))
+        try rules.set("*", HostRule(connections: 1))
+        #expect(rules.governing("x.a.example.org") == ("a.example.org", HostRule(connections: 3)))
+        #expect(rules.governing("b.example.org") == ("example.org", HostRule(connections: 2)))
+        #expect(rules.governing("org") == ("org", HostRule(connections: 1)), "its own count, by the rule of all others")
+        #expect(rules.governing("127.0.0.1").name == "127.0.0.1")
+        try rules.set("0.0.1", second)
+        #expect(rules.governing("127.0.0.1").rule == HostRule(connections: 1), "an address has no subdomains")
+        try rules.set("example.org", HostRule())
+        #expect(rules.governing("b.example.org").name == "b.example.org")
+    }
+
+    @Test func `that are built in hold where a rule says nothing, and again when it is gone`() throws {
+        var rules = HostRules()
+        try rules.set("musicbrainz.org", HostRule(connections: 1))
+        #expect(rules.all["musicbrainz.org"] == HostRule(connections: 1, requestInterval: .seconds(1)))
+        try rules.set("musicbrainz.org", HostRule(requestInterval: .zero))
+        #expect(rules.governing("musicbrainz.org").rule.requestInterval == .zero)
+        try rules.set("musicbrainz.org", HostRule())
+        #expect(rules.all == ["musicbrainz.org": second])
+    }
+
+    @Test func `are at most a thousand`() throws {
+        var rules = HostRules()
+        for number in 0..<Limits.hostRules { try rules.set("h\(number)", second) }
+        #expect(throws: Refusal.self) { try rules.set("one-more", second) }
+        try rules.set("h0", HostRule(connections: 1))
+        try rules.set("one-more", HostRule())
+    }
+}
+
+@Suite struct `A request interval` {
+    @Test func `is kept between requests as they go out, whoever makes them`() {
+        let desk = Desk()
+        for number in 1...3 { desk.add(UInt64(number), "http://musicbrainz.org/\(number)", app: "app\(number)") }
+        #expect(desk.started == [1])
+        desk.wait(.seconds(5))
+        #expect(desk.started == [1], "the first has not gone out yet")
+        desk.sent(1)
+        let first = desk.now
+        #expect(desk.ledger.nextWake == first + interval)
+        desk.wait(.milliseconds(1000))
+        #expect(desk.started == [1])
+        desk.wake()
+        #expect(desk.started == [1, 2])
+        desk.sent(2, after: .milliseconds(3))
+        #expect(desk.ledger.nextWake == first + interval * 2 + .milliseconds(3))
+        desk.wake()
+        #expect(desk.started == [1, 2, 3])
+    }
+
+    @Test func `is kept by retries, too`() {
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        desk.add(1)
+        desk.sent(1)
+        desk.fail(1, 500)
+        desk.add(2)
+        #expect(desk.started == [1])
+        desk.live { desk.started.count == 3 }
+        #expect(Set(desk.started) == [1, 2])
+        let times = desk.saved.filter { !$0.isSent }.map(\.at)
+        for (a, b) in zip(times, times.dropFirst()) { #expect(b - a >= interval) }
+    }
+
+    @Test func `tells each that waits why, until when and behind how many`() {
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        for number in 1...4 { desk.add(UInt64(number)) }
+        desk.sent(1)
+        let start = desk.now
+        for number in 2...4 {
+            let hold = desk.ledger.hold(of: desk.entry(UInt64(number)), now: desk.now)
+            #expect(hold?.reason == .rateLimit)
+            #expect(hold?.until.map { $0 - start >= .seconds(number - 1) && $0 - start < .seconds(number) } == true)
+            #expect(desk.ledger.ahead(of: desk.entry(UInt64(number)), now: desk.now) == number - 2)
+        }
+        #expect(desk.entry(2).state == .queued, "what is kept on disk is that it is queued")
+    }
+
+    @Test func `of an option holds among those that carry it, and delays no others`() {
+        let desk = Desk { $0.maxActive = 0 }
+        for number in 1...2 { desk.add(UInt64(number)) { $0.options.requestInterval = .seconds(10) } }
+        for number in 3...4 { desk.add(UInt64(number)) }
+        #expect(desk.started == [1, 3, 4])
+        desk.sent(1)
+        desk.wait(.seconds(9))
+        #expect(desk.started == [1, 3, 4])
+        #expect(desk.hold(2) == .rateLimit)
+        desk.wake()
+        #expect(desk.started == [1, 3, 4, 2])
+    }
+
+    @Test func `outlasts the process, also where nobody knows whether the last request went out`() {
+        for isSent in [true, false] {
+            let before = Desk { try? $0.hostRules.set("h", second) }
+            before.add(1)
+            if isSent { before.sent(1) }
+            let after = Desk { try? $0.hostRules.set("h", second) }
+            after.now = before.now + .milliseconds(900)
+            after.ledger.restore([], sweeps: [:], requests: [before.saved.last!], now: after.now)
+            after.add(2)
+            #expect(after.started == [])
+            #expect(after.ledger.nextWake == (isSent ? before.now : after.now) + interval)
+            after.wake()
+            #expect(after.started == [2])
+        }
+    }
+
+    @Test func `moves with a clock that is set`() {
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        desk.add(1)
+        desk.sent(1)
+        desk.add(2)
+        for jump in [-7200, 7200] {
+            desk.now = desk.now + .seconds(jump)
+            desk.ledger.clockJumped(by: .seconds(jump), now: desk.now)
+            desk.take()
+            #expect(desk.started == [1])
+            #expect(desk.ledger.nextWake == desk.now + interval)
+        }
+    }
+
+    @Test func `that is set holds from then on, and one that is taken away no more`() {
+        let desk = Desk { $0.maxActive = 0 }
+        desk.add(1)
+        desk.rule("h", second)
+        desk.add(2)
+        #expect(desk.started == [1] && desk.hold(2) == .rateLimit)
+        desk.rule("h", HostRule())
+        #expect(desk.started == [1, 2])
+    }
+}
+
+@Suite struct `A host's refusal` {
+    @Test(arguments: [429, 503] as [UInt32]) func `slows it down for all, more each time, and answers hasten it again`(status: UInt32) {
+        let desk = Desk { $0.maxActive = 0 }
+        desk.add(1)
+        desk.fail(1, status)
+        for number in 2...3 { desk.add(UInt64(number), app: "other") }
+        #expect(desk.started == [1] && desk.hold(2) == .rateLimit && desk.hold(3) == .rateLimit)
+        desk.live { desk.started.contains(2) }
+        let first = desk.now
+        desk.fail(2, status)
+        desk.live { desk.started.contains(3) }
+        #expect(desk.now - first >= .seconds(2))
+        for _ in 0..<40 {
+            let entry = desk.entry(3)
+            desk.ledger.transferBegan(entry, fileName: "f", mediaType: nil, total: nil, offset: 0, now: desk.now)
+        }
+        desk.ledger.schedule(now: desk.now)
+        desk.take()
+        let many = desk.started.count
+        for number in 10...12 { desk.add(UInt64(number)) }
+        #expect(desk.started.count == many + 3, "it answers as it should: nothing is slowed any more")
+    }
+
+    @Test func `of what was under way together counts once`() {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        for number in 1...8 { desk.add(UInt64(number)) }
+        for number in 1...8 { desk.fail(UInt64(number), 429) }
+        desk.add(9)
+        let until = desk.ledger.hold(of: desk.entry(9), now: desk.now)?.until
+        #expect(until.map { $0 - desk.now <= .seconds(2) } == true)
+    }
+
+    @Test func `with Retry-After pauses it, over a restart too; zero hastens nothing`() {
+        let desk = Desk()
+        desk.add(1)
+        desk.fail(1, 503, retryAfter: .seconds(60))
+        desk.add(2, app: "other")
+        #expect(desk.started == [1])
+        #expect(desk.ledger.hold(of: desk.entry(2), now: desk.now)?.until == desk.now + .seconds(60))
+        let later = Desk()
+        later.now = desk.now + .seconds(1)
+        later.ledger.restore([desk.entry(1).record], sweeps: [:], now: later.now)
+        later.add(2, app: "other")
+        #expect(later.started == [] && later.hold(2) == .rateLimit)
+        desk.wait(.seconds(59))
+        #expect(desk.started == [1])
+
+        let hasty = Desk()
+        hasty.add(1)
+        hasty.fail(1, 503, retryAfter: .zero)
+        #expect(hasty.started == [1])
+        hasty.wait(.milliseconds(400))
+        #expect(hasty.started == [1])
+    }
+
+    @Test func `does not stand against a person who resumes`() throws {
+        let desk = Desk()
+        desk.add(1)
+        desk.fail(1, 429, retryAfter: .seconds(3600))
+        desk.wait(.seconds(5))
+        try desk.ledger.apply(.resume, to: desk.entry(1), now: desk.now)
+        desk.ledger.schedule(now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 1])
+    }
+
+    @Test func `of another kind slows nothing`() {
+        let desk = Desk()
+        desk.add(1)
+        desk.fail(1, 500, retryAfter: .seconds(60))
+        desk.add(2)
+        #expect(desk.started == [1, 2])
+    }
+}
+
+@Suite struct `Connections to a host` {
+    @Test func `are at most what its rule or MaxPerHost says`() {
+        let desk = Desk { settings in
+            (settings.maxActive, settings.maxPerHost) = (0, 2)
+            try? settings.hostRules.set("one", HostRule(connections: 1))
+            try? settings.hostRules.set("many", HostRule(connections: 0))
+        }
+        for number in 1...3 { desk.add(UInt64(number), "http://a.one/\(number)") }
+        for number in 4...6 { desk.add(UInt64(number), "http://two/\(number)") }
+        for number in 7...12 { desk.add(UInt64(number), "http://many/\(number)") }
+        #expect(desk.started == [1, 4, 5, 7, 8, 9, 10, 11, 12])
+        #expect(desk.hold(2) == .hostLimit && desk.hold(6) == .hostLimit)
+        desk.finish(1)
+        #expect(desk.started.last == 2 && desk.hold(3) == .hostLimit)
+        desk.ledger.set(now: desk.now) { $0.maxPerHost = 3 }
+        desk.take()
+        #expect(desk.started.last == 6)
+    }
+
+    @Test func `are not what a download waits for that only waits for its turn`() {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (2, 6) }
+        for number in 1...5 { desk.add(UInt64(number)) }
+        #expect(desk.hold(5) == nil && desk.entry(5).state == .queued)
+        #expect(desk.ledger.ahead(of: desk.entry(5), now: desk.now) == 2)
+    }
+
+    @Test func `include those of redirects, which wait for their turn`() {
+        let desk = Desk { settings in
+            settings.maxActive = 2
+            try? settings.hostRules.set("slow", HostRule(connections: 1, requestInterval: .seconds(1)))
+        }
+        desk.add(1, "http://slow/1")
+        desk.sent(1)
+        desk.add(2, "http://fast/2")
+        desk.add(3, "http://fast/3")
+        #expect(desk.started == [1, 2])
+        desk.ledger.hop(desk.entry(2), to: "slow", now: desk.now)
+        desk.take()
+        #expect(desk.permitted == [])
+        #expect(desk.hold(2) == .rateLimit)
+        #expect(desk.started == [1, 2, 3], "who waits for a host takes no slot")
+        desk.finish(1)
+        #expect(desk.permitted == [])
+        desk.wake()
+        #expect(desk.permitted == [2] && desk.hold(2) == nil)
+        // Where nothing stands in the way it is let go at once.
+        desk.ledger.hop(desk.entry(3), to: "elsewhere", now: desk.now)
+        desk.take()
+        #expect(desk.permitted == [2, 3])
+    }
+
+    @Test func `are free again when one that waits for a redirect is stopped`() throws {
+        let desk = Desk { try? $0.hostRules.set("slow", HostRule(connections: 1)) }
+        desk.add(1, "http://slow/1")
+        desk.add(2, "http://fast/2")
+        desk.ledger.hop(desk.entry(2), to: "slow", now: desk.now)
+        try desk.ledger.apply(.pause, to: desk.entry(2), now: desk.now)
+        desk.add(3, "http://slow/3")
+        desk.finish(1)
+        #expect(desk.started == [1, 2, 3])
+    }
+}
+
+@Suite struct `Turns` {
+    @Test func `go round between applications at a host that keeps an interval`() {
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        for number in 1...100 { desk.add(UInt64(number), app: "greedy") }
+        desk.sent(1)
+        desk.add(101, app: "modest")
+        for _ in 0..<2 {
+            desk.wake()
+            desk.sent(desk.started.last!)
+            desk.finish(desk.started.last!)
+        }
+        #expect(desk.started.contains(101))
+    }
+
+    @Test func `go round for slots, by time that was had`() {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in 1...50 { desk.add(UInt64(number), "http://a/\(number)", app: "A") }
+        for number in 51...60 { desk.add(UInt64(number), "http://b/\(number)", app: "B") }
+        for _ in 0..<20 {
+            desk.now = desk.now + .milliseconds(10)
+            desk.finish(desk.started.last!)
+        }
+        #expect(desk.started.prefix(20).count { $0 > 50 } == 10)
+        // Of one application first in, first out.
+        #expect(desk.started.filter { $0 <= 50 } == Array(1...UInt64(desk.started.count { $0 <= 50 })))
+    }
+
+    @Test func `do not hold back what somebody moves to the front`() {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in 1...3 { desk.add(UInt64(number), app: "A") }
+        for number in 4...6 { desk.add(UInt64(number), app: "B") }
+        desk.ledger.move(desk.entry(3), to: 0)
+        desk.finish(1)
+        #expect(desk.started == [1, 3])
+    }
+
+    @Test func `give way to a higher priority`() {
+        let desk = Desk { $0.maxActive = 1 }
+        desk.add(1, app: "A")
+        desk.add(2, app: "B")
+        desk.add(3, app: "A") { $0.options.priority = 1 }
+        desk.finish(1)
+        #expect(desk.started == [1, 3])
+    }
+
+    @Test func `take a slot from one that has it for long, where it loses nothing by that`() {
+        let desk = Desk { $0.maxActive = 2 }
+        for number in 1...2 { desk.add(UInt64(number), "http://a/\(number)", app: "A") }
+        desk.add(3, "http://b/3", app: "B")
+        desk.add(4, "http://a/4", app: "A")
+        let part = ResumeData(
+            written: 1 << 20, total: 1 << 40, validator: .entityTag("\"1\""), identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"))
+        for _ in 0..<3 { desk.wait(.seconds(6)) }
+        #expect(desk.started == [1, 2], "neither can go on from what it has")
+        desk.ledger.checkpoint(desk.entry(2), part)
+        for _ in 0..<3 { desk.wait(.seconds(6)) }
+        #expect(desk.entry(2).state == .queued && desk.started == [1, 2, 3])
+        desk.ledger.transferEnded(DownloadNumber(2), .stopped(part), now: desk.now)
+        desk.take()
+        for _ in 0..<10 { desk.wait(.seconds(6)) }
+        #expect(desk.started == [1, 2, 3], "with a slot each nobody is owed one")
+        desk.finish(3)
+        #expect(desk.started == [1, 2, 3, 2], "first in, first out")
+    }
+
+    @Test func `are not taken by servers that send nothing`() {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in 1...3 { desk.add(UInt64(number)) }
+        desk.ledger.stalled(desk.entry(1), true, now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 2])
+        desk.ledger.stalled(desk.entry(1), false, now: desk.now)
+        desk.finish(2)
+        #expect(desk.started == [1, 2])
+        desk.finish(1)
+        #expect(desk.started == [1, 2, 3])
+    }
+}
+
+@Suite struct `What is told of a wait` {
+    @Test func `comes to those whom a rule stops or frees, once`() {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in 1...3 { desk.add(UInt64(number)) }
+        #expect(desk.told == [])
+        desk.rule("h", second)
+        #expect(desk.told == [2, 3])
+        desk.rule("h", HostRule(requestInterval: .seconds(2)))
+        #expect(desk.told == [2, 3])
+        desk.rule("h", HostRule())
+        #expect(desk.told == [2, 3, 2, 3])
+    }
+
+    @Test func `comes to one whose turn at its host has come`() {
+        let desk = Desk { settings in
+            settings.maxActive = 2
+            try? settings.hostRules.set("h", HostRule(connections: 1))
+        }
+        for number in 1...3 { desk.add(UInt64(number)) }
+        for number in 4...5 { desk.add(UInt64(number), "http://other/\(number)", app: "other") }
+        #expect(desk.started == [1, 4] && desk.hold(2) == .hostLimit && desk.told == [])
+        desk.ledger.set(now: desk.now) { $0.maxActive = 1 }
+        desk.take()
+        desk.told = []
+        desk.finish(1)
+        #expect(desk.hold(2) == nil)
+    }
+}
