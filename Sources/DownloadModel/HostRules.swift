@@ -63,6 +63,7 @@ public struct HostRules: Equatable, Sendable {
 
     /// An address has no subdomains: the rule of 0.1 is none for 127.0.0.1.
     private func isAddress(_ host: String) -> Bool {
-        host.utf8.contains(UInt8(ascii: ":")) || host.utf8.allSatisfy { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) || $0 == UInt8(ascii: ".") }
+        host.utf8.contains(UInt8(ascii: ":"))
+            || host.utf8.allSatisfy { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) || $0 == UInt8(ascii: ".") }
     }
 }

@@ -50,7 +50,9 @@ extension Ledger {
             }
             let (own, other) = (entry.record, rival.entry.record)
             let comesFirst =
-                (other.options.priority, app.cost, own.position, own.number) < (own.options.priority, rival.app.cost, other.position, other.number)
+                (other.options.priority, app.cost, own.position, own.number) < (
+                    own.options.priority, rival.app.cost, other.position, other.number
+                )
             if comesFirst { best = (entry, app) }
         }
         return best?.entry
@@ -287,7 +289,9 @@ extension Ledger {
         guard let host = atHosts[entry.number] else { return }
         let load = load(of: host)
         for spacing in [.zero, entry.spacing] {
-            guard var pacing = spacing == .zero ? load.pacing : load.spacings[spacing], pacing.unsent.contains(entry.number) else { continue }
+            guard var pacing = spacing == .zero ? load.pacing : load.spacings[spacing], pacing.unsent.contains(entry.number) else {
+                continue
+            }
             pacing.sent(entry.number, at: time)
             if spacing == .zero { load.pacing = pacing } else { load.spacings[spacing] = pacing }
             guard let last = pacing.last, pacing.unsent.isEmpty else { continue }

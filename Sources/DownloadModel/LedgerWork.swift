@@ -26,7 +26,9 @@ extension Ledger {
     // MARK: Transfers
 
     /// A response was accepted; the bytes of the part file count from `offset` on.
-    public func transferBegan(_ entry: LedgerEntry, fileName: String, mediaType: String?, total: ByteCount?, offset: ByteCount, now: WallTime) {
+    public func transferBegan(
+        _ entry: LedgerEntry, fileName: String, mediaType: String?, total: ByteCount?, offset: ByteCount, now: WallTime
+    ) {
         entry.mayHavePart = true
         guard entry.work == .running else { return }
         heard(from: entry, nil, now: now)

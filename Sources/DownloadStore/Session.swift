@@ -128,7 +128,8 @@ final class Session {
         savedNumber = values[Session.nextNumberKey].flatMap { UInt64($0) }.map(DownloadNumber.init).flatMap(Self.given) ?? DownloadNumber(1)
         let last = records.lazy.compactMap { Self.given($0.number) }.max()
         let next = max(savedNumber, DownloadNumber((last?.value ?? 0) + 1))
-        return StoredState(records: records, settings: Settings(values), sweeps: sweeps, requests: requests, nextNumber: next, setAside: nil)
+        return StoredState(
+            records: records, settings: Settings(values), sweeps: sweeps, requests: requests, nextNumber: next, setAside: nil)
     }
 
     /// What no interval can be waiting for any more is deleted: the longest is a number of milliseconds of 32 bits.

@@ -45,7 +45,8 @@ extension HostRule {
     public init(decoding dictionary: [String: Variant]) throws(Refusal) {
         for (key, value) in dictionary.sorted(by: { $0.key < $1.key }) {
             guard key == Self.connectionsKey || key == Self.intervalKey else {
-                throw Refusal(.invalidOption, "A host rule has no key “\(shown(key))”; they are \(Self.connectionsKey), \(Self.intervalKey).")
+                throw Refusal(
+                    .invalidOption, "A host rule has no key “\(shown(key))”; they are \(Self.connectionsKey), \(Self.intervalKey).")
             }
             guard value.uint32 != nil else {
                 throw Refusal(.invalidOption, "Key \(key) of a host rule takes the type u, not \(value.type.prefix(64)).")
@@ -68,7 +69,8 @@ extension HostRules {
     public static func name(of host: String) throws(Refusal) -> String {
         if host == others { return host }
         let isAddress = host.utf8.contains(UInt8(ascii: ":"))
-        guard !host.utf8.contains(where: { "/@?#[]".utf8.contains($0) }), let url = try? DownloadURL("http://\(isAddress ? "[\(host)]" : host)/")
+        guard !host.utf8.contains(where: { "/@?#[]".utf8.contains($0) }),
+            let url = try? DownloadURL("http://\(isAddress ? "[\(host)]" : host)/")
         else { throw Refusal(.invalidOption, "“\(shown(host))” is no host name; write it as in example.org, or * for all others.") }
         return url.host.hasSuffix(".") ? String(url.host.dropLast()) : url.host
     }

@@ -435,7 +435,8 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.add(3, "http://b/3", app: "B")
         desk.add(4, "http://a/4", app: "A")
         let part = ResumeData(
-            written: 1 << 20, total: 1 << 40, validator: .entityTag("\"1\""), identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"))
+            written: 1 << 20, total: 1 << 40, validator: .entityTag("\"1\""),
+            identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"))
         for _ in 0..<3 { desk.wait(.seconds(6)) }
         #expect(desk.started == [1, 2], "neither can go on from what it has")
         desk.ledger.checkpoint(desk.entry(2), part)

@@ -147,7 +147,8 @@ extension World {
         let resource = resources[resource(of: entry.record)]
         let failures: [DownloadFailure?] = [
             nil, nil, DownloadFailure(.network, "unreachable", isRetryable: true),
-            DownloadFailure(.httpStatus, "503", httpStatus: 503, host: transfers[number]?.host, isRetryable: true, retryAfter: .seconds(120)),
+            DownloadFailure(
+                .httpStatus, "503", httpStatus: 503, host: transfers[number]?.host, isRetryable: true, retryAfter: .seconds(120)),
             DownloadFailure(.httpStatus, "403", httpStatus: 403), DownloadFailure(.httpStatus, "404", httpStatus: 404),
             DownloadFailure(.network, "offline", isRetryable: true, wait: .offline), nil,
             DownloadFailure(.writeFailed, "EIO", isRetryable: true, wait: .destination),

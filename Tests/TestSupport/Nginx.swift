@@ -19,7 +19,8 @@ public final class Nginx: Sendable {
     /// - Parameters:
     ///   - limitRate: nginx's `limit_rate` for each response, as "64k"; nil: none.
     ///   - extra: more lines for the configuration's `server` blocks.
-    public init(limitRate: String? = nil, extra: String = "") async {
+    ///   - http: more lines for its `http` block.
+    public init(limitRate: String? = nil, extra: String = "", http: String = "") async {
         let folder = TemporaryFolder("todoku-nginx")
         folder.makeFolder("root")
         folder.makeFolder("tmp")
@@ -28,7 +29,7 @@ public final class Nginx: Sendable {
         // A free port may be taken by another between our look and nginx's bind: then once more.
         for _ in 0..<20 {
             let ports = (freePort(), freePort())
-            writeFile(folder("nginx.conf"), Nginx.configuration(folder, ports, limitRate, extra).utf8)
+            writeFile(folder("nginx.conf"), Nginx.configuration(folder, ports, limitRate, extra, http).utf8)
             let daemon = Child(["nginx", "-p", folder.path, "-c", folder("nginx.conf"), "-e", "stderr"], environment: currentEnvironment())
             // Written once it listens. A connection proves nothing: nginx waits for a taken port, and its owner would answer.
             let isUp = await eventually { !daemon.isRunning || fileExists(folder("nginx.pid")) }
@@ -57,8 +58,9 @@ public final class Nginx: Sendable {
         String(decoding: readFile(folder("access.log")) ?? [], as: UTF8.self).split(separator: "\n").map(String.init)
     }
 
-    private static func configuration(_ folder: TemporaryFolder, _ ports: (UInt16, UInt16), _ limitRate: String?, _ extra: String) -> String
-    {
+    private static func configuration(
+        _ folder: TemporaryFolder, _ ports: (UInt16, UInt16), _ limitRate: String?, _ extra: String, _ http: String
+    ) -> String {
         let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map { "\($0)_temp_path \(folder("tmp"))/\($0);" }
         return """
             daemon off;
@@ -73,6 +75,7 @@ public final class Nginx: Sendable {
                 types { application/zip zip; text/plain txt; }
                 default_type application/octet-stream;
                 sendfile on;
+                \(http)
                 server {
                     listen 127.0.0.1:\(ports.0);
                     root \(folder("root"));

@@ -29,6 +29,8 @@ public final class ScriptedServer: Sendable {
         public let connection: Int
         /// The first request of the server is 0.
         public let number: Int
+        /// When it had come whole.
+        public let arrived = ContinuousClock.now
 
         public var path: String { String(target.prefix { $0 != "?" }) }
 

@@ -1,0 +1,225 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+extension ScriptedServer {
+    /// From the first request that `isMeant` to the last.
+    fileprivate func span(_ isMeant: (Request) -> Bool = { _ in true }) -> Duration {
+        let times = requests.filter(isMeant).map(\.arrived)
+        guard let first = times.min(), let last = times.max() else { return .zero }
+        return last - first
+    }
+}
+
+/// A request may be seen late by a server that has no processor just then: so much less than the interval may lie between two.
+private let tolerance: Duration = .milliseconds(400)
+
+@Suite struct `A host with a request interval` {
+    @Test func `is asked that seldom by all applications and retries together; musicbrainz.org from the start`() async throws {
+        // The proxy of the environment is the server: so names need not be looked up.
+        let server = ScriptedServer { request, reply in
+            reply.respond(request.number == 0 ? 500 : 200, text: request.number == 0 ? "" : "x")
+        }
+        let running = try await Running.start(extra: ["http_proxy": server.url("/")])
+        let client = running.client
+        var paths: [ObjectPath] = []
+        for number in 1...3 {
+            paths.append(
+                try await running.download(
+                    "http://\(number == 2 ? "beta." : "")musicbrainz.org/\(number)", ["app": .string("org.example.App\(number)")]))
+        }
+        #expect(await client.signals.isIn("active", paths[0]))
+        let properties = try await client.all(paths[2])
+        #expect(properties["State"] == .string("waiting"))
+        #expect(properties["WaitReason"] == .string("rate-limit"))
+        #expect(properties["WaitUntil"]?.uint64.map { $0 > UInt64(time(nil)) * 1_000_000 } == true)
+        #expect(properties["Ahead"] == .uint32(1))
+        #expect(try await client.list(["state": .string("waiting")]).contains(paths[2]))
+        #expect(try await client.list(["state": .string("queued")]) == [])
+        for path in paths { _ = try await client.wait(path) }
+        #expect(server.requests.count == 4)
+        #expect(server.span() >= .seconds(3) - tolerance)
+        #expect(try await client.get(Manager.hostRules).rules == ["musicbrainz.org": HostRule(requestInterval: .seconds(1))])
+    }
+
+    @Test func `is asked that seldom by redirects, which wait for their turn`() async throws {
+        let server = ScriptedServer { request, reply in
+            guard request.target.contains("musicbrainz") else {
+                return reply.respond(302, ["Location": "http://musicbrainz.org/\(request.target.suffix(1))"])
+            }
+            reply.respond(200, text: "x")
+        }
+        let running = try await Running.start(extra: ["http_proxy": server.url("/")])
+        let client = running.client
+        var paths: [ObjectPath] = []
+        for number in 1...3 { paths.append(try await running.download("http://example.org/\(number)")) }
+        // Two of them have been redirected and wait: they are not active, whatever they had begun.
+        #expect(
+            await client.signals.until { seen in
+                seen.contains { $0.changed?["WaitReason"] == .string("rate-limit") && $0.state == "waiting" }
+            })
+        for path in paths { _ = try await client.wait(path) }
+        let atLast = server.requests.filter { $0.target.contains("musicbrainz") }
+        #expect(atLast.count == 3)
+        #expect(server.span { $0.target.contains("musicbrainz") } >= .seconds(2) - tolerance)
+        let last = try #require(paths.last)
+        #expect(try await client.get(Download.state, at: last) == "finished")
+    }
+
+    @Test func `is asked that seldom also over kill -9, and nothing twice that was finished`() async throws {
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        var daemon = await world.start()
+        try await client.call(Manager.setHostRule, ("127.0.0.1", ["request-interval": .uint32(700)]))
+        let options: [String: Variant] = ["directory": .string(world.folder), "notify": .string("never")]
+        var paths: [ObjectPath] = []
+        for number in 1...7 { paths.append(try await client.download(server.url("/\(number)"), options)) }
+        for count in [2, 4, 5] {
+            #expect(await client.signals.has("DownloadEnded", count: count))
+            await world.kill(daemon)
+            daemon = await world.start()
+        }
+        for path in paths { _ = try await client.wait(path) }
+        let finished = Set(await client.signals.seen.compactMap { $0.ended?.path })
+        #expect(finished.count >= 5)
+        // What was under way when the process died may be asked for again; what was told as finished is not.
+        let again = Dictionary(grouping: server.requests.map(\.target), by: { $0 }).filter { $0.value.count > 1 }
+        #expect(again.count <= 3)
+        #expect(server.span() >= .milliseconds(700) * (server.requests.count - 1) - tolerance)
+    }
+
+    @Test func `refuses none of them: nginx's limit_req, which answers 503 above its rate`() async throws {
+        let nginx = await Nginx(extra: "limit_req zone=one;", http: "limit_req_zone $server_name zone=one:1m rate=1r/s;")
+        for number in 1...5 { nginx.put("\(number)", [1]) }
+        let running = try await Running.start()
+        // nginx counts milliseconds between two moments at which it had a processor: a fifth more leaves room for one that comes late.
+        try await running.client.call(Manager.setHostRule, ("127.0.0.1", ["request-interval": .uint32(1200)]))
+        var paths: [ObjectPath] = []
+        for number in 1...5 { paths.append(try await running.download(nginx.url("/\(number)"))) }
+        for path in paths { _ = try await running.client.wait(path) }
+        #expect(nginx.log.map { $0.split(separator: " ")[1] } == Array(repeating: "200", count: 5))
+        #expect(try await running.client.get(Download.attempts, at: paths[4]) == 1)
+    }
+}
+
+@Suite struct `A host that refuses` {
+    @Test func `with Retry-After is left alone so long, by other applications too`() async throws {
+        let server = ScriptedServer { request, reply in
+            if request.number == 0 {
+                reply.respond(429, ["Retry-After": "2"])
+            } else {
+                reply.respond(200, text: "x")
+            }
+        }
+        let running = try await Running.start()
+        let client = running.client
+        let first = try await running.download(server.url("/a"), ["app": .string("org.example.A")])
+        #expect(await client.signals.isIn("waiting", first))
+        let second = try await running.download(server.url("/b"), ["app": .string("org.example.B")])
+        let elsewhere = try await running.download(server.otherURL("/c"), ["app": .string("org.example.B")])
+        _ = try await client.wait(elsewhere)
+        #expect(server.requests.map(\.target) == ["/a", "/c"], "another host is not concerned")
+        #expect(try await client.get(Download.waitReason, at: second) == "rate-limit")
+        for path in [first, second] { _ = try await client.wait(path) }
+        #expect(server.span { $0.target != "/c" } >= .seconds(2) - tolerance)
+    }
+}
+
+@Suite struct `A rule of a host` {
+    @Test func `is set, told, kept over a restart and taken away`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let daemon = await world.start()
+        let set = await world.gdbus(
+            BusName.managerPath.value, "\(Manager.interface).SetHostRule", "Example.ORG",
+            "{'connections': <uint32 2>, 'request-interval': <uint32 250>}")
+        #expect(set.status == 0, "\(set)")
+        let rule = HostRule(connections: 2, requestInterval: .milliseconds(250))
+        #expect(
+            await client.signals.until { seen in
+                seen.contains { $0.changed?["HostRules"].flatMap { HostRuleTable($0) }?.rules["example.org"] == rule }
+            })
+        try await client.call(Manager.setHostRule, ("*", ["connections": .uint32(1)]))
+        try await client.call(Manager.setHostRule, ("::1", ["connections": .uint32(0)]))
+        _ = await world.stop(daemon)
+        _ = await world.start()
+        let rules = try await client.get(Manager.hostRules).rules
+        #expect(
+            rules == [
+                "example.org": rule, "*": HostRule(connections: 1), "::1": HostRule(connections: 0),
+                "musicbrainz.org": HostRule(requestInterval: .seconds(1)),
+            ])
+        for host in ["example.org", "*", "::1", "musicbrainz.org"] { try await client.call(Manager.setHostRule, (host, [:])) }
+        #expect(try await client.get(Manager.hostRules).rules.keys.sorted() == ["musicbrainz.org"])
+    }
+
+    @Test(arguments: [
+        ("", [:]), ("a b", [:]), ("http://example.org", [:]), ("example.org/", [:]), ("example.org:80", [:]), ("user@example.org", [:]),
+        ("*.example.org", [:]), ("例え.jp", [:]), (String(repeating: "a", count: 300), [:]),
+        ("example.org", ["connections": Variant.int32(1)]), ("example.org", ["request-interval": .uint64(1)]),
+        ("example.org", ["rate": .uint32(1)]),
+    ]) func `that is none is refused, and says why`(host: String, rule: [String: Variant]) async throws {
+        let running = try await Running.start()
+        let error = await thrown { try await running.client.call(Manager.setHostRule, (host, rule)) }
+        #expect(error?.name == todokuError("InvalidOption"))
+        #expect(error?.message.contains(rule.keys.first ?? "host name") == true, "\(error?.message ?? "")")
+        #expect(try await running.client.get(Manager.hostRules).rules.count == 1)
+    }
+
+    @Test func `limits connections, and says so to those that wait`() async throws {
+        let running = try await Running.start()
+        let client = running.client
+        let gate = Gate()
+        let server = ScriptedServer { _, reply in
+            gate.wait()
+            reply.respond(200, text: "x")
+        }
+        try await client.call(Manager.setHostRule, ("127.0.0.1", ["connections": .uint32(1)]))
+        let paths = [try await running.download(server.url("/1")), try await running.download(server.url("/2"))]
+        #expect(await server.waitForRequests(1))
+        #expect(try await client.get(Download.state, at: paths[1]) == "waiting")
+        #expect(try await client.get(Download.waitReason, at: paths[1]) == "host-limit")
+        try await client.call(Manager.setHostRule, ("127.0.0.1", [:]))
+        #expect(await server.waitForRequests(2))
+        gate.open()
+        for path in paths { _ = try await client.wait(path) }
+    }
+}
+
+@Suite struct `Turns of applications` {
+    @Test func `let one download through beside another's many`() async throws {
+        let running = try await Running.start()
+        let client = running.client
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        try await client.call(Manager.setHostRule, ("127.0.0.1", ["request-interval": .uint32(300)]))
+        for number in 1...200 { _ = try await running.download(server.url("/many/\(number)"), ["app": .string("org.example.Greedy")]) }
+        let one = try await running.download(server.url("/one"), ["app": .string("org.example.Modest")])
+        #expect(try await client.get(Download.ahead, at: one) <= 2)
+        _ = try await client.wait(one)
+        let place = server.requests.firstIndex { $0.path == "/one" }
+        #expect(place.map { server.requests.count - $0 <= 2 } == true)
+        #expect(server.requests.count < 100)
+        try await client.call(Manager.cancelAll, ())
+    }
+
+    @Test func `are not held up by a server that sends nothing`() async throws {
+        let running = try await Running.start()
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            if request.path == "/silent" { gate.wait() }
+            reply.respond(200, text: "x")
+        }
+        try await running.client.set(Manager.maxActive, 1)
+        let silent = try await running.download(server.url("/silent"))
+        let other = try await running.download(server.url("/other"))
+        _ = try await running.client.wait(other)
+        #expect(try await running.client.get(Download.state, at: silent) == "active")
+        gate.open()
+        _ = try await running.client.wait(silent)
+    }
+}
