@@ -14,6 +14,8 @@ public struct DownloadDescription: Equatable, Sendable {
     public internal(set) var waitReason: String?
     /// When the wait ends, where that is known.
     public internal(set) var waitUntil: WallTime?
+    /// How many go before it, while it is queued or waits for its host.
+    public internal(set) var ahead: UInt32 = 0
     /// Bytes in the part file.
     public internal(set) var received: ByteCount = 0
     /// Bytes in all; nil while unknown.
@@ -73,6 +75,7 @@ public struct DownloadDescription: Equatable, Sendable {
         state = value(Download.state).map(State.init) ?? state
         waitReason = text(Download.waitReason) ?? waitReason
         waitUntil = instant(Download.waitUntil) ?? waitUntil
+        ahead = value(Download.ahead) ?? ahead
         received = value(Download.received) ?? received
         total = value(Download.total).map { $0 < 0 ? nil : ByteCount($0) } ?? total
         speed = value(Download.speed) ?? speed

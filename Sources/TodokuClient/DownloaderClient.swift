@@ -114,6 +114,11 @@ public final class DownloaderClient: Sendable {
         }
     }
 
+    /// What is asked of a host and its subdomains, over all applications; an empty rule takes it away.
+    public func setHostRule(_ rule: HostRule, of host: String) async throws(ClientError) {
+        try await core.call(Manager.setHostRule, (host, rule.dictionary), repeatable: true)
+    }
+
     // MARK: Watching
 
     /// Calls `receive` with each of `downloads` as it is now, and again whenever one changes, in order, on the client's thread.

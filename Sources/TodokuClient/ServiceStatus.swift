@@ -15,6 +15,8 @@ public struct ServiceStatus: Equatable, Sendable {
     /// Everything is held until `resumeAll`.
     public internal(set) var isPaused = false
     public internal(set) var settings = ServiceSettings()
+    /// By host; `*`: of all that have none of their own.
+    public internal(set) var hostRules: [String: HostRule] = [:]
     public internal(set) var version = ""
     public internal(set) var supportedOptions: [String] = []
 
@@ -31,6 +33,7 @@ public struct ServiceStatus: Equatable, Sendable {
         settings.maxPerHost = value(Manager.maxPerHost) ?? 0
         settings.speedLimit = value(Manager.speedLimit) ?? 0
         settings.defaultDirectory = value(Manager.defaultDirectory) ?? ""
+        hostRules = value(Manager.hostRules)?.rules ?? [:]
         version = value(Manager.version) ?? ""
         supportedOptions = value(Manager.supportedOptions) ?? []
     }

@@ -7,7 +7,8 @@ extension DownloadDescription {
         [
             ("download", .string(reference.description)), ("object-path", .string(reference.path)), ("url", .string(url)),
             ("app", .string(app)), ("tag", .string(tag)), ("state", .string(state.name)), ("wait-reason", JSON(waitReason)),
-            ("wait-until", JSON(waitUntil?.microseconds)), ("received", .unsigned(received)), ("total", JSON(total)),
+            ("wait-until", JSON(waitUntil?.microseconds)), ("ahead", .unsigned(UInt64(ahead))), ("received", .unsigned(received)),
+            ("total", JSON(total)),
             ("fraction", JSON(fraction)), ("speed", .unsigned(speed)), ("file-name", JSON(fileName)), ("media-type", JSON(mediaType)),
             ("path", JSON(path)), ("error", error.map { $0.json } ?? .null), ("attempts", .unsigned(UInt64(attempts))),
             ("connections", .unsigned(UInt64(connections))), ("queued-at", JSON(queuedAt?.microseconds)),

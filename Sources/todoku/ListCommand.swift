@@ -121,6 +121,13 @@ enum Clock {
         return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1000
     }
 
+    /// "14:05:09" of a time that is less than half a day off, else as `text`.
+    static func brief(_ time: WallTime) -> String {
+        let text = text(time)
+        let distance = time - WallTime(microseconds: now())
+        return distance < .seconds(12 * 3600) && distance > .seconds(-12 * 3600) ? String(text.suffix(8)) : text
+    }
+
     /// "2025-01-31 14:05:09" in the local time zone.
     static func text(_ time: WallTime) -> String {
         var seconds = time_t(time.microseconds / 1_000_000)

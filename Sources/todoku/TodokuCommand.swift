@@ -25,6 +25,6 @@ struct TodokuCommand: ParsableCommand {
         subcommands: [
             GetCommand.self, AddCommand.self, ListCommand.self, ShowCommand.self, WatchCommand.self, WaitCommand.self, PauseCommand.self,
             ResumeCommand.self, CancelCommand.self, RetryCommand.self, RenewCommand.self, RemoveCommand.self, OpenCommand.self,
-            SettingsCommand.self,
+            WhyCommand.self, HostCommand.self, LimitCommand.self, SettingsCommand.self,
         ])
 }

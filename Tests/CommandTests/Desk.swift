@@ -7,14 +7,17 @@ struct Desk {
     let bus: PrivateBus
     let environment: [String: String]
 
-    /// - Parameter tools: scripts put first in PATH, by name.
-    init(hasService: Bool = true, tools: [String: String] = [:]) async {
+    /// - Parameters:
+    ///   - tools: scripts put first in PATH, by name.
+    ///   - extra: more of the environment.
+    init(hasService: Bool = true, tools: [String: String] = [:], extra: [String: String] = [:]) async {
         let service = Desk.program("todokud", "TODOKUD")
         let home = TemporaryFolder("todoku-tools")
         for (name, text) in tools { writeFile(home(name), text.utf8, mode: 0o755) }
         let path = home.path + ":" + (currentEnvironment()["PATH"] ?? "/usr/bin:/bin")
         bus = await PrivateBus(
-            activatable: hasService ? ["org.todoku.Downloader1": service] : [:], extra: ["PATH": path, "TERM": "xterm", "no_proxy": "*"])
+            activatable: hasService ? ["org.todoku.Downloader1": service] : [:],
+            extra: ["PATH": path, "TERM": "xterm", "no_proxy": extra["http_proxy"] == nil ? "*" : ""].merging(extra) { $1 })
         environment = bus.environment
         self.tools = home
     }

@@ -1,0 +1,133 @@
+internal import ArgumentParser
+internal import DownloadModel
+internal import TodokuClient
+
+struct HostCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "host", abstract: "Show or set what is asked of a host.",
+        discussion: """
+            A rule holds for a host and its subdomains, over all applications, batches, redirects and retries; “*” is for all hosts that have \
+            none of their own. Of several the one with the longest name counts. musicbrainz.org has a rule from the start: one request a \
+            second.
+
+            EXAMPLES:
+              todoku host
+              todoku host musicbrainz.org
+              todoku host example.org --interval 500ms --connections 2
+              todoku host example.org --remove
+            """)
+
+    @Argument(help: "A host's name or address, or “*”.") var host: String?
+    @Option(
+        help: ArgumentHelp("The least time between the starts of two requests; 0: none.", valueName: "time"),
+        transform: Amounts.parseDuration) var interval: Duration?
+    @Option(help: ArgumentHelp("Most downloads at a time; 0: no limit.", valueName: "number")) var connections: UInt32?
+    @Flag(help: "Take the rule away; a built-in one holds again.") var remove = false
+    @OptionGroup var output: OutputArguments
+
+    func validate() throws {
+        let sets = interval != nil || connections != nil
+        if host == nil, sets || remove { throw ValidationError("Name the host whose rule is meant.") }
+        if sets, remove { throw ValidationError("--remove goes without --interval and --connections.") }
+    }
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            if let host, interval != nil || connections != nil || remove {
+                try await client.setHostRule(HostRule(connections: connections, requestInterval: interval), of: host)
+                return .success
+            }
+            let rules = try await client.status().hostRules.filter { host == nil || $0.key == host?.lowercased() }
+            if output.json {
+                Output.write(JSON.object(rules.sorted { $0.key < $1.key }.map { ($0.key, Self.json($0.value)) }).text + "\n")
+            } else if !rules.isEmpty {
+                Output.write(Self.table(rules).text(width: Terminal.current?.columns))
+            } else if Terminal.errorsAreSeen {
+                Output.writeError(host.map { "\(TerminalText.plain($0)) has no rule of its own.\n" } ?? "No host has a rule.\n")
+            }
+            return .success
+        }
+    }
+
+    static func table(_ rules: [String: HostRule]) -> Table {
+        var table = Table([
+            .init(heading: "INTERVAL", isNumber: true), .init(heading: "CONNECTIONS", isNumber: true), .init(heading: "HOST"),
+        ])
+        for (host, rule) in rules.sorted(by: { $0.key < $1.key }) {
+            table.add([
+                rule.requestInterval.map { "\($0.wholeMilliseconds) ms" } ?? "-",
+                rule.connections.map { $0 == 0 ? "no limit" : "\($0)" } ?? "-",
+                host,
+            ])
+        }
+        return table
+    }
+
+    private static func json(_ rule: HostRule) -> JSON {
+        .object(
+            (rule.connections.map { [("connections", JSON.unsigned(UInt64($0)))] } ?? [])
+                + (rule.requestInterval.map { [("request-interval", JSON.unsigned(UInt64(clamping: $0.wholeMilliseconds)))] } ?? []))
+    }
+}
+
+struct LimitCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "limit", abstract: "Show or set the speed limit: of all together, or of single downloads.",
+        discussion: """
+            EXAMPLES:
+              todoku limit
+              todoku limit 2MiB
+              todoku limit none
+              todoku limit 500K 7 8
+            """)
+
+    @Argument(help: "Most bytes per second, as in 500K; “none” for no limit.", transform: Amounts.parseSpeed) var speed: Speed?
+    @Argument(help: ArgumentHelp("Only of these: number, APP/TOKEN or object path.", valueName: "download"))
+    var downloads: [DownloadReference] = []
+    @OptionGroup var output: OutputArguments
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            guard let speed else {
+                let limit = try await client.status().settings.speedLimit
+                Output.write(output.json ? JSON.unsigned(limit).text + "\n" : limit == 0 ? "none\n" : HumanText.speed(limit) + "\n")
+                return .success
+            }
+            guard !downloads.isEmpty else {
+                try await client.set(.speedLimit(speed))
+                return .success
+            }
+            return await Program.each(downloads, json: output.json) { download throws(ClientError) in
+                try await client.setSpeedLimit(speed == 0 ? nil : speed, of: download)
+            }
+        }
+    }
+}
+
+struct WhyCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "why", abstract: "Say in a sentence why a download does what it does, or nothing.",
+        discussion: """
+            EXAMPLES:
+              todoku why 7
+              todoku why org.example.App/chapter_1
+            """)
+
+    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var downloads: [DownloadReference]
+    @OptionGroup var output: OutputArguments
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            let status = try await client.status()
+            return await Program.each(downloads, json: output.json) { download throws(ClientError) in
+                let description = try await client.describe(download)
+                let reason = Reason(description, status).sentence
+                let text = downloads.count > 1 ? "\(download): \(reason)" : reason
+                Output.write(
+                    (output.json
+                        ? JSON.object([("download", .string("\(download)")), ("reason", .string(reason))]).text : TerminalText.plain(text))
+                        + "\n")
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+import DownloadModel
+import Glibc
+import TestSupport
+import Testing
+
+@Suite struct `Why nothing happens` {
+    @Test func `is said in a sentence, with the rule, how many go before, and when its turn comes`() async throws {
+        let desk = await Desk(extra: ["http_proxy": "http://127.0.0.1:\(closedPort())/"])
+        for number in 1...4 { _ = await desk.run("add", "--retries", "5", "http://musicbrainz.org/\(number)") }
+        let why = await desk.run("why", "4")
+        #expect(why.status == 0)
+        let words = why.output.split(separator: " ")
+        #expect(why.output.hasPrefix("waiting: musicbrainz.org allows one request a second; "), "\(why)")
+        #expect(why.output.contains(" ahead; its turn at ") && why.output.last == "\n")
+        #expect(words.last?.split(separator: ":").count == 3, "a time of the day")
+        _ = await desk.run("pause", "4")
+        #expect(await desk.run("why", "4").output == "paused: ‘todoku resume 4’ lets it go on\n")
+        _ = await desk.run("pause", "--all")
+        let two = await desk.run("why", "3", "4")
+        #expect(two.output.hasPrefix("3: waiting: everything is paused; ‘todoku resume --all’ lets it go on\n4: paused: "), "\(two)")
+        let json = await desk.run("why", "--json", "3")
+        #expect(JSON(json.output)?["reason"]?.string?.hasPrefix("waiting: everything is paused") == true)
+        #expect(await desk.run("why", "99").status == 3)
+    }
+
+    @Test func `is said of one that waits for its turn, for a moment to come, and of one that has ended`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            if request.path == "/a" { gate.wait() }
+            reply.respond(request.path == "/missing" ? 404 : 200, text: "x")
+        }
+        _ = await desk.run("settings", "max-active", "1")
+        for name in ["a", "b", "missing"] { _ = await desk.run("add", server.url("/\(name)")) }
+        #expect(await desk.run("why", "1").output.hasPrefix("active: 127.0.0.1 has not sent anything"))
+        #expect(await desk.run("why", "3").output == "queued: another download is active, and no more may be at a time; 1 ahead\n")
+        _ = await desk.run("add", "--not-before", "+5h", server.url("/c"))
+        #expect(await desk.run("why", "4").output.hasPrefix("waiting: it is to start at "))
+        gate.open()
+        _ = await desk.run("wait", "1", "2", "3")
+        #expect(await desk.run("why", "2").output == "finished: the file is \(desk.downloads)/b\n")
+        let failed = await desk.run("why", "3").output
+        #expect(failed.hasPrefix("failed: ") && failed.contains("404"))
+    }
+}
+
+@Suite struct `The rules of hosts` {
+    @Test func `are shown, set and taken away`() async throws {
+        let desk = await Desk()
+        let first = await desk.run("host")
+        #expect(first.status == 0 && first.output.contains("1000 ms") && first.output.contains("musicbrainz.org"), "\(first)")
+        #expect(await desk.run("host", "Example.org", "--interval", "500ms", "--connections", "2").status == 0)
+        let json = JSON(await desk.run("host", "--json").output)
+        #expect(json?["example.org"]?["request-interval"]?.number == 500)
+        #expect(json?["example.org"]?["connections"]?.number == 2)
+        #expect(await desk.run("host", "example.org", "--remove").status == 0)
+        #expect(await desk.run("host", "example.org", "--json").output == "{}\n")
+        let wrong = await desk.run("host", "http://example.org/", "--connections", "1")
+        #expect(wrong.status == 3 && wrong.errors.contains("is no host name"), "\(wrong)")
+        #expect(await desk.run("host", "--interval", "1s").status == 2)
+        #expect(await desk.run("host", "example.org", "--interval", "soon").status == 2)
+    }
+}
+
+@Suite struct `The speed limit` {
+    @Test func `is shown and set, of all and of single downloads`() async throws {
+        let desk = await Desk()
+        #expect(await desk.run("limit").output == "none\n")
+        #expect(await desk.run("limit", "2MiB").status == 0)
+        #expect(await desk.run("limit").output == "2.0 MiB/s\n")
+        #expect(await desk.run("limit", "--json").output == "2097152\n")
+        #expect(await desk.run("limit", "none").status == 0)
+        #expect(await desk.run("limit").output == "none\n")
+        _ = await desk.run("add", "--paused", "http://127.0.0.1:\(closedPort())/")
+        #expect(await desk.run("limit", "500K", "1").status == 0)
+        #expect(JSON(await desk.run("show", "--json", "1").output)?["speed-limit"]?.number == 512_000)
+        #expect(await desk.run("limit", "fast").status == 2)
+        #expect(await desk.run("limit", "1K", "7").status == 3)
+    }
+}
