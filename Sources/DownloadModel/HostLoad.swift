@@ -28,6 +28,8 @@ final class HostLoad {
     var hops: [DownloadNumber] = []
     /// When it is to be looked at again; the entry of `hostWakes` that counts.
     var wakeAt: WallTime?
+    /// So many different own intervals are told apart; what comes beyond that keeps one that is there, a longer one if there is.
+    private static let mostSpacings = 64
     /// What its downloads were last reviewed by: see `Ledger.review`.
     var regime: Regime?
 
@@ -115,6 +117,20 @@ final class HostLoad {
     func pause(until time: WallTime) { pausedUntil = max(pausedUntil ?? time, time) }
 
     func liftPause() { pausedUntil = nil }
+
+    /// The own interval by which a download with `spacing` is counted.
+    func told(apart spacing: Duration) -> Duration {
+        guard spacing > .zero else { return .zero }
+        let known = Set(lanes.lazy.map(\.spacing)).union(spacings.keys).subtracting([.zero])
+        if known.contains(spacing) || known.count < Self.mostSpacings { return spacing }
+        return known.filter { $0 > spacing }.min() ?? known.max() ?? spacing
+    }
+
+    /// Drops what no request has to wait for any more, where much is remembered.
+    func forgetSpacings(now: WallTime) {
+        guard spacings.count >= Self.mostSpacings else { return }
+        spacings = spacings.filter { spacing, pacing in pacing.next(spacing, now: now).map { $0 > now } ?? true }
+    }
 
     /// Takes over what another load, under other rules, knew of the same host.
     func inherit(_ former: HostLoad) {

@@ -162,9 +162,12 @@ public final class Ledger {
     /// - Parameter requests: the last to each host that keeps an interval.
     public func restore(_ records: [DownloadRecord], sweeps: [DownloadNumber: String], requests: [HostRequest] = [], now: WallTime) {
         self.sweeps = sweeps.mapValues { Sweep(directory: $0) }
+        // One that is not known to have gone out may have done so until now; so may one of a clock that was set back since.
         lastRequests = Dictionary(
-            grouping: requests.map { $0.isSent ? $0 : HostRequest(host: $0.host, spacing: $0.spacing, at: max($0.at, now), isSent: true) },
-            by: \.host)
+            grouping: requests.map { request in
+                request.isSent && request.at <= now
+                    ? request : HostRequest(host: request.host, spacing: request.spacing, at: now, isSent: true)
+            }, by: \.host)
         for record in records.sorted(by: { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }) {
             let entry = LedgerEntry(record)
             entries[record.number] = entry

@@ -17,6 +17,8 @@ public final class LedgerEntry {
     var mayHavePart = true
     /// Where it stands while it may start.
     var lane: Lane?
+    /// Its own request interval, as its host tells it apart from others; zero: none.
+    var spacing = Duration.zero
     /// Whose slot it has, and since when, while it is active.
     var share: AppShare?
     var startedAt = WallTime(microseconds: 0)

@@ -113,7 +113,8 @@ extension Ledger {
 
     private func lane(of entry: LedgerEntry) -> Lane {
         let host = load(of: entry.host)
-        let (app, spacing) = (entry.record.options.app, entry.record.options.requestInterval ?? .zero)
+        let (app, spacing) = (entry.record.options.app, host.told(apart: entry.record.options.requestInterval ?? .zero))
+        entry.spacing = spacing
         if let lane = host.lanes.first(where: { $0.app.name == app && $0.spacing == spacing }) { return lane }
         laneNumber &+= 1
         let lane = Lane(id: laneNumber, host: host, app: share(of: app), spacing: spacing)
@@ -266,6 +267,7 @@ extension Ledger {
             actions.append(.save(.requested(HostRequest(host: load.name, spacing: .zero, at: now, isSent: false))))
         }
         if spacing > .zero {
+            load.forgetSpacings(now: now)
             load.spacings[spacing, default: HostLoad.Pacing()].started(entry.number, at: now)
             actions.append(.save(.requested(HostRequest(host: load.name, spacing: spacing, at: now, isSent: false))))
         }
@@ -501,9 +503,4 @@ extension Ledger {
         }
         untold = []
     }
-}
-
-extension LedgerEntry {
-    /// Its own request interval; zero: none.
-    var spacing: Duration { record.options.requestInterval ?? .zero }
 }

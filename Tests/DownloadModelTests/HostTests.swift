@@ -205,6 +205,18 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 3, 4, 2])
     }
 
+    @Test func `of any number of different lengths costs no more than a few, and none is kept shorter`() {
+        let desk = Desk { $0.maxActive = 0 }
+        for number in 1...400 {
+            desk.add(UInt64(number)) { $0.options.requestInterval = .milliseconds(10_000 + number) }
+        }
+        #expect(desk.started.count <= 65)
+        for number in desk.started { desk.sent(number) }
+        let before = desk.started.count
+        desk.wait(.seconds(9))
+        #expect(desk.started.count == before)
+    }
+
     @Test func `outlasts the process, also where nobody knows whether the last request went out`() {
         for isSent in [true, false] {
             let before = Desk { try? $0.hostRules.set("h", second) }
