@@ -33,6 +33,11 @@ public final class Ledger {
     /// What has ended, oldest first.
     public internal(set) var ended = DownloadQueue()
     private var endings: Int64 = 0
+    let sums = Sums()
+    var index = LedgerIndex()
+    /// The last record of each app: the next one is often like it, and shares what is equal.
+    private var models: [String: DownloadRecord] = [:]
+    private static let mostModels = 64
     /// From this size on it is saved that a part file is whole before it is verified: a killed service does not ask for it again.
     private static let sizeWorthARow: ByteCount = 1 << 20
     /// How many transfers have not ended.
@@ -70,10 +75,21 @@ public final class Ledger {
 
     /// Takes in a record whose row is not on disk yet: it counts, but does not run before `enter`.
     public func insert(_ record: DownloadRecord) -> LedgerEntry {
-        let entry = LedgerEntry(record)
+        let entry = take(record)
         entry.mayHavePart = false
-        entries[record.number] = entry
         counts.insert(record.state)
+        return entry
+    }
+
+    private func take(_ record: DownloadRecord) -> LedgerEntry {
+        var record = record
+        let app = record.options.app
+        if let model = models[app] { record.join(model) }
+        if models.count >= Self.mostModels, models[app] == nil { models = [:] }
+        models[app] = record
+        let entry = LedgerEntry(record, sums: sums)
+        entries[record.number] = entry
+        index.insert(record)
         return entry
     }
 
@@ -94,8 +110,10 @@ public final class Ledger {
     private func place(_ entry: LedgerEntry) {
         if entry.state.hasEnded {
             endings += 1
+            entry.ending = endings
             ended.insert(entry.number, priority: 0, position: endings)
         } else {
+            sums.add(entry)
             order.insert(entry.number, priority: entry.record.options.priority, position: entry.record.position)
             if entry.state == .queued { makeRunnable(entry) }
         }
@@ -112,6 +130,8 @@ public final class Ledger {
         if entry.state == .active { leaveHost(entry) }
         counts.remove(entry.state)
         entries[entry.number] = nil
+        index.remove(entry.record)
+        sums.remove(entry)
         order.remove(entry.number)
         runnable.remove(entry.number)
         ended.remove(entry.number)
@@ -143,8 +163,7 @@ public final class Ledger {
     /// the rename had happened, and to tell by `committed`, `endingFailed` or `partLost`.
     public func restore(_ records: [DownloadRecord], sweeps: [DownloadNumber: String], now: WallTime) {
         for record in records.sorted(by: { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }) {
-            let entry = LedgerEntry(record)
-            entries[record.number] = entry
+            let entry = take(record)
             switch record.state {
             case .queued, .active, .verifying, .waiting: entry.record.state = entry.record.obstacle(now: now, paused: settings.paused)
             case .committing, .paused, .finished, .failed, .cancelled: break
@@ -228,6 +247,7 @@ public final class Ledger {
         switch (before.hasEnded, next.hasEnded) {
         case (false, true):
             order.remove(entry.number)
+            sums.remove(entry)
             place(entry)
         case (true, false):
             ended.remove(entry.number)

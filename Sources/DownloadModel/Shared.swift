@@ -1,0 +1,25 @@
+/// A value that copies share until one of them changes it: a hundred thousand records hold their options by one pointer each.
+struct Shared<Value: Equatable & Sendable>: Equatable, Sendable {
+    // Changed only while nobody else has it.
+    private final class Box: @unchecked Sendable {
+        var value: Value
+        init(_ value: Value) { self.value = value }
+    }
+
+    private var box: Box
+
+    init(_ value: Value) { box = Box(value) }
+
+    var value: Value {
+        _read { yield box.value }
+        _modify {
+            if !isKnownUniquelyReferenced(&box) { box = Box(box.value) }
+            yield &box.value
+        }
+    }
+
+    static func == (a: Shared, b: Shared) -> Bool { a.box === b.box || a.box.value == b.box.value }
+
+    /// Takes the place of what is equal to `other`.
+    mutating func join(_ other: Shared) { if self == other { box = other.box } }
+}
