@@ -53,6 +53,11 @@ public final class Ledger {
     /// What has ended, oldest first.
     public internal(set) var ended = DownloadQueue()
     private var endings: Int64 = 0
+    let sums = Sums()
+    var index = LedgerIndex()
+    /// The last record of each app: the next one is often like it, and shares what is equal.
+    private var models: [String: DownloadRecord] = [:]
+    private static let mostModels = 64
     /// From this size on it is saved that a part file is whole before it is verified: a killed service does not ask for it again.
     private static let sizeWorthARow: ByteCount = 1 << 20
     /// How many transfers have not ended.
@@ -89,10 +94,21 @@ public final class Ledger {
 
     /// Takes in a record whose row is not on disk yet: it counts, but does not run before `enter`.
     public func insert(_ record: DownloadRecord) -> LedgerEntry {
-        let entry = LedgerEntry(record)
+        let entry = take(record)
         entry.mayHavePart = false
-        entries[record.number] = entry
         counts.insert(record.state)
+        return entry
+    }
+
+    private func take(_ record: DownloadRecord) -> LedgerEntry {
+        var record = record
+        let app = record.options.app
+        if let model = models[app] { record.join(model) }
+        if models.count >= Self.mostModels, models[app] == nil { models = [:] }
+        models[app] = record
+        let entry = LedgerEntry(record, sums: sums)
+        entries[record.number] = entry
+        index.insert(record)
         return entry
     }
 
@@ -115,8 +131,10 @@ public final class Ledger {
     private func place(_ entry: LedgerEntry) {
         if entry.state.hasEnded {
             endings += 1
+            entry.ending = endings
             ended.insert(entry.number, priority: 0, position: endings)
         } else {
+            sums.add(entry)
             order.insert(entry.number, priority: entry.record.options.priority, position: entry.record.position)
             if entry.state == .queued { makeRunnable(entry) }
         }
@@ -130,6 +148,8 @@ public final class Ledger {
         leaveLane(entry)
         counts.remove(entry.state)
         entries[entry.number] = nil
+        index.remove(entry.record)
+        sums.remove(entry)
         order.remove(entry.number)
         ended.remove(entry.number)
         entry.wakeAt = nil
@@ -169,8 +189,7 @@ public final class Ledger {
                     ? request : HostRequest(host: request.host, spacing: request.spacing, at: now, isSent: true)
             }, by: \.host)
         for record in records.sorted(by: { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }) {
-            let entry = LedgerEntry(record)
-            entries[record.number] = entry
+            let entry = take(record)
             switch record.state {
             case .queued, .active, .verifying, .waiting: entry.record.state = entry.record.obstacle(now: now, paused: settings.paused)
             case .committing, .paused, .finished, .failed, .cancelled: break
@@ -259,6 +278,7 @@ public final class Ledger {
         switch (before.hasEnded, next.hasEnded) {
         case (false, true):
             order.remove(entry.number)
+            sums.remove(entry)
             place(entry)
         case (true, false):
             ended.remove(entry.number)

@@ -3,7 +3,8 @@ public final class LedgerEntry {
     /// The engine's work on it. A new transfer begins only when the one before has ended.
     public enum Work: Sendable { case idle, running, stopping }
 
-    public internal(set) var record: DownloadRecord
+    public internal(set) var record: DownloadRecord { didSet { sums.update(self) } }
+    private let sums: Sums
     public internal(set) var work = Work.idle
     /// The pool verifies or commits its part file, or looks for it.
     public internal(set) var isInPool = false
@@ -33,10 +34,14 @@ public final class LedgerEntry {
     var toldHold: WaitReason?
     /// When it is to be looked at without any event.
     var wakeAt: WallTime?
+    /// Its place among those that have ended.
+    var ending: Int64 = 0
+    /// What it adds to the ledger's sums.
+    var summand: Sums.Summand?
     /// The host of its URL, for the limit per host.
     public internal(set) lazy var host = (try? DownloadURL(record.url).host) ?? ""
 
-    init(_ record: DownloadRecord) { self.record = record }
+    init(_ record: DownloadRecord, sums: Sums) { (self.record, self.sums) = (record, sums) }
 
     public var number: DownloadNumber { record.number }
     public var state: DownloadState { record.state }

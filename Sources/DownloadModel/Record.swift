@@ -1,68 +1,173 @@
 /// What a download holds over restarts; it decides nothing.
+///
+/// Small while it is queued: equal options are shared, and what only one that has started has lies apart.
 public struct DownloadRecord: Equatable, Sendable {
     public let number: DownloadNumber
     /// Without user, password and fragment; with its query. Absolute, http or https.
     public var url: String
-    public var options: DownloadOptions
+    private var sharedOptions: Shared<DownloadOptions>
+    public var options: DownloadOptions {
+        _read { yield sharedOptions.value }
+        _modify { yield &sharedOptions.value }
+    }
     /// Absolute, existing when added; where the part file grows and the file will be.
     public var directory: String
     public var state: DownloadState
     public var queuedAt: WallTime
-    public var startedAt: WallTime?
-    public var endedAt: WallTime?
-    /// Attempts begun since it was added.
-    public var attempts: UInt32 = 0
-    /// Attempts without progress since the last byte; compared with `options.retries`.
-    public var retriesUsed: UInt32 = 0
     /// Bytes in the part file, as last saved.
     public var received: ByteCount = 0
     /// Complete size; nil while unknown.
     public var total: ByteCount?
-    /// Safe bare name, once known.
-    public var fileName: String?
-    public var mediaType: String?
-    /// The final path, once finished.
-    public var path: String?
-    public var resume: ResumeData?
-    /// Not tried again before this instant: the back-off, or what the server asked for. It outlasts a pause.
-    public var retryAt: WallTime?
-    /// When `options.deadline` strikes, while its time runs.
-    public var expiresAt: WallTime?
-    /// What was left of `options.deadline` when its time was stopped by a pause.
-    public var timeLeft: Duration?
-    /// The server takes the link no more, and no fresh one has come.
-    public var awaitsUrl = false
-    /// The bytes come from more than one response: only a checksum can prove that they belong together.
-    public var isSpliced = false
-    /// It has started once from 0 because a spliced file did not match its checksum.
-    public var hasStartedOver = false
-    /// The part file is whole; trusted only while `resume` names the same file of the same boot.
-    public var isWhole = false
-    /// Why it waits: the failure of the last attempt.
-    public var lastFailure: DownloadFailure?
+    /// Order among those of one priority; lower first.
+    public var position: Int64
     /// The batch that it belongs to.
     public var batch: DownloadNumber?
     /// A call of `Fetch` added it.
     public var isFetch = false
+    private var course = Course.untouched
+
+    public var startedAt: WallTime? {
+        get { course.value.startedAt }
+        set { if newValue != startedAt { course.value.startedAt = newValue } }
+    }
+    public var endedAt: WallTime? {
+        get { course.value.endedAt }
+        set { if newValue != endedAt { course.value.endedAt = newValue } }
+    }
+    /// Attempts begun since it was added.
+    public var attempts: UInt32 {
+        get { course.value.attempts }
+        set { if newValue != attempts { course.value.attempts = newValue } }
+    }
+    /// Attempts without progress since the last byte; compared with `options.retries`.
+    public var retriesUsed: UInt32 {
+        get { course.value.retriesUsed }
+        set { if newValue != retriesUsed { course.value.retriesUsed = newValue } }
+    }
+    /// Safe bare name, once known.
+    public var fileName: String? {
+        get { course.value.fileName }
+        set { if newValue != fileName { course.value.fileName = newValue } }
+    }
+    public var mediaType: String? {
+        get { course.value.mediaType }
+        set { if newValue != mediaType { course.value.mediaType = newValue } }
+    }
+    /// The final path, once finished.
+    public var path: String? {
+        get { course.value.path }
+        set { if newValue != path { course.value.path = newValue } }
+    }
+    public var resume: ResumeData? {
+        get { course.value.resume }
+        set { if newValue != resume { course.value.resume = newValue } }
+    }
+    /// Not tried again before this instant: the back-off, or what the server asked for. It outlasts a pause.
+    public var retryAt: WallTime? {
+        get { course.value.retryAt }
+        set { if newValue != retryAt { course.value.retryAt = newValue } }
+    }
+    /// When `options.deadline` strikes, while its time runs.
+    public var expiresAt: WallTime? {
+        get { course.value.expiresAt }
+        set { if newValue != expiresAt { course.value.expiresAt = newValue } }
+    }
+    /// What was left of `options.deadline` when its time was stopped by a pause.
+    public var timeLeft: Duration? {
+        get { course.value.timeLeft }
+        set { if newValue != timeLeft { course.value.timeLeft = newValue } }
+    }
+    /// The server takes the link no more, and no fresh one has come.
+    public var awaitsUrl: Bool {
+        get { course.value.awaitsUrl }
+        set { if newValue != awaitsUrl { course.value.awaitsUrl = newValue } }
+    }
+    /// The bytes come from more than one response: only a checksum can prove that they belong together.
+    public var isSpliced: Bool {
+        get { course.value.isSpliced }
+        set { if newValue != isSpliced { course.value.isSpliced = newValue } }
+    }
+    /// It has started once from 0 because a spliced file did not match its checksum.
+    public var hasStartedOver: Bool {
+        get { course.value.hasStartedOver }
+        set { if newValue != hasStartedOver { course.value.hasStartedOver = newValue } }
+    }
+    /// The part file is whole; trusted only while `resume` names the same file of the same boot.
+    public var isWhole: Bool {
+        get { course.value.isWhole }
+        set { if newValue != isWhole { course.value.isWhole = newValue } }
+    }
+    /// Why it waits: the failure of the last attempt.
+    public var lastFailure: DownloadFailure? {
+        get { course.value.lastFailure }
+        set { if newValue != lastFailure { course.value.lastFailure = newValue } }
+    }
     /// It ended with the copy that was held: the server has nothing newer.
-    public var isUnchanged = false
+    public var isUnchanged: Bool {
+        get { course.value.isUnchanged }
+        set { if newValue != isUnchanged { course.value.isUnchanged = newValue } }
+    }
     /// It writes into its caller's descriptor: it has no folder, no part file and no path, and ends with the process that holds the descriptor.
-    public var isToDescriptor = false
+    public var isToDescriptor: Bool {
+        get { course.value.isToDescriptor }
+        set { if newValue != isToDescriptor { course.value.isToDescriptor = newValue } }
+    }
     /// The owner has taken what ended: `options.activate` is called no more.
-    public var isAcknowledged = false
+    public var isAcknowledged: Bool {
+        get { course.value.isAcknowledged }
+        set { if newValue != isAcknowledged { course.value.isAcknowledged = newValue } }
+    }
     /// How often the owner was called since it ended.
-    public var activations: UInt32 = 0
+    public var activations: UInt32 {
+        get { course.value.activations }
+        set { if newValue != activations { course.value.activations = newValue } }
+    }
     /// When the owner is called next.
-    public var activateAt: WallTime?
-    /// Order among those of one priority; lower first.
-    public var position: Int64
+    public var activateAt: WallTime? {
+        get { course.value.activateAt }
+        set { if newValue != activateAt { course.value.activateAt = newValue } }
+    }
 
     public init(
         number: DownloadNumber, url: String, options: DownloadOptions, directory: String, state: DownloadState, queuedAt: WallTime,
         position: Int64
     ) {
-        (self.number, self.url, self.options, self.directory) = (number, url, options, directory)
+        (self.number, self.url, sharedOptions, self.directory) = (number, url, Shared(options), directory)
         (self.state, self.queuedAt, self.position) = (state, queuedAt, position)
+    }
+
+    /// Holds the options, and what else is equal, together with `other`.
+    mutating func join(_ other: DownloadRecord) {
+        sharedOptions.join(other.sharedOptions)
+        if directory == other.directory { directory = other.directory }
+        course.join(Course.untouched)
+    }
+
+    /// What only a download that has started, or ended, has.
+    private struct Course: Equatable, Sendable {
+        static let untouched = Shared(Course())
+
+        var startedAt: WallTime?
+        var endedAt: WallTime?
+        var attempts: UInt32 = 0
+        var retriesUsed: UInt32 = 0
+        var fileName: String?
+        var mediaType: String?
+        var path: String?
+        var resume: ResumeData?
+        var retryAt: WallTime?
+        var expiresAt: WallTime?
+        var timeLeft: Duration?
+        var awaitsUrl: Bool = false
+        var isSpliced: Bool = false
+        var hasStartedOver: Bool = false
+        var isWhole: Bool = false
+        var lastFailure: DownloadFailure?
+        var isUnchanged: Bool = false
+        var isToDescriptor: Bool = false
+        var isAcknowledged: Bool = false
+        var activations: UInt32 = 0
+        var activateAt: WallTime?
     }
 
     /// The name of the part file in `directory`.

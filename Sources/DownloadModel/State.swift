@@ -31,7 +31,7 @@ public enum DownloadState: Equatable, Sendable {
     /// Verified; the file is being given its final name. Cannot be stopped. On the bus: `verifying`.
     case committing
     case finished
-    case failed(DownloadFailure)
+    indirect case failed(DownloadFailure)  // apart, for a hundred thousand that have not failed
     case cancelled
 
     /// The contract's word.

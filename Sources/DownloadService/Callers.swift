@@ -36,7 +36,7 @@ internal import EventLoop
         caller.waiting += 1
         caller.downloads[download.number, default: 0] += 1
         callers[sender] = caller
-        download.waiting.append(reply)
+        download.kept.waiting.append(reply)
     }
 
     /// The waiting calls of `download` are being answered.

@@ -34,6 +34,8 @@ internal import TransferEngine
     /// Where a database that was damaged has been put aside at this start; empty: none was.
     private(set) var setAside: String
 
+    /// Those of which more is known than the ledger has: what runs, is waited for, or has something to tell. For the others an object is made
+    /// when it is asked for, and let go.
     private var downloads: [DownloadNumber: ManagedDownload] = [:]
     private(set) var tokens: [String: DownloadNumber] = [:]
     private var isPerforming = false
@@ -49,12 +51,12 @@ internal import TransferEngine
         (self.mapFolder, self.allowsHiddenFolders, setAside) = (mapFolder, allowsHiddenFolders, stored.setAside ?? "")
         ledger = Ledger(settings: stored.settings) { .random(in: 0..<1) }
         ledger.willChange = { [unowned self] entry, isState in
-            guard let download = downloads[entry.number] else { return }
+            guard let download = download(entry.number) else { return }
             if isState { announcer.flushProgress(of: download) }
             announcer.remember(download)
         }
         ledger.didChange = { [unowned self] entry in
-            guard let download = downloads[entry.number] else { return }
+            guard let download = download(entry.number) else { return }
             if entry.work == .idle { download.rewind() }
             announcer.compare(download)
         }
@@ -73,14 +75,12 @@ internal import TransferEngine
 
     /// Makes a download of the ledger one of the bus.
     private func track(_ entry: LedgerEntry) {
-        let download = ManagedDownload(entry, in: self)
-        downloads[entry.number] = download
-        if entry.record.options.token != nil { tokens[download.path.value] = entry.number }
+        if entry.record.options.token != nil { tokens[BusName.path(of: entry.record).value] = entry.number }
     }
 
-    private func untrack(_ download: ManagedDownload) {
-        downloads[download.number] = nil
-        if download.record.options.token != nil { tokens[download.path.value] = nil }
+    private func untrack(_ entry: LedgerEntry) {
+        if entry.record.options.token != nil { tokens[BusName.path(of: entry.record).value] = nil }
+        guard let download = downloads.removeValue(forKey: entry.number) else { return }
         if let timer = download.propertiesTimer { Poller.shared.cancel(timer) }
         download.propertiesTimer = nil
     }
@@ -102,7 +102,26 @@ internal import TransferEngine
     var settings: Settings { ledger.settings }
     var counts: StateCounts { ledger.counts }
 
-    func download(_ number: DownloadNumber) -> ManagedDownload? { downloads[number] }
+    /// A download to do something with.
+    func download(_ number: DownloadNumber) -> ManagedDownload? {
+        if let download = downloads[number] { return download }
+        let download = glance(number)
+        downloads[number] = download
+        return download
+    }
+
+    /// A download to look at, or to tell something of itself: what it is told otherwise may be lost.
+    func glance(_ number: DownloadNumber) -> ManagedDownload? {
+        downloads[number] ?? ledger[number].map { ManagedDownload($0, in: self) }
+    }
+
+    /// Those of which more is known than the ledger has.
+    var lively: some Collection<ManagedDownload> { downloads.values }
+
+    /// Lets the object go where the ledger has all that it knows.
+    private func forget(_ number: DownloadNumber) {
+        if let download = downloads[number], download.isDispensable { downloads[number] = nil }
+    }
 
     /// What is neither paused nor ended nor waits for somebody.
     var hasWork: Bool { ledger.hasWork }
@@ -125,7 +144,7 @@ internal import TransferEngine
             ledger.enter(entry, now: .now)
             carryOut()
         } undo: { [self] refusal in
-            if let download = downloads[record.number] { untrack(download) }
+            untrack(entry)
             ledger.undo(entry, now: .now)
             carryOut()
             return reply.message(failing: refusal)
@@ -167,18 +186,22 @@ internal import TransferEngine
         case .verify(let entry): verify(entry)
         case .commit(let entry): journal.afterCommit { [self] in commit(entry) }
         case .sweep(let number, let directory): journal.afterCommit { [self] in sweep(number, directory) }
-        case .tell(let entry): if let download = downloads[entry.number] { announcer.flushProperties(of: download) }
-        case .tellWait(let entry):
+        case .tell(let entry):
             guard let download = downloads[entry.number] else { return }
+            announcer.flushProperties(of: download)
+            forget(entry.number)
+        case .tellWait(let entry):
+            guard let download = download(entry.number) else { return }
             download.changedProperties.formUnion([Download.state.name, Download.waitReason.name, Download.waitUntil.name])
             announcer.flushProperties(of: download)
-        case .announceEnd(let entry): if let download = downloads[entry.number] { announceEnd(download) }
+            forget(entry.number)
+        case .announceEnd(let entry): announceEnd(download(entry.number) ?? ManagedDownload(entry, in: self))
         case .allEnded(let finished, let failed, let cancelled):
             announcer.flushManager(of: self, now: true)
             journal.post(Manager.allEnded.message(from: BusName.managerPath, (finished, failed, cancelled)))
         case .removed(let entry):
-            guard let download = downloads[entry.number] else { return }
-            untrack(download)
+            let download = downloads[entry.number] ?? ManagedDownload(entry, in: self)
+            untrack(entry)
             journal.post(Manager.downloadRemoved.message(from: BusName.managerPath, download.path))
             toaster.removed(download)
             residenceChanged?()
@@ -195,6 +218,7 @@ internal import TransferEngine
             ])
         journal.afterCommit { [self] in
             toaster.ended(download)
+            forget(download.number)
             residenceChanged?()
         }
     }

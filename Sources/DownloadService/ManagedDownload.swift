@@ -3,7 +3,8 @@ internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 
-/// A download on the bus: its entry in the ledger, what of it was told, and who waits for it.
+/// A download on the bus: its entry in the ledger, what of it was told, and who waits for it. Most are only made when they are asked for
+/// (`Downloader.download`).
 @BusActor final class ManagedDownload {
     unowned let downloader: Downloader  // the centre outlives every download
     let entry: LedgerEntry
@@ -49,6 +50,15 @@ internal import EventLoop
     var path: ObjectPath { BusName.path(of: record) }
     /// What is known of the complete size.
     var total: ByteCount? { record.total ?? (state.hasEnded ? nil : record.options.size) }
+
+    /// This download, kept: for what is to be remembered of it.
+    var kept: ManagedDownload { downloader.download(number) ?? self }
+
+    /// Whether one made anew from the ledger would be the same.
+    var isDispensable: Bool {
+        entry.work == .idle && waiting.isEmpty && propertiesTimer == nil && changedProperties.isEmpty && speed == 0
+            && received == record.received && toldReceived == received && hasToldBytes == (record.fileName != nil)
+    }
 
     /// No transfer writes any more: the record's bytes are those that count.
     func rewind() {

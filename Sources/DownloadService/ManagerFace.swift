@@ -107,19 +107,12 @@ extension Downloader {
         residenceChanged?()
     }
 
-    /// Sums over what has not ended; the total is known only if each one's is.
+    /// Sums over what has not ended; the total is known only if each one's is. The ledger has what is saved, and those that run have more.
     var sums: (received: ByteCount, total: ByteCount?, speed: Speed) {
-        var sums = (received: ByteCount(0), total: ByteCount?(0), speed: Speed(0))
-        for number in ledger.order.ordered {
-            guard let download = download(number) else { continue }
-            sums.received += download.received
+        var sums = (received: ledger.received, total: ledger.total, speed: Speed(0))
+        for download in lively where !download.state.hasEnded {
+            sums.received = sums.received &+ download.received &- download.record.received
             sums.speed += download.speed
-            if let sum = sums.total, let total = download.total {
-                let (value, overflow) = sum.addingReportingOverflow(total)
-                sums.total = overflow ? nil : value
-            } else {
-                sums.total = nil
-            }
         }
         return sums
     }
@@ -128,25 +121,28 @@ extension Downloader {
     func matching(_ filter: DownloadFilter, for caller: CallerIdentity) throws(Refusal) -> [ManagedDownload] {
         var result: [ManagedDownload] = []
         var isPast = true
-        var after: DownloadNumber?
+        var after: DownloadRecord?
         if let path = filter.after {
             guard let download = download(at: path.value, for: caller) else {
                 throw Refusal(.noSuchObject, "Filter key after: there is no download \(path).")
             }
-            after = download.number
+            after = download.record
             isPast = false
         }
-        for number in ledger.order.ordered + ledger.ended.ordered {
+        // The one whose place is the start may be another app's.
+        let app = filter.app == after?.options.app ?? filter.app ? filter.app : nil
+        let tag = filter.tag == after?.options.tag ?? filter.tag ? filter.tag : nil
+        ledger.visit(app: app, tag: tag) { entry in
             guard isPast else {
-                isPast = number == after
-                continue
+                isPast = entry.number == after?.number
+                return false
             }
-            guard let download = download(number), caller.owns(download) else { continue }
-            if let app = filter.app, app != download.record.options.app { continue }
-            if let tag = filter.tag, tag != download.record.options.tag { continue }
-            if let states = filter.states, !states.contains(download.shownState.name) { continue }
+            if let app = filter.app, app != entry.record.options.app { return false }
+            if let tag = filter.tag, tag != entry.record.options.tag { return false }
+            guard let download = glance(entry.number), caller.owns(download) else { return false }
+            if let states = filter.states, !states.contains(download.shownState.name) { return false }
             result.append(download)
-            if result.count == filter.limit { break }
+            return result.count == filter.limit
         }
         return result
     }

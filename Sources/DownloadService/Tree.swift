@@ -17,12 +17,14 @@ internal import EventLoop
 
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] {
         if path == BusName.downloadsPath {
-            let numbers = (downloader.ledger.order.ordered + downloader.ledger.ended.ordered).lazy.filter { [downloader] number in
-                downloader.download(number).map { $0.record.options.token == nil && caller.owns($0) } ?? false
+            var names: [String] = []
+            downloader.ledger.visit(app: caller.app, tag: nil) { entry in
+                if entry.record.options.token == nil { names.append("\(entry.number)") }
+                return names.count >= limit - 1
             }
             let visible = caller.tokensPrefix
             let hasTokens = visible.isEmpty ? !downloader.tokens.isEmpty : downloader.tokens.keys.contains { $0.hasPrefix(visible) }
-            return (hasTokens ? ["by_token"] : []) + numbers.prefix(limit - 1).map { "\($0)" }
+            return (hasTokens ? ["by_token"] : []) + names
         }
         if path == BusName.managerPath.value { return ["download"] }
         if path == BusName.tokensPath || path.hasPrefix(BusName.tokensPath + "/") {
@@ -46,11 +48,11 @@ extension CallerIdentity {
 extension Downloader {
     /// The download at an object path: by number, or by token.
     func download(at path: String) -> ManagedDownload? {
-        if let number = tokens[path] { return download(number) }
+        if let number = tokens[path] { return glance(number) }
         guard path.hasPrefix(BusName.downloadsPath + "/") else { return nil }
         let text = path.dropFirst(BusName.downloadsPath.utf8.count + 1)
         guard let value = UInt64(text), String(value) == text else { return nil }
-        return download(DownloadNumber(value))
+        return glance(DownloadNumber(value))
     }
 
     /// The same, as far as it is there for `caller`.

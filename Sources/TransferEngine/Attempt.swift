@@ -30,6 +30,8 @@ final class Attempt: BodySink {
     private(set) var verdict = Verdict.undecided
     private unowned let transfer: Transfer
     private var unwanted = 0
+    /// Body bytes that were taken, and that libcurl gives once more after the pause in which they were.
+    private var ahead = 0
 
     init(_ transfer: Transfer, url: DownloadURL, rangeStart: ByteCount?, isProxied: Bool) {
         (self.transfer, self.url, self.rangeStart, self.isProxied) = (transfer, url, rangeStart, isProxied)
@@ -40,12 +42,20 @@ final class Attempt: BodySink {
         if case .undecided = verdict { decide() }
         switch verdict {
         case .body:
-            guard transfer.pace.mayTake(bytes.count) else { return .pause }
-            transfer.liveness.count(bytes.count)
-            if let failure = transfer.take(bytes) {
-                verdict = .failed(failure)
-                return .abort
+            let fresh = bytes[min(ahead, bytes.count)...]
+            let count = transfer.pace.take(fresh.count)
+            if count > 0 {
+                transfer.liveness.count(count)
+                if let failure = transfer.take(UnsafeRawBufferPointer(rebasing: fresh.prefix(count))) {
+                    verdict = .failed(failure)
+                    return .abort
+                }
             }
+            guard count == fresh.count else {
+                ahead += count
+                return .pause
+            }
+            ahead -= bytes.count - count
             return .accepted
         case .redirect, .failed, .whole:
             unwanted += bytes.count

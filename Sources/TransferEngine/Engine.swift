@@ -35,7 +35,7 @@ public actor Engine {
     /// Started again before the end of the transfer before; a stop takes them out, with the end still to be told.
     private var heldBack: [DownloadNumber: (request: TransferRequest, isStopped: Bool)] = [:]
     private var lastTick = SuspendingClock.now
-    private var appliedLimit: UInt64 = 0
+    private let pace = SharedPace()
     private var shutDownDone: (@BusActor @Sendable () -> Void)?
 
     public init(configuration: EngineConfiguration, report: @escaping @BusActor @Sendable (TransferEvent) -> Void) {
@@ -74,7 +74,7 @@ public actor Engine {
     /// Bytes per second from now on; nil: no limit.
     public nonisolated func setSpeedLimit(_ number: DownloadNumber, _ limit: Speed?) { command { $0.limit(number, limit) } }
 
-    /// Bytes per second of all transfers together, shared evenly; nil: no limit. Does not start the thread.
+    /// Bytes per second of all transfers together, shared fairly; nil: no limit. Does not start the thread.
     public nonisolated func setTotalSpeedLimit(_ limit: Speed?) {
         totalLimit.store(limit ?? 0, ordering: .relaxed)  // looked at in every tick
     }
@@ -105,7 +105,7 @@ public actor Engine {
         }
         reportEvents()
         guard block else { return }
-        if let multi, transfers.values.contains(where: { $0.exchange != nil }) {
+        if let multi, isFetching {
             let left = max(.milliseconds(1), Self.tick - (SuspendingClock.now - lastTick))
             multi.wait(wakeDescriptor, milliseconds: Int32(left / .milliseconds(1)))
         } else {
@@ -116,15 +116,18 @@ public actor Engine {
         _ = eventfd_read(wakeDescriptor, &value)
     }
 
+    private var isFetching: Bool { transfers.values.contains { $0.exchange != nil } }
+
     /// What is done ten times a second while something is fetched: progress, stalls, checkpoints, limits.
     private func look(_ now: SuspendingClock.Instant) {
-        let seconds = (now - lastTick) / .seconds(1)
-        if totalLimit.load(ordering: .relaxed) != appliedLimit { applyLimits() }
+        let seconds = min((now - lastTick) / .seconds(1), 1)
+        let fetching = transfers.values.filter { $0.exchange != nil }
+        pace.deal(totalLimit.load(ordering: .relaxed), seconds: seconds, to: fetching.map(\.pace))
         var snapshot: [TransferProgress] = []
         let mayReport = !isProgressUnderWay.load(ordering: .acquiring)
-        for transfer in transfers.values where transfer.exchange != nil {
+        for transfer in fetching {
             let received = transfer.received
-            transfer.meter.add(received - min(received, transfer.receivedAtTick), seconds: min(seconds, 1))
+            transfer.meter.add(received - min(received, transfer.receivedAtTick), seconds: seconds)
             transfer.receivedAtTick = received
             let progress = TransferProgress(number: transfer.request.number, received: received, speed: transfer.meter.bytesPerSecond)
             if mayReport, transfer.facts != nil, transfer.reported != progress {
@@ -133,7 +136,7 @@ public actor Engine {
             }
             if transfer.isCheckpointDue(now: now) { sync(transfer) }
             let isHolding = transfer.pace.isHolding
-            if transfer.pace.earn(seconds: min(seconds, 1)) { resume(transfer) }
+            if transfer.pace.letGo() { resume(transfer) }
             checkSilence(transfer, now, isHolding: isHolding)
             checkStall(transfer, now, isHolding: isHolding)
         }
@@ -182,20 +185,6 @@ public actor Engine {
 
     // MARK: Limits
 
-    private func limit(of transfer: Transfer) -> UInt64 {
-        let active = UInt64(transfers.values.count { $0.conclusion == nil })
-        let share = appliedLimit == 0 ? nil : max(1, appliedLimit / max(1, active))
-        return [share, transfer.speedLimit].compactMap { $0 }.min() ?? 0
-    }
-
-    private func applyLimits() {
-        appliedLimit = totalLimit.load(ordering: .relaxed)
-        for transfer in transfers.values where transfer.conclusion == nil {
-            transfer.pace.limit = limit(of: transfer)
-            if transfer.pace.earn(seconds: 0) { resume(transfer) }
-        }
-    }
-
     /// Lets go what was held back for the sake of a limit.
     private func resume(_ transfer: Transfer) {
         guard let exchange = transfer.exchange, let error = exchange.resume() else { return }
@@ -203,8 +192,9 @@ public actor Engine {
     }
 
     private func limit(_ number: DownloadNumber, _ limit: Speed?) {
-        transfers[number]?.speedLimit = limit
-        applyLimits()
+        guard let transfer = transfers[number] else { return }
+        transfer.pace.limit = limit ?? 0
+        if transfer.pace.letGo() { resume(transfer) }
     }
 
     // MARK: A transfer's way
@@ -216,12 +206,16 @@ public actor Engine {
             heldBack[number] = (request, false)
             return
         }
+        if !isFetching {
+            let now = SuspendingClock.now
+            pace.wake(totalLimit.load(ordering: .relaxed), idle: (now - lastTick) / .seconds(1))
+            lastTick = now
+        }
         let staging = staging ?? StagingBuffer()
         self.staging = staging
-        let transfer = Transfer(request, boot: boot, staging: staging)
+        let transfer = Transfer(request, boot: boot, staging: staging, pace: Pace(pace, limit: request.speedLimit ?? 0))
         transfers[number] = transfer
         if let end = transfer.prepare() { return finish(transfer, end) }
-        applyLimits()
         fetch(transfer)
     }
 
@@ -329,9 +323,9 @@ public actor Engine {
         guard transfer.conclusion == nil else { return }
         transfer.conclusion = conclusion
         transfer.exchange = nil
+        transfer.pace.end()
         staging?.flush()
         transfer.dropCandidate()
-        applyLimits()
         if !transfer.isSyncing { settle(transfer) }
     }
 
@@ -396,7 +390,6 @@ public actor Engine {
         reportEvents(of: transfer)
         transfers[number] = nil
         tell(.ended(number, end))
-        applyLimits()
         if let next = heldBack.removeValue(forKey: number) {
             if next.isStopped { tell(.ended(number, .stopped(next.request.resume))) } else { begin(next.request) }
         }

@@ -26,9 +26,7 @@ final class Transfer {
     var hops = 0
     /// Whether the first hop went to a private address; nil until it is known.
     private var isFirstPrivate: Bool?
-    /// Bytes per second; nil: no limit of its own.
-    var speedLimit: Speed?
-    var pace = Pace()
+    let pace: Pace
     var exchange: Exchange?
     var ask = Ask.conditional
     /// Whether a response contradicted what is held: then nothing but a whole body counts.
@@ -83,8 +81,8 @@ final class Transfer {
         case whole(TransferEnd)
     }
 
-    init(_ request: TransferRequest, boot: String, staging: StagingBuffer) {
-        (self.request, self.boot, self.staging, url, speedLimit) = (request, boot, staging, request.url, request.speedLimit)
+    init(_ request: TransferRequest, boot: String, staging: StagingBuffer, pace: Pace) {
+        (self.request, self.boot, self.staging, self.pace, url) = (request, boot, staging, pace, request.url)
         tellsSent = request.tellsSent
     }
 

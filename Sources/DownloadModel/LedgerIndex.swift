@@ -1,0 +1,63 @@
+/// Finding an app's own again among a hundred thousand.
+struct LedgerIndex {
+    private var apps: [String: Set<DownloadNumber>] = [:]
+    private var tags: [String: Set<DownloadNumber>] = [:]
+
+    mutating func insert(_ record: DownloadRecord) {
+        if !record.options.app.isEmpty { apps[record.options.app, default: []].insert(record.number) }
+        if !record.options.tag.isEmpty { tags[record.options.tag, default: []].insert(record.number) }
+    }
+
+    mutating func remove(_ record: DownloadRecord) {
+        Self.remove(record.number, from: &apps, record.options.app)
+        Self.remove(record.number, from: &tags, record.options.tag)
+    }
+
+    private static func remove(_ number: DownloadNumber, from sets: inout [String: Set<DownloadNumber>], _ key: String) {
+        guard let index = sets.index(forKey: key) else { return }
+        sets.values[index].remove(number)
+        if sets.values[index].isEmpty { sets.remove(at: index) }
+    }
+
+    /// The smaller of the two sets; nil where neither app nor tag is given, so that any may match.
+    func candidates(app: String?, tag: String?) -> Set<DownloadNumber>? {
+        [app.map { $0.isEmpty ? nil : apps[$0] ?? [] }, tag.map { $0.isEmpty ? nil : tags[$0] ?? [] }].compactMap { $0 ?? nil }
+            .min { $0.count < $1.count }
+    }
+}
+
+extension Ledger {
+    /// Where sorting the candidates is dearer than walking through all until enough are found.
+    private static let fewCandidates = 2000
+
+    /// Goes through all of `app` and `tag` (nil: of any) until `visit` says that it has enough: what has not ended in queue order, then what
+    /// has, oldest first.
+    public func visit(app: String?, tag: String?, _ visit: (LedgerEntry) -> Bool) {
+        func isWanted(_ entry: LedgerEntry) -> Bool {
+            entry.isEntered && app.map { $0 == entry.record.options.app } ?? true && tag.map { $0 == entry.record.options.tag } ?? true
+        }
+        if let candidates = index.candidates(app: app, tag: tag), candidates.count <= Self.fewCandidates {
+            for entry in candidates.compactMap({ entries[$0] }).sorted(by: Self.comesBefore) where isWanted(entry) {
+                if visit(entry) { return }
+            }
+            return
+        }
+        let hasEnough: (DownloadNumber) -> Bool = { [entries] number in
+            guard let entry = entries[number], isWanted(entry) else { return false }
+            return visit(entry)
+        }
+        if order.first(where: hasEnough) == nil { _ = ended.first(where: hasEnough) }
+    }
+
+    /// The order of `List`: that of `order`, then that of `ended`.
+    private static func comesBefore(_ a: LedgerEntry, _ b: LedgerEntry) -> Bool {
+        let (x, y) = (a.record, b.record)
+        switch (x.state.hasEnded, y.state.hasEnded) {
+        case (false, true): return true
+        case (true, false): return false
+        case (true, true): return a.ending < b.ending
+        case (false, false):
+            return (y.options.priority, x.position, x.number) < (x.options.priority, y.position, y.number)
+        }
+    }
+}

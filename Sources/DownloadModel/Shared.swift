@@ -1,0 +1,21 @@
+/// A value that copies share until one of them changes it: a hundred thousand records hold their options by one pointer each.
+struct Shared<Value: Equatable & Sendable>: Equatable, Sendable {
+    /// One element: an array is copied on write.
+    private var box: [Value]
+
+    init(_ value: Value) { box = [value] }
+
+    var value: Value {
+        _read { yield box[0] }
+        _modify { yield &box[0] }
+    }
+
+    static func == (a: Shared, b: Shared) -> Bool { a.isShared(with: b) || a.value == b.value }
+
+    private func isShared(with other: Shared) -> Bool {
+        box.withUnsafeBufferPointer { own in other.box.withUnsafeBufferPointer { own.baseAddress == $0.baseAddress } }
+    }
+
+    /// Takes the place of what is equal to `other`.
+    mutating func join(_ other: Shared) { if self == other { box = other.box } }
+}
