@@ -4,7 +4,7 @@ public struct DownloadRecord: Equatable, Sendable {
     /// Without user, password and fragment; with its query. Absolute, http or https.
     public var url: String
     public var options: DownloadOptions
-    /// Absolute, existing when added; where the part file grows and the file will be.
+    /// Absolute, existing when added; where the part file grows and the file will be. Empty where `isToDescriptor`.
     public var directory: String
     public var state: DownloadState
     public var queuedAt: WallTime
@@ -44,7 +44,7 @@ public struct DownloadRecord: Equatable, Sendable {
     public var batch: DownloadNumber?
     /// A call of `Fetch` added it.
     public var isFetch = false
-    /// It ended with the copy that was held: the server has nothing newer.
+    /// It ended with the copy that was held: the server has nothing newer. A Fetch that ended with a file that was there (`skip`), too.
     public var isUnchanged = false
     /// It writes into its caller's descriptor: it has no folder, no part file and no path, and ends with the process that holds the descriptor.
     public var isToDescriptor = false

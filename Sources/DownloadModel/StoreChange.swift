@@ -8,6 +8,8 @@ public enum StoreChange: Equatable, Sendable {
     /// The part file of this number, in this folder, is to be deleted: done again at the next start unless `swept` follows.
     case sweep(DownloadNumber, directory: String)
     case swept(DownloadNumber)
+    /// The last file that was fetched for its key; takes the place of the one before.
+    case keepCopy(CopyHeld)
 }
 
 /// What a user has set for the whole service; kept over restarts.

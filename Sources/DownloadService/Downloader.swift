@@ -36,6 +36,9 @@ internal import TransferEngine
 
     private var downloads: [DownloadNumber: ManagedDownload] = [:]
     private(set) var tokens: [String: DownloadNumber] = [:]
+    /// What `Fetch` has added, by what it is of.
+    private(set) var fetches: [CopyKey: Set<DownloadNumber>] = [:]
+    let descriptors = Descriptors()
     private var isPerforming = false
     /// Called when something that kept the service may have ended.
     var residenceChanged: (() -> Void)?
@@ -76,11 +79,16 @@ internal import TransferEngine
         let download = ManagedDownload(entry, in: self)
         downloads[entry.number] = download
         if entry.record.options.token != nil { tokens[download.path.value] = entry.number }
+        if let key = download.fetchKey { fetches[key, default: []].insert(entry.number) }
     }
 
     private func untrack(_ download: ManagedDownload) {
         downloads[download.number] = nil
         if download.record.options.token != nil { tokens[download.path.value] = nil }
+        if let key = download.fetchKey {
+            fetches[key]?.remove(download.number)
+            if fetches[key]?.isEmpty == true { fetches[key] = nil }
+        }
         if let timer = download.propertiesTimer { Poller.shared.cancel(timer) }
         download.propertiesTimer = nil
     }
@@ -89,13 +97,17 @@ internal import TransferEngine
     func begin() {
         announcer.begin(with: self)
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
+        ledger.interruptDescriptors(now: .now)  // of a process that ended without a word
         for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) }
         ledger.schedule(now: .now)
         carryOut()
     }
 
     /// Starts nothing more, for the end of the program.
-    func end() { ledger.isEnding = true }
+    func end() {
+        ledger.isEnding = true
+        decide { ledger, now in ledger.interruptDescriptors(now: now) }
+    }
 
     // MARK: Looking
 
@@ -112,24 +124,30 @@ internal import TransferEngine
 
     // MARK: Adding
 
-    /// Takes in `record`; the answer follows when it is on disk.
-    func add(_ record: DownloadRecord, reply: Reply<ObjectPath>) {
+    /// Takes in `record`; the answer follows when it is on disk. A Fetch waits on, with others that join it.
+    func add(_ record: DownloadRecord, answer: Admission.Answer) {
         let entry = ledger.insert(record)
         track(entry)
         let path = BusName.path(of: record)
         journal.add(record) { [self] in
-            journal.post(reply.message(path))
+            if case .path(let reply) = answer { journal.post(reply.message(path)) }
             journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path))
             guard !entry.isRemoved else { return }
             log.info("download added", metadata: ["download": "\(record.number)", "url": "\(redacted(record.url))"])
             ledger.enter(entry, now: .now)
             carryOut()
+            if record.isFetch, record.options.token == nil { removeFormerFetches(of: record.copyKey) }
         } undo: { [self] refusal in
-            if let download = downloads[record.number] { untrack(download) }
+            if let download = downloads[record.number] {
+                untrack(download)
+                for reply in callers.letGo(download) { reply.fail(refusal) }
+            }
             ledger.undo(entry)
             carryOut()
-            return reply.message(failing: refusal)
+            if case .path(let reply) = answer { return reply.message(failing: refusal) }
+            return nil
         }
+        if case .fetch(let reply) = answer, let download = download(record.number) { answerFetch(reply, by: download) }
     }
 
     // MARK: Events
@@ -151,6 +169,7 @@ internal import TransferEngine
             for action in actions { perform(action) }
         }
         isPerforming = false
+        if descriptors.isHolding { descriptors.letGo(where: ledger.isDone) }
         announcer.flushManager(of: self)
         alarm.set(microseconds: ledger.nextWake?.microseconds)
         folderProbe.needed(counts.awaitingFolder > 0)
@@ -164,6 +183,7 @@ internal import TransferEngine
         case .stopTransfer(let entry): engine.stop(entry.number)
         case .verify(let entry): verify(entry)
         case .commit(let entry): journal.afterCommit { [self] in commit(entry) }
+        case .sweep(let number, ""): emptyDescriptor(number)
         case .sweep(let number, let directory): journal.afterCommit { [self] in sweep(number, directory) }
         case .tell(let entry): if let download = downloads[entry.number] { announcer.flushProperties(of: download) }
         case .announceEnd(let entry): if let download = downloads[entry.number] { announceEnd(download) }

@@ -3,6 +3,8 @@ internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 
+typealias FetchReply = Reply<(String, String)>
+
 /// A download on the bus: its entry in the ledger, what of it was told, and who waits for it.
 @BusActor final class ManagedDownload {
     unowned let downloader: Downloader  // the centre outlives every download
@@ -26,6 +28,12 @@ internal import EventLoop
 
     /// Calls of `Wait` that have not been answered.
     var waiting: [Reply<String>] = []
+    /// Calls of `Fetch`, likewise.
+    var fetching: [FetchReply] = []
+    /// What a Fetch is of.
+    let fetchKey: CopyKey?
+    /// What the server said of the bytes that are whole, for asking later whether they have changed.
+    var validators: CopyValidators?
     /// When the progress toast was last updated.
     var progressToasted: ContinuousClock.Instant?
 
@@ -34,6 +42,7 @@ internal import EventLoop
         received = entry.record.received
         toldReceived = entry.record.received
         hasToldBytes = entry.record.fileName != nil  // known since a first response
+        fetchKey = entry.record.isFetch ? entry.record.copyKey : nil
     }
 
     var host: String { entry.host }

@@ -14,6 +14,9 @@ final class Session {
     private let set: Statement
     private let sweep: Statement
     private let swept: Statement
+    private let keepCopy: Statement
+    private let dropCopies: Statement
+    private let findCopy: Statement
     private let database: Database
     private let file: DatabaseFile
     private let folder: StoreFolder
@@ -61,6 +64,9 @@ final class Session {
             set = try database.prepare("INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)")
             sweep = try database.prepare("INSERT OR REPLACE INTO sweep (number, directory) VALUES (?, ?)")
             swept = try database.prepare("DELETE FROM sweep WHERE number = ?")
+            keepCopy = try database.prepare(CopyRow.insert)
+            dropCopies = try database.prepare(CopyRow.dropOldest)
+            findCopy = try database.prepare(CopyRow.find)
         } catch { throw StoreError(error, folder) }
     }
 
@@ -128,6 +134,11 @@ final class Session {
     /// `number` where it is one that we may have given; nil for what only a row of somebody else's has. So numbers always go on.
     private static func given(_ number: DownloadNumber) -> DownloadNumber? { number.value <= UInt64(Int64.max) / 2 ? number : nil }
 
+    /// The last file that was fetched for `key`; nil also where its row cannot be read.
+    func copy(for key: CopyKey) throws(StoreError) -> CopyHeld? {
+        do throws(SQLiteError) { return try CopyRow.find(key, findCopy) } catch { throw StoreError(error, folder) }
+    }
+
     // MARK: Writing
 
     /// One transaction: all of it, or nothing.
@@ -143,6 +154,7 @@ final class Session {
             try begin.run()
             do throws(SQLiteError) {
                 for change in changes { try apply(change) }
+                if changes.contains(where: \.isCopy) { try dropCopies.run(Int64(Limits.copiesHeld)) }
                 if nextNumber > savedNumber { try set.run(Session.nextNumberKey, nextNumber.description) }
                 try end.run()
             } catch {
@@ -162,6 +174,7 @@ final class Session {
         case .remove(let number): try remove.run(number.value)
         case .sweep(let number, let directory): try sweep.run(number.value, directory)
         case .swept(let number): try swept.run(number.value)
+        case .keepCopy(let copy): try CopyRow.put(copy, keepCopy)
         case .set(let settings): for (key, value) in settings.rows { try set.run(key, value) }
         }
     }

@@ -17,6 +17,8 @@ final class Attempt: BodySink {
         case redirect
         /// What is held is of no use: once more, without a range.
         case restart
+        /// A 304 about the copy held.
+        case unchanged(CopyHeld)
         case failed(DownloadFailure)
         case taken(path: String)
     }
@@ -26,6 +28,8 @@ final class Attempt: BodySink {
     let rangeStart: ByteCount?
     /// Whether a proxy is spoken to instead of the host.
     let isProxied: Bool
+    /// Whether it was asked for what is newer than the copy held only.
+    let asksIfChanged: Bool
     private(set) var head = ResponseHead()
     private(set) var verdict = Verdict.undecided
     private unowned let transfer: Transfer
@@ -33,6 +37,7 @@ final class Attempt: BodySink {
 
     init(_ transfer: Transfer, url: DownloadURL, rangeStart: ByteCount?, isProxied: Bool) {
         (self.transfer, self.url, self.rangeStart, self.isProxied) = (transfer, url, rangeStart, isProxied)
+        asksIfChanged = transfer.asksIfChanged
     }
 
     override func receive(_ bytes: UnsafeRawBufferPointer) -> Answer {
@@ -46,7 +51,7 @@ final class Attempt: BodySink {
                 return .abort
             }
             return .accepted
-        case .redirect, .failed, .whole:
+        case .redirect, .failed, .whole, .unchanged:
             unwanted += bytes.count
             return unwanted <= Self.unwantedLimit && !refusesBody ? .accepted : .abort
         case .undecided, .restart, .taken: return .abort
@@ -86,7 +91,7 @@ final class Attempt: BodySink {
         switch verdict {
         case .failed: head.status < 300
         case .restart, .taken: true
-        case .undecided, .body, .whole, .redirect: false
+        case .undecided, .body, .whole, .redirect, .unchanged: false
         }
     }
 }

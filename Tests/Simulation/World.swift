@@ -17,6 +17,7 @@ struct Saved {
     var settings = Settings()
     var sweeps: [DownloadNumber: String] = [:]
     var next = DownloadNumber(1)
+    var copies: [CopyKey: CopyHeld] = [:]
 
     mutating func take(_ change: StoreChange, _ plant: Plant?) {
         switch change {
@@ -25,6 +26,7 @@ struct Saved {
         case .set(let settings): self.settings = settings
         case .sweep(let number, let directory): if plant != .forgetful { sweeps[number] = directory }
         case .swept(let number): sweeps[number] = nil
+        case .keepCopy(let copy): copies[copy.key] = copy
         }
     }
 }
@@ -76,6 +78,8 @@ struct World {
     var pool: [Work] = []
     /// Transfers that begin once the row is on disk.
     var delayed: Set<DownloadNumber> = []
+    /// What the server said of bodies that are whole.
+    var validators: [DownloadNumber: CopyValidators] = [:]
 
     // What callers know
     var acknowledged: Set<DownloadNumber> = []
@@ -85,6 +89,10 @@ struct World {
     var finishedPaths: [DownloadNumber: (path: String, version: Int?)] = [:]
     var floors: [DownloadNumber: WallTime] = [:]
     var wanted: [DownloadNumber: Int] = [:]
+    /// Finished files that somebody has written or deleted.
+    var strangers: Set<String> = []
+    /// What writes into descriptors, which go with the process.
+    var descriptors: Set<DownloadNumber> = []
     var problem: String?
     var isEnding = false
 
@@ -172,7 +180,7 @@ struct World {
             if let record = saved.records[number], !record.state.hasEnded, revivals[number] == nil {
                 fail("\(number) is told as \(outcome), and on disk it is \(record.state.name)")
             }
-            if outcome == "finished", let path { finishedPaths[number] = (path, disk.finals[path]?.content.version) }
+            if outcome == "finished", let path, !strangers.contains(path) { finishedPaths[number] = (path, disk.finals[path]?.content.version) }
         case .removed(let number):
             acknowledged.remove(number)
             if saved.records[number] != nil { fail("\(number) is told as removed, and is on disk") }
@@ -212,11 +220,13 @@ struct World {
             }
             disk.cutPower(&random)
         }
-        (journal, inFlight, transfers, pool, delayed) = (JournalQueue(), nil, [:], [], [])
+        (journal, inFlight, transfers, pool, delayed, validators) = (JournalQueue(), nil, [:], [], [], [:])
+        for number in descriptors { disk.parts[number] = nil }
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
         ledger = Ledger(settings: saved.settings) { 0.5 }
         ledger.restore(Array(saved.records.values), sweeps: saved.sweeps, now: now)
+        ledger.interruptDescriptors(now: now)
         for (number, entry) in ledger.entries where entry.state == .committing {
             pool.append(.find(number))
             if plant == .twice { post(.end(number, "finished", path: entry.record.path)) }
