@@ -153,11 +153,12 @@ extension Downloader {
         let (record, origin, map) = (entry.record, redacted(entry.record.url), mapPath(of: entry.number))
         if record.isToDescriptor { return decide { ledger, now in ledger.committed(entry, path: "", skipped: false, now: now) } }
         Pool.shared.perform {
+            // Before it has a name under which others may write it.
+            let stamp = record.stamp(at: "\(record.directory)/\(record.partName)")
             let outcome = Commit.commit(
                 directory: record.directory, partName: record.partName, name: record.fileName ?? "download",
                 policy: record.options.ifExists, origin: origin, mapPath: map)
-            guard case .committed(let path) = outcome else { return (outcome, nil) }
-            return (outcome, record.stamp(at: path))
+            return (outcome, stamp)
         } then: { [self] (outcome: CommitOutcome, stamp: FileStamp?) in
             finishCommit(entry, outcome, stamp)
         }
@@ -224,7 +225,7 @@ extension Downloader {
 }
 
 extension DownloadRecord {
-    /// How the file at `path`, given its name just now, looks; nil where nobody will ask. Blocks.
+    /// How its file, which is at `path`, looks; nil where nobody will ask. Blocks.
     fileprivate func stamp(at path: String) -> FileStamp? {
         guard keepsCopy, let identity = resume?.identity else { return nil }
         return Commit.stamp(of: path, identity: identity)

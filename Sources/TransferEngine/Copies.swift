@@ -3,7 +3,7 @@ internal import Glibc
 
 // Files that were fetched before: what they look like, and whether new bytes are theirs. All calls block: for the pool.
 extension Commit {
-    /// How the finished file at `path` looks; nil where it is not the one with this identity any more.
+    /// How the file at `path` looks; nil where it is not the one with this identity.
     public static func stamp(of path: String, identity: FileIdentity) -> FileStamp? {
         guard let (folder, name) = try? OpenFolder.parent(of: path), let status = folder.status(name), status.isRegular,
             status.st_ino == identity.inode

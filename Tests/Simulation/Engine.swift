@@ -238,6 +238,7 @@ extension World {
                 return report { ledger, now in ledger.endingFailed(entry, DownloadFailure(.alreadyExists, "taken"), now: now) }
             }
         }
+        stamps[number] = FileStamp(identity: identity(file.inode), size: file.content.length, modified: file.modified)
         disk.finals[target] = file
         disk.parts[number] = nil
         pool.append(.renamed(number, path: target, was: entry.record.options.ifExists == .replace ? was : nil))
@@ -247,7 +248,8 @@ extension World {
         guard let entry = ledger[number] else { return }
         var copy: CopyHeld?
         if entry.record.keepsCopy, let file = disk.finals[path] {
-            let stamp = FileStamp(identity: identity(file.inode), size: file.content.length, modified: file.modified)
+            let now = FileStamp(identity: identity(file.inode), size: file.content.length, modified: file.modified)
+            let stamp = stamps[number] ?? now  // found after a restart, of which no validators are known
             copy = CopyHeld(
                 key: entry.record.copyKey, name: String(path.split(separator: "/").last ?? ""), stamp: stamp, validators: validators[number])
         }

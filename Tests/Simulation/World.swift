@@ -80,6 +80,8 @@ struct World {
     var delayed: Set<DownloadNumber> = []
     /// What the server said of bodies that are whole.
     var validators: [DownloadNumber: CopyValidators] = [:]
+    /// How files looked before they got their names.
+    var stamps: [DownloadNumber: FileStamp] = [:]
 
     // What callers know
     var acknowledged: Set<DownloadNumber> = []
@@ -220,7 +222,8 @@ struct World {
             }
             disk.cutPower(&random)
         }
-        (journal, inFlight, transfers, pool, delayed, validators) = (JournalQueue(), nil, [:], [], [], [:])
+        (journal, inFlight, transfers, pool, delayed) = (JournalQueue(), nil, [:], [], [])
+        (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
