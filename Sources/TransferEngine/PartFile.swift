@@ -152,7 +152,7 @@ final class PartFile {
     func makeRoom(beside held: PartFile?) throws(DiskError) {
         guard let total, total > written else { return }
         // A caller's descriptor shares its position with the caller's own.
-        if total > ByteCount(Int64.max) || held == nil && lseek(descriptor, off_t(total), SEEK_SET) < 0 {
+        if total > ByteCount(Int64.max) || self.held == nil && lseek(descriptor, off_t(total), SEEK_SET) < 0 {
             throw DiskError("make a file of \(total) bytes", EFBIG)
         }
         guard var shortage = shortage(), shortage.missing > held?.allocated ?? 0 else { return }

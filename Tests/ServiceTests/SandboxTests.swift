@@ -141,7 +141,7 @@ private let app = "org.example.App"
 
     /// A new member of the manager is to be thought about, and to be tried above or below.
     @Test func `has been thought of at every member of the manager`() {
-        let open: Set = ["Download", "List", "Describe"]
+        let open: Set = ["Download", "List", "Describe", "Fetch", "DownloadToFd"]
         let refused: Set = ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded"]
         #expect(Set(ManagerFace.face.methods.keys) == open.union(refused))
         let writable = ManagerFace.face.members.filter { $0.contains(" readwrite ") }.compactMap {
