@@ -142,7 +142,7 @@ private func text(_ effect: DownloadEffect) -> String {
             #expect(effects.contains(.startTransfer) == (to == .active && from != .active), "\(from) × \(event)")
             let endedByItself =
                 switch event {
-                case .wait, .fail, .bodyComplete, .skipped: true
+                case .wait, .fail, .bodyComplete, .skipped, .unchanged: true
                 default: false
                 }
             #expect(effects.contains(.stopTransfer) == (from == .active && to != .active && !endedByItself), "\(from) × \(event)")
@@ -150,9 +150,9 @@ private func text(_ effect: DownloadEffect) -> String {
         }
     }
 
-    @Test func `delete the part file when cancelled, skipped, spoilt or to be started over, and never else`() {
+    @Test func `delete the part file when cancelled, skipped, unchanged, spoilt or to be started over, and never else`() {
         for (from, event, to, effects) in transitions {
-            let isUseless = to.failure?.spoilsBytes ?? (to == .cancelled || event == .skipped || event == .startOver)
+            let isUseless = to.failure?.spoilsBytes ?? (to == .cancelled || [.skipped, .unchanged, .startOver].contains(event))
             #expect(effects.contains(.deletePart) == (isUseless && !from.hasEnded), "\(from) × \(event)")
         }
     }
@@ -161,7 +161,7 @@ private func text(_ effect: DownloadEffect) -> String {
         for (from, event, to, effects) in transitions {
             #expect(effects.contains(.verify) == (to == .verifying && from != .verifying), "\(from) × \(event)")
             #expect(effects.contains(.commit) == (from == .verifying && to == .committing), "\(from) × \(event)")
-            if to == .finished { #expect(from == .committing || event == .skipped, "\(from) × \(event)") }
+            if to == .finished { #expect(from == .committing || event == .skipped || event == .unchanged, "\(from) × \(event)") }
         }
     }
 
