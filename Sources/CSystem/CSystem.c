@@ -41,6 +41,16 @@ int todoku_file_identity(int fd, uint64_t *device, uint64_t *inode, uint64_t *mo
 }
 
 const int todoku_o_path = O_PATH;
+const int todoku_o_direct = O_DIRECT;
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+const int todoku_seal_write = F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
+const int todoku_seal_grow = F_SEAL_GROW;
+const int todoku_seal_shrink = F_SEAL_SHRINK;
+
+int todoku_get_seals(int fd) { return fcntl(fd, F_GET_SEALS); }
 
 int todoku_pipe(int descriptors[2]) { return pipe2(descriptors, O_CLOEXEC) == 0 ? 0 : errno; }
 

@@ -41,7 +41,7 @@ public struct JournalQueue<Item> {
         switch change {
         case .put(let record): place(change, record.number)
         case .remove(let number): place(change, number)
-        case .set, .sweep, .swept, .requested: changes.append(change)
+        case .set, .sweep, .swept, .requested, .keepCopy: changes.append(change)
         }
     }
 

@@ -198,7 +198,7 @@ public final class Ledger {
                 entry.record.expiresAt = now + deadline  // the clock was set back while nobody looked
             }
             entry.isEntered = true
-            entry.isInPool = entry.state == .committing
+            entry.isInPool = entry.state == .committing && !record.isToDescriptor
             counts.insert(entry.state)
             place(entry)
         }
@@ -213,6 +213,8 @@ public final class Ledger {
     public func apply(_ event: DownloadEvent, to entry: LedgerEntry, now: WallTime) throws(IllegalTransition) {
         let before = entry.state
         let (next, effects) = try before.after(event)
+        // Its descriptor is closed.
+        if entry.record.isToDescriptor, before.hasEnded, !next.hasEnded { throw IllegalTransition(state: before, event: event) }
         guard next != before || !effects.isEmpty else { return }
         willChange(entry, true)
         entry.record.take(event, from: before, to: next, now: now)

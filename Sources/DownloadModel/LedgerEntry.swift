@@ -76,6 +76,8 @@ extension DownloadRecord {
         case .bodyComplete: isWhole = true
         case .startOver: hasStartedOver = true
         case .partLost: isWhole = false
+        case .unchanged: isUnchanged = true
+        case .skipped: isUnchanged = isFetch
         default: break
         }
         if next.hasEnded { (retryAt, lastFailure, expiresAt, timeLeft, awaitsUrl) = (nil, nil, nil, nil, false) }

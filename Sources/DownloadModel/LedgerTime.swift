@@ -60,7 +60,7 @@ extension Ledger {
     public var everything: [StoreChange] {
         [.set(settings)] + entries.values.lazy.filter(\.isEntered).sorted { $0.number < $1.number }.map { .put($0.record) }
             + requests.map { .requested($0) }
-            + sweeps.map { .sweep($0.key, directory: $0.value.directory) }
+            + sweeps.lazy.filter { !$0.value.directory.isEmpty }.map { .sweep($0.key, directory: $0.value.directory) }
             + unswept.compactMap { number in entries[number].map { .sweep(number, directory: $0.record.directory) } }
     }
 

@@ -7,6 +7,8 @@ public enum TransferOutcome: Equatable, Sendable {
     case stopped(ResumeData?)
     /// The name is taken and the policy is `skip` or `fail`; nothing was fetched.
     case nameTaken(path: String)
+    /// The server has nothing newer than the copy held; nothing was fetched.
+    case unchanged(CopyHeld)
 }
 
 /// What the engine and the pool tell.
@@ -91,6 +93,7 @@ extension Ledger {
             } else {
                 advance(entry, .fail(.alreadyExists(path)), now: now)
             }
+        case .unchanged(let copy): end(entry, with: copy, now: now)
         case .stopped: break
         }
     }
@@ -111,9 +114,10 @@ extension Ledger {
 
     /// Deletes the part file of a failed download that no later attempt could go on from.
     func dropUselessBytes(_ entry: LedgerEntry) {
-        guard entry.record.resume == nil, !entry.isRemoved else { return }
-        // A transfer that is still to stop may leave something to go on from.
-        sweep(entry, unlessResumable: entry.work != .idle)
+        let isToDescriptor = entry.record.isToDescriptor
+        guard entry.record.resume == nil || isToDescriptor, !entry.isRemoved else { return }
+        // A transfer that is still to stop may leave something to go on from; but nothing goes on in a descriptor.
+        sweep(entry, unlessResumable: entry.work != .idle && !isToDescriptor)
     }
 
     // MARK: Verification and commit
@@ -148,10 +152,11 @@ extension Ledger {
         }
     }
 
-    /// The file is at `path`; `skipped`: another one is, and the part file is gone.
-    public func committed(_ entry: LedgerEntry, path: String, skipped: Bool, now: WallTime) {
+    /// The file is at `path`; `skipped`: another one is, and the part file is gone. `copy`: what a later Fetch is to know of it.
+    public func committed(_ entry: LedgerEntry, path: String, skipped: Bool, copy: CopyHeld? = nil, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .committing else { return }
-        change(entry) { $0.path = path }
+        change(entry) { $0.path = path.isEmpty ? nil : path }  // a caller's descriptor has none
+        if let copy { actions.append(.save(.keepCopy(copy))) }
         advance(entry, skipped ? .skipped : .committed, now: now)
     }
 
@@ -162,7 +167,7 @@ extension Ledger {
     }
 
     /// The pool is done with the part file of `entry`. False where it was cancelled meanwhile, and the outcome counts no more.
-    private func leavePool(_ entry: LedgerEntry, now: WallTime) -> Bool {
+    func leavePool(_ entry: LedgerEntry, now: WallTime) -> Bool {
         entry.isInPool = false
         leaving[entry.number] = nil
         if entry.state == .verifying || entry.state == .committing, !entry.isRemoved { return true }
@@ -180,7 +185,7 @@ extension Ledger {
         if !unlessResumable { sweeps[entry.number]?.isUnlessResumable = false }
         guard sweeps[entry.number] == nil, entry.mayHavePart else { return }
         sweeps[entry.number] = Sweep(directory: entry.record.directory, isUnlessResumable: unlessResumable)
-        actions.append(.save(.sweep(entry.number, directory: entry.record.directory)))
+        if !entry.record.isToDescriptor { actions.append(.save(.sweep(entry.number, directory: entry.record.directory))) }
         if !entry.isRemoved, entry.record.resume != nil { entry.record.forgetBytes() }
         // Queued in the same turn, it must not begin before that is done.
         if entry.lane != nil { makeRunnable(entry) }
@@ -196,8 +201,10 @@ extension Ledger {
 
     /// The part file of `number` is deleted; or, where it is not gone for good, that is to be tried again at the next start.
     public func swept(_ number: DownloadNumber, isGone: Bool, now: WallTime) {
-        guard sweeps.removeValue(forKey: number) != nil else { return }
-        if isGone {
+        guard let sweep = sweeps.removeValue(forKey: number) else { return }
+        if sweep.directory.isEmpty {
+            entries[number]?.mayHavePart = false  // a descriptor has no row
+        } else if isGone {
             entries[number]?.mayHavePart = false
             actions.append(.save(.swept(number)))
         } else {
@@ -246,7 +253,7 @@ extension TransferOutcome {
         switch self {
         case .complete(_, _, let resume): resume
         case .failed(_, _, let resume), .stopped(let resume): resume
-        case .nameTaken: nil
+        case .nameTaken, .unchanged: nil
         }
     }
 }

@@ -99,6 +99,11 @@ public enum Limits {
     public static let longestDeadline: UInt64 = 100 * 366 * 24 * 3600 * 1000
     public static let waitingCallsPerConnection = 256
     public static let hostRules = 1000
+    /// Files of which we know what the server said of them, for conditional requests; the oldest are forgotten.
+    public static let copiesHeld = 10_000
+    /// Descriptors of callers that we write into: of one connection (of one app, where it is in a sandbox), and of all together.
+    public static let descriptorsPerCaller = 64
+    public static let descriptors = 256
     /// Ended downloads are kept for 30 days, at most this many.
     public static let endedDownloads = 10_000
     public static let endedAge: Duration = .seconds(30 * 24 * 3600)

@@ -10,7 +10,7 @@ public struct DownloadRecord: Equatable, Sendable {
         _read { yield sharedOptions.value }
         _modify { yield &sharedOptions.value }
     }
-    /// Absolute, existing when added; where the part file grows and the file will be.
+    /// Absolute, existing when added; where the part file grows and the file will be. Empty where `isToDescriptor`.
     public var directory: String
     public var state: DownloadState
     public var queuedAt: WallTime
@@ -102,7 +102,7 @@ public struct DownloadRecord: Equatable, Sendable {
         get { course.value.lastFailure }
         set { if newValue != lastFailure { course.value.lastFailure = newValue } }
     }
-    /// It ended with the copy that was held: the server has nothing newer.
+    /// It ended with the copy that was held: the server has nothing newer. A Fetch that ended with a file that was there (`skip`), too.
     public var isUnchanged: Bool {
         get { course.value.isUnchanged }
         set { if newValue != isUnchanged { course.value.isUnchanged = newValue } }

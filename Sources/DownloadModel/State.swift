@@ -84,9 +84,13 @@ public enum DownloadEvent: Equatable, Sendable {
     case fail(DownloadFailure)
     /// The option `deadline`.
     case expire(DownloadFailure)
+    /// What it writes into has gone with the process that held it, or goes now.
+    case interrupt(DownloadFailure)
     case bodyComplete
     /// The name is taken and the caller said `skip`: the file that is there is the outcome.
     case skipped
+    /// The server has nothing newer than the copy held, or sent the same bytes once more: that copy is the outcome.
+    case unchanged
     case verified
     case committed
     /// What came in pieces does not match its checksum: once more, from 0.
@@ -158,8 +162,14 @@ extension DownloadState {
         case (.active, .expire(let failure)): (.failed(failure), [.stopTransfer, .announceEnd])
         case (.paused, .expire), (.verifying, .expire), (.committing, .expire): (self, [])
 
+        case (.active, .interrupt(let failure)): (.failed(failure), [.stopTransfer, .announceEnd])
+        case (.queued, .interrupt(let failure)), (.waiting, .interrupt(let failure)), (.paused, .interrupt(let failure)),
+            (.verifying, .interrupt(let failure)), (.committing, .interrupt(let failure)):
+            (.failed(failure), [.announceEnd])
+
         case (.active, .bodyComplete): (.verifying, [.verify])
         case (.active, .skipped), (.committing, .skipped): (.finished, [.deletePart, .announceEnd])
+        case (.active, .unchanged), (.verifying, .unchanged): (.finished, [.deletePart, .announceEnd])
         case (.verifying, .verified): (.committing, [.commit])
         case (.committing, .committed): (.finished, [.announceEnd])
         case (.verifying, .startOver): (.queued, [.deletePart])

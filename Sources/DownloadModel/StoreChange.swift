@@ -10,6 +10,8 @@ public enum StoreChange: Equatable, Sendable {
     case swept(DownloadNumber)
     /// A request goes out to a host that keeps an interval.
     case requested(HostRequest)
+    /// The last file that was fetched for its key; takes the place of the one before.
+    case keepCopy(CopyHeld)
 }
 
 /// What a user has set for the whole service; kept over restarts.

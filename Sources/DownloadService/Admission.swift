@@ -10,17 +10,41 @@ internal import TransferEngine
 @BusActor final class Admission {
     private static let patience: Duration = .seconds(5)
 
+    /// Whom a request is answered to, and when.
+    enum Answer {
+        /// With the object path, when the download is on disk.
+        case path(Reply<ObjectPath>)
+        /// When it has ended.
+        case fetch(FetchReply)
+
+        @BusActor var call: PendingCall {
+            switch self {
+            case .path(let reply): reply.call
+            case .fetch(let reply): reply.call
+            }
+        }
+
+        @BusActor func fail(_ refusal: Refusal) {
+            switch self {
+            case .path(let reply): reply.fail(refusal)
+            case .fetch(let reply): reply.fail(refusal)
+            }
+        }
+    }
+
     @BusActor private final class Request {
         let url: DownloadURL
         var options: DownloadOptions
+        /// Empty: into `descriptor`.
         let directory: String
-        let reply: Reply<ObjectPath>
+        let descriptor: HeldDescriptor?
+        let answer: Answer
         let deadline: ContinuousClock.Instant
         /// The folder, without superfluous slashes and dots.
         var verdict: Result<String, Refusal>?
 
-        init(url: DownloadURL, options: DownloadOptions, directory: String, reply: Reply<ObjectPath>) {
-            (self.url, self.options, self.directory, self.reply) = (url, options, directory, reply)
+        init(url: DownloadURL, options: DownloadOptions, directory: String, descriptor: HeldDescriptor?, answer: Answer) {
+            (self.url, self.options, self.directory, self.descriptor, self.answer) = (url, options, directory, descriptor, answer)
             deadline = .now + Admission.patience
         }
     }
@@ -36,12 +60,18 @@ internal import TransferEngine
 
     var isBusy: Bool { head < requests.count }
 
-    /// Takes in one call of `Download`.
+    /// Takes in one call of `Download`, `Fetch` or `DownloadToFd`.
     ///
-    /// - Throws: what is wrong with the URL or the options; the folder's faults are answered later.
-    func admit(url text: String, options dictionary: [String: Variant], _ reply: Reply<ObjectPath>) throws(Refusal) {
+    /// - Parameter descriptor: what is to be written into, instead of a file in a folder.
+    /// - Throws: what is wrong with the URL or the options; the faults of folder and descriptor are answered later.
+    func admit(
+        url text: String, options dictionary: [String: Variant], into descriptor: HeldDescriptor? = nil, _ answer: Answer
+    ) throws(Refusal) {
         let url = try DownloadURL(text)
-        var options = try DownloadOptions(decoding: dictionary, from: reply.call.caller, defaultDirectory: downloader.defaultDirectory)
+        let call = answer.call
+        if descriptor != nil { try Self.checkKeys(dictionary) }
+        var options = try DownloadOptions(decoding: dictionary, from: call.caller, defaultDirectory: downloader.defaultDirectory)
+        if case .fetch = answer, dictionary[OptionKey.onlyIfChanged.rawValue] == nil { options.onlyIfChanged = true }
         if options.username == nil, let username = url.username {
             options.username = username
             if options.password == nil { options.password = url.password }
@@ -50,10 +80,30 @@ internal import TransferEngine
         guard Int(downloader.counts.remaining) + waiting < Limits.downloadsNotEnded else {
             throw Refusal(.limitExceeded, "At most \(Limits.downloadsNotEnded) downloads may be queued at a time.")
         }
-        let directory = options.directory ?? downloader.defaultDirectory
-        let request = Request(url: url, options: options, directory: directory, reply: reply)
+        let directory = descriptor == nil ? options.directory ?? downloader.defaultDirectory : ""
+        if case .fetch = answer { try downloader.callers.arrives(call.sender) }
+        if descriptor != nil { try downloader.descriptors.reserve(for: Descriptors.holder(of: call)) }
+        let request = Request(url: url, options: options, directory: directory, descriptor: descriptor, answer: answer)
         requests.append(request)
-        look(at: directory, isDefault: options.directory == nil, for: request)
+        if let descriptor { look(at: descriptor, for: request) } else { look(at: directory, isDefault: options.directory == nil, for: request) }
+    }
+
+    /// - Throws: `InvalidOption` for what says where a file is to be put.
+    private static func checkKeys(_ dictionary: [String: Variant]) throws(Refusal) {
+        for key in [OptionKey.directory, .filename, .ifExists, .onlyIfChanged] where dictionary[key.rawValue] != nil {
+            throw Refusal(.invalidOption, "Option \(key.rawValue) is not for DownloadToFd, which writes into the caller’s own file.")
+        }
+    }
+
+    private func look(at descriptor: HeldDescriptor, for request: Request) {
+        let reading = request.options.checksum != nil
+        Pool.shared.perform {
+            descriptor.obstacle(reading: reading)
+        } then: { [self] obstacle in
+            if request.verdict == nil { request.verdict = obstacle.map { .failure($0) } ?? .success("") }
+            drain()
+        }
+        armTimer()
     }
 
     private func look(at directory: String, isDefault: Bool, for request: Request) {
@@ -86,9 +136,13 @@ internal import TransferEngine
         while head < requests.count, let verdict = requests[head].verdict {
             let request = requests[head]
             head += 1
+            if case .fetch(let reply) = request.answer { downloader.callers.arrived(reply.call.sender) }
             switch verdict {
-            case .success(let directory): take(request, into: directory)
-            case .failure(let refusal): request.reply.fail(refusal)
+            case .success(let directory) where take(request, into: directory): break
+            case .success: releaseDescriptor(of: request)
+            case .failure(let refusal):
+                releaseDescriptor(of: request)
+                request.answer.fail(refusal)
             }
         }
         if head == requests.count || head > 1024 {
@@ -105,22 +159,39 @@ internal import TransferEngine
             timer = nil
             while head < requests.count, requests[head].verdict == nil, requests[head].deadline <= .now {
                 let folder = requests[head].directory
-                requests[head].verdict = .failure(Refusal(.permissionDenied, "The folder \(folder) did not answer within 5 seconds."))
+                let what = folder.isEmpty ? "The descriptor’s file system" : "The folder \(folder)"
+                requests[head].verdict = .failure(Refusal(.permissionDenied, "\(what) did not answer within 5 seconds."))
                 drain()
             }
             armTimer()
         }
     }
 
-    private func take(_ request: Request, into directory: String) {
+    private func releaseDescriptor(of request: Request) {
+        if request.descriptor != nil { downloader.descriptors.release(for: Descriptors.holder(of: request.answer.call)) }
+    }
+
+    /// Answers `request` by a download that is there, or adds one: true.
+    private func take(_ request: Request, into directory: String) -> Bool {
         if request.options.directory != nil { request.options.directory = directory }
         var options = request.options
         if let token = options.token, let held = downloader.download(at: BusName.path(app: options.app, token: token).value) {
-            if Self.isSame(held.record, request) {
-                return downloader.journal.answer(request.reply, held.path)
+            guard Self.isSame(held.record, request), isSameFile(held, request) else {
+                request.answer.fail(
+                    Refusal(.alreadyExists, "The token \(token) of \(options.app) names another request already; take a new token."))
+                return false
             }
-            return request.reply.fail(
-                Refusal(.alreadyExists, "The token \(token) of \(options.app) names another request already; take a new token."))
+            answer(request, by: held)
+            return false
+        }
+        var isFetch = false
+        if case .fetch = request.answer {
+            isFetch = true
+            let key = CopyKey(app: options.app, url: request.url.text, directory: directory, wantedName: options.fileName)
+            if let running = downloader.runningFetch(of: key, like: { Self.isSame($0, request) }) {
+                answer(request, by: running)
+                return false
+            }
         }
         let number = downloader.journal.nextNumber
         downloader.journal.nextNumber = DownloadNumber(number.value + 1)
@@ -129,8 +200,29 @@ internal import TransferEngine
         var record = DownloadRecord(
             number: number, url: request.url.text, options: options, directory: directory, state: .paused, queuedAt: .now,
             position: DownloadQueue.position(of: number))
+        (record.isFetch, record.isToDescriptor) = (isFetch, request.descriptor != nil)
         if !paused { record.state = record.obstacle(now: .now, paused: downloader.settings.paused) }
-        downloader.add(record, reply: request.reply)
+        downloader.add(record, answer: request.answer)
+        if let descriptor = request.descriptor {
+            downloader.descriptors.hold(descriptor, for: number, holder: Descriptors.holder(of: request.answer.call))
+        }
+        return true
+    }
+
+    private func answer(_ request: Request, by download: ManagedDownload) {
+        switch request.answer {
+        case .path(let reply): downloader.journal.answer(reply, download.path)
+        case .fetch(let reply): downloader.answerFetch(reply, by: download)
+        }
+    }
+
+    /// Whether a repeated call is about the descriptor of the file that `download` writes, or wrote, into; or neither has one.
+    private func isSameFile(_ download: ManagedDownload, _ request: Request) -> Bool {
+        guard let descriptor = request.descriptor else { return !download.record.isToDescriptor }
+        guard download.record.isToDescriptor, let asked = descriptor.identity,
+            let held = downloader.descriptors[download.number]?.identity ?? download.record.resume?.identity
+        else { return false }
+        return held == asked
     }
 
     /// Whether a repeated call asks for what `record` is; what can be changed later (`priority`, `speed-limit`, `start`) is not compared.

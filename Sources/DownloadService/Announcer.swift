@@ -110,19 +110,20 @@ internal import EventLoop
 
     // MARK: Ends
 
-    /// `Finished` (success only), `Completed`, `DownloadEnded`, the answers to `Wait`. Progress and properties went before.
+    /// `Finished` (success only), `Completed`, `DownloadEnded`, the answers to `Wait` and `Fetch`. Progress and properties went before.
     func announceEnd(of download: ManagedDownload) {
         let path = download.path
         let failure = download.state.endFailure
         if case .finished = download.state { journal.post(Download.finished.message(from: path, download.record.path ?? "")) }
-        let error = failure.map { EndError($0) } ?? EndError()
+        let error = EndError(of: download.record)
         journal.post(Download.completed.message(from: path, (error.name, error.message, error.details)))
         journal.post(Manager.downloadEnded.message(from: BusName.managerPath, (path, download.state.name, error.name)))
-        let waiting = download.waiting
-        download.waiting = []
-        download.downloader.callers.answered(waiting, for: download)
+        let (waiting, fetching) = (download.waiting, download.fetching)
+        (download.waiting, download.fetching) = ([], [])
+        download.downloader.callers.answered(waiting.map(\.call.sender) + fetching.map(\.call.sender), for: download)
         for reply in waiting {
             journal.post(failure.map { reply.message(failing: $0) } ?? reply.message(download.record.path ?? ""))
         }
+        for reply in fetching { journal.post(Downloader.answer(reply, of: download)) }
     }
 }

@@ -24,6 +24,7 @@ enum DownloadFace {
             if download.state.failure?.name == .storage {
                 throw Refusal(.invalidState, "What was asked for could not be read back; queue the download anew.")
             }
+            try refuseWithoutDescriptor(download)
             try apply(.retry, download, reply)
         },
         Row(Download.remove) { download, deleteFile, reply in try download.downloader.remove(download, deletingFile: deleteFile, reply) },
@@ -37,6 +38,7 @@ enum DownloadFace {
         },
         Row(Download.replaceUrl) { download, arguments, reply in
             let url = try DownloadURL(arguments.0)
+            if download.state.hasEnded { try refuseWithoutDescriptor(download) }
             let headers = try DownloadOptions.headers(arguments.1.map { ($0.key, $0.value) }.sorted { $0.0 < $1.0 })
             try download.downloader.decide { ledger, now throws(IllegalTransition) in
                 try ledger.replaceUrl(download.entry, url, headers: headers, now: now)
@@ -52,6 +54,7 @@ enum DownloadFace {
             download.downloader.journal.answer(reply, ())
         },
         Row(Download.openFile) { download, _, reply in
+            if download.record.isToDescriptor { throw Refusal(.invalidState, "The file is its caller’s own descriptor; Todoku has no path to it.") }
             guard download.state == .finished, let path = download.record.path else {
                 throw Refusal(.invalidState, "A download that is \(download.state.name) has no finished file.")
             }
@@ -117,7 +120,7 @@ enum DownloadFace {
         PropertyRow(Download.mediaType) { $0.record.mediaType ?? "" },
         PropertyRow(Download.path) { $0.record.path ?? "" },
         PropertyRow(Download.error) { download in
-            (download.state.endFailure ?? download.record.lastFailure).map { EndError($0) } ?? EndError()
+            EndError(of: download.record)
         },
         PropertyRow(Download.attempts) { $0.record.attempts },
         PropertyRow(Download.connections) { $0.state == .active ? 1 : 0 },
@@ -137,6 +140,12 @@ enum DownloadFace {
             download.downloader.journal.answer(reply, ())
         },
     ]
+
+    @BusActor private static func refuseWithoutDescriptor(_ download: ManagedDownload) throws(Refusal) {
+        if download.record.isToDescriptor, download.state.failure != nil || download.state == .cancelled {
+            throw Refusal(.invalidState, "Its descriptor is closed; call DownloadToFd again.")
+        }
+    }
 
     @BusActor private static func changeable(_ download: ManagedDownload) throws(Refusal) {
         guard !download.state.hasEnded else { throw Refusal(.invalidState, "A download that is \(download.state.name) cannot be changed.") }

@@ -38,6 +38,11 @@ internal import TransferEngine
     /// when it is asked for, and let go.
     private var downloads: [DownloadNumber: ManagedDownload] = [:]
     private(set) var tokens: [String: DownloadNumber] = [:]
+    /// What `Fetch` has added, by what it is of.
+    private(set) var fetches: [CopyKey: Set<DownloadNumber>] = [:]
+    /// The key that each of them had when it was added: a fresh link changes its URL, and not what was asked for.
+    private(set) var fetchKeys: [DownloadNumber: CopyKey] = [:]
+    let descriptors = Descriptors()
     private var isPerforming = false
     /// Called when something that kept the service may have ended.
     var residenceChanged: (() -> Void)?
@@ -76,10 +81,18 @@ internal import TransferEngine
     /// Makes a download of the ledger one of the bus.
     private func track(_ entry: LedgerEntry) {
         if entry.record.options.token != nil { tokens[BusName.path(of: entry.record).value] = entry.number }
+        guard entry.record.isFetch else { return }
+        let key = entry.record.copyKey
+        fetchKeys[entry.number] = key
+        fetches[key, default: []].insert(entry.number)
     }
 
     private func untrack(_ entry: LedgerEntry) {
         if entry.record.options.token != nil { tokens[BusName.path(of: entry.record).value] = nil }
+        if let key = fetchKeys.removeValue(forKey: entry.number) {
+            fetches[key]?.remove(entry.number)
+            if fetches[key]?.isEmpty == true { fetches[key] = nil }
+        }
         guard let download = downloads.removeValue(forKey: entry.number) else { return }
         if let timer = download.propertiesTimer { Poller.shared.cancel(timer) }
         download.propertiesTimer = nil
@@ -89,13 +102,17 @@ internal import TransferEngine
     func begin() {
         announcer.begin(with: self)
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
+        ledger.interruptDescriptors(now: .now)  // of a process that ended without a word
         for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) }
         ledger.schedule(now: .now)
         carryOut()
     }
 
     /// Starts nothing more, for the end of the program.
-    func end() { ledger.isEnding = true }
+    func end() {
+        ledger.isEnding = true
+        decide { ledger, now in ledger.interruptDescriptors(now: now) }
+    }
 
     // MARK: Looking
 
@@ -131,24 +148,28 @@ internal import TransferEngine
 
     // MARK: Adding
 
-    /// Takes in `record`; the answer follows when it is on disk.
-    func add(_ record: DownloadRecord, reply: Reply<ObjectPath>) {
+    /// Takes in `record`; the answer follows when it is on disk. A Fetch waits on, with others that join it.
+    func add(_ record: DownloadRecord, answer: Admission.Answer) {
         let entry = ledger.insert(record)
         track(entry)
         let path = BusName.path(of: record)
         journal.add(record) { [self] in
-            journal.post(reply.message(path))
+            if case .path(let reply) = answer { journal.post(reply.message(path)) }
             journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path))
             guard !entry.isRemoved else { return }
             log.info("download added", metadata: ["download": "\(record.number)", "url": "\(redacted(record.url))"])
             ledger.enter(entry, now: .now)
             carryOut()
+            if record.isFetch, record.options.token == nil { removeFormerFetches(of: record.copyKey) }
         } undo: { [self] refusal in
+            if let download = downloads[record.number] { for reply in callers.letGo(download) { reply.fail(refusal) } }
             untrack(entry)
             ledger.undo(entry, now: .now)
             carryOut()
-            return reply.message(failing: refusal)
+            if case .path(let reply) = answer { return reply.message(failing: refusal) }
+            return nil
         }
+        if case .fetch(let reply) = answer, let download = download(record.number) { answerFetch(reply, by: download) }
     }
 
     // MARK: Events
@@ -170,6 +191,7 @@ internal import TransferEngine
             for action in actions { perform(action) }
         }
         isPerforming = false
+        if descriptors.isHolding { descriptors.letGo(where: ledger.isDone) }
         announcer.flushManager(of: self)
         alarm.set(microseconds: ledger.nextWake?.microseconds)
         folderProbe.needed(counts.awaitingFolder > 0)
@@ -185,6 +207,7 @@ internal import TransferEngine
         case .stopTransfer(let entry): engine.stop(entry.number)
         case .verify(let entry): verify(entry)
         case .commit(let entry): journal.afterCommit { [self] in commit(entry) }
+        case .sweep(let number, ""): emptyDescriptor(number)
         case .sweep(let number, let directory): journal.afterCommit { [self] in sweep(number, directory) }
         case .tell(let entry):
             guard let download = downloads[entry.number] else { return }

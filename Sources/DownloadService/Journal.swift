@@ -40,6 +40,9 @@ internal import Logging
     /// Whether something is not on disk yet, or waits for what is not.
     var isBusy: Bool { queue.isBusy }
 
+    /// The last file that was fetched for `key`, as far as that is on disk.
+    func copy(for key: CopyKey) async -> CopyHeld? { await store.copy(for: key) }
+
     /// Appends a change. A later change of the same download takes the place of an earlier one that is not in flight.
     func append(_ change: StoreChange) {
         queue.append(change)

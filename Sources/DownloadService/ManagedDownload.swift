@@ -3,6 +3,8 @@ internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 
+typealias FetchReply = Reply<(String, String)>
+
 /// A download on the bus: its entry in the ledger, what of it was told, and who waits for it. Most are only made when they are asked for
 /// (`Downloader.download`).
 @BusActor final class ManagedDownload {
@@ -27,6 +29,10 @@ internal import EventLoop
 
     /// Calls of `Wait` that have not been answered.
     var waiting: [Reply<String>] = []
+    /// Calls of `Fetch`, likewise.
+    var fetching: [FetchReply] = []
+    /// What the server said of the bytes that are whole, for asking later whether they have changed.
+    var validators: CopyValidators?
     /// When the progress toast was last updated.
     var progressToasted: ContinuousClock.Instant?
 
@@ -56,7 +62,7 @@ internal import EventLoop
 
     /// Whether one made anew from the ledger would be the same.
     var isDispensable: Bool {
-        entry.work == .idle && waiting.isEmpty && propertiesTimer == nil && changedProperties.isEmpty && speed == 0
+        entry.work == .idle && waiting.isEmpty && fetching.isEmpty && validators == nil && propertiesTimer == nil && changedProperties.isEmpty && speed == 0
             && received == record.received && toldReceived == received && hasToldBytes == (record.fileName != nil)
     }
 

@@ -3,6 +3,7 @@ internal import DownloadModel
 internal import DownloadStore
 internal import DownloaderInterface
 internal import EventLoop
+internal import TransferEngine
 
 /// `org.todoku.Downloader1`: the service as a whole on the bus.
 enum ManagerFace {
@@ -17,7 +18,14 @@ enum ManagerFace {
 
     private static let methods: [Row<Downloader>] = [
         Row(Manager.download) { downloader, arguments, reply in
-            try downloader.admission.admit(url: arguments.0, options: arguments.1, reply)
+            try downloader.admission.admit(url: arguments.0, options: arguments.1, .path(reply))
+        },
+        Row(Manager.fetch) { downloader, arguments, reply in
+            try downloader.admission.admit(url: arguments.0, options: arguments.1, .fetch(reply))
+        },
+        Row(Manager.downloadToFd) { downloader, arguments, reply in
+            let descriptor = HeldDescriptor(adopting: arguments.1.number)
+            try downloader.admission.admit(url: arguments.0, options: arguments.2, into: descriptor, .path(reply))
         },
         Row(Manager.list) { downloader, filter, reply in
             reply(try downloader.matching(DownloadFilter(decoding: filter), for: reply.call.caller).map(\.path))

@@ -56,6 +56,8 @@ internal import Logging
         let number = download.number
         let toast: EndToast
         switch download.state {
+        // Nothing has come; or it is in the app's own file, where nobody can open it.
+        case .finished where download.record.isUnchanged || download.record.isToDescriptor: return
         case .finished:
             let path = download.record.path ?? ""
             toast = EndToast(

@@ -11,8 +11,13 @@ extension Downloader {
     // MARK: To the engine
 
     func startTransfer(_ entry: LedgerEntry) {
+        download(entry.number)?.validators = nil
+        findCopy(for: entry) { [self] in startTransfer(entry, $0) }
+    }
+
+    private func startTransfer(_ entry: LedgerEntry, _ copy: CopyHeld?) {
         let (record, options) = (entry.record, entry.record.options)
-        guard entry.work == .running, let download = download(entry.number) else {
+        guard entry.work == .running, !ledger.isEnding, let download = download(entry.number) else {
             return decide { ledger, now in ledger.transferEnded(record.number, .stopped(record.resume), now: now) }
         }
         guard let url = try? DownloadURL(record.url) else {
@@ -31,12 +36,15 @@ extension Downloader {
         request.maxSize = options.maxSize
         request.expectedType = options.expectType
         request.hasChecksum = options.checksum != nil
+        request.checksum = options.checksum
         request.speedLimit = options.speedLimit
         request.stallTimeout = options.stallTimeout
         request.resume = record.resume
-        request.mapPath = mapPath(of: record.number)
+        request.mapPath = record.isToDescriptor ? nil : mapPath(of: record.number)
         request.ifExists = options.ifExists
         request.tellsSent = entry.isPaced
+        request.copy = copy
+        request.descriptor = descriptors[record.number]
         download.transferStarted = .now
         engine.start(request)
     }
@@ -106,6 +114,7 @@ extension Downloader {
             let resume =
                 part.resume ?? ResumeData(written: part.size, total: part.size, validator: nil, identity: part.identity)
             outcome = .complete(size: part.size, fileName: part.facts.fileName, resume)
+            download(number)?.validators = part.validators
         case .failed(let failure, let madeProgress, let resume):
             log.debug(
                 "attempt failed",
@@ -113,6 +122,7 @@ extension Downloader {
             outcome = .failed(failure, madeProgress: madeProgress, resume)
         case .stopped(let resume): outcome = .stopped(resume)
         case .nameTaken(let path): outcome = .nameTaken(path: path)
+        case .unchanged(let copy): outcome = .unchanged(copy)
         }
         decide { ledger, now in ledger.transferEnded(number, outcome, now: now) }
         residenceChanged?()
@@ -121,40 +131,56 @@ extension Downloader {
     // MARK: In the pool
 
     func verify(_ entry: LedgerEntry) {
+        if entry.record.isToDescriptor { return verifyDescriptor(entry) }
+        findCopy(for: entry) { [self] in verify(entry, $0) }
+    }
+
+    private func verify(_ entry: LedgerEntry, _ copy: CopyHeld?) {
         let record = entry.record
         guard let expected = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         let map = mapPath(of: entry.number)
         Pool.shared.perform {
-            Commit.verify(
+            let verification = Commit.verify(
                 directory: record.directory, partName: record.partName, identity: expected, size: record.received,
                 checksum: record.options.checksum, expectedSize: record.options.size, mapPath: map)
-        } then: { [self] verification in
-            decide { ledger, now in
-                switch verification {
-                case .proved(let identity): ledger.verified(entry, identity: identity, now: now)
-                case .lost: ledger.partLost(entry, now: now)
-                case .failed(let failure): ledger.endingFailed(entry, failure, now: now)
-                }
+            guard case .proved = verification, let copy, copy.stamp.size == record.received else { return verification }
+            return Commit.isCopy(directory: record.directory, partName: record.partName, of: copy) ? .unchanged(copy) : verification
+        } then: { [self] in
+            verified(entry, $0)
+        }
+    }
+
+    func verified(_ entry: LedgerEntry, _ verification: Verification) {
+        decide { ledger, now in
+            switch verification {
+            case .proved(let identity): ledger.verified(entry, identity: identity, now: now)
+            case .unchanged(let copy): ledger.foundUnchanged(entry, renewed(copy, by: entry), now: now)
+            case .lost: ledger.partLost(entry, now: now)
+            case .failed(let failure): ledger.endingFailed(entry, failure, now: now)
             }
         }
     }
 
     func commit(_ entry: LedgerEntry) {
         let (record, origin, map) = (entry.record, redacted(entry.record.url), mapPath(of: entry.number))
+        if record.isToDescriptor { return decide { ledger, now in ledger.committed(entry, path: "", skipped: false, now: now) } }
         Pool.shared.perform {
-            Commit.commit(
+            // Before it has a name under which others may write it.
+            let stamp = record.stamp(at: "\(record.directory)/\(record.partName)")
+            let outcome = Commit.commit(
                 directory: record.directory, partName: record.partName, name: record.fileName ?? "download",
                 policy: record.options.ifExists, origin: origin, mapPath: map)
-        } then: { [self] outcome in
-            finishCommit(entry, outcome)
+            return (outcome, stamp)
+        } then: { [self] (outcome: CommitOutcome, stamp: FileStamp?) in
+            finishCommit(entry, outcome, stamp)
         }
     }
 
-    private func finishCommit(_ entry: LedgerEntry, _ outcome: CommitOutcome) {
+    private func finishCommit(_ entry: LedgerEntry, _ outcome: CommitOutcome, _ stamp: FileStamp?) {
         if case .unsettled(let path) = outcome { return settleCommit(entry, path) }
         decide { ledger, now in
             switch outcome {
-            case .committed(let path): ledger.committed(entry, path: path, skipped: false, now: now)
+            case .committed(let path): ledger.committed(entry, path: path, skipped: false, copy: copy(of: entry, at: path, stamp), now: now)
             case .skipped(let path): ledger.committed(entry, path: path, skipped: true, now: now)
             case .failed(let failure): ledger.endingFailed(entry, failure, now: now)
             case .unsettled: break
@@ -173,12 +199,14 @@ extension Downloader {
         let (record, map) = (entry.record, mapPath(of: entry.number))
         guard let resume = record.resume else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         Pool.shared.perform {
-            Commit.found(
+            let found = Commit.found(
                 directory: record.directory, partName: record.partName, name: record.fileName ?? "download", identity: resume.identity,
                 size: record.total, mapPath: map)
-        } then: { [self] found in
+            guard case .committed(let path) = found else { return (found, nil) }
+            return (found, record.stamp(at: path))
+        } then: { [self] (found: FoundCommit, stamp: FileStamp?) in
             switch found {
-            case .committed(let path): finishCommit(entry, .committed(path: path))
+            case .committed(let path): finishCommit(entry, .committed(path: path), stamp)
             case .unsettled(let path): settleCommit(entry, path)
             case .partThere: commit(entry)
             case .lost: decide { ledger, now in ledger.partLost(entry, now: now) }
@@ -205,5 +233,13 @@ extension Downloader {
             download(number)?.rewind()
             residenceChanged?()
         }
+    }
+}
+
+extension DownloadRecord {
+    /// How its file, which is at `path`, looks; nil where nobody will ask. Blocks.
+    fileprivate func stamp(at path: String) -> FileStamp? {
+        guard keepsCopy, let identity = resume?.identity else { return nil }
+        return Commit.stamp(of: path, identity: identity)
     }
 }

@@ -55,7 +55,7 @@ enum Schema {
         UPDATE download SET retry_at = wait_until WHERE state = 'waiting' AND wait_reason = 'retry';
         UPDATE download SET is_spliced = 1 WHERE received > 0;
         """,
-        // Batches, conditional requests, descriptors of callers, owners that are called.
+        // Batches, conditional requests and the copies held (an empty wanted_name: none; the highest id is the newest), descriptors of callers, owners that are called.
         """
         ALTER TABLE download ADD COLUMN allow_metered INTEGER NOT NULL DEFAULT 1;
         ALTER TABLE download ADD COLUMN request_interval INTEGER;
@@ -71,6 +71,14 @@ enum Schema {
         CREATE TABLE request (host TEXT NOT NULL, spacing INTEGER NOT NULL, at INTEGER NOT NULL,
             is_sent INTEGER NOT NULL, PRIMARY KEY (host, spacing))
             STRICT, WITHOUT ROWID;
+        CREATE TABLE copy (
+            id INTEGER PRIMARY KEY,
+            app TEXT NOT NULL, url TEXT NOT NULL, directory TEXT NOT NULL, wanted_name TEXT NOT NULL,
+            name TEXT NOT NULL, size INTEGER NOT NULL, modified INTEGER NOT NULL,
+            device INTEGER NOT NULL, inode INTEGER NOT NULL, mount INTEGER NOT NULL, boot TEXT NOT NULL,
+            entity_tag TEXT, last_modified TEXT, source TEXT, media_type TEXT, checksum TEXT,
+            UNIQUE (app, url, directory, wanted_name)
+        ) STRICT;
         """,
     ]
 }

@@ -17,6 +17,9 @@ final class Session {
     private let sweep: Statement
     private let swept: Statement
     private let requested: Statement
+    private let keepCopy: Statement
+    private let dropCopies: Statement
+    private let findCopy: Statement
     private let database: Database
     private let file: DatabaseFile
     private let folder: StoreFolder
@@ -65,6 +68,9 @@ final class Session {
             sweep = try database.prepare("INSERT OR REPLACE INTO sweep (number, directory) VALUES (?, ?)")
             swept = try database.prepare("DELETE FROM sweep WHERE number = ?")
             requested = try database.prepare("INSERT OR REPLACE INTO request (host, spacing, at, is_sent) VALUES (?, ?, ?, ?)")
+            keepCopy = try database.prepare(CopyRow.insert)
+            dropCopies = try database.prepare(CopyRow.dropOldest)
+            findCopy = try database.prepare(CopyRow.find)
         } catch { throw StoreError(error, folder) }
     }
 
@@ -148,6 +154,11 @@ final class Session {
     /// `number` where it is one that we may have given; nil for what only a row of somebody else's has. So numbers always go on.
     private static func given(_ number: DownloadNumber) -> DownloadNumber? { number.value <= UInt64(Int64.max) / 2 ? number : nil }
 
+    /// The last file that was fetched for `key`; nil also where its row cannot be read.
+    func copy(for key: CopyKey) throws(StoreError) -> CopyHeld? {
+        do throws(SQLiteError) { return try CopyRow.find(key, findCopy) } catch { throw StoreError(error, folder) }
+    }
+
     // MARK: Writing
 
     /// One transaction: all of it, or nothing.
@@ -163,6 +174,7 @@ final class Session {
             try begin.run()
             do throws(SQLiteError) {
                 for change in changes { try apply(change) }
+                if changes.contains(where: \.isCopy) { try dropCopies.run(Int64(Limits.copiesHeld)) }
                 if nextNumber > savedNumber { try set.run(Session.nextNumberKey, nextNumber.description) }
                 try end.run()
             } catch {
@@ -183,6 +195,7 @@ final class Session {
         case .sweep(let number, let directory): try sweep.run(number.value, directory)
         case .swept(let number): try swept.run(number.value)
         case .requested(let request): try requested.run(request.host, request.spacing.microseconds, request.at.microseconds, request.isSent)
+        case .keepCopy(let copy): try CopyRow.put(copy, keepCopy)
         case .set(let settings): for (key, value) in settings.rows { try set.run(key, value) }
         }
     }

@@ -92,6 +92,12 @@ public actor Store {
         }
     }
 
+    /// The last file that was fetched for `key`, as committed. nil: none is known, or the database cannot be read now.
+    public func copy(for key: CopyKey) -> CopyHeld? {
+        guard let session else { return nil }
+        return try? session.copy(for: key)
+    }
+
     /// Sets the database aside, which a commit has found `damaged`, and saves `changes`, everything there is, in a new one.
     ///
     /// - Returns: where the old one is now; nil where it was gone.

@@ -51,7 +51,7 @@ public enum Download {
 public struct EndError: DBusBasic, Equatable {
     public var name: String
     public var message: String
-    /// `http-status` `u`, `retryable` `b`, `host` `s`, `missing-bytes` `t`.
+    /// `http-status` `u`, `retryable` `b`, `host` `s`, `missing-bytes` `t`; where nothing new has come `unchanged` `b`.
     public var details: [String: Variant]
 
     public init(name: String = "", message: String = "", details: [String: Variant] = [:]) {
@@ -104,8 +104,8 @@ extension DownloadEvent {
         case .wait: "held back"
         case .hold, .yield: "held"
         case .release: "released"
-        case .fail, .expire: "failed"
-        case .bodyComplete, .skipped, .verified, .committed: "completed"
+        case .fail, .expire, .interrupt: "failed"
+        case .bodyComplete, .skipped, .unchanged, .verified, .committed: "completed"
         }
     }
 }

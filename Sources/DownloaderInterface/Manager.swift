@@ -5,6 +5,9 @@ public enum Manager {
     public static let interface = "org.todoku.Downloader1"
 
     public static let download = MethodOf(interface, "Download", in: String.self, [String: Variant].self, out: ObjectPath.self)
+    public static let fetch = MethodOf(interface, "Fetch", in: String.self, [String: Variant].self, out: String.self, String.self)
+    public static let downloadToFd = MethodOf(
+        interface, "DownloadToFd", in: String.self, FileDescriptor.self, [String: Variant].self, out: ObjectPath.self)
     public static let list = MethodOf(interface, "List", in: [String: Variant].self, out: [ObjectPath].self)
     public static let describe = MethodOf(
         interface, "Describe", in: [String: Variant].self, [String].self, out: [Structure<ObjectPath, [String: Variant]>].self)
@@ -36,4 +39,12 @@ public enum Manager {
     public static let version = PropertyOf(interface, "Version", String.self, change: .constant)
     public static let setAside = PropertyOf(interface, "SetAside", String.self)
     public static let supportedOptions = PropertyOf(interface, "SupportedOptions", [String].self, change: .constant)
+}
+
+/// The first word of `Fetch`'s answer.
+public enum FetchOutcome: String, CaseIterable, Sendable {
+    /// A file has come, and is at the path.
+    case newData = "new-data"
+    /// The server has nothing newer than the copy at the path.
+    case noData = "no-data"
 }

@@ -61,13 +61,28 @@ internal import EventLoop
     }
 
     func wait(for download: DownloadReference) async throws(ClientError) -> String {
+        try await untilAnswered(Download.wait, at: download.objectPath, [:]).answer
+    }
+
+    func fetch(_ url: String, _ options: [String: Variant]) async throws(ClientError) -> FetchedFile {
+        let ((outcome, path), wasLost) = try await untilAnswered(Manager.fetch, at: BusName.managerPath, (url, options))
+        // The first call's answer may have been lost with the service: better twice new than never.
+        return FetchedFile(isNew: wasLost || outcome != FetchOutcome.noData.rawValue, path: path)
+    }
+
+    /// Calls without a limit of time, again where the service goes away.
+    private func untilAnswered<In, Out>(
+        _ method: MethodOf<In, Out>, at path: ObjectPath, _ arguments: In
+    ) async throws(ClientError) -> (answer: Out, wasLost: Bool) {
         var losses = 0
+        var wasLost = false
         while true {
             let begun = ContinuousClock.now
             do throws(DBusError) {
-                return try await connection.call(Download.wait, on: BusName.service, at: download.objectPath, [:], timeout: nil)
+                return (try await connection.call(method, on: BusName.service, at: path, arguments, timeout: nil), wasLost)
             } catch {
                 guard error.isNoReply else { throw ClientError(error) }
+                wasLost = true
                 losses = .now - begun > Self.steadyTime ? 1 : losses + 1
                 guard losses <= Self.mostLosses else { throw ClientError(error) }
             }

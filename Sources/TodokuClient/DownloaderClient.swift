@@ -27,6 +27,25 @@ public final class DownloaderClient: Sendable {
         return DownloadReference(path)
     }
 
+    /// Downloads, and returns when the file is there; without a limit. Where nothing has changed since the last Fetch of the same that is the
+    /// copy that there is.
+    ///
+    /// Where the service goes away meanwhile it is started again, and the same Fetch is waited for; what had come just then is called new.
+    ///
+    /// - Throws: what the download ended in, or why it is refused.
+    public func fetch(_ url: String, _ request: DownloadRequest = DownloadRequest()) async throws(ClientError) -> FetchedFile {
+        try await core.fetch(url, request.options)
+    }
+
+    /// Queues one download into the caller's own file: a regular one, open for writing. The service has its own duplicate of `descriptor`,
+    /// which stays the caller's to close.
+    public func download(
+        _ url: String, into descriptor: Int32, _ request: DownloadRequest = DownloadRequest()
+    ) async throws(ClientError) -> DownloadReference {
+        let arguments = (url, FileDescriptor(descriptor), request.options)
+        return DownloadReference(try await core.call(Manager.downloadToFd, arguments, repeatable: request.token != nil))
+    }
+
     /// What has not ended in queue order, then what has ended, oldest first.
     public func list(_ query: DownloadQuery = DownloadQuery()) async throws(ClientError) -> [DownloadReference] {
         try await core.describe(query.filter, properties: [Download.state.name]).map(\.reference)
@@ -130,6 +149,15 @@ public final class DownloaderClient: Sendable {
     ) async throws(ClientError) -> Watch {
         Watch(try await core.watch(downloads, receive), of: core)
     }
+}
+
+/// What a Fetch came to.
+public struct FetchedFile: Equatable, Sendable {
+    /// False: the server has nothing newer than the copy at the path.
+    public var isNew: Bool
+    public var path: String
+
+    public init(isNew: Bool, path: String) { (self.isNew, self.path) = (isNew, path) }
 }
 
 /// What a watch tells.

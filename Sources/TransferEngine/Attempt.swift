@@ -17,6 +17,8 @@ final class Attempt: BodySink {
         case redirect
         /// What is held is of no use: once more, without a range.
         case restart
+        /// A 304 about the copy held.
+        case unchanged(CopyHeld)
         case failed(DownloadFailure)
         case taken(path: String)
     }
@@ -26,6 +28,8 @@ final class Attempt: BodySink {
     let rangeStart: ByteCount?
     /// Whether a proxy is spoken to instead of the host.
     let isProxied: Bool
+    /// Whether it was asked for what is newer than the copy held only.
+    let asksIfChanged: Bool
     private(set) var head = ResponseHead()
     private(set) var verdict = Verdict.undecided
     private unowned let transfer: Transfer
@@ -35,6 +39,7 @@ final class Attempt: BodySink {
 
     init(_ transfer: Transfer, url: DownloadURL, rangeStart: ByteCount?, isProxied: Bool) {
         (self.transfer, self.url, self.rangeStart, self.isProxied) = (transfer, url, rangeStart, isProxied)
+        asksIfChanged = transfer.asksIfChanged
     }
 
     override func receive(_ bytes: UnsafeRawBufferPointer) -> Answer {
@@ -57,7 +62,7 @@ final class Attempt: BodySink {
             }
             ahead -= bytes.count - count
             return .accepted
-        case .redirect, .failed, .whole:
+        case .redirect, .failed, .whole, .unchanged:
             unwanted += bytes.count
             return unwanted <= Self.unwantedLimit && !refusesBody ? .accepted : .abort
         case .undecided, .restart, .taken: return .abort
@@ -101,7 +106,7 @@ final class Attempt: BodySink {
         switch verdict {
         case .failed: head.status < 300
         case .restart, .taken: true
-        case .undecided, .body, .whole, .redirect: false
+        case .undecided, .body, .whole, .redirect, .unchanged: false
         }
     }
 }

@@ -32,6 +32,8 @@ public enum FoundCommit: Equatable, Sendable {
 public enum Verification: Equatable, Sendable {
     /// It is flushed, and what was asked for.
     case proved(FileIdentity)
+    /// It has the same bytes as the copy held, which is as it was.
+    case unchanged(CopyHeld)
     /// It is not the file that was whole, or was written before this machine was started.
     case lost
     /// `ChecksumMismatch`, `SizeMismatch`, `WriteFailed`, `DiskFull`, `PermissionDenied`.
@@ -66,28 +68,25 @@ public enum Commit {
                 throw error
             }
             guard let checksum else { return .proved(found) }
-            switch check(part, checksum, directory) {
-            case .success: return .proved(found)
-            case .failure(let failure): return .failed(failure)
-            }
+            return check(part.descriptor, checksum, directory).map { .failed($0) } ?? .proved(found)
         } catch {
             return error.code == ENOENT && error.action == OpenPart.opening ? .lost : .failed(error.failure(folder: directory))
         }
     }
 
-    private static func check(_ part: borrowing OpenPart, _ checksum: Checksum, _ directory: String) -> Result<Void, DownloadFailure> {
+    /// Why the file is not proved by `checksum`; nil: it is.
+    static func check(_ descriptor: Int32, _ checksum: Checksum, _ directory: String?) -> DownloadFailure? {
         let name = checksum.algorithm.rawValue
         do {
-            guard try Digest.compute(checksum.algorithm, of: part.descriptor) == checksum.digest else {
-                return .failure(
-                    DownloadFailure(.checksumMismatch, "The file that came is not the one asked for: its \(name) checksum differs."))
+            guard try Digest.compute(checksum.algorithm, of: descriptor) == checksum.digest else {
+                return DownloadFailure(.checksumMismatch, "The file that came is not the one asked for: its \(name) checksum differs.")
             }
-            return .success(())
+            return nil
         } catch let error as DiskError {
-            return .failure(error.failure(folder: directory))
+            return directory.map { error.failure(folder: $0) } ?? error.descriptorFailure
         } catch {
             let reason = (error as? Digest.Unavailable)?.reason ?? "\(error)"
-            return .failure(DownloadFailure(.writeFailed, "The \(name) checksum cannot be computed: \(reason)."))
+            return DownloadFailure(.writeFailed, "The \(name) checksum cannot be computed: \(reason).")
         }
     }
 

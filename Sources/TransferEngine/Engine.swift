@@ -252,6 +252,7 @@ public actor Engine {
         switch attempt.verdict {
         case .failed(let failure): conclude(transfer, .failed(failure))
         case .taken(let path): conclude(transfer, .whole(.nameTaken(path: path)))
+        case .unchanged(let copy): conclude(transfer, .whole(.unchanged(copy)))
         case .restart: restart(transfer)
         case .redirect where error == nil: follow(transfer, exchange.redirectURL)
         case .whole,
@@ -371,7 +372,7 @@ public actor Engine {
             settle(transfer)
         } else if let error {
             // Only the checkpoint before counts; what the kernel could not write is lost to us.
-            transfer.conclusion = .failed(error.failure(folder: transfer.request.directory))
+            transfer.conclusion = .failed(transfer.failure(error))
             transfer.exchange = nil
             transfer.loseMap()
             staging?.discard(transfer)

@@ -1,4 +1,5 @@
 internal import CSystem
+internal import DownloadModel
 internal import Glibc
 
 /// A folder held open, reached without following anybody else's symbolic link.
@@ -139,6 +140,12 @@ private let folderFlags = todoku_o_path | O_DIRECTORY | O_CLOEXEC
 
 extension stat {
     var isRegular: Bool { st_mode & S_IFMT == S_IFREG }
+    /// `boot`: of the running kernel. Without the mount, which a look by name does not tell.
+    func stamp(boot: String) -> FileStamp {
+        FileStamp(
+            identity: FileIdentity(device: UInt64(st_dev), inode: UInt64(st_ino), mount: 0, boot: boot), size: ByteCount(max(0, st_size)),
+            modified: Int64(st_mtim.tv_sec) &* 1_000_000_000 &+ Int64(st_mtim.tv_nsec))
+    }
     /// A regular file of this user's, under one name.
     var isOwn: Bool { isRegular && st_uid == geteuid() && st_nlink == 1 }
 }

@@ -2,13 +2,15 @@ internal import CSystem
 internal import DownloadModel
 internal import Glibc
 
-/// The growing file of one download, open, and what its bytes are of. Bytes are written in order from the front.
+/// The growing file of one download, open, and what its bytes are of: in its folder, or a caller's. Bytes are written in order from the front.
 final class PartFile {
     /// How many bytes gather before write-back is started behind them.
     private static let writebackStep: ByteCount = 8 << 20
 
     private(set) var name: String
-    private let folder: OpenFolder
+    /// nil: it is a caller's, and has no name for us.
+    private let folder: OpenFolder?
+    private let held: HeldDescriptor?
     let descriptor: Int32
     let identity: FileIdentity
     /// The strong validator of the representation that the bytes are of; nil: none.
@@ -24,11 +26,37 @@ final class PartFile {
     private var writebackStarted: ByteCount
 
     private init(adopting descriptor: Int32, name: String, folder: OpenFolder, identity: FileIdentity, written: ByteCount) {
-        (self.descriptor, self.name, self.folder, self.identity) = (descriptor, name, folder, identity)
+        (self.descriptor, self.name, self.folder, self.identity, held) = (descriptor, name, folder, identity, nil)
         (self.written, writebackStarted) = (written, written)
     }
 
-    deinit { close(descriptor) }
+    private init(in held: HeldDescriptor, identity: FileIdentity, written: ByteCount) {
+        (descriptor, name, folder, self.identity, self.held) = (held.number, "", nil, identity, held)
+        (self.written, writebackStarted) = (written, written)
+    }
+
+    deinit { if held == nil { close(descriptor) } }
+
+    /// Begins anew in a caller's file.
+    static func create(in held: HeldDescriptor, boot: String) throws(DiskError) -> PartFile {
+        let identity = try fileIdentity(of: held.number, boot: boot)
+        guard ftruncate(held.number, 0) == 0 else { throw DiskError("empty the file") }
+        return PartFile(in: held, identity: identity, written: 0)
+    }
+
+    /// Goes on in a caller's file; nil where nothing in it counts. There is no written map: it lasts as long as this process.
+    static func reopen(
+        in held: HeldDescriptor, resume: ResumeData?, hasChecksum: Bool, boot: String
+    ) throws(DiskError) -> PartFile? {
+        let identity = try fileIdentity(of: held.number, boot: boot)
+        var status = stat()
+        guard let resume, resume.written > 0, resume.identity == identity, resume.validator != nil || hasChecksum,
+            fstat(held.number, &status) == 0, ByteCount(status.st_size) >= resume.written
+        else { return nil }
+        let part = PartFile(in: held, identity: identity, written: resume.written)
+        (part.validator, part.total, part.isResumable) = (resume.validator, resume.total, true)
+        return part
+    }
 
     /// The name of the second file beside the part file `name`: ".todoku-1.new.part" beside ".todoku-1.part".
     static func candidateName(_ name: String) -> String { name.hasSuffix(".part") ? "\(name.dropLast(5)).new.part" : "\(name).new" }
@@ -100,12 +128,12 @@ final class PartFile {
 
     /// Takes the name, and the place, of `other`, in one step.
     func takePlace(of other: PartFile) throws(DiskError) {
-        guard renameat(folder.descriptor, name, folder.descriptor, other.name) == 0 else { throw DiskError("replace the old part file") }
+        guard let folder, renameat(folder.descriptor, name, folder.descriptor, other.name) == 0 else { throw DiskError("replace the old part file") }
         name = other.name
     }
 
     /// Removes it from its folder.
-    func remove() { unlinkat(folder.descriptor, name, 0) }
+    func remove() { if let folder { unlinkat(folder.descriptor, name, 0) } }
 
     /// Gives its room back, once it has no name any more: the disk does so only when the last descriptor is closed.
     func giveUp() { ftruncate(descriptor, 0) }
@@ -123,7 +151,8 @@ final class PartFile {
     /// - Throws: EFBIG, or ENOSPC with what is missing.
     func makeRoom(beside held: PartFile?) throws(DiskError) {
         guard let total, total > written else { return }
-        if total > ByteCount(Int64.max) || lseek(descriptor, off_t(total), SEEK_SET) < 0 {
+        // A caller's descriptor shares its position with the caller's own.
+        if total > ByteCount(Int64.max) || self.held == nil && lseek(descriptor, off_t(total), SEEK_SET) < 0 {
             throw DiskError("make a file of \(total) bytes", EFBIG)
         }
         guard var shortage = shortage(), shortage.missing > held?.allocated ?? 0 else { return }
@@ -154,8 +183,10 @@ final class PartFile {
     }
 
     /// Reserves room for `total` bytes in all, where that is known. A file system that cannot is no error; one that is full is.
+    ///
+    /// Not in a caller's file: where that lies in memory, a server's word about its length would take the memory at once.
     func reserve() throws(DiskError) {
-        guard let total, total > written else { return }
+        guard let total, total > written, held == nil else { return }
         let code = todoku_fallocate_keep_size(descriptor, off_t(written), off_t(total - written))
         if ![0, EOPNOTSUPP, ENOSYS, EINVAL, EINTR, EPERM].contains(code) {
             throw DiskError("reserve \(total) bytes", code, shortage: shortage())

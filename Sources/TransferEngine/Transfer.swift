@@ -29,6 +29,10 @@ final class Transfer {
     let pace: Pace
     var exchange: Exchange?
     var ask = Ask.conditional
+    /// What the copy can be answered with, and was unmodified when the transfer began.
+    private var copy: CopyHeld?
+    /// Of the representation whose bytes come.
+    var validators: CopyValidators?
     /// Whether a response contradicted what is held: then nothing but a whole body counts.
     var isDistrusted = false
 
@@ -91,10 +95,18 @@ final class Transfer {
     /// Opens the folder and what is held in it. Says how it ends where it ends at once.
     func prepare() -> TransferEnd? {
         do throws(DiskError) {
+            if let held = request.descriptor {
+                part = try PartFile.reopen(in: held, resume: request.resume, hasChecksum: request.hasChecksum, boot: boot)
+                return takeStock()
+            }
             let folder = try OpenFolder.open(request.directory)
             self.folder = folder
             folder.removeOwn(PartFile.candidateName(request.partName))
-            if let name = request.fileName, let path = takenPath(name) { return .nameTaken(path: path) }
+            if let copy = request.copy, serves(copy), isIntact(copy) { self.copy = copy }
+            // Under `fail` a file that has not changed is no second one.
+            if let name = request.fileName, copy == nil || request.ifExists == .skip, let path = takenPath(name) {
+                return .nameTaken(path: path)
+            }
             part = try PartFile.reopen(
                 in: folder, name: request.partName, resume: request.resume, hasChecksum: request.hasChecksum, mapPath: request.mapPath,
                 boot: boot)
@@ -102,13 +114,23 @@ final class Transfer {
                 return .failed(otherDisk(resume.written), madeProgress: false, resume)
             }
         } catch {
-            return .failed(error.failure(folder: request.directory), madeProgress: false, request.resume)
+            return .failed(failure(error), madeProgress: false, request.resume)
         }
+        return takeStock()
+    }
+
+    /// What is held counts from here on.
+    private func takeStock() -> TransferEnd? {
         guard let part else { return nil }
         heldAtStart = part.written
         receivedAtTick = part.written
         checkpoint = part.resumeData(written: sameRepresentation(part) ? min(request.resume?.written ?? 0, part.written) : 0)
         return nil
+    }
+
+    /// What a call on the disk failed by.
+    func failure(_ error: DiskError) -> DownloadFailure {
+        request.descriptor == nil ? error.failure(folder: request.directory) : error.descriptorFailure
     }
 
     /// Whether the record tells of the same bytes as the part file that was opened, by the map or by the record.
@@ -140,6 +162,34 @@ final class Transfer {
         return "\(request.directory)/\(name)"
     }
 
+    // MARK: The copy held
+
+    /// Whether the copy is what this request wants, should the server say that it is the same still.
+    private func serves(_ copy: CopyHeld) -> Bool {
+        guard copy.validators != nil, !request.hasChecksum || copy.checksum == request.checksum else { return false }
+        if let expected = request.expectedSize, copy.stamp.size != expected { return false }
+        if let most = request.maxSize, copy.stamp.size > most { return false }
+        guard let expected = request.expectedType else { return true }
+        return copy.mediaType.map { expected.hasSuffix("/*") ? $0.hasPrefix(expected.dropLast()) : $0 == expected } ?? false
+    }
+
+    private func isIntact(_ copy: CopyHeld) -> Bool {
+        guard copy.key.directory == request.directory, let status = folder?.status(copy.name) else { return false }
+        return status.isRegular && status.st_uid == geteuid() && copy.stamp.isOf(status.stamp(boot: boot))
+    }
+
+    /// Whether the request of the hop under way asks only for what is newer than the copy: only where no byte of something newer is held.
+    /// A validator belongs to the URL that gave it.
+    var asksIfChanged: Bool { part == nil && ask == .conditional && copy?.validators?.source == url.text }
+
+    /// The copy, where a 304 with this head can be about it, and it is still what it was.
+    func unchangedCopy(_ head: ResponseHead) -> CopyHeld? {
+        guard let copy, copy.validators?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) == true,
+            isIntact(copy)
+        else { return nil }
+        return copy
+    }
+
     /// The bytes that the next request goes on from; nil: it asks for the whole.
     var rangeStart: ByteCount? { ask == .whole ? nil : part?.written }
 
@@ -149,6 +199,10 @@ final class Transfer {
         if let rangeStart {
             lines.append("Range: \((rangeStart..<UInt64.max).rangeHeader)")
             if ask == .conditional, let validator = part?.validator { lines.append("If-Range: \(validator.ifRange)") }
+        }
+        if asksIfChanged, let validators = copy?.validators {
+            if let tag = validators.entityTag { lines.append("If-None-Match: \(tag)") }
+            if let date = validators.lastModified { lines.append("If-Modified-Since: \(date)") }
         }
         guard isFirstOrigin else { return lines }
         for field in request.headers where !TransferRequest.reservedHeaders.contains(field.name.lowercased()) {
@@ -228,7 +282,7 @@ final class Transfer {
         if let path = request.mapPath { WrittenMap.remove(path) }
     }
 
-    var diskFailure: DownloadFailure? { (replaceError ?? (candidate ?? part)?.error)?.failure(folder: request.directory) }
+    var diskFailure: DownloadFailure? { (replaceError ?? (candidate ?? part)?.error).map(failure) }
 
     /// Whether a flush may still prove what is written: a disk that is full has kept what it took.
     var mayFlush: Bool { part?.error.map { [ENOSPC, EDQUOT, EFBIG].contains($0.code) } ?? true }
@@ -241,6 +295,7 @@ final class Transfer {
     /// A new part file for a body from its first byte, with room for `total` bytes. What is held stays until the new one is longer, unless
     /// the disk has no room for both.
     func openWhole(_ total: ByteCount?, validator: Validator?, isResumable: Bool) throws(DiskError) {
+        if let descriptor = request.descriptor { return try begin(in: descriptor, total, validator, isResumable) }
         guard let folder else { return }
         let held = part
         let name = held == nil ? request.partName : PartFile.candidateName(request.partName)
@@ -264,6 +319,17 @@ final class Transfer {
         } else if part !== fresh {
             candidate = fresh
         }
+    }
+
+    /// A caller's file has no place for two: what is held goes first.
+    private func begin(
+        in descriptor: HeldDescriptor, _ total: ByteCount?, _ validator: Validator?, _ isResumable: Bool
+    ) throws(DiskError) {
+        let fresh = try PartFile.create(in: descriptor, boot: boot)
+        (fresh.validator, fresh.total, fresh.isResumable) = (validator, total, isResumable)
+        (part, heldAtStart, checkpoint) = (fresh, 0, nil)
+        (taken, skip, receivedAtTick) = (0, 0, 0)
+        try fresh.makeRoom(beside: nil)
     }
 
     /// Goes on behind what is held: the body begins there, or `isWhole`, at the first byte.
@@ -342,11 +408,11 @@ final class Transfer {
         if let diskFailure { return .failure(diskFailure) }
         guard let part else { return .failure(FailureMapping.truncated(host: url.host)) }
         facts.total = part.written
-        return .success(
-            .complete(
-                CompletePart(
-                    facts: facts, size: part.written, identity: part.identity, host: url.host, httpStatus: status,
-                    resume: part.resumeData(written: checkpoint?.written ?? 0))))
+        var complete = CompletePart(
+            facts: facts, size: part.written, identity: part.identity, host: url.host, httpStatus: status,
+            resume: part.resumeData(written: checkpoint?.written ?? 0))
+        complete.validators = validators
+        return .success(.complete(complete))
     }
 }
 

@@ -28,6 +28,8 @@ public struct TransferRequest: Sendable {
     public var expectedType: String?
     /// Whether a checksum will prove the whole: then a resume needs no validator.
     public var hasChecksum = false
+    /// Which one: a copy counts only if it was proved by the same.
+    public var checksum: Checksum?
     /// Bytes per second; nil: no limit.
     public var speedLimit: Speed?
     /// The longest time for connecting, and again for a whole response head. A body must bring one byte a second on average in each such
@@ -41,6 +43,10 @@ public struct TransferRequest: Sendable {
     public var tellsSent = false
     /// Under `skip` and `fail`, a taken name ends the transfer before the body is fetched.
     public var ifExists = ExistingFilePolicy.rename
+    /// The file that the server is asked about, whether it has changed; not where bytes of a newer one are held.
+    public var copy: CopyHeld?
+    /// Written into instead of a part file; `directory` and `partName` are empty then.
+    public var descriptor: HeldDescriptor?
 
     public init(number: DownloadNumber, url: DownloadURL, directory: String, partName: String) {
         (self.number, self.url, self.directory, self.partName) = (number, url, directory, partName)
@@ -101,6 +107,8 @@ public struct CompletePart: Equatable, Sendable {
     /// For a record that is saved before the part is verified. `written` is what the last checkpoint proves: the rest is not flushed yet, and
     /// counts by the written map alone until `Commit.verify` has flushed it.
     public var resume: ResumeData?
+    /// For asking later whether the file has changed.
+    public var validators: CopyValidators?
 
     public init(facts: TransferFacts, size: ByteCount, identity: FileIdentity, host: String, httpStatus: UInt32, resume: ResumeData?) {
         (self.facts, self.size, self.identity) = (facts, size, identity)
@@ -115,6 +123,8 @@ public enum TransferEnd: Equatable, Sendable {
     case stopped(ResumeData?)
     /// The name is taken and the policy is `skip` or `fail`; nothing was fetched.
     case nameTaken(path: String)
+    /// A 304: the server has nothing newer than `TransferRequest.copy`, which was there unmodified.
+    case unchanged(CopyHeld)
 }
 
 public enum TransferEvent: Equatable, Sendable {

@@ -8,6 +8,9 @@ extension Transfer {
         switch head.status {
         case 200, 203: return beginWhole(attempt)
         case 206 where attempt.rangeStart != nil: return goOn(attempt)
+        case 304 where attempt.asksIfChanged:
+            // One that cannot be about the copy, or comes after it was changed: once more, for the whole.
+            return unchangedCopy(head).map { .unchanged($0) } ?? askAgain(.whole)
         case 301, 302, 303, 307, 308:
             return head.text("location") == nil ? .failed(FailureMapping.status(head, host: attempt.url.host, now: wallTime())) : .redirect
         case 416 where attempt.rangeStart != nil: return isWhole(attempt) ? .whole : askAgain(.whole, distrusting: true)
@@ -58,7 +61,7 @@ extension Transfer {
         do throws(DiskError) {
             try openWhole(total, validator: validator, isResumable: isResumable)
         } catch {
-            return .failed(error.failure(folder: request.directory))
+            return .failed(failure(error))
         }
         begin(attempt, name, mediaType: head.mediaType, total: total, discarded: discarded, isResumable: isResumable)
         // A record may tell of a file that is not there any more, and the new one may get its inode: say so before bytes come.
@@ -117,7 +120,7 @@ extension Transfer {
         do throws(DiskError) {
             try openRest(part, isWhole: isWhole)
         } catch {
-            return .failed(error.failure(folder: request.directory))
+            return .failed(failure(error))
         }
         begin(attempt, name, mediaType: attempt.head.mediaType, total: total, offset: part.written)
         return .body
@@ -130,6 +133,13 @@ extension Transfer {
         let facts = TransferFacts(
             fileName: name, mediaType: mediaType, total: total, offset: offset, discarded: discarded, isResumable: isResumable)
         self.facts = facts
+        // Where bytes were held, the validator that held them together is all that is proved of them.
+        validators =
+            offset > 0
+            ? part?.validator.map { CopyValidators($0, source: attempt.url.text) }
+            : CopyValidators(
+                entityTag: attempt.head.text("etag"), lastModified: attempt.head.text("last-modified"), date: attempt.head.text("date"),
+                vary: attempt.head.text("vary"), source: attempt.url.text)
         events.append(.began(request.number, facts))
     }
 

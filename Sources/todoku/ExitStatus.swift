@@ -9,6 +9,8 @@ enum ExitStatus: Int32 {
     case usage = 2
     /// The service or the bus refused, or cannot be reached.
     case refused = 3
+    /// `fetch --exit-code`: the server has nothing newer than what is there.
+    case unchanged = 4
     /// Ctrl-C: detached, or cancelled by a second one.
     case interrupted = 130
 

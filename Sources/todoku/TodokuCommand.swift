@@ -19,11 +19,12 @@ struct TodokuCommand: ParsableCommand {
               1    a download failed, or was cancelled or removed
               2    the command line is wrong
               3    the service refused, or cannot be reached
+              4    fetch --exit-code: nothing new has come
               130  ended by Ctrl-C; the downloads go on unless it was pressed twice
             """,
         version: "todoku 0.1.0",
         subcommands: [
-            GetCommand.self, AddCommand.self, ListCommand.self, ShowCommand.self, WatchCommand.self, WaitCommand.self, PauseCommand.self,
+            GetCommand.self, AddCommand.self, FetchCommand.self, ListCommand.self, ShowCommand.self, WatchCommand.self, WaitCommand.self, PauseCommand.self,
             ResumeCommand.self, CancelCommand.self, RetryCommand.self, RenewCommand.self, RemoveCommand.self, OpenCommand.self,
             WhyCommand.self, HostCommand.self, LimitCommand.self, SettingsCommand.self,
         ])

@@ -5,6 +5,7 @@ private let soon = WallTime(microseconds: 5_000_000)
 private let later = WallTime(microseconds: 9_000_000)
 private let keeps = DownloadFailure(.network, "The connection was lost.", isRetryable: true)
 private let expired = DownloadFailure(.expired, "The deadline struck.")
+private let interrupted = DownloadFailure(.interrupted, "The service ended.")
 private let spoils = DownloadFailure(.checksumMismatch, "The file is not the one expected.")
 
 private let states: KeyValuePairs<String, DownloadState> = [
@@ -18,7 +19,7 @@ private let events: KeyValuePairs<String, DownloadEvent> = [
     "start": .start, "startWhole": .startWhole, "pause": .pause, "resume": .resume, "cancel": .cancel, "retry": .retry, "renew": .renew,
     "hold": .hold, "release": .release, "wait": .wait(.retry, until: later), "ready": .ready, "fail": .fail(keeps), "spoil": .fail(spoils),
     "expire": .expire(expired), "bodyComplete": .bodyComplete, "skipped": .skipped, "verified": .verified, "committed": .committed,
-    "startOver": .startOver, "partLost": .partLost,
+    "startOver": .startOver, "partLost": .partLost, "unchanged": .unchanged, "interrupt": .interrupt(interrupted),
 ]
 
 private let cancels = "cancelled deletePart announceEnd"
@@ -28,44 +29,49 @@ private let matrix: [String: [String: String]] = [
     "queued": [
         "start": "active startTransfer", "startWhole": "verifying verify", "pause": "paused", "resume": "=", "cancel": cancels,
         "renew": "=",
-        "hold": "held", "release": "=", "wait": "retry@9", "expire": "expired announceEnd",
+        "hold": "held", "release": "=", "wait": "retry@9", "expire": "expired announceEnd", "interrupt": "interrupted announceEnd",
     ],
     "retry": [
         "pause": "paused", "resume": "queued", "cancel": cancels, "renew": "queued", "hold": "held", "release": "=", "ready": "queued",
-        "expire": "expired announceEnd",
+        "expire": "expired announceEnd", "interrupt": "interrupted announceEnd",
     ],
     "needs": [
         "pause": "paused", "resume": "=", "cancel": cancels, "renew": "queued", "hold": "held", "release": "=", "ready": "queued",
-        "expire": "expired announceEnd",
+        "expire": "expired announceEnd", "interrupt": "interrupted announceEnd",
     ],
     "early": [
         "pause": "paused", "resume": "=", "cancel": cancels, "renew": "=", "hold": "held", "release": "=", "ready": "queued",
-        "expire": "expired announceEnd",
+        "expire": "expired announceEnd", "interrupt": "interrupted announceEnd",
     ],
     "full": [
         "pause": "paused", "resume": "queued", "cancel": cancels, "renew": "=", "hold": "held", "release": "=", "ready": "queued",
-        "expire": "expired announceEnd",
+        "expire": "expired announceEnd", "interrupt": "interrupted announceEnd",
     ],
     "held": [
         "pause": "paused", "resume": "=", "cancel": cancels, "renew": "=", "hold": "=", "release": "queued",
-        "expire": "expired announceEnd",
+        "expire": "expired announceEnd", "interrupt": "interrupted announceEnd",
     ],
     "active": [
         "pause": "paused stopTransfer", "resume": "=", "cancel": "cancelled stopTransfer deletePart announceEnd",
         "renew": "queued stopTransfer", "hold": "held stopTransfer", "release": "=", "wait": "retry@9", "fail": "failed announceEnd",
         "spoil": "spoilt deletePart announceEnd", "expire": "expired stopTransfer announceEnd", "bodyComplete": "verifying verify",
-        "skipped": "finished deletePart announceEnd",
+        "skipped": "finished deletePart announceEnd", "unchanged": "finished deletePart announceEnd",
+        "interrupt": "interrupted stopTransfer announceEnd",
     ],
-    "paused": ["pause": "=", "resume": "queued", "cancel": cancels, "renew": "=", "hold": "=", "release": "=", "expire": "="],
+    "paused": [
+        "pause": "=", "resume": "queued", "cancel": cancels, "renew": "=", "hold": "=", "release": "=", "expire": "=",
+        "interrupt": "interrupted announceEnd",
+    ],
     "verifying": [
         "pause": "=", "resume": "=", "cancel": cancels, "renew": "=", "hold": "=", "release": "=", "wait": "retry@9",
         "fail": "failed announceEnd", "spoil": "spoilt deletePart announceEnd", "expire": "=", "verified": "committing commit",
-        "startOver": "queued deletePart", "partLost": "queued",
+        "startOver": "queued deletePart", "partLost": "queued", "unchanged": "finished deletePart announceEnd",
+        "interrupt": "interrupted announceEnd",
     ],
     "committing": [
         "pause": "=", "resume": "=", "renew": "=", "hold": "=", "release": "=", "wait": "retry@9", "fail": "failed announceEnd",
         "spoil": "spoilt deletePart announceEnd", "expire": "=", "skipped": "finished deletePart announceEnd",
-        "committed": "finished announceEnd", "partLost": "queued",
+        "committed": "finished announceEnd", "partLost": "queued", "interrupt": "interrupted announceEnd",
     ],
     "finished": [:],
     "failed": ["retry": "queued", "renew": "queued"],
@@ -78,6 +84,7 @@ private func text(_ state: DownloadState) -> String {
     case .waiting(.retry, let until?) where until != soon: "retry@\(until.microseconds / 1_000_000)"
     case .failed(spoils): "spoilt"
     case .failed(expired): "expired"
+    case .failed(interrupted): "interrupted"
     default: states.first { $0.value == state }?.key ?? "\(state)"
     }
 }
@@ -135,7 +142,7 @@ private func text(_ effect: DownloadEffect) -> String {
             #expect(effects.contains(.startTransfer) == (to == .active && from != .active), "\(from) × \(event)")
             let endedByItself =
                 switch event {
-                case .wait, .fail, .bodyComplete, .skipped: true
+                case .wait, .fail, .bodyComplete, .skipped, .unchanged: true
                 default: false
                 }
             #expect(effects.contains(.stopTransfer) == (from == .active && to != .active && !endedByItself), "\(from) × \(event)")
@@ -143,9 +150,9 @@ private func text(_ effect: DownloadEffect) -> String {
         }
     }
 
-    @Test func `delete the part file when cancelled, skipped, spoilt or to be started over, and never else`() {
+    @Test func `delete the part file when cancelled, skipped, unchanged, spoilt or to be started over, and never else`() {
         for (from, event, to, effects) in transitions {
-            let isUseless = to.failure?.spoilsBytes ?? (to == .cancelled || event == .skipped || event == .startOver)
+            let isUseless = to.failure?.spoilsBytes ?? (to == .cancelled || [.skipped, .unchanged, .startOver].contains(event))
             #expect(effects.contains(.deletePart) == (isUseless && !from.hasEnded), "\(from) × \(event)")
         }
     }
@@ -154,7 +161,7 @@ private func text(_ effect: DownloadEffect) -> String {
         for (from, event, to, effects) in transitions {
             #expect(effects.contains(.verify) == (to == .verifying && from != .verifying), "\(from) × \(event)")
             #expect(effects.contains(.commit) == (from == .verifying && to == .committing), "\(from) × \(event)")
-            if to == .finished { #expect(from == .committing || event == .skipped, "\(from) × \(event)") }
+            if to == .finished { #expect(from == .committing || event == .skipped || event == .unchanged, "\(from) × \(event)") }
         }
     }
 

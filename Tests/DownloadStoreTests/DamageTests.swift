@@ -6,7 +6,7 @@ internal import Testing
 @testable internal import DownloadStore
 
 /// Runs `sql` on the database in `folder`, behind the store's back. 2: SQLITE_OPEN_READWRITE.
-private func tamper(_ folder: String, _ sql: String) throws {
+func tamper(_ folder: String, _ sql: String) throws {
     try Database(StoreFolder(path: folder).database, flags: 2).execute(sql)
 }
 
@@ -277,7 +277,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             "is_acknowledged", "activations", "activate_at",
         ]
         for column in added { try tamper(folder.path, "ALTER TABLE download DROP COLUMN \(column)") }
-        try tamper(folder.path, "DROP TABLE sweep; DROP TABLE request; PRAGMA user_version = 1")
+        try tamper(folder.path, "DROP TABLE sweep; DROP TABLE request; DROP TABLE copy; PRAGMA user_version = 1")
         let state = try await reopened(folder.path)
         #expect(state.records.map(\.number.value) == [1, 2] && state.setAside == nil)
         #expect(state.records[0].resume == fullRecord(1).resume)

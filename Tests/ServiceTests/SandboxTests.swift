@@ -143,7 +143,7 @@ private let app = "org.example.App"
 
     /// A new member of the manager is to be thought about, and to be tried above or below.
     @Test func `has been thought of at every member of the manager`() {
-        let open: Set = ["Download", "List", "Describe"]
+        let open: Set = ["Download", "List", "Describe", "Fetch", "DownloadToFd"]
         let refused: Set = ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded", "SetHostRule"]
         #expect(Set(ManagerFace.face.methods.keys) == open.union(refused))
         let writable = ManagerFace.face.members.filter { $0.contains(" readwrite ") }.compactMap {
@@ -151,6 +151,68 @@ private let app = "org.example.App"
         }
         #expect(Set(writable) == ["MaxActive", "MaxPerHost", "SpeedLimit", "DefaultDirectory"])
     }
+
+    /// From programs inside: nothing of the files is in a folder that both sides have.
+    @Test func `has downloads written into a file of its own, and reads what was fetched by a descriptor`() async throws {
+        let running = try await Running.start()
+        let sandbox = await Sandbox(running.world)
+        let server = ScriptedServer { request, reply in
+            if request.field("If-None-Match") == "\"1\"" { return reply.head(304) }
+            reply.respond(200, ["ETag": "\"1\""], text: "from \(request.path)")
+        }
+        let script = """
+            call() { gdbus call --session --dest \(BusName.service) --object-path "$@"; }
+            exec 3<>/run/own
+            call \(manager) --method \(Manager.interface).DownloadToFd "$0" 3 "{'notify': <'never'>, 'token': <'mine'>}"
+            call \(BusName.path(app: app, token: "mine").value) --method \(Download.interface).Wait '{}'
+            cat /run/own
+            """
+        let written = await sandbox.run(["sh", "-c", script, server.url("/own")])
+        #expect(
+            written.output == "(objectpath '\(BusName.path(app: app, token: "mine"))',)\n('',)\nfrom /own", "\(written)")
+        let folder = try await downloads(running)
+        for (token, outcome) in [("a", "new-data"), ("b", "no-data")] {
+            let answer = await sandbox.gdbus(
+                manager, "\(Manager.interface).Fetch", server.url("/f"), "{'notify': <'never'>, 'token': <'\(token)'>}")
+            #expect(answer.output == "('\(outcome)', '\(folder)/f')\n", "\(answer)")
+            let looked = await sandbox.run(["ls", folder])
+            #expect(looked.status != 0, "the folder is shared")
+            let read = await sandbox.run(["/usr/bin/python3", "-c", Self.openFile, BusName.path(app: app, token: token).value])
+            #expect(read.output == "from /f", "\(read)")
+        }
+        // The copy of one app is not another's, and what is of another is not there.
+        let other = await Sandbox(running.world, app: "org.example.Other")
+        let theirs = await other.gdbus(manager, "\(Manager.interface).Fetch", server.url("/f"), "{'notify': <'never'>}")
+        #expect(theirs.output == "('new-data', '\(folder)/f (1)')\n", "\(theirs)")
+        for options in ["{'directory': <'/tmp'>}", "{'if-exists': <'replace'>}", "{'app': <'org.example.Other'>}"] {
+            let refused = await sandbox.gdbus(manager, "\(Manager.interface).Fetch", server.url("/f"), options)
+            #expect(refused.errors.contains("org.todoku.Error.NotAllowed: "), "\(refused)")
+        }
+    }
+
+    /// Calls OpenFile of the object path given, and prints what is in the file. (gdbus takes descriptors, and gives none.)
+    private static let openFile = #"""
+        import os, socket, struct, sys
+        bus = socket.socket(socket.AF_UNIX)
+        bus.connect(os.environ['DBUS_SESSION_BUS_ADDRESS'].split('path=')[1].split(',')[0])
+        for line in (b'\0AUTH EXTERNAL ' + str(os.getuid()).encode().hex().encode(), b'NEGOTIATE_UNIX_FD'):
+            bus.sendall(line + b'\r\n')
+            bus.recv(1000)
+        bus.sendall(b'BEGIN\r\n')
+        def call(serial, destination, path, interface, member):
+            fields = b''
+            for code, kind, text in (1, b'o', path), (2, b's', interface), (3, b's', member), (6, b's', destination):
+                fields += b'\0' * (-len(fields) % 8) + bytes([code, 1]) + kind + b'\0' + struct.pack('<I', len(text)) + text.encode() + b'\0'
+            message = struct.pack('<cBBBIII', b'l', 1, 0, 1, 0, serial, len(fields)) + fields
+            bus.sendall(message + b'\0' * (-len(message) % 8))
+        call(1, 'org.freedesktop.DBus', '/org/freedesktop/DBus', 'org.freedesktop.DBus', 'Hello')
+        call(2, 'org.todoku.Downloader1', sys.argv[1], 'org.todoku.Download1', 'OpenFile')
+        descriptors = []
+        while not descriptors:
+            data, descriptors, _, _ = socket.recv_fds(bus, 65536, 4)
+            if not data: sys.exit('no answer')
+        print(os.read(descriptors[0], 1000).decode(), end='')
+        """#
 
     @Test func `steers its own`() async throws {
         let running = try await Running.start()

@@ -26,6 +26,8 @@ struct Content: Equatable {
 
 struct File {
     let inode: UInt64
+    /// When it was written last.
+    var modified: Int64 = 0
     var content = Content()
     /// How much of it survives a power cut for certain.
     var durable: ByteCount = 0

@@ -103,6 +103,7 @@ extension World {
             guard let file = disk.parts[number] else { return fail("the part file of \(number) is gone under its transfer") }
             let part = ResumeData(
                 written: file.content.length, total: transfer.total, validator: transfer.validator, identity: identity(file.inode))
+            validators[number] = transfer.validator.map { CopyValidators($0, source: entry.record.url) }
             end(number, .complete(size: file.content.length, fileName: name(entry), part))
         }
     }
@@ -162,12 +163,19 @@ extension World {
             }
             return end(number, .failed(failure, madeProgress: false, held(entry).map { _ in entry.record.resume } ?? nil))
         }
-        guard disk.isFolderThere else {
+        let isToDescriptor = entry.record.isToDescriptor
+        guard disk.isFolderThere || isToDescriptor else {
             return end(
                 number, .failed(DownloadFailure(.permissionDenied, "gone", wait: .destination), madeProgress: false, entry.record.resume))
         }
+        if let copy = copy(of: entry), isIntact(copy) || plant == .credulous, held(entry) == nil, let tag = copy.validators?.entityTag,
+            tag == "\"\(resource.version)\""
+        {
+            if disk.finals[copy.path]?.content.version != resource.version { fail("\(number) ends with a copy that is not the file") }
+            return end(number, .unchanged(copy))
+        }
         let policy = entry.record.options.ifExists
-        if policy == .skip || policy == .fail, disk.finals[path(entry)] != nil { return end(number, .nameTaken(path: path(entry))) }
+        if !isToDescriptor, policy == .skip || policy == .fail, disk.finals[path(entry)] != nil { return end(number, .nameTaken(path: path(entry))) }
 
         guard var transfer = transfers[number] else { return }
         let validator = resource.hasValidator ? Validator.entityTag("\"\(resource.version)\"") : nil
@@ -182,6 +190,16 @@ extension World {
         (transfer.validator, transfer.heldAtStart) = (validator, offset)
         transfers[number] = transfer
         ledger.transferBegan(entry, fileName: name(entry), mediaType: nil, total: resource.size, offset: offset, now: now)
+    }
+
+    private func copy(of entry: LedgerEntry) -> CopyHeld? {
+        entry.record.options.onlyIfChanged && !entry.record.isToDescriptor ? saved.copies[entry.record.copyKey] : nil
+    }
+
+    /// Whether the copy is as it was written.
+    func isIntact(_ copy: CopyHeld) -> Bool {
+        guard disk.isFolderThere, let file = disk.finals[copy.path] else { return false }
+        return file.inode == copy.stamp.identity.inode && file.modified == copy.stamp.modified
     }
 
     private func path(_ entry: LedgerEntry) -> String { "\(Self.directory)/\(name(entry))" }
@@ -218,6 +236,10 @@ extension World {
         case .find(let number): find(number)
         case .sweep(let number):
             if transfers[number] != nil { fail("the part file of \(number) is deleted under its transfer") }
+            if descriptors.contains(number) {
+                disk.parts[number] = nil
+                return reportSwept(number, isGone: true)
+            }
             if !disk.isFolderThere, !isEnding { return reportSwept(number, isGone: false) }
             if let file = disk.parts.removeValue(forKey: number) { return pool.append(.unlinked(number, file)) }
             reportSwept(number, isGone: true)
@@ -239,7 +261,7 @@ extension World {
         guard let file = disk.parts[number], let resume = entry.record.resume, resume.identity == identity(file.inode),
             file.content.length == entry.record.received
         else { return report { ledger, now in ledger.partLost(entry, now: now) } }
-        guard disk.isFolderThere else {
+        guard disk.isFolderThere || entry.record.isToDescriptor else {
             let failure = DownloadFailure(.permissionDenied, "gone", wait: .destination)
             return report { ledger, now in ledger.endingFailed(entry, failure, now: now) }
         }
@@ -248,12 +270,21 @@ extension World {
             let failure = DownloadFailure(.checksumMismatch, "differs")
             return report { ledger, now in ledger.endingFailed(entry, failure, now: now) }
         }
+        if let copy = copy(of: entry), isIntact(copy), disk.finals[copy.path]?.content == file.content {
+            var renewed = copy
+            renewed.validators = validators[number]
+            return report { ledger, now in ledger.foundUnchanged(entry, renewed, now: now) }
+        }
         let identity = identity(file.inode)
         report { ledger, now in ledger.verified(entry, identity: identity, now: now) }
     }
 
     private mutating func commitFile(_ number: DownloadNumber, _ b: Int) {
         guard let entry = ledger[number], entry.state == .committing else { return }
+        if entry.record.isToDescriptor {
+            disk.parts[number] = nil  // the caller's
+            return report { ledger, now in ledger.committed(entry, path: "", skipped: false, now: now) }
+        }
         guard disk.isFolderThere, b % 9 != 0 else {
             let failure = DownloadFailure(.permissionDenied, "gone", wait: .destination)
             return report { ledger, now in ledger.endingFailed(entry, failure, now: now) }
@@ -275,6 +306,7 @@ extension World {
                 return report { ledger, now in ledger.endingFailed(entry, DownloadFailure(.alreadyExists, "taken"), now: now) }
             }
         }
+        stamps[number] = FileStamp(identity: identity(file.inode), size: file.content.length, modified: file.modified)
         disk.finals[target] = file
         disk.parts[number] = nil
         pool.append(.renamed(number, path: target, was: entry.record.options.ifExists == .replace ? was : nil))
@@ -282,7 +314,14 @@ extension World {
 
     private mutating func reportCommitted(_ number: DownloadNumber, _ path: String) {
         guard let entry = ledger[number] else { return }
-        report { ledger, now in ledger.committed(entry, path: path, skipped: false, now: now) }
+        var copy: CopyHeld?
+        if entry.record.keepsCopy, let file = disk.finals[path] {
+            let now = FileStamp(identity: identity(file.inode), size: file.content.length, modified: file.modified)
+            let stamp = stamps[number] ?? now  // found after a restart, of which no validators are known
+            copy = CopyHeld(
+                key: entry.record.copyKey, name: String(path.split(separator: "/").last ?? ""), stamp: stamp, validators: validators[number])
+        }
+        report { [copy] ledger, now in ledger.committed(entry, path: path, skipped: false, copy: copy, now: now) }
     }
 
     private mutating func find(_ number: DownloadNumber) {
@@ -313,6 +352,7 @@ extension TransferOutcome {
         case .failed(let failure, _, let resume): "failed, \(failure.message), \(resume?.written ?? 0) held"
         case .stopped(let resume): "stopped, \(resume?.written ?? 0) held"
         case .nameTaken: "name taken"
+        case .unchanged: "unchanged"
         }
     }
 }

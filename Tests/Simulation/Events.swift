@@ -38,12 +38,27 @@ extension World {
             }
             tell("server \(index): version \(resources[index].version), mood \(resources[index].mood)")
         case .disk:
+            if step.a % 2 == 0 { return touch(step.a / 2, step.b / 2) }
             if step.b % 2 == 0 { disk.isFull.toggle() } else { disk.isFolderThere.toggle() }
             tell("disk: \(disk.isFull ? "full" : "room"), folder \(disk.isFolderThere ? "there" : "gone")")
             probe()
         case .kill: restart(power: false)
         case .powerCut: restart(power: true)
         }
+    }
+
+    /// Somebody writes or deletes a finished file.
+    private mutating func touch(_ a: Int, _ b: Int) {
+        let paths = disk.finals.keys.sorted()
+        guard !paths.isEmpty else { return }
+        let path = paths[a % paths.count]
+        tell("\(path) is \(b % 2 == 0 ? "deleted" : "written") by somebody")
+        for (number, file) in finishedPaths where file.path == path { finishedPaths[number] = nil }
+        strangers.insert(path)
+        if b % 2 == 0 { return disk.finals[path] = nil }
+        disk.finals[path]?.modified += 1
+        disk.finals[path]?.content = Content()
+        disk.finals[path]?.content.append(-1, upTo: 500)
     }
 
     mutating func probe() {
@@ -61,6 +76,7 @@ extension World {
         if b % 3 == 0 { options.renewable = true }
         if b % 13 == 0 { options.ifExists = [.replace, .skip, .fail][a % 3] }
         if b % 17 == 0 { options.fileName = "same" }
+        options.onlyIfChanged = b % 2 == 0
         options.retries = UInt32(b % 4)
         options.priority = Int32(b % 3)
         options.app = ["", "A", "B"][a / 6 % 3]
@@ -70,6 +86,11 @@ extension World {
         var record = DownloadRecord(
             number: number, url: "http://h\(resource % 2)/\(resource)", options: options, directory: Self.directory, state: .paused,
             queuedAt: now, position: DownloadQueue.position(of: number))
+        (record.isFetch, record.isToDescriptor) = (b % 8 == 0, b % 23 == 1)
+        if record.isToDescriptor {
+            record.directory = ""
+            descriptors.insert(number)
+        }
         if b % 19 != 0 { record.state = record.obstacle(now: now, paused: ledger.settings.paused) }
         tell("add \(number): resource \(resource)\(options.checksum == nil ? "" : ", checksum")")
         wanted[number] = resources[resource].version

@@ -45,6 +45,11 @@ extension World {
             }
             _ = version
         }
+        // A copy that is as it was written is what its entity tag says.
+        for copy in saved.copies.values {
+            guard let tag = copy.validators?.entityTag, let file = disk.finals[copy.path], isIntact(copy) else { continue }
+            if file.content.version.map({ "\"\($0)\"" }) != tag { fail("the copy \(copy.path) is not what it is taken for") }
+        }
         for (path, file) in disk.finals where file.content.version == nil { fail("\(path) is a mixture: \(file.content.stretches)") }
     }
 
@@ -74,6 +79,7 @@ extension World {
             }
         }
         for entry in ledger.entries.values where entry.state == .finished {
+            if entry.record.isToDescriptor || entry.record.path.map(strangers.contains) == true { continue }
             guard let path = entry.record.path, disk.finals[path] != nil else {
                 fail("\(entry.number) finished without a file")
                 continue

@@ -59,6 +59,8 @@ enum Plant: String, CaseIterable {
     case hasty
     /// What was being committed is announced again at a restart.
     case twice
+    /// A copy is taken for what it was without a look.
+    case credulous
 }
 
 /// The history of a seed: what happens, in order.

@@ -19,6 +19,7 @@ struct Saved {
     var sweeps: [DownloadNumber: String] = [:]
     var requests: [String: HostRequest] = [:]
     var next = DownloadNumber(1)
+    var copies: [CopyKey: CopyHeld] = [:]
 
     mutating func take(_ change: StoreChange, _ plant: Plant?) {
         switch change {
@@ -28,6 +29,7 @@ struct Saved {
         case .sweep(let number, let directory): if plant != .forgetful { sweeps[number] = directory }
         case .swept(let number): sweeps[number] = nil
         case .requested(let request): if plant != .hasty { requests["\(request.host) \(request.spacing)"] = request }
+        case .keepCopy(let copy): copies[copy.key] = copy
         }
     }
 }
@@ -89,6 +91,10 @@ struct World {
     var delayed: Set<DownloadNumber> = []
     /// Part files that are to be deleted, from the order to the news that they are.
     var sweeping: Set<DownloadNumber> = []
+    /// What the server said of bodies that are whole.
+    var validators: [DownloadNumber: CopyValidators] = [:]
+    /// How files looked before they got their names.
+    var stamps: [DownloadNumber: FileStamp] = [:]
 
     // What callers know
     var acknowledged: Set<DownloadNumber> = []
@@ -104,6 +110,10 @@ struct World {
     /// When the last request that kept an interval went out to a host, or with an interval of its own.
     var lastSent: [String: WallTime] = [:]
     var wanted: [DownloadNumber: Int] = [:]
+    /// Finished files that somebody has written or deleted.
+    var strangers: Set<String> = []
+    /// What writes into descriptors, which go with the process.
+    var descriptors: Set<DownloadNumber> = []
     var problem: String?
     var isEnding = false
 
@@ -197,7 +207,7 @@ struct World {
             if let record = saved.records[number], !record.state.hasEnded, revivals[number] == nil {
                 fail("\(number) is told as \(outcome), and on disk it is \(record.state.name)")
             }
-            if outcome == "finished", let path { finishedPaths[number] = (path, disk.finals[path]?.content.version) }
+            if outcome == "finished", let path, !strangers.contains(path) { finishedPaths[number] = (path, disk.finals[path]?.content.version) }
         case .removed(let number):
             acknowledged.remove(number)
             if saved.records[number] != nil { fail("\(number) is told as removed, and is on disk") }
@@ -246,6 +256,8 @@ struct World {
             disk.cutPower(&random)
         }
         (journal, inFlight, transfers, pool, delayed, sweeping) = (JournalQueue(), nil, [:], [], [], [])
+        (validators, stamps) = ([:], [:])
+        for number in descriptors { disk.parts[number] = nil }
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
         hostFloors = [:]
         for record in saved.records.values {
@@ -255,6 +267,7 @@ struct World {
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
         ledger = Ledger(settings: saved.settings) { 0.5 }
         ledger.restore(Array(saved.records.values), sweeps: saved.sweeps, requests: Array(saved.requests.values), now: now)
+        ledger.interruptDescriptors(now: now)
         for (number, entry) in ledger.entries where entry.state == .committing {
             pool.append(.find(number))
             if plant == .twice { post(.end(number, "finished", path: entry.record.path)) }

@@ -28,6 +28,13 @@ int todoku_file_identity(int fd, uint64_t *device, uint64_t *inode, uint64_t *mo
 
 /// O_PATH of open(2), which glibc shows to _GNU_SOURCE only.
 extern const int todoku_o_path;
+/// O_DIRECT, likewise.
+extern const int todoku_o_direct;
+
+/// The seals of a memory file, fcntl(2) with F_GET_SEALS; -1: it can have none.
+int todoku_get_seals(int fd);
+/// Those that forbid writing (F_SEAL_WRITE, F_SEAL_FUTURE_WRITE), becoming longer, becoming shorter.
+extern const int todoku_seal_write, todoku_seal_grow, todoku_seal_shrink;
 
 /// pipe2(2) with O_CLOEXEC. 0 or errno.
 int todoku_pipe(int descriptors[2]);

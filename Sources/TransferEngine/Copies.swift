@@ -1,0 +1,86 @@
+public import DownloadModel
+internal import Glibc
+
+// Files that were fetched before: what they look like, and whether new bytes are theirs. All calls block: for the pool.
+extension Commit {
+    /// How the file at `path` looks; nil where it is not the one with this identity.
+    public static func stamp(of path: String, identity: FileIdentity) -> FileStamp? {
+        guard let (folder, name) = try? OpenFolder.parent(of: path), let status = folder.status(name), status.isRegular,
+            status.st_ino == identity.inode
+        else { return nil }
+        var stamp = status.stamp(boot: bootIdentity())
+        stamp.identity.mount = identity.mount
+        return stamp
+    }
+
+    /// Whether the part file has the bytes of `copy`, and that is still as it was written.
+    public static func isCopy(directory: String, partName: String, of copy: CopyHeld) -> Bool {
+        guard copy.key.directory == directory, let folder = try? OpenFolder.open(directory) else { return false }
+        let part = openUninterrupted(folder.descriptor, partName, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
+        guard part >= 0 else { return false }
+        defer { close(part) }
+        let held = openUninterrupted(folder.descriptor, copy.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+        guard held >= 0 else { return false }
+        defer { close(held) }
+        return isAsWritten(held, copy) && haveSameBytes(part, held, size: copy.stamp.size) && isAsWritten(held, copy)
+            && folder.status(copy.name).map { copy.stamp.isOf($0.stamp(boot: bootIdentity())) } == true
+    }
+
+    private static func isAsWritten(_ descriptor: Int32, _ copy: CopyHeld) -> Bool {
+        var status = stat()
+        return fstat(descriptor, &status) == 0 && status.isRegular && status.st_uid == geteuid()
+            && copy.stamp.isOf(status.stamp(boot: bootIdentity()))
+    }
+
+    private static func haveSameBytes(_ a: Int32, _ b: Int32, size: ByteCount) -> Bool {
+        var status = stat()
+        guard fstat(a, &status) == 0, ByteCount(max(0, status.st_size)) == size else { return false }
+        let (first, second) = (allocate(), allocate())
+        defer {
+            first.deallocate()
+            second.deallocate()
+        }
+        var offset: ByteCount = 0
+        while offset < size {
+            let count = Int(min(size - offset, ByteCount(Digest.readSize)))
+            guard readAll(a, first, count, offset), readAll(b, second, count, offset), memcmp(first, second, count) == 0
+            else { return false }
+            offset += ByteCount(count)
+        }
+        return true
+    }
+
+    private static func allocate() -> UnsafeMutableRawPointer { .allocate(byteCount: Digest.readSize, alignment: 4096) }
+
+    private static func readAll(_ descriptor: Int32, _ buffer: UnsafeMutableRawPointer, _ count: Int, _ offset: ByteCount) -> Bool {
+        var done = 0
+        while done < count {
+            let read = pread(descriptor, buffer + done, count - done, off_t(offset) + off_t(done))
+            if read < 0, errno == EINTR { continue }
+            guard read > 0 else { return false }
+            done += read
+        }
+        return true
+    }
+
+    /// Flushes and proves what was written into a caller's file.
+    ///
+    /// - Parameter size: that was written, in bytes; another one means that somebody else wrote there.
+    public static func verify(_ held: HeldDescriptor, size: ByteCount, checksum: Checksum?, expectedSize: ByteCount?) -> Verification {
+        do throws(DiskError) {
+            var status = stat()
+            guard fstat(held.number, &status) == 0 else { throw DiskError("look at the file") }
+            guard ByteCount(max(0, status.st_size)) == size else {
+                return .failed(DownloadFailure(.writeFailed, "The caller’s file was changed while Todoku wrote it."))
+            }
+            if let expectedSize, size != expectedSize {
+                return .failed(DownloadFailure(.sizeMismatch, "The file has \(size) bytes instead of \(expectedSize)."))
+            }
+            guard fsync(held.number) == 0 else { throw DiskError("save the file") }
+            if let checksum, let failure = check(held.number, checksum, nil) { return .failed(failure) }
+            return .proved(try fileIdentity(of: held.number, boot: bootIdentity()))
+        } catch {
+            return .failed(error.descriptorFailure)
+        }
+    }
+}

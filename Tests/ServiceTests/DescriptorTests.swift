@@ -1,0 +1,345 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+/// A file of the test's own, without a name or with one; closed with its last reference.
+final class OwnFile: Sendable {
+    let descriptor: Int32
+
+    init(_ path: String, _ flags: Int32 = O_RDWR | O_CREAT) {
+        descriptor = open(path, flags | O_CLOEXEC, 0o600)
+        precondition(descriptor >= 0, "\(path): \(String(cString: strerror(errno)))")
+    }
+
+    deinit { close(descriptor) }
+
+    var wire: FileDescriptor { FileDescriptor(descriptor) }
+
+    var bytes: [UInt8] {
+        var status = stat()
+        fstat(descriptor, &status)
+        var bytes = [UInt8](repeating: 0, count: Int(status.st_size))
+        return pread(descriptor, &bytes, bytes.count, 0) == bytes.count ? bytes : []
+    }
+}
+
+/// Descriptors that a process has open, of files below a folder or of the same deleted.
+private func openFiles(of process: pid_t, below folder: String) -> Int {
+    listFolder("/proc/\(process)/fd").count { number in
+        var target = [CChar](repeating: 0, count: Int(PATH_MAX))
+        let count = readlink("/proc/\(process)/fd/\(number)", &target, target.count - 1)
+        return count > 0 && String(decoding: target.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self).hasPrefix(folder)
+    }
+}
+
+extension Running {
+    fileprivate func write(
+        _ url: String, into file: FileDescriptor, _ more: [String: Variant] = [:], by other: Client? = nil
+    ) async throws -> ObjectPath {
+        try await (other ?? client).call(Manager.downloadToFd, (url, file, ["notify": .string("never")].merging(more) { $1 }))
+    }
+
+    /// Descriptors of the callers' files that the daemon has.
+    fileprivate var held: Int { openFiles(of: daemon.pid, below: world.folder) }
+}
+
+@Suite(.timeLimit(.minutes(3))) struct `A download into a descriptor` {
+    @Test func `writes the file, from its first byte on, and lets go of it`() async throws {
+        let running = try await Running.start()
+        let body = patternBytes(2_500_000)
+        let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"1\"", type: "image/png") }
+        var file: OwnFile? = OwnFile(running.file("mine"))
+        _ = [UInt8](repeating: 9, count: 3_000_000).withUnsafeBytes { Glibc.write(file!.descriptor, $0.baseAddress, $0.count) }
+        #expect(lseek(file!.descriptor, 7, SEEK_SET) == 7)
+        let path = try await running.write(
+            server.url("/a.bin"), into: file!.wire, ["checksum": .string("sha1:" + sha1(body)), "size": .uint64(2_500_000)])
+        #expect(try await running.client.wait(path) == "")
+        #expect(file!.bytes == body)
+        #expect(lseek(file!.descriptor, 0, SEEK_CUR) == 7)
+        let all = try await running.client.all(path)
+        #expect(all["State"]?.string == "finished" && all["Path"]?.string == "" && all["FileName"]?.string == "a.bin")
+        #expect(all["Received"]?.uint64 == 2_500_000 && all["MediaType"]?.string == "image/png")
+        let signals = await running.client.signals.of(path)
+        #expect(signals.compactMap { Download.finished.read($0.message) } == [""])
+        #expect(await thrown { try await running.client.call(Download.openFile, at: path, ()) }?.name == todokuError("InvalidState"))
+        #expect(running.world.files == ["mine"])
+        #expect(await eventually { running.held == 0 })
+        // Without a name, and by a caller that has closed its own meanwhile.
+        file = OwnFile(running.file("nameless"))
+        unlink(running.file("nameless"))
+        let other = dup(file!.descriptor)
+        let second = try await running.write(server.url("/b"), into: file!.wire, ["token": .string("t"), "app": .string("org.example.App")])
+        file = nil
+        #expect(try await running.client.wait(second) == "")
+        #expect(lseek(other, 0, SEEK_END) == 2_500_000)
+        close(other)
+        try await running.client.remove(path, deletingFile: true)
+        #expect(running.world.files == ["mine"])
+        #expect(await eventually { running.held == 0 })
+    }
+
+    private func sha1(_ bytes: [UInt8]) -> String {
+        let folder = TemporaryFolder("todoku-sum")
+        writeFile(folder("x"), bytes)
+        let pipe = popen("sha1sum < '\(folder("x"))'", "r")
+        defer { pclose(pipe) }
+        var line = [CChar](repeating: 0, count: 128)
+        fgets(&line, 128, pipe)
+        return String(decoding: line.prefix(40).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
+    @Test func `takes regular files only that it can write from the start`() async throws {
+        let running = try await Running.start()
+        func refused(_ descriptor: Int32, _ why: String, _ options: [String: Variant] = [:]) async {
+            let error = await thrown { try await running.write("http://127.0.0.1:1/a", into: FileDescriptor(descriptor), options) }
+            #expect(error?.name == todokuError("InvalidOption") && error?.message.contains(why) == true, "\(why): \(error as Any)")
+        }
+        func refused(_ file: OwnFile, _ why: String) async { await refused(file.descriptor, why) }
+        writeFile(running.file("a"), "old".utf8)
+        let path = running.file("a")
+        await refused(OwnFile(path, O_RDONLY), "reading only")
+        await refused(OwnFile(path, O_WRONLY | O_APPEND), "O_APPEND")
+        await refused(OwnFile(path, Int32(0x200000)), "O_PATH")
+        await refused(OwnFile(running.world.folder, O_RDONLY), "folder")
+        await refused(OwnFile("/dev/null", O_RDWR), "device")
+        var pipes: [Int32] = [-1, -1]
+        #expect(pipe(&pipes) == 0)
+        await refused(pipes[1], "pipe")
+        var sockets: [Int32] = [-1, -1]
+        #expect(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0, &sockets) == 0)
+        await refused(sockets[0], "socket")
+        for descriptor in pipes + sockets { close(descriptor) }
+        let writable = OwnFile(path, O_WRONLY)
+        await refused(writable.descriptor, "reading", ["checksum": .string("md5:" + String(repeating: "0", count: 32))])
+        for (key, value) in [
+            ("directory", Variant.string("/tmp")), ("filename", .string("x")), ("if-exists", .string("rename")), ("only-if-changed", .bool(false)),
+        ] { await refused(writable.descriptor, "Option \(key) ", [key: value]) }
+        #expect(await thrown { try await running.write("ftp://h/", into: writable.wire) }?.name == todokuError("UnsupportedScheme"))
+        #expect(readFile(path) == Array("old".utf8))
+        #expect(try await running.client.list() == [])
+        #expect(await eventually { running.held == 0 })
+    }
+
+    @Test func `goes on after a lost connection, and begins again where the file is another`() async throws {
+        let running = try await Running.start()
+        let body = patternBytes(3_000_000)
+        let (changed, gate) = (patternBytes(2_000_000, seed: 2), Gate())
+        let server = ScriptedServer { request, reply in
+            switch (request.path, request.number) {
+            case (_, 0), ("/other", 2):
+                reply.head(200, ["ETag": "\"1\"", "Accept-Ranges": "bytes"], length: body.count)
+                reply.send(body[..<1_700_000])
+                reply.close()
+            case ("/other", _): reply.serve(changed, for: request, entityTag: "\"2\"")
+            default: reply.serve(body, for: request, entityTag: "\"1\"")
+            }
+        }
+        defer { gate.open() }
+        let file = OwnFile(running.file("mine"))
+        let path = try await running.write(server.url("/a"), into: file.wire)
+        #expect(try await running.client.wait(path) == "")
+        #expect(file.bytes == body)
+        #expect(server.requests.count == 2)
+        #expect(server.requests[1].range?.first == 1_700_000 && server.requests[1].field("If-Range") == "\"1\"")
+        #expect(await running.client.signals.of(path).compactMap(\.resumedAt?.offset) == [1_700_000])
+
+        let second = try await running.write(server.url("/other"), into: file.wire)
+        #expect(try await running.client.wait(second) == "")
+        #expect(file.bytes == changed)
+        #expect(await running.client.signals.of(second).compactMap(\.resumedAt?.offset) == [0])
+        #expect(await eventually { running.held == 0 })
+    }
+
+    @Test func `pauses and goes on, and leaves an empty file where it is cancelled or fails`() async throws {
+        let running = try await Running.start()
+        let body = patternBytes(2_000_000)
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            switch request.path {
+            case "/gone": reply.respond(404)
+            case "/short":
+                reply.head(200, length: 100)
+                reply.send("x")
+                reply.close()
+            default:
+                guard request.range == nil else { return reply.serve(body, for: request, entityTag: "\"1\"") }
+                reply.head(200, ["ETag": "\"1\"", "Accept-Ranges": "bytes"], length: body.count)
+                reply.send(body[..<1_000_000])
+                gate.wait()
+            }
+        }
+        let file = OwnFile(running.file("mine"))
+        let path = try await running.write(server.url("/a"), into: file.wire)
+        #expect(await running.client.signals.until { $0.contains { ($0.progress?.received ?? 0) >= 1_000_000 } })
+        try await running.client.pause(path)
+        #expect(running.held == 1)
+        try await running.client.resume(path)
+        #expect(try await running.client.wait(path) == "")
+        #expect(file.bytes == body)
+        #expect(server.requests.last?.range?.first == 1_000_000)
+
+        // Nothing came: what was there is the caller's.
+        let failing = try await running.write(server.url("/gone"), into: file.wire)
+        #expect(await thrown { try await running.client.wait(failing) }?.name == todokuError("HttpStatus"))
+        #expect(file.bytes == body)
+        let again = await thrown { try await running.client.retry(failing) }
+        #expect(again?.name == todokuError("InvalidState") && again?.message.contains("DownloadToFd") == true)
+        let renewed = await thrown { try await running.client.call(Download.replaceUrl, at: failing, (server.url("/a"), [:])) }
+        #expect(renewed?.name == todokuError("InvalidState"))
+
+        let cancelled = try await running.write(server.url("/b"), into: file.wire)
+        let seen = await running.client.signals.count("Progress")
+        #expect(await running.client.signals.until { $0.count { $0.member == "Progress" } > seen })
+        try await running.client.cancel(cancelled)
+        #expect(await eventually { file.bytes.isEmpty && running.held == 0 })
+        let expired = try await running.write(server.url("/short"), into: file.wire, ["deadline": .uint64(1500)])
+        #expect(await thrown { try await running.client.wait(expired) }?.name == todokuError("Expired"))
+        #expect(await eventually { file.bytes.isEmpty && running.held == 0 })
+        #expect(running.world.files == ["mine"])
+        let wrong = try await running.write(
+            server.url("/a"), into: file.wire, ["checksum": .string("md5:" + String(repeating: "0", count: 32)), "start": .bool(false)])
+        gate.open()
+        try await running.client.remove(wrong)
+        #expect(await eventually { running.held == 0 })
+    }
+
+    @Test func `that is wrong by its checksum is emptied`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "some bytes") }
+        let file = OwnFile(running.file("mine"))
+        let path = try await running.write(
+            server.url("/a"), into: file.wire, ["checksum": .string("md5:" + String(repeating: "0", count: 32))])
+        #expect(await thrown { try await running.client.wait(path) }?.name == todokuError("ChecksumMismatch"))
+        #expect(await eventually { file.bytes.isEmpty && running.held == 0 })
+    }
+
+    @Test func `fails where somebody else writes the same file, and where the disk is full`() async throws {
+        let running = try await Running.start()
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            if request.path == "/large" { return reply.head(200, length: 1 << 60) }
+            reply.head(200, length: 100)
+            reply.send(patternBytes(50))
+            gate.wait()
+            reply.send(patternBytes(50))
+        }
+        let file = OwnFile(running.file("mine"))
+        let path = try await running.write(server.url("/a"), into: file.wire)
+        #expect(await eventually { file.bytes.count == 50 })
+        #expect(ftruncate(file.descriptor, 1000) == 0)
+        gate.open()
+        #expect(await thrown { try await running.client.wait(path) }?.name == todokuError("WriteFailed"))
+        let large = try await running.write(server.url("/large"), into: file.wire)
+        #expect(await thrown { try await running.client.wait(large) }?.name == todokuError("DiskFull"))
+        #expect(await eventually { running.held == 0 })
+    }
+
+    @Test func `ends Interrupted with the service, by a word or without one, and the service does not leave it`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        var daemon = await world.start(["--idle-exit", "1"])
+        let gate = Gate()
+        let server = ScriptedServer { _, reply in
+            reply.head(200, length: 10)
+            gate.wait()
+        }
+        defer { gate.open() }
+        let file = OwnFile("\(world.folder)/mine")
+        func add(_ options: [String: Variant]) async throws -> ObjectPath {
+            try await client.call(Manager.downloadToFd, (server.url("/a"), file.wire, ["notify": .string("never")].merging(options) { $1 }))
+        }
+        // One that is paused keeps it.
+        let paused = try await add(["start": .bool(false)])
+        await pause(milliseconds: 2500)
+        #expect(daemon.isRunning)
+        let active = try await add([:])
+        #expect(await server.waitForRequests(1))
+        await world.kill(daemon)
+        #expect(await client.signals.count("Completed") == 0)
+        daemon = await world.start()
+        for path in [paused, active] {
+            let error = await thrown { try await client.wait(path) }
+            #expect(error?.name == todokuError("Interrupted"))
+            #expect(await client.signals.has("Completed", at: path))
+            #expect(await thrown { try await client.retry(path) }?.name == todokuError("InvalidState"))
+        }
+        #expect(await client.signals.seen.compactMap(\.ended?.error) == [todokuError("Interrupted"), todokuError("Interrupted")])
+        // Asked to end, it says so before it goes.
+        let third = try await add([:])
+        #expect(await server.waitForRequests(2))
+        async let waiting = thrown { try await client.wait(third) }
+        #expect(await client.signals.isIn("active", third))
+        #expect(await world.stop(daemon).status == 0)
+        let told = await waiting
+        #expect(told?.name == todokuError("Interrupted"))
+        daemon = await world.start()
+        #expect(try await client.get(Download.error, at: third).name == todokuError("Interrupted"))
+        #expect(await client.signals.seen.count { $0.ended?.path == third } == 1)
+        #expect(try await client.get(Manager.remaining) == 0)
+    }
+
+    @Test func `has a limit for a connection, and for all together`() async throws {
+        let running = try await Running.start()
+        let file = OwnFile(running.file("mine"))
+        let waiting: [String: Variant] = ["start": .bool(false)]
+        let error = todokuError("LimitExceeded")
+        var paths: [ObjectPath] = []
+        for _ in 0..<Limits.descriptorsPerCaller { paths.append(try await running.write("http://127.0.0.1:1/", into: file.wire, waiting)) }
+        #expect(running.held == Limits.descriptorsPerCaller)
+        #expect(await thrown { try await running.write("http://127.0.0.1:1/", into: file.wire, waiting) }?.name == error)
+        try await running.client.cancel(paths[0])
+        #expect(await eventually { running.held == Limits.descriptorsPerCaller - 1 })
+        _ = try await running.write("http://127.0.0.1:1/", into: file.wire, waiting)
+        var all = Limits.descriptorsPerCaller
+        while all < Limits.descriptors {
+            let other = try await running.world.client()
+            for _ in 0..<min(Limits.descriptorsPerCaller, Limits.descriptors - all) {
+                _ = try await running.write("http://127.0.0.1:1/", into: file.wire, waiting, by: other)
+                all += 1
+            }
+        }
+        let last = try await running.world.client()
+        #expect(await thrown { try await running.write("http://127.0.0.1:1/", into: file.wire, waiting, by: last) }?.name == error)
+        #expect(running.held == Limits.descriptors)
+        try await running.client.call(Manager.cancelAll, ())
+        #expect(await eventually { running.held == 0 })
+        #expect(try await running.client.get(Manager.remaining) == 0)
+    }
+
+    @Test func `with a token is the same for the same file only`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let (file, other) = (OwnFile(running.file("mine")), OwnFile(running.file("other")))
+        let options: [String: Variant] = ["app": .string("org.example.App"), "token": .string("t"), "start": .bool(false)]
+        let path = try await running.write(server.url("/a"), into: file.wire, options)
+        #expect(try await running.write(server.url("/a"), into: file.wire, options) == path)
+        #expect(await thrown { try await running.write(server.url("/a"), into: other.wire, options) }?.name == todokuError("AlreadyExists"))
+        let plain = await thrown { try await running.client.download(server.url("/a"), options) }
+        #expect(plain?.name == todokuError("AlreadyExists"))
+        try await running.client.resume(path)
+        #expect(try await running.client.wait(path) == "")
+        #expect(try await running.write(server.url("/a"), into: file.wire, options) == path)
+        #expect(await thrown { try await running.write(server.url("/a"), into: other.wire, options) }?.name == todokuError("AlreadyExists"))
+        #expect(await eventually { running.held == 0 })
+    }
+
+    @Test func `goes on without its caller`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
+        // A foreign program, which is gone when the file comes.
+        let call = """
+            exec gdbus call --session --dest \(BusName.service) --object-path \(BusName.managerPath) \
+                --method \(Manager.interface).DownloadToFd "$0" 3 "{'start': <false>}" 3<>"$1"
+            """
+        let answer = await running.world.run("sh", "-c", call, server.url("/a"), running.file("mine"))
+        #expect(answer.output == "(objectpath '\(BusName.downloadsPath)/1',)\n", "\(answer)")
+        let path = BusName.path(of: DownloadNumber(1))
+        try await running.client.resume(path)
+        #expect(try await running.client.wait(path) == "")
+        #expect(running.world.bytes("mine") == Array("hello".utf8))
+    }
+}

@@ -1,0 +1,554 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import Synchronization
+internal import TestSupport
+internal import Testing
+
+/// What a server has: a file in versions, with what it says of it.
+final class Shelf: Sendable {
+    private let number = Atomic<Int>(1)
+    private let make: @Sendable (Int) -> [UInt8]
+
+    init(_ make: @escaping @Sendable (Int) -> [UInt8] = { patternBytes(50_000, seed: UInt64($0)) }) { self.make = make }
+
+    var version: Int { number.load(ordering: .relaxed) }
+    var file: [UInt8] { make(version) }
+    func change() { number.add(1, ordering: .relaxed) }
+
+    /// Serves as a good server does: 304 where the request's conditions say so (RFC 9110 §13.2.2).
+    ///
+    /// - Parameter tag: of a version, as `W/"1"`; nil: none is told.
+    func serve(_ request: ScriptedServer.Request, _ reply: TestSupport.Reply, tag: ((Int) -> String)? = nil, modified: ((Int) -> String)? = nil) {
+        let date = "Fri, 20 Nov 2026 12:00:00 GMT"
+        func isSame(_ asked: String?, _ own: String?) -> Bool { asked != nil && asked == own }
+        let (tag, modified) = (tag?(version), modified?(version))
+        let isUnchanged =
+            request.field("If-None-Match").map { isSame($0, tag) } ?? isSame(request.field("If-Modified-Since"), modified)
+        var fields = "Date: \(date)\r\n"
+        if let tag { fields += "ETag: \(tag)\r\n" }
+        if let modified { fields += "Last-Modified: \(modified)\r\n" }
+        if isUnchanged { return _ = reply.send("HTTP/1.1 304 Not Modified\r\n\(fields)\r\n") }
+        reply.send("HTTP/1.1 200 OK\r\n\(fields)Content-Type: application/x-test\r\nContent-Length: \(file.count)\r\n\r\n")
+        reply.send(file)
+    }
+}
+
+struct Answer: Equatable, CustomStringConvertible {
+    let outcome: String
+    let path: String
+    init(_ answer: (String, String)) { (outcome, path) = answer }
+    init(_ outcome: FetchOutcome, _ path: String) { (self.outcome, self.path) = (outcome.rawValue, path) }
+    var description: String { "\(outcome) \(path)" }
+}
+
+extension Running {
+    /// A call of `Fetch`.
+    func get(_ url: String, _ more: [String: Variant] = [:], by other: Client? = nil) async throws -> Answer {
+        Answer(try await (other ?? client).call(Manager.fetch, (url, options(more))))
+    }
+
+    func file(_ name: String) -> String { "\(world.folder)/\(name)" }
+}
+
+private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:00:00 GMT" }
+
+@Suite(.timeLimit(.minutes(3))) struct `A Fetch` {
+    @Test(arguments: ["", "W/"])
+    func `is answered when the file is there, and by the copy where the server says that it is the same`(prefix: String) async throws {
+        let running = try await Running.start()
+        let shelf = Shelf()
+        let server = ScriptedServer { request, reply in shelf.serve(request, reply) { "\(prefix)\"\($0)\"" } }
+        #expect(try await running.get(server.url("/a?q=1")) == Answer(.newData, running.file("a")))
+        #expect(running.world.bytes("a") == shelf.file)
+        let first = try #require(try await running.client.list().first)
+        #expect(server.requests[0].field("If-None-Match") == nil && server.requests[0].field("If-Modified-Since") == nil)
+
+        #expect(try await running.get(server.url("/a?q=1")) == Answer(.noData, running.file("a")))
+        #expect(server.requests.count == 2)
+        #expect(server.requests[1].field("If-None-Match") == "\(prefix)\"1\"")
+        #expect(running.world.files == ["a"])
+        // It is a download like any other, and the former one is off the list.
+        let path = try #require(try await running.client.list().first)
+        #expect(try await running.client.list() == [path] && path != first)
+        #expect(await running.client.signals.has("DownloadRemoved"))
+        let all = try await running.client.all(path)
+        #expect(all["State"]?.string == "finished" && all["Path"]?.string == running.file("a") && all["FileName"]?.string == "a")
+        #expect(all["Received"]?.uint64 == 50_000 && all["Fraction"]?.double == 1 && all["MediaType"]?.string == "application/x-test")
+        #expect(all["Error"].flatMap(EndError.init) == EndError(details: ["unchanged": .bool(true)]))
+        let signals = await running.client.signals.of(path)
+        #expect(signals.last { $0.completed != nil }?.completed?.details == ["unchanged": .bool(true)])
+        #expect(signals.contains { $0.member == "Finished" })
+        let descriptor = try await running.client.call(Download.openFile, at: path, ()).number
+        #expect(lseek(descriptor, 0, SEEK_END) == 50_000)
+        close(descriptor)
+
+        shelf.change()
+        #expect(try await running.get(server.url("/a?q=1")) == Answer(.newData, running.file("a (1)")))
+        #expect(running.world.bytes("a (1)") == shelf.file)
+        #expect(try await running.get(server.url("/a?q=1")) == Answer(.noData, running.file("a (1)")))
+        #expect(server.requests.count == 4 && server.requests[3].field("If-None-Match") == "\(prefix)\"2\"")
+        #expect(running.world.files == ["a", "a (1)"])
+    }
+
+    @Test func `asks by the date where there is no entity tag`() async throws {
+        let running = try await Running.start()
+        let shelf = Shelf()
+        let server = ScriptedServer { request, reply in shelf.serve(request, reply, modified: oldDate) }
+        #expect(try await running.get(server.url("/a")) == Answer(.newData, running.file("a")))
+        #expect(try await running.get(server.url("/a")) == Answer(.noData, running.file("a")))
+        #expect(server.requests[1].field("If-Modified-Since") == oldDate(1) && server.requests[1].field("If-None-Match") == nil)
+        shelf.change()
+        #expect(try await running.get(server.url("/a"), ["if-exists": .string("replace")]) == Answer(.newData, running.file("a")))
+        #expect(running.world.bytes("a") == shelf.file)
+        #expect(try await running.get(server.url("/a")) == Answer(.noData, running.file("a")))
+        #expect(server.requests.map { $0.field("If-Modified-Since") ?? "" } == ["", oldDate(1), oldDate(1), oldDate(2)])
+        #expect(running.world.files == ["a"])
+    }
+
+    /// A date of this minute may stand for two files; one of a response that varies, too.
+    @Test(arguments: ["Last-Modified: Fri, 20 Nov 2026 11:59:30 GMT", "Last-Modified: Mon, 01 Jun 2026 10:00:00 GMT\r\nVary: Accept", "X: 1"])
+    func `does not ask by what proves nothing, and finds the same bytes to be the same`(field: String) async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in
+            reply.send("HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\n\(field)\r\nContent-Length: 300000\r\n\r\n")
+            reply.send(patternBytes(300_000))
+        }
+        #expect(try await running.get(server.url("/a")) == Answer(.newData, running.file("a")))
+        for _ in 0..<2 { #expect(try await running.get(server.url("/a")) == Answer(.noData, running.file("a"))) }
+        #expect(server.requests.count == 3)
+        #expect(server.requests.allSatisfy { $0.field("If-Modified-Since") == nil && $0.field("If-None-Match") == nil })
+        #expect(running.world.files == ["a"])
+        // What is of the same length is not the same.
+        writeFile(running.file("b"), patternBytes(300_000))
+        #expect(try await running.get(server.url("/b")) == Answer(.newData, running.file("b (1)")))
+    }
+
+    @Test func `of other bytes of the same length brings new data`() async throws {
+        let running = try await Running.start()
+        let shelf = Shelf { version in
+            var bytes = patternBytes(700_000)
+            bytes[699_999] = UInt8(version)
+            return bytes
+        }
+        let server = ScriptedServer { request, reply in shelf.serve(request, reply) }
+        #expect(try await running.get(server.url("/a"), ["if-exists": .string("replace")]) == Answer(.newData, running.file("a")))
+        shelf.change()
+        #expect(try await running.get(server.url("/a"), ["if-exists": .string("replace")]) == Answer(.newData, running.file("a")))
+        #expect(running.world.bytes("a") == shelf.file)
+        #expect(try await running.get(server.url("/a"), ["if-exists": .string("replace")]) == Answer(.noData, running.file("a")))
+    }
+
+    @Test(arguments: ["written", "cut", "deleted", "replaced", "linked"])
+    func `does not take for the copy what somebody has written, deleted or put in its place`(how: String) async throws {
+        let running = try await Running.start()
+        let shelf = Shelf()
+        let server = ScriptedServer { request, reply in shelf.serve(request, reply) { "\"\($0)\"" } }
+        let path = running.file("a")
+        #expect(try await running.get(server.url("/a")) == Answer(.newData, path))
+        switch how {
+        case "written":
+            let descriptor = open(path, O_WRONLY)
+            #expect(write(descriptor, "x", 1) == 1)
+            close(descriptor)
+        case "cut": truncate(path, 10)
+        case "deleted": unlink(path)
+        case "replaced":
+            writeFile(running.file("other"), shelf.file)
+            rename(running.file("other"), path)
+        default:
+            rename(path, running.file("moved"))
+            symlink(running.file("moved"), path)
+        }
+        let name = how == "deleted" ? "a" : "a (1)"
+        #expect(try await running.get(server.url("/a")) == Answer(.newData, running.file(name)))
+        #expect(running.world.bytes(name) == shelf.file)
+        #expect(server.requests.count == 2 && server.requests[1].field("If-None-Match") == nil)
+        #expect(try await running.get(server.url("/a")) == Answer(.noData, running.file(name)))
+    }
+
+    @Test func `knows the copy after ClearEnded, Remove, an end, and a kill`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        var daemon = await world.start()
+        let shelf = Shelf()
+        let server = ScriptedServer { request, reply in shelf.serve(request, reply) { "\"\($0)\"" } }
+        let options: [String: Variant] = ["directory": .string(world.folder), "notify": .string("never")]
+        func get() async throws -> Answer { Answer(try await client.call(Manager.fetch, (server.url("/a"), options))) }
+        let held = Answer(.noData, "\(world.folder)/a")
+        #expect(try await get() == Answer(.newData, "\(world.folder)/a"))
+        #expect(try await client.call(Manager.clearEnded, ()) == 1)
+        #expect(try await get() == held)
+        try await client.remove(try #require(try await client.list().first))
+        #expect(try await get() == held)
+        _ = await world.stop(daemon)
+        daemon = await world.start()
+        #expect(try await get() == held)
+        await world.kill(daemon)
+        daemon = await world.start()
+        #expect(try await get() == held)
+        #expect(server.requests.dropFirst().allSatisfy { $0.field("If-None-Match") == "\"1\"" } && server.requests.count == 5)
+        #expect(world.files == ["a"])
+        // With its file, the copy goes too.
+        try await client.remove(try #require(try await client.list().first), deletingFile: true)
+        #expect(world.files == [])
+        #expect(try await get() == Answer(.newData, "\(world.folder)/a"))
+    }
+
+    @Test func `of nothing is answered too`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200) }
+        #expect(try await running.get(server.url("/a")) == Answer(.newData, running.file("a")))
+        #expect(try await running.get(server.url("/a")) == Answer(.noData, running.file("a")))
+        #expect(running.world.bytes("a") == [])
+        // And of nothing after something.
+        let shelf = Shelf { $0 == 1 ? [1] : [] }
+        let other = ScriptedServer { request, reply in shelf.serve(request, reply) { "\"\($0)\"" } }
+        #expect(try await running.get(other.url("/b")) == Answer(.newData, running.file("b")))
+        shelf.change()
+        #expect(try await running.get(other.url("/b")) == Answer(.newData, running.file("b (1)")))
+        #expect(try await running.get(other.url("/b")) == Answer(.noData, running.file("b (1)")))
+    }
+
+    @Test func `is answered by what its download ended in`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { request, reply in
+            switch request.path {
+            case "/gone": reply.respond(404)
+            case "/late": request.number == 1 ? reply.respond(503) : reply.respond(200, text: "late")
+            default:
+                reply.head(200, length: 10)
+                reply.send("12345")
+            }
+        }
+        #expect(await thrown { try await running.get(server.url("/gone")) }?.name == todokuError("HttpStatus"))
+        #expect(try await running.get(server.url("/late")) == Answer(.newData, running.file("late")))
+        async let slow = thrown { try await running.get(server.url("/slow")) }
+        #expect(await running.client.signals.has("DownloadAdded", count: 3))
+        let path = try #require(try await running.client.list(["states": .strings(["queued", "active", "waiting"])]).first)
+        try await running.client.cancel(path)
+        let error = await slow
+        #expect(error?.name == todokuError("Cancelled"))
+        #expect(await thrown { try await running.get("ftp://h/a") }?.name == todokuError("UnsupportedScheme"))
+        #expect(await thrown { try await running.get("http://h/a", ["directory": .string("/no/such")]) }?.name == todokuError("InvalidOption"))
+    }
+
+    @Test func `comes after all that is told of the end`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        _ = try await running.get(server.url("/a"))
+        // The answer and the signals come by one connection, in their order.
+        let members = await running.client.signals.seen.map(\.member)
+        for member in ["Finished", "Completed", "DownloadEnded"] { #expect(members.contains(member)) }
+    }
+
+    // MARK: Sharing
+
+    @Test func `shares its transfer with calls of the same that come meanwhile, and with no others`() async throws {
+        let running = try await Running.start()
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            gate.wait()
+            reply.respond(200, text: request.field("X-Key") ?? "plain")
+        }
+        let other = try await running.world.client()
+        let url = server.url("/a")
+        async let same = ten(running, url, other)
+        #expect(await server.waitForRequests(1))
+        async let header = running.get(url, ["headers": .dictionary([("X-Key", "key")])])
+        #expect(await server.waitForRequests(2))
+        async let app = running.get(url, ["app": .string("org.example.App")])
+        #expect(await server.waitForRequests(3))
+        async let name = running.get(url, ["filename": .string("b")])
+        #expect(await server.waitForRequests(4))
+        #expect(try await running.client.list().count == 4)
+        gate.open()
+        let answers = try await same
+        #expect(answers.count == 10 && Set(answers.map(\.path)).count == 1 && answers.allSatisfy { $0.outcome == "new-data" })
+        let (byHeader, byApp, byName) = try await (header, app, name)
+        #expect(byHeader.outcome == "new-data" && byApp.outcome == "new-data")
+        #expect(byName == Answer(.newData, running.file("b")))
+        #expect(server.requests.count == 4)
+        #expect(running.world.files.count == 4)
+        #expect(readFile(byHeader.path) == Array("key".utf8))
+    }
+
+    private func ten(_ running: Running, _ url: String, _ other: Client) async throws -> [Answer] {
+        try await withThrowingTaskGroup(of: Answer.self) { group in
+            for index in 0..<10 {
+                group.addTask { try await running.get(url, ["priority": .int32(Int32(index % 2))], by: index < 5 ? nil : other) }
+            }
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+    }
+
+    @Test func `goes on when its callers leave, and two hundred that wait are not disturbed by one that dies`() async throws {
+        let running = try await Running.start()
+        let gate = Gate()
+        let server = ScriptedServer { _, reply in
+            reply.head(200, length: 4)
+            reply.send("12")
+            gate.wait()
+            reply.send("34")
+        }
+        let bus = running.world.bus
+        let dying: [Variant] = [.string(server.url("/3")), .dictionary(running.options())]
+        let shared: [Variant] = [.string(server.url("/0")), .dictionary(running.options())]
+        try await withThrowingTaskGroup(of: Answer.self) { group in
+            for index in 0..<200 { group.addTask { try await running.get(server.url("/\(index % 3)")) } }
+            // One that leaves with fifty calls waiting, half of them with others.
+            await onThread {
+                let caller = RawCaller(bus)
+                for _ in 0..<25 {
+                    caller.call(BusName.managerPath.value, Manager.interface, "Fetch", dying)
+                    caller.call(BusName.managerPath.value, Manager.interface, "Fetch", shared)
+                }
+                caller.flush()
+                for _ in 0..<3000 where server.requests.count < 4 { poll(nil, 0, 20) }
+            }
+            #expect(await server.waitForRequests(4))
+            #expect(try await running.client.get(Manager.active) == 4)
+            gate.open()
+            var answers: [Answer] = []
+            for try await answer in group { answers.append(answer) }
+            #expect(answers.count == 200 && answers.allSatisfy { $0.outcome == "new-data" })
+            #expect(Set(answers.map(\.path)) == Set((0..<3).map { running.file("\($0)") }))
+        }
+        #expect(await eventually { running.world.files == ["0", "1", "2", "3"] })
+        #expect(server.requests.count == 4)
+        #expect(await running.daemon.isRunning)
+    }
+
+    @Test func `of a connection on which 256 wait already is refused`() async throws {
+        let running = try await Running.start()
+        let gate = Gate()
+        let server = ScriptedServer { _, reply in
+            gate.wait()
+            reply.respond(200, text: "x")
+        }
+        await withTaskGroup(of: String.self) { group in
+            for _ in 0..<260 {
+                group.addTask {
+                    do { return try await running.get(server.url("/a")).outcome } catch { return (error as? DBusError)?.name ?? "\(error)" }
+                }
+            }
+            // Those that are refused are answered at once.
+            for _ in 0..<4 { #expect(await group.next() == todokuError("LimitExceeded")) }
+            gate.open()
+            for _ in 0..<256 { #expect(await group.next() == "new-data") }
+        }
+        #expect(server.requests.count == 1)
+        #expect(try await running.get(server.url("/a")).outcome == "no-data")
+    }
+
+    @Test func `with a token is answered again as it was`() async throws {
+        let running = try await Running.start()
+        let shelf = Shelf()
+        let server = ScriptedServer { request, reply in shelf.serve(request, reply) { "\"\($0)\"" } }
+        let options: [String: Variant] = ["app": .string("org.example.App"), "token": .string("t")]
+        for _ in 0..<2 { #expect(try await running.get(server.url("/a"), options) == Answer(.newData, running.file("a"))) }
+        #expect(server.requests.count == 1)
+        #expect(await thrown { try await running.get(server.url("/b"), options) }?.name == todokuError("AlreadyExists"))
+        // Its entry stays when another Fetch of the same begins.
+        #expect(try await running.get(server.url("/a"), ["app": .string("org.example.App")]) == Answer(.noData, running.file("a")))
+        #expect(try await running.client.list().contains(BusName.path(app: "org.example.App", token: "t")))
+        #expect(try await running.client.list().count == 2)
+    }
+
+    // MARK: Servers that are wrong
+
+    @Test func `that did not ask for a 304 fails by it`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.head(304, ["ETag": "\"1\""]) }
+        let error = await thrown { try await running.get(server.url("/a")) }
+        #expect(error?.name == todokuError("HttpStatus") && error?.message.contains("304") == true)
+        #expect(running.world.files == [])
+    }
+
+    @Test func `takes a 304 with a body for one without, and asks again where it is about something else`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { request, reply in
+            switch (request.path, request.field("If-None-Match")) {
+            case (_, nil): reply.respond(200, ["ETag": "\"1\""], text: "file \(request.path)")
+            case ("/body", _):
+                reply.respond(304, ["ETag": "\"1\""], text: "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+                reply.close()
+            default: reply.head(304, ["ETag": "\"2\""])
+            }
+        }
+        for path in ["/body", "/other"] {
+            let file = running.file(String(path.dropFirst()))
+            #expect(try await running.get(server.url(path)) == Answer(.newData, file))
+            #expect(try await running.get(server.url(path)) == Answer(.noData, file))
+            #expect(readFile(file) == Array("file \(path)".utf8))
+        }
+        // The one about something else was answered by a request without condition, and the same bytes.
+        #expect(server.requests.map { $0.field("If-None-Match") != nil } == [false, true, false, true, false])
+        #expect(running.world.files == ["body", "other"])
+    }
+
+    @Test func `tells a validator to the URL that gave it only`() async throws {
+        let running = try await Running.start()
+        let shelf = Shelf()
+        let storage = ScriptedServer { request, reply in shelf.serve(request, reply) { "\"\($0)\"" } }
+        let target = Shelf { _ in [] }
+        let server = ScriptedServer { request, reply in
+            switch target.version {
+            case 1: reply.respond(302, ["Location": storage.url("/one")])
+            case 2: reply.respond(302, ["Location": storage.url("/two")])
+            default: reply.respond(200, ["ETag": "\"1\""], text: "moved")
+            }
+        }
+        let options: [String: Variant] = ["filename": .string("f")]
+        #expect(try await running.get(server.url("/a"), options) == Answer(.newData, running.file("f")))
+        #expect(try await running.get(server.url("/a"), options) == Answer(.noData, running.file("f")))
+        #expect(storage.requests[1].field("If-None-Match") == "\"1\"")
+        // Another URL's tag may be the same by chance.
+        target.change()
+        #expect(try await running.get(server.url("/a"), options) == Answer(.noData, running.file("f")))
+        #expect(storage.requests[2].field("If-None-Match") == nil)
+        target.change()
+        #expect(try await running.get(server.url("/a"), options) == Answer(.newData, running.file("f (1)")))
+        #expect(server.requests.allSatisfy { $0.field("If-None-Match") == nil })
+        #expect(try await running.get(server.url("/a"), options) == Answer(.noData, running.file("f (1)")))
+        #expect(server.requests.last?.field("If-None-Match") == "\"1\"")
+    }
+
+    // MARK: Options
+
+    @Test func `is unconditional where only-if-changed is false`() async throws {
+        let running = try await Running.start()
+        let shelf = Shelf()
+        let server = ScriptedServer { request, reply in shelf.serve(request, reply) { "\"\($0)\"" } }
+        let always: [String: Variant] = ["only-if-changed": .bool(false)]
+        for name in ["a", "a (1)"] { #expect(try await running.get(server.url("/a"), always) == Answer(.newData, running.file(name))) }
+        #expect(server.requests.allSatisfy { $0.field("If-None-Match") == nil })
+        // What it wrote is the copy of those who ask.
+        #expect(try await running.get(server.url("/a")) == Answer(.noData, running.file("a (1)")))
+        #expect(server.requests.last?.field("If-None-Match") == "\"1\"")
+    }
+
+    @Test func `has its condition from what Download with only-if-changed wrote, and the other way round`() async throws {
+        let running = try await Running.start()
+        let shelf = Shelf()
+        let server = ScriptedServer { request, reply in shelf.serve(request, reply) { "\"\($0)\"" } }
+        let asking: [String: Variant] = ["only-if-changed": .bool(true)]
+        #expect(try await running.fetch(server.url("/a")) == running.file("a"))  // plain: no copy of anybody's
+        #expect(try await running.fetch(server.url("/a"), asking) == running.file("a (1)"))
+        #expect(try await running.fetch(server.url("/a"), asking) == running.file("a (1)"))
+        #expect(try await running.get(server.url("/a")) == Answer(.noData, running.file("a (1)")))
+        #expect(server.requests.map { $0.field("If-None-Match") } == [nil, nil, "\"1\"", "\"1\""])
+        // They are downloads of their own: nothing takes them off the list.
+        #expect(try await running.client.list().count == 4)
+    }
+
+    @Test func `takes the copy only for what the options ask for`() async throws {
+        let running = try await Running.start()
+        let file = Array("123456789".utf8)
+        let server = ScriptedServer { request, reply in
+            if request.field("If-None-Match") == "\"1\"" { return reply.head(304) }
+            reply.respond(200, ["ETag": "\"1\"", "Content-Type": "text/plain"], body: file)
+        }
+        let url = server.url("/a")
+        #expect(try await running.get(url) == Answer(.newData, running.file("a")))
+        #expect(try await running.get(url, ["size": .uint64(9), "expect-type": .string("text/*")]) == Answer(.noData, running.file("a")))
+        #expect(server.requests.count == 2)
+        #expect(await thrown { try await running.get(url, ["size": .uint64(8)]) }?.name == todokuError("SizeMismatch"))
+        #expect(await thrown { try await running.get(url, ["max-size": .uint64(8)]) }?.name == todokuError("TooLarge"))
+        #expect(await thrown { try await running.get(url, ["expect-type": .string("image/*")]) }?.name == todokuError("TypeMismatch"))
+        let wrong = ["checksum": Variant.string("md5:" + String(repeating: "0", count: 32))]
+        #expect(await thrown { try await running.get(url, wrong) }?.name == todokuError("ChecksumMismatch"))
+        let right = ["checksum": Variant.string("md5:25f9e794323b453885f5181f1b624d0b")]
+        #expect(try await running.get(url, right) == Answer(.noData, running.file("a")))
+        #expect(server.requests[3...6].allSatisfy { $0.field("If-None-Match") == nil })
+        // From here on it is known to have that checksum.
+        #expect(try await running.get(url, right) == Answer(.noData, running.file("a")))
+        #expect(server.requests.last?.field("If-None-Match") == "\"1\"")
+        #expect(running.world.files == ["a"])
+    }
+
+    @Test func `under skip and fail`() async throws {
+        let running = try await Running.start()
+        let shelf = Shelf()
+        let server = ScriptedServer { request, reply in shelf.serve(request, reply) { "\"\($0)\"" } }
+        let fail: [String: Variant] = ["if-exists": .string("fail"), "filename": .string("a")]
+        let skip: [String: Variant] = ["if-exists": .string("skip"), "filename": .string("a")]
+        #expect(try await running.get(server.url("/a"), fail) == Answer(.newData, running.file("a")))
+        #expect(try await running.get(server.url("/a"), fail) == Answer(.noData, running.file("a")))
+        #expect(server.requests.count == 2)
+        #expect(try await running.get(server.url("/a"), skip) == Answer(.noData, running.file("a")))
+        #expect(server.requests.count == 2)
+        shelf.change()
+        #expect(await thrown { try await running.get(server.url("/a"), fail) }?.name == todokuError("AlreadyExists"))
+        #expect(running.world.files == ["a"])
+    }
+
+    // MARK: Kills
+
+    @Test func `that a kill has cut off is joined by the next`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        var daemon = await world.start()
+        let gate = Gate()
+        let body = patternBytes(3_000_000)
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else {
+                gate.wait()
+                return reply.serve(body, for: request, entityTag: "\"1\"")
+            }
+            reply.head(200, ["ETag": "\"1\"", "Accept-Ranges": "bytes"], length: body.count)
+            reply.send(body[..<2_000_000])
+            gate.wait()
+        }
+        let options: [String: Variant] = ["directory": .string(world.folder), "notify": .string("never")]
+        let url = server.url("/a")
+        async let lost = thrown { try await client.call(Manager.fetch, (url, options)) }
+        #expect(await client.signals.until { $0.contains { ($0.progress?.received ?? 0) >= 1_500_000 } })
+        await world.kill(daemon)
+        let error = await lost
+        #expect(error?.name == "org.freedesktop.DBus.Error.NoReply")
+        daemon = await world.start()
+        #expect(await server.waitForRequests(2))
+        async let second = client.call(Manager.fetch, (url, options))
+        async let third = client.call(Manager.fetch, (url, options))
+        #expect(try await client.list().count == 1)
+        gate.open()
+        let (first, other) = try await (second, third)
+        #expect(Answer(first) == Answer(.newData, "\(world.folder)/a") && Answer(other) == Answer(first))
+        #expect(server.requests.count == 2 && server.requests[1].range != nil)
+        #expect(world.bytes("a") == body)
+        #expect(try await Answer(client.call(Manager.fetch, (url, options))).outcome == "no-data")
+    }
+
+    /// Whatever the moment: who is told no-data has the server's file, whole.
+    @Test func `never says no-data of what is not there, whenever it is killed`() async throws {
+        let world = await ServiceWorld(isSmall: false)
+        let client = try await world.client()
+        var daemon = await world.start()
+        let shelf = Shelf { patternBytes(1_200_000, seed: UInt64($0)) }
+        let server = ScriptedServer { request, reply in shelf.serve(request, reply) { "\"\($0)\"" } }
+        let options: [String: Variant] = [
+            "directory": .string(world.folder), "notify": .string("never"), "if-exists": .string("replace"),
+        ]
+        let url = server.url("/a")
+        for round in 0..<12 {
+            if round % 3 != 2 { shelf.change() }
+            let requests = server.requests.count
+            async let call = thrown { try await client.call(Manager.fetch, (url, options)) }
+            #expect(await server.waitForRequests(requests + 1))
+            pause: for step in 0..<round {
+                // Moments from the request to after the end, in no time that a machine's speed would decide alone.
+                if world.files.contains("a"), step % 4 == 3 { break pause }
+                await ServiceTests.pause(milliseconds: step)
+            }
+            await world.kill(daemon)
+            _ = await call
+            daemon = await world.start()
+            let answer = Answer(try await client.call(Manager.fetch, (url, options)))
+            #expect(answer.path == "\(world.folder)/a")
+            #expect(readFile(answer.path) == shelf.file, "round \(round): \(answer)")
+        }
+        #expect(await eventually { world.files == ["a"] })
+    }
+}
