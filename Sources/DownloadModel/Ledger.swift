@@ -21,6 +21,8 @@ public final class Ledger {
         case allEnded(finished: UInt32, failed: UInt32, cancelled: UInt32)
         /// It is off the list.
         case removed(LedgerEntry)
+        /// Call the owner, when all saved so far is on disk, if `takeOwnerCall` says so by then.
+        case callOwner(LedgerEntry)
     }
 
     public internal(set) var entries: [DownloadNumber: LedgerEntry] = [:]
@@ -156,6 +158,7 @@ public final class Ledger {
             entry.isInPool = entry.state == .committing
             counts.insert(entry.state)
             place(entry)
+            if entry.state.hasEnded { resumeCalls(entry, now: now) }
         }
         for (number, directory) in sweeps {
             self.sweeps[number] = Sweep(directory: directory)
@@ -174,7 +177,7 @@ public final class Ledger {
         willChange(entry, true)
         entry.record.take(event, from: before, to: next, now: now)
         didChange(entry)
-        if before.hasEnded, !next.hasEnded { entry.isRevived = true }
+        if before.hasEnded, !next.hasEnded { (entry.isRevived, entry.isCallDue) = (true, false) }
         move(entry, from: before, to: next)
         // What a restart would do again anyway (queued, active and verifying all begin as queued) costs no commit, except that the first
         // start sets the deadline.
@@ -280,6 +283,7 @@ public final class Ledger {
             actions.append(.allEnded(finished: tally.finished, failed: tally.failed, cancelled: tally.cancelled))
             tally = (0, 0, 0)
         }
+        if entry.record.options.activate != nil { callOwner(entry, now: now) }
         prune(now: now)
     }
 

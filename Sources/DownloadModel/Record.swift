@@ -50,7 +50,7 @@ public struct DownloadRecord: Equatable, Sendable {
     public var isToDescriptor = false
     /// The owner has taken what ended: `options.activate` is called no more.
     public var isAcknowledged = false
-    /// How often the owner was called since it ended.
+    /// How often the owner was called since it ended, starts of ours after the first call aside.
     public var activations: UInt32 = 0
     /// When the owner is called next.
     public var activateAt: WallTime?

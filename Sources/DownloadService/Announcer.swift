@@ -124,5 +124,6 @@ internal import EventLoop
         for reply in waiting {
             journal.post(failure.map { reply.message(failing: $0) } ?? reply.message(download.record.path ?? ""))
         }
+        for group in download.downloader.callers.groupsDone(by: download) { journal.post(group.answer) }
     }
 }

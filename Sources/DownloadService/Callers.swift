@@ -12,6 +12,10 @@ internal import EventLoop
 
     private let connection: Connection
     private var callers: [String: Caller] = [:]
+    /// Calls of `WaitAll` that have not been answered, in the order in which they came.
+    private var groups: [WaitGroup] = []
+    /// Grows with each call of `WaitAll`: tells what was there before it from what came later.
+    private(set) var tick: UInt64 = 0
     var changed: (() -> Void)?
 
     init(connection: Connection) { self.connection = connection }
@@ -23,33 +27,67 @@ internal import EventLoop
     ///
     /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection.
     func wait(_ reply: Reply<String>, for download: ManagedDownload) throws(Refusal) {
-        let sender = reply.call.sender
+        try admit(reply.call.sender, download.downloader) { $0.downloads[download.number, default: 0] += 1 }
+        download.waiting.append(reply)
+    }
+
+    /// Keeps `group` until the last that it waits for has ended.
+    ///
+    /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection, and for too many downloads singled out by their state.
+    func wait(_ group: WaitGroup, of downloader: Downloader) throws(Refusal) {
+        let held = groups.lazy.filter { $0.sender == group.sender }.reduce(0) { $0 + ($1.members?.count ?? 0) }
+        guard held + (group.members?.count ?? 0) <= Limits.waitedByStatePerConnection else {
+            throw Refusal(
+                .limitExceeded,
+                "At most \(Limits.waitedByStatePerConnection) downloads singled out by their state are waited for by one connection.")
+        }
+        try admit(group.sender, downloader) { _ in }
+        groups.append(group)
+    }
+
+    func nextTick() -> UInt64 {
+        tick += 1
+        return tick
+    }
+
+    private func admit(_ sender: String, _ downloader: Downloader, _ note: (inout Caller) -> Void) throws(Refusal) {
         var caller =
             callers[sender]
             ?? Caller(
-                subscription: connection.watchOwner(of: sender) { [weak self, weak downloader = download.downloader] owner in
+                subscription: connection.watchOwner(of: sender) { [weak self, weak downloader] owner in
                     if owner == nil, let downloader { self?.left(sender, downloader) }
                 })
         guard caller.waiting < Limits.waitingCallsPerConnection else {
             throw Refusal(.limitExceeded, "At most \(Limits.waitingCallsPerConnection) calls of one connection may wait.")
         }
         caller.waiting += 1
-        caller.downloads[download.number, default: 0] += 1
+        note(&caller)
         callers[sender] = caller
-        download.waiting.append(reply)
     }
 
     /// The waiting calls of `download` are being answered.
     func answered(_ replies: [Reply<String>], for download: ManagedDownload) {
-        for reply in replies {
-            let sender = reply.call.sender
-            guard var caller = callers[sender] else { continue }
-            caller.waiting -= 1
-            caller.downloads[download.number] = nil
-            callers[sender] = caller
-            if caller.waiting == 0 { forget(sender) }
-        }
+        for reply in replies { answered(reply.call.sender) { $0.downloads[download.number] = nil } }
         if !replies.isEmpty { changed?() }
+    }
+
+    /// The calls of `WaitAll` for which `download` was the last: they are being answered.
+    func groupsDone(by download: ManagedDownload) -> [WaitGroup] {
+        guard !groups.isEmpty else { return [] }
+        let done = groups.filter { $0.take(download) }
+        guard !done.isEmpty else { return [] }
+        groups.removeAll { $0.remaining == 0 }
+        for group in done { answered(group.sender) { _ in } }
+        changed?()
+        return done
+    }
+
+    private func answered(_ sender: String, _ note: (inout Caller) -> Void) {
+        guard var caller = callers[sender] else { return }
+        caller.waiting -= 1
+        note(&caller)
+        callers[sender] = caller
+        if caller.waiting == 0 { forget(sender) }
     }
 
     private func left(_ sender: String, _ downloader: Downloader) {
@@ -57,6 +95,7 @@ internal import EventLoop
         for number in caller.downloads.keys {
             downloader.download(number)?.waiting.removeAll { $0.call.sender == sender }
         }
+        groups.removeAll { $0.sender == sender }
         forget(sender)
         changed?()
     }

@@ -26,6 +26,10 @@ internal import EventLoop
 
     /// Calls of `Wait` that have not been answered.
     var waiting: [Reply<String>] = []
+    /// When, by the ticks of `Callers`, it came on the list or began again after an end: what waits since before then waits not for it.
+    var liveSince: UInt64 = 0
+    /// Whether it had ended when its record was looked at last.
+    var hasEnded: Bool
     /// When the progress toast was last updated.
     var progressToasted: ContinuousClock.Instant?
 
@@ -33,6 +37,7 @@ internal import EventLoop
         (self.entry, self.downloader) = (entry, downloader)
         received = entry.record.received
         toldReceived = entry.record.received
+        hasEnded = entry.state.hasEnded
         hasToldBytes = entry.record.fileName != nil  // known since a first response
     }
 

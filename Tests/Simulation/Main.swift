@@ -57,6 +57,8 @@ enum Plant: String, CaseIterable {
     case trusting
     /// What was being committed is announced again at a restart.
     case twice
+    /// That the owner has taken what ended is not kept.
+    case deaf
 }
 
 /// The history of a seed: what happens, in order.
