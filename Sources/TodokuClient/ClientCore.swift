@@ -15,6 +15,9 @@ internal import EventLoop
     private let connection: Connection
     private var watches: [UInt64: WatchState] = [:]
     private var nextWatch: UInt64 = 0
+    /// The applications that this client says are in front.
+    private var inFront: Set<String> = []
+    private var foregroundWatch: Connection.Subscription?
 
     private init(_ connection: Connection) { self.connection = connection }
 
@@ -61,11 +64,22 @@ internal import EventLoop
     }
 
     func wait(for download: DownloadReference) async throws(ClientError) -> String {
+        try await callLate(Download.wait, [:], at: download.objectPath)
+    }
+
+    func waitAll(_ filter: DownloadFilter) async throws(ClientError) -> OutcomeCounts {
+        let dictionary = filter.dictionary.filter { $0.key != "limit" && $0.key != "after" }
+        let (finished, failed, cancelled) = try await callLate(Manager.waitAll, dictionary, at: BusName.managerPath)
+        return OutcomeCounts(finished: finished, failed: failed, cancelled: cancelled)
+    }
+
+    /// A call that is answered late, and made again where the service goes away meanwhile.
+    private func callLate<In, Out>(_ method: MethodOf<In, Out>, _ arguments: In, at path: ObjectPath) async throws(ClientError) -> Out {
         var losses = 0
         while true {
             let begun = ContinuousClock.now
             do throws(DBusError) {
-                return try await connection.call(Download.wait, on: BusName.service, at: download.objectPath, [:], timeout: nil)
+                return try await connection.call(method, on: BusName.service, at: path, arguments, timeout: nil)
             } catch {
                 guard error.isNoReply else { throw ClientError(error) }
                 losses = .now - begun > Self.steadyTime ? 1 : losses + 1
@@ -73,6 +87,26 @@ internal import EventLoop
             }
             await sleep(for: Self.pause(after: losses))
         }
+    }
+
+    func setForeground(_ app: String, _ isInFront: Bool) async throws(ClientError) {
+        if isInFront { inFront.insert(app) } else { inFront.remove(app) }
+        try await call(Manager.setForeground, (app, isInFront), repeatable: true)
+        // From here on: the call itself may have started the service.
+        if inFront.isEmpty, let subscription = foregroundWatch {
+            connection.unsubscribe(subscription)
+            foregroundWatch = nil
+        } else if !inFront.isEmpty, foregroundWatch == nil {
+            foregroundWatch = connection.watchOwner(of: BusName.service) { [weak self] owner in
+                guard let self, owner != nil else { return }
+                BusActor.spawn { await self.sayForegroundAgain() }
+            }
+        }
+    }
+
+    /// A service that starts anew knows of none.
+    private func sayForegroundAgain() async {
+        for app in inFront { try? await call(Manager.setForeground, (app, true)) }
     }
 
     /// Before the service is asked again: at once, then after 1, 2, 4 … seconds.
