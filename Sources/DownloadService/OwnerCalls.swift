@@ -15,6 +15,8 @@ internal import Logging
     static let action = "download-ended"
     /// For so long an answer is awaited. The bus goes on starting the owner after that too, and the call reaches it.
     private static let patience: Duration = .seconds(25)
+    /// So many calls to an owner that is not there are let go with the one that failed, in one turn of the loop.
+    private static let mostLetGo = 256
     /// So many owners that did not answer are remembered, so that each is logged once.
     private static let mostBlamed = 1000
 
@@ -74,7 +76,7 @@ internal import Logging
                 underWay -= 1
                 if let failure { blame(owner, failure) } else { blamed.remove(owner) }
                 // What cannot be started is not started for each of its downloads: they come again at their later times.
-                if failure?.isNotThere == true { while nextWanted(of: owner) != nil {} }
+                if failure?.isNotThere == true { for _ in 0..<Self.mostLetGo where nextWanted(of: owner) == nil { break } }
                 turns.append(owner)
                 takeTurns()
             }
