@@ -6,7 +6,7 @@ private struct Desk {
     private(set) var ledger: Ledger
     private(set) var now = WallTime(microseconds: 1_000_000_000_000_000)
     /// What is on disk.
-    private(set) var row: DownloadRecord
+    var row: DownloadRecord
     let begin: WallTime
 
     init(_ state: DownloadState = .active, activate: String? = "org.example.App") {
@@ -168,6 +168,17 @@ private struct Desk {
         var desk = Desk(.committing)
         desk.ledger.committed(desk.entry, path: "/d/1", skipped: false, now: desk.now)
         #expect(desk.entry.state == .finished && desk.calls() == 1)
+    }
+
+    @Test func `is called by any row that a disk can hold`() throws {
+        var desk = Desk()
+        try desk.end()
+        #expect(desk.calls() == 1)
+        for time in [0, desk.now.microseconds, .max] as [UInt64] {
+            (desk.row.activations, desk.row.activateAt) = (.max, WallTime(microseconds: time))
+            desk.restart()
+            #expect(desk.calls() == 1 && (desk.wait ?? 0) <= 3000)
+        }
     }
 
     @Test func `is called in its time where the clock is set`() throws {
