@@ -25,6 +25,8 @@ public final class Ledger {
         case allEnded(finished: UInt32, failed: UInt32, cancelled: UInt32)
         /// It is off the list.
         case removed(LedgerEntry)
+        /// Call the owner, when all saved so far is on disk, if `takeOwnerCall` says so by then.
+        case callOwner(LedgerEntry)
     }
 
     public internal(set) var entries: [DownloadNumber: LedgerEntry] = [:]
@@ -201,6 +203,7 @@ public final class Ledger {
             entry.isInPool = entry.state == .committing && !record.isToDescriptor
             counts.insert(entry.state)
             place(entry)
+            if entry.state.hasEnded { resumeCalls(entry, now: now) }
         }
         for number in sweeps.keys { beginSweep(number) }
         recallPauses()
@@ -219,7 +222,7 @@ public final class Ledger {
         willChange(entry, true)
         entry.record.take(event, from: before, to: next, now: now)
         didChange(entry)
-        if before.hasEnded, !next.hasEnded { entry.isRevived = true }
+        if before.hasEnded, !next.hasEnded { (entry.isRevived, entry.isCallDue) = (true, false) }
         switch (before, event) {
         case (.waiting(.retry, _), .resume), (_, .retry), (_, .renew): liftPause(of: entry)
         default: break
@@ -327,6 +330,7 @@ public final class Ledger {
             actions.append(.allEnded(finished: tally.finished, failed: tally.failed, cancelled: tally.cancelled))
             tally = (0, 0, 0)
         }
+        if entry.record.options.activate != nil { callOwner(entry, now: now) }
         prune(now: now)
     }
 

@@ -14,6 +14,8 @@ public final class LedgerEntry {
     public internal(set) var isRemoved = false
     /// It had ended, and has not been started since.
     var isRevived = false
+    /// Its owner is to be called, and has not been yet.
+    public internal(set) var isCallDue = false
     /// Whether a part file of it may lie on disk: this process has seen a response, or does not know.
     var mayHavePart = true
     /// Where it stands while it may start.
@@ -70,7 +72,10 @@ extension DownloadRecord {
         case .resume: if before != .paused { retryAt = nil }  // asked for while it waits: at once; after a pause the wait goes on
         case .retry, .renew:
             (retryAt, awaitsUrl, lastFailure) = (nil, false, nil)
-            if before.hasEnded { (endedAt, retriesUsed, expiresAt, timeLeft, hasStartedOver) = (nil, 0, nil, nil, false) }
+            if before.hasEnded {
+                (endedAt, retriesUsed, expiresAt, timeLeft, hasStartedOver) = (nil, 0, nil, nil, false)
+                (isAcknowledged, activations, activateAt) = (false, 0, nil)
+            }
         case .wait(.retry, let until): retryAt = until
         case .wait(.needsUrl, _): awaitsUrl = true
         case .bodyComplete: isWhole = true
@@ -81,7 +86,7 @@ extension DownloadRecord {
         default: break
         }
         if next.hasEnded { (retryAt, lastFailure, expiresAt, timeLeft, awaitsUrl) = (nil, nil, nil, nil, false) }
-        if next.hasEnded, !before.hasEnded { endedAt = now }
+        if next.hasEnded, !before.hasEnded { (endedAt, activateAt) = (now, options.activate == nil ? nil : now) }
         runDeadline(at: now)
     }
 
@@ -106,12 +111,13 @@ extension DownloadRecord {
         }
     }
 
-    /// When it is to be looked at without any event: the end of its wait, or its deadline.
+    /// When it is to be looked at without any event: the end of its wait, its deadline, or when its owner is called again.
     var nextWake: WallTime? {
         switch state {
         case .waiting(.pausedAll, _): nil
         case .waiting(_, let until): [until, expiresAt].compactMap { $0 }.min()
         case .queued, .active: expiresAt
+        case .finished, .failed, .cancelled: activateAt
         default: nil
         }
     }

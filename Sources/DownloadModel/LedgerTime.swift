@@ -11,7 +11,7 @@ extension Ledger {
     }
 
     func arm(_ entry: LedgerEntry) {
-        let time = entry.isRemoved ? nil : entry.record.nextWake
+        let time = entry.isRemoved || entry.isCallDue ? nil : entry.record.nextWake
         guard time != entry.wakeAt else { return }
         entry.wakeAt = time
         if let time { wakes.insert(time, entry.number) }
@@ -29,6 +29,8 @@ extension Ledger {
                 try? apply(.expire(.expired(entry.record)), to: entry, now: now)
             } else if case .waiting(_, let until?) = entry.state, until <= now {
                 try? apply(.ready, to: entry, now: now)
+            } else if entry.state.hasEnded {
+                callOwner(entry, now: now)
             }
             arm(entry)
         }
@@ -53,6 +55,7 @@ extension Ledger {
             }
         }
         shiftHosts(by: delta)
+        moveReminders(by: delta)
         tick(now: now)
     }
 

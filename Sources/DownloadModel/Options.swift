@@ -104,6 +104,12 @@ public enum Limits {
     /// Descriptors of callers that we write into: of one connection (of one app, where it is in a sandbox), and of all together.
     public static let descriptorsPerCaller = 64
     public static let descriptors = 256
+    /// Downloads that the calls of `WaitAll` of one connection have singled out by their state, all together.
+    public static let waitedByStatePerConnection = 100_000
+    /// Applications that one connection says are in front.
+    public static let foregroundAppsPerConnection = 64
+    /// Owners that are called at a time (option `activate`), each for one of its downloads.
+    public static let ownerCalls = 8
     /// Ended downloads are kept for 30 days, at most this many.
     public static let endedDownloads = 10_000
     public static let endedAge: Duration = .seconds(30 * 24 * 3600)

@@ -117,7 +117,7 @@ public struct DownloadRecord: Equatable, Sendable {
         get { course.value.isAcknowledged }
         set { if newValue != isAcknowledged { course.value.isAcknowledged = newValue } }
     }
-    /// How often the owner was called since it ended.
+    /// How often the owner was called since it ended, starts of ours after the first call aside.
     public var activations: UInt32 {
         get { course.value.activations }
         set { if newValue != activations { course.value.activations = newValue } }

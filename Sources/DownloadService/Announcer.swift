@@ -125,5 +125,6 @@ internal import EventLoop
             journal.post(failure.map { reply.message(failing: $0) } ?? reply.message(download.record.path ?? ""))
         }
         for reply in fetching { journal.post(Downloader.answer(reply, of: download)) }
+        for group in download.downloader.callers.groupsDone(by: download) { journal.post(group.answer) }
     }
 }

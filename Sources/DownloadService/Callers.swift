@@ -14,6 +14,12 @@ internal import EventLoop
     private var callers: [String: Caller] = [:]
     /// Calls that are going to wait: their downloads are not there yet.
     private var arriving: [String: Int] = [:]
+    /// Calls of `WaitAll` that have not been answered, in the order in which they came.
+    private var groups: [WaitGroup] = []
+    /// Grows with each call of `WaitAll`: tells what was there before it from what came later.
+    private var tick: UInt64 = 0
+    /// By ticks, when a download came on the list, or began again after an end, while such calls wait: those before do not wait for it.
+    private var liveSince: [DownloadNumber: UInt64] = [:]
     var changed: (() -> Void)?
 
     init(connection: Connection) { self.connection = connection }
@@ -25,15 +31,37 @@ internal import EventLoop
     ///
     /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection.
     func wait(_ reply: Reply<String>, for download: ManagedDownload) throws(Refusal) {
-        try enter(reply.call.sender, for: download)
+        try admit(reply.call.sender, download.downloader) { $0.downloads[download.number, default: 0] += 1 }
         download.kept.waiting.append(reply)
     }
 
     /// The same for a Fetch.
     func wait(_ reply: FetchReply, for download: ManagedDownload) throws(Refusal) {
-        try enter(reply.call.sender, for: download)
+        try admit(reply.call.sender, download.downloader) { $0.downloads[download.number, default: 0] += 1 }
         download.kept.fetching.append(reply)
     }
+
+    /// Keeps `group` until the last that it waits for has ended.
+    ///
+    /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection, and for too many downloads singled out by their state.
+    func wait(_ group: WaitGroup, of downloader: Downloader) throws(Refusal) {
+        let held = groups.lazy.filter { $0.sender == group.sender }.reduce(0) { $0 + ($1.members?.count ?? 0) }
+        guard held + (group.members?.count ?? 0) <= Limits.waitedByStatePerConnection else {
+            throw Refusal(
+                .limitExceeded,
+                "At most \(Limits.waitedByStatePerConnection) downloads singled out by their state are waited for by one connection.")
+        }
+        try admit(group.sender, downloader) { _ in }
+        groups.append(group)
+    }
+
+    func nextTick() -> UInt64 {
+        tick += 1
+        return tick
+    }
+
+    /// A download came on the list, or begins again after an end.
+    func began(_ number: DownloadNumber) { if !groups.isEmpty { liveSince[number] = tick } }
 
     /// Counts a call of `sender` that is going to wait, until `arrived`.
     func arrives(_ sender: String) throws(Refusal) {
@@ -51,16 +79,16 @@ internal import EventLoop
         }
     }
 
-    private func enter(_ sender: String, for download: ManagedDownload) throws(Refusal) {
+    private func admit(_ sender: String, _ downloader: Downloader, _ note: (inout Caller) -> Void) throws(Refusal) {
         try checkLimit(sender)
         var caller =
             callers[sender]
             ?? Caller(
-                subscription: connection.watchOwner(of: sender) { [weak self, weak downloader = download.downloader] owner in
+                subscription: connection.watchOwner(of: sender) { [weak self, weak downloader] owner in
                     if owner == nil, let downloader { self?.left(sender, downloader) }
                 })
         caller.waiting += 1
-        caller.downloads[download.number, default: 0] += 1
+        note(&caller)
         callers[sender] = caller
     }
 
@@ -74,14 +102,33 @@ internal import EventLoop
 
     /// The waiting calls of `download` are being answered.
     func answered(_ senders: [String], for download: ManagedDownload) {
-        for sender in senders {
-            guard var caller = callers[sender] else { continue }
-            caller.waiting -= 1
-            caller.downloads[download.number] = nil
-            callers[sender] = caller
-            if caller.waiting == 0 { forget(sender) }
-        }
+        for sender in senders { answered(sender) { $0.downloads[download.number] = nil } }
         if !senders.isEmpty { changed?() }
+    }
+
+    /// The calls of `WaitAll` for which `download` was the last: they are being answered.
+    func groupsDone(by download: ManagedDownload) -> [WaitGroup] {
+        guard !groups.isEmpty else { return [] }
+        let since = liveSince[download.number] ?? 0
+        let done = groups.filter { $0.take(download, liveSince: since) }
+        guard !done.isEmpty else { return [] }
+        dropGroups { $0.remaining == 0 }
+        for group in done { answered(group.sender) { _ in } }
+        changed?()
+        return done
+    }
+
+    private func dropGroups(where isOver: (WaitGroup) -> Bool) {
+        groups.removeAll(where: isOver)
+        if groups.isEmpty { liveSince = [:] }
+    }
+
+    private func answered(_ sender: String, _ note: (inout Caller) -> Void) {
+        guard var caller = callers[sender] else { return }
+        caller.waiting -= 1
+        note(&caller)
+        callers[sender] = caller
+        if caller.waiting == 0 { forget(sender) }
     }
 
     private func left(_ sender: String, _ downloader: Downloader) {
@@ -90,6 +137,7 @@ internal import EventLoop
             downloader.download(number)?.waiting.removeAll { $0.call.sender == sender }
             downloader.download(number)?.fetching.removeAll { $0.call.sender == sender }
         }
+        dropGroups { $0.sender == sender }
         forget(sender)
         changed?()
     }

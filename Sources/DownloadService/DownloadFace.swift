@@ -36,6 +36,12 @@ enum DownloadFace {
             if download.state == .finished { return journal.post(reply.message(download.record.path ?? "")) }
             try download.downloader.callers.wait(reply, for: download)
         },
+        Row(Download.acknowledge) { download, _, reply in
+            guard download.downloader.decide({ ledger, _ in ledger.acknowledge(download.entry) }) else {
+                throw Refusal(.invalidState, "A download that is \(download.state.name) has not ended and cannot be acknowledged.")
+            }
+            download.downloader.answerChange(reply)
+        },
         Row(Download.replaceUrl) { download, arguments, reply in
             let url = try DownloadURL(arguments.0)
             if download.state.hasEnded { try refuseWithoutDescriptor(download) }

@@ -17,6 +17,8 @@ internal import TransferEngine
     let announcer: Announcer
     let toaster: Toaster
     let callers: Callers
+    let foreground: Foreground
+    private let ownerCalls: OwnerCalls
     let log: Logger
     private(set) lazy var admission = Admission(self)
     private(set) lazy var folderProbe = FolderProbe(self)
@@ -44,18 +46,21 @@ internal import TransferEngine
     private(set) var fetchKeys: [DownloadNumber: CopyKey] = [:]
     let descriptors = Descriptors()
     private var isPerforming = false
+    /// Whether that whose record is being changed had ended.
+    private var hadEnded = false
     /// Called when something that kept the service may have ended.
     var residenceChanged: (() -> Void)?
 
     init(
-        journal: Journal, engine: Engine, announcer: Announcer, toaster: Toaster, callers: Callers, stored: StoredState, mapFolder: String,
-        allowsHiddenFolders: Bool, log: Logger
+        journal: Journal, engine: Engine, announcer: Announcer, toaster: Toaster, callers: Callers, foreground: Foreground,
+        ownerCalls: OwnerCalls, stored: StoredState, mapFolder: String, allowsHiddenFolders: Bool, log: Logger
     ) {
         (self.journal, self.engine, self.announcer, self.toaster) = (journal, engine, announcer, toaster)
-        (self.callers, self.log) = (callers, log)
+        (self.callers, self.foreground, self.ownerCalls, self.log) = (callers, foreground, ownerCalls, log)
         (self.mapFolder, self.allowsHiddenFolders, setAside) = (mapFolder, allowsHiddenFolders, stored.setAside ?? "")
         ledger = Ledger(settings: stored.settings) { .random(in: 0..<1) }
         ledger.willChange = { [unowned self] entry, isState in
+            hadEnded = entry.state.hasEnded
             guard let download = download(entry.number) else { return }
             if isState { announcer.flushProgress(of: download) }
             announcer.remember(download)
@@ -63,6 +68,7 @@ internal import TransferEngine
         ledger.didChange = { [unowned self] entry in
             guard let download = download(entry.number) else { return }
             if entry.work == .idle { download.rewind() }
+            if hadEnded, !entry.state.hasEnded { callers.began(entry.number) }
             announcer.compare(download)
         }
         journal.everything = { [unowned self] in ledger.everything }
@@ -70,6 +76,7 @@ internal import TransferEngine
             setAside = path
             announcer.flushManager(of: self, now: true)
         }
+        ownerCalls.onQuiet = { [unowned self] in residenceChanged?() }
         restore(stored)
     }
 
@@ -140,8 +147,14 @@ internal import TransferEngine
         if let download = downloads[number], download.isDispensable { downloads[number] = nil }
     }
 
-    /// What is neither paused nor ended nor waits for somebody.
-    var hasWork: Bool { ledger.hasWork }
+    /// What is neither paused nor ended nor waits for somebody; and owners that are called.
+    var hasWork: Bool { ledger.hasWork || ownerCalls.isBusy }
+
+    /// Whether an app that says it is in front has downloads that have not ended: a service that left would forget that it is.
+    var servesForeground: Bool {
+        guard !foreground.isEmpty, counts.remaining > 0 else { return false }
+        return ledger.entries.values.contains { !$0.state.hasEnded && foreground.isInFront($0.record.options.app) }
+    }
 
     /// Where downloads go that name no folder.
     var defaultDirectory: String { settings.defaultDirectory.isEmpty ? downloadFolder : settings.defaultDirectory }
@@ -158,6 +171,7 @@ internal import TransferEngine
             journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path))
             guard !entry.isRemoved else { return }
             log.info("download added", metadata: ["download": "\(record.number)", "url": "\(redacted(record.url))"])
+            callers.began(record.number)
             ledger.enter(entry, now: .now)
             carryOut()
             if record.isFetch, record.options.token == nil { removeFormerFetches(of: record.copyKey) }
@@ -228,6 +242,15 @@ internal import TransferEngine
             journal.post(Manager.downloadRemoved.message(from: BusName.managerPath, download.path))
             toaster.removed(download)
             residenceChanged?()
+        case .callOwner(let entry):
+            guard let download = downloads[entry.number] else { return }
+            journal.afterCommit { [self] in callOwner(download) }
+        }
+    }
+
+    private func callOwner(_ download: ManagedDownload) {
+        ownerCalls.ask(for: download) { [self] in
+            decide { ledger, now in ledger.takeOwnerCall(download.entry, now: now) }
         }
     }
 

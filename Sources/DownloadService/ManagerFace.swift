@@ -41,6 +41,21 @@ enum ManagerFace {
                     Structure(download.path, DownloadFace.face.values(of: download) { wanted.isEmpty || wanted.contains($0.name) })
                 })
         },
+        Row(Manager.waitAll) { downloader, dictionary, reply in
+            for key in ["after", "limit"] where dictionary[key] != nil {
+                throw Refusal(.invalidOption, "WaitAll takes no filter key “\(key)”: it waits for all that match.")
+            }
+            try downloader.waitAll(DownloadFilter(decoding: dictionary), reply)
+        },
+        Row(Manager.setForeground) { downloader, arguments, reply in
+            let (app, isInFront) = arguments
+            if let own = reply.call.caller.app, own != app {
+                throw Refusal(.notAllowed, "An app in a sandbox may not speak for another; it is \(own).")
+            }
+            try downloader.foreground.set(app, isInFront, by: reply.call.sender)
+            reply()
+            downloader.residenceChanged?()
+        },
         Row(Manager.pauseAll) { downloader, _, reply in
             try reply.refuseSandboxed("pause what others have queued")
             downloader.decide { ledger, now in ledger.pauseAll(now: now) }
@@ -125,6 +140,18 @@ extension Downloader {
         return sums
     }
 
+    /// Answers `reply` when all that `filter` asks for now, and the caller may see, has ended.
+    func waitAll(_ filter: DownloadFilter, _ reply: Reply<(UInt32, UInt32, UInt32)>) throws(Refusal) {
+        let group = WaitGroup(filter, callers.nextTick(), reply)
+        for entry in ledger.entries.values where entry.isEntered {
+            guard let download = download(entry.number) else { continue }
+            group.gather(download)
+        }
+        // Through the journal: an end that is not on disk yet has not been told.
+        if group.remaining == 0 { return journal.post(group.answer) }
+        try callers.wait(group, of: self)
+    }
+
     /// What `filter` asks for and `caller` may see: what has not ended in queue order, then what has, oldest first.
     func matching(_ filter: DownloadFilter, for caller: CallerIdentity) throws(Refusal) -> [ManagedDownload] {
         var result: [ManagedDownload] = []
@@ -145,10 +172,7 @@ extension Downloader {
                 isPast = entry.number == after?.number
                 return false
             }
-            if let app = filter.app, app != entry.record.options.app { return false }
-            if let tag = filter.tag, tag != entry.record.options.tag { return false }
-            guard let download = glance(entry.number), caller.owns(download) else { return false }
-            if let states = filter.states, !states.contains(download.shownState.name) { return false }
+            guard let download = glance(entry.number), caller.owns(download), filter.matches(download) else { return false }
             result.append(download)
             return result.count == filter.limit
         }

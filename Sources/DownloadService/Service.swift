@@ -98,11 +98,13 @@ public struct ServiceOptions: Sendable {
         journal = Journal(store: store, nextNumber: stored.nextNumber, log: log) { connection.send($0) }
         engine = Engine(configuration: EngineConfiguration(version: Self.version)) { links.downloader?.take($0) }
         notifier = Notifier { links.toaster?.take($0) }
-        let toaster = Toaster(notifier: notifier, opener: Opener(connection: connection), clickable: options.clickable, log: log)
+        let foreground = Foreground(connection: connection)
+        let toaster = Toaster(
+            notifier: notifier, opener: Opener(connection: connection), foreground: foreground, clickable: options.clickable, log: log)
         let callers = Callers(connection: connection)
         downloader = Downloader(
             journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes }, toaster: toaster,
-            callers: callers,
+            callers: callers, foreground: foreground, ownerCalls: OwnerCalls(connection: connection, log: log),
             stored: stored, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders, log: log)
         let (downloader, journal) = (downloader, journal)
         let gate = CallerGate {
@@ -112,7 +114,8 @@ public struct ServiceOptions: Sendable {
         }
         connection.guardCalls(by: gate)
         residence = Residence(connection: connection, idle: options.idle, log: log) {
-            downloader.hasWork || downloader.descriptors.isHolding || downloader.admission.isBusy || callers.anyWaits || gate.isAsking || toaster.keepsService || journal.isBusy
+            downloader.hasWork || downloader.descriptors.isHolding || downloader.admission.isBusy || callers.anyWaits || gate.isAsking
+                || toaster.keepsService || journal.isBusy || downloader.servesForeground
         } leave: {
             links.leave?()
         }
@@ -122,6 +125,7 @@ public struct ServiceOptions: Sendable {
         links.toaster = toaster
         downloader.residenceChanged = { residence.changed() }
         callers.changed = { residence.changed() }
+        foreground.changed = { residence.changed() }
         gate.onQuiet = { residence.changed() }
         toaster.changed = { residence.changed() }
         journal.onQuiet = { residence.changed() }

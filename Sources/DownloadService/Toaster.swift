@@ -15,6 +15,7 @@ internal import Logging
     private let notifier: Notifier
     private let texts = ToastTexts.japanese
     private let opener: Opener
+    private let foreground: Foreground
     private let log: Logger
     private var shown: [DownloadNumber: (path: String, timer: Poller.Token)] = [:]
     /// Toasts handed to the notifier whose fate is not told yet: they keep the service too.
@@ -22,16 +23,27 @@ internal import Logging
     private var progressing: Set<DownloadNumber> = []
     var changed: (() -> Void)?
 
-    init(notifier: Notifier, opener: Opener, clickable: Duration, log: Logger) {
-        (self.notifier, self.opener, self.clickable, self.log) = (notifier, opener, clickable, log)
+    init(notifier: Notifier, opener: Opener, foreground: Foreground, clickable: Duration, log: Logger) {
+        (self.notifier, self.opener, self.foreground) = (notifier, opener, foreground)
+        (self.clickable, self.log) = (clickable, log)
     }
 
     /// Whether a toast of ours can still be clicked, or is on its way.
     var keepsService: Bool { !shown.isEmpty || !handed.isEmpty }
 
+    /// Whether it is toasted: an app in front shows what happens itself.
+    private func isWanted(_ options: DownloadOptions) -> Bool {
+        switch options.notify {
+        case .always: true
+        case .never: false
+        case .background: !foreground.isInFront(options.app)
+        }
+    }
+
     func progress(_ download: ManagedDownload) {
         let options = download.record.options
-        guard options.showProgress, options.notify != .never, let started = download.transferStarted else { return }
+        guard isWanted(options) else { return stopped(download) }
+        guard options.showProgress, let started = download.transferStarted else { return }
         let now = ContinuousClock.now
         guard now - started > Self.progressDelay else { return }
         if let last = download.progressToasted, now - last < Self.progressInterval { return }
@@ -52,7 +64,7 @@ internal import Logging
     func ended(_ download: ManagedDownload) {
         stopped(download)
         let options = download.record.options
-        guard options.notify != .never else { return }
+        guard isWanted(options) else { return }
         let number = download.number
         let toast: EndToast
         switch download.state {

@@ -117,7 +117,8 @@ public actor Store {
         lock = nil
     }
 
-    /// Whether a download is kept that a daemon would go on with: queued, active, being verified, or waiting for anything but ResumeAll.
+    /// Whether a download is kept that a daemon would go on with: queued, active, being verified, or waiting for anything but ResumeAll; or
+    /// one that has ended, and whose owner is to be called (`DownloadRecord.remindsOwner`).
     ///
     /// Only reads, on the calling thread, and makes no file. False where there is no database. True where it cannot be read: the daemon
     /// then says why, or sets it aside.
@@ -130,12 +131,15 @@ public actor Store {
         // then, for a daemon's log lasts as long as it has the database open. An index that is there is only read.
         let hasLog = stat(path + "-wal", &status) == 0 && status.st_size > 0
         let option = hasLog ? "readonly_shm=1" : "immutable=1"
+        let reminded = (WallTime(microseconds: UInt64(max(0, time(nil))) * 1_000_000) + (.zero - Ledger.remindedAge)).microseconds
         do throws(SQLiteError) {
             let database = try Database("file:\(uriPath(path))?mode=ro&\(option)", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
             return try database.number(
                 """
                 SELECT EXISTS (SELECT 1 FROM download WHERE state IN ('queued', 'active', 'verifying', 'committing')
-                    OR state = 'waiting' AND wait_reason NOT IN ('\(WaitReason.pausedAll.rawValue)', '\(WaitReason.needsUrl.rawValue)'))
+                    OR state = 'waiting' AND wait_reason NOT IN ('\(WaitReason.pausedAll.rawValue)', '\(WaitReason.needsUrl.rawValue)')
+                    OR state IN ('finished', 'failed', 'cancelled') AND activate IS NOT NULL AND NOT is_acknowledged
+                        AND (activations = 0 OR ended_at > \(reminded)))
                 """) != 0
         } catch { return true }
     }

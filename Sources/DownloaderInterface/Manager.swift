@@ -11,6 +11,9 @@ public enum Manager {
     public static let list = MethodOf(interface, "List", in: [String: Variant].self, out: [ObjectPath].self)
     public static let describe = MethodOf(
         interface, "Describe", in: [String: Variant].self, [String].self, out: [Structure<ObjectPath, [String: Variant]>].self)
+    public static let waitAll = MethodOf(
+        interface, "WaitAll", in: [String: Variant].self, out: UInt32.self, UInt32.self, UInt32.self)
+    public static let setForeground = MethodOf(interface, "SetForeground", in: String.self, Bool.self)
     public static let pauseAll = MethodOf(interface, "PauseAll")
     public static let resumeAll = MethodOf(interface, "ResumeAll")
     public static let cancelAll = MethodOf(interface, "CancelAll")

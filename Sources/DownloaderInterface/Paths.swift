@@ -27,6 +27,14 @@ public enum BusName {
             }
     }
 
+    /// Where an application of this bus name has its `org.freedesktop.Application` (Desktop Entry Specification, "D-Bus Activation").
+    public static func applicationPath(_ name: String) -> ObjectPath {
+        ObjectPath(
+            "/"
+                + name.split(separator: ".").map { $0.split(separator: "-", omittingEmptySubsequences: false).joined(separator: "_") }
+                .joined(separator: "/"))
+    }
+
     public static func path(of number: DownloadNumber) -> ObjectPath { ObjectPath("\(downloadsPath)/\(number)") }
 
     /// The path of a download with a token: known to its caller before the call.

@@ -15,6 +15,9 @@ internal import EventLoop
     private let connection: Connection
     private var watches: [UInt64: WatchState] = [:]
     private var nextWatch: UInt64 = 0
+    /// The applications that this client says are in front.
+    private var inFront: Set<String> = []
+    private var foregroundWatch: Connection.Subscription?
 
     private init(_ connection: Connection) { self.connection = connection }
 
@@ -64,6 +67,12 @@ internal import EventLoop
         try await untilAnswered(Download.wait, at: download.objectPath, [:]).answer
     }
 
+    func waitAll(_ filter: DownloadFilter) async throws(ClientError) -> OutcomeCounts {
+        let dictionary = filter.dictionary.filter { $0.key != "limit" && $0.key != "after" }
+        let (finished, failed, cancelled) = try await untilAnswered(Manager.waitAll, at: BusName.managerPath, dictionary).answer
+        return OutcomeCounts(finished: finished, failed: failed, cancelled: cancelled)
+    }
+
     func fetch(_ url: String, _ options: [String: Variant]) async throws(ClientError) -> FetchedFile {
         let ((outcome, path), wasLost) = try await untilAnswered(Manager.fetch, at: BusName.managerPath, (url, options))
         // The first call's answer may have been lost with the service: better twice new than never.
@@ -88,6 +97,26 @@ internal import EventLoop
             }
             await sleep(for: Self.pause(after: losses))
         }
+    }
+
+    func setForeground(_ app: String, _ isInFront: Bool) async throws(ClientError) {
+        if isInFront { inFront.insert(app) } else { inFront.remove(app) }
+        try await call(Manager.setForeground, (app, isInFront), repeatable: true)
+        // From here on: the call itself may have started the service.
+        if inFront.isEmpty, let subscription = foregroundWatch {
+            connection.unsubscribe(subscription)
+            foregroundWatch = nil
+        } else if !inFront.isEmpty, foregroundWatch == nil {
+            foregroundWatch = connection.watchOwner(of: BusName.service) { [weak self] owner in
+                guard let self, owner != nil else { return }
+                BusActor.spawn { await self.sayForegroundAgain() }
+            }
+        }
+    }
+
+    /// A service that starts anew knows of none.
+    private func sayForegroundAgain() async {
+        for app in inFront { try? await call(Manager.setForeground, (app, true)) }
     }
 
     /// Before the service is asked again: at once, then after 1, 2, 4 … seconds.

@@ -81,6 +81,17 @@ public final class DownloaderClient: Sendable {
     /// - Throws: what the download ended in, or why it cannot be waited for.
     public func wait(for download: DownloadReference) async throws(ClientError) -> String { try await core.wait(for: download) }
 
+    /// Waits, for as long as it takes, until all that match now have ended. Should the service go away meanwhile, it is asked again: then
+    /// those count that match by then.
+    public func waitAll(_ query: DownloadQuery = DownloadQuery()) async throws(ClientError) -> OutcomeCounts {
+        try await core.waitAll(query.filter)
+    }
+
+    /// Says that what ended has been taken: the application named by `activate` is not called any more.
+    public func acknowledge(_ download: DownloadReference) async throws(ClientError) {
+        try await core.call(Download.acknowledge, (), at: download, repeatable: true)
+    }
+
     /// The whole URL, without user and password.
     public func url(of download: DownloadReference) async throws(ClientError) -> String {
         try await core.call(Download.getUrl, (), at: download, repeatable: true)
@@ -122,6 +133,12 @@ public final class DownloaderClient: Sendable {
     /// - Returns: how many.
     public func clearEnded() async throws(ClientError) -> UInt32 { try await core.call(Manager.clearEnded, ()) }
 
+    /// Says whether a window of `app` is in front, so that no toasts are shown of what the user sees there. It holds until it is said
+    /// otherwise, or this client goes; a service that starts anew is told again.
+    public func setForeground(_ app: String, _ isInFront: Bool) async throws(ClientError) {
+        try await core.setForeground(app, isInFront)
+    }
+
     public func status() async throws(ClientError) -> ServiceStatus { try await core.status() }
 
     public func set(_ setting: ServiceSetting) async throws(ClientError) {
@@ -158,6 +175,19 @@ public struct FetchedFile: Equatable, Sendable {
     public var path: String
 
     public init(isNew: Bool, path: String) { (self.isNew, self.path) = (isNew, path) }
+}
+
+/// How many downloads ended in what.
+public struct OutcomeCounts: Equatable, Sendable {
+    public var finished: UInt32
+    public var failed: UInt32
+    public var cancelled: UInt32
+
+    public init(finished: UInt32, failed: UInt32, cancelled: UInt32) {
+        (self.finished, self.failed, self.cancelled) = (finished, failed, cancelled)
+    }
+
+    public var allFinished: Bool { failed == 0 && cancelled == 0 }
 }
 
 /// What a watch tells.

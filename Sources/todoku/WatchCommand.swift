@@ -33,20 +33,35 @@ struct WaitCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "wait", abstract: "Wait until downloads have ended.",
         discussion: """
-            Prints the path of each file, in the order named. There is no limit to the time; should the service go away meanwhile, it is \
-            started again.
+            Prints the path of each file, in the order named. With --app or --tag instead of names: waits for all of these that are on the \
+            list now, and prints how many finished, failed and were cancelled, those that had ended before included. There is no limit to \
+            the time; should the service go away meanwhile, it is started again.
 
             EXAMPLES:
               todoku wait 7
               todoku wait "$(todoku add https://example.org/file.iso)" && echo here
+              todoku wait --app org.example.App --tag update
             """)
 
-    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var downloads: [DownloadReference]
+    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var downloads: [DownloadReference] = []
+    @Option(help: ArgumentHelp("All of this application.", valueName: "id")) var app: String?
+    @Option(help: "All with this tag.") var tag: String?
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
 
+    func validate() throws {
+        let isGroup = app != nil || tag != nil
+        if isGroup, !downloads.isEmpty { throw ValidationError("--app and --tag go without downloads named.") }
+        if !isGroup, downloads.isEmpty { throw ValidationError("Name a download by its number, or say --app or --tag.") }
+    }
+
     func run() throws {
         Program.run(json: output.json) { client in
+            if app != nil || tag != nil {
+                let counts = try await client.waitAll(DownloadQuery(app: app, tag: tag))
+                if !quiet { Output.write(Self.text(counts, json: output.json)) }
+                return counts.allFinished ? .success : .ended
+            }
             var status = ExitStatus.success
             for download in downloads {
                 do throws(ClientError) {
@@ -69,5 +84,11 @@ struct WaitCommand: ParsableCommand {
             }
             return status
         }
+    }
+
+    private static func text(_ counts: OutcomeCounts, json: Bool) -> String {
+        guard json else { return "\(counts.finished) finished, \(counts.failed) failed, \(counts.cancelled) cancelled\n" }
+        let members = [("finished", counts.finished), ("failed", counts.failed), ("cancelled", counts.cancelled)]
+        return JSON.object(members.map { ($0.0, .unsigned(UInt64($0.1))) }).text + "\n"
     }
 }

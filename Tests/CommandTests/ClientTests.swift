@@ -150,6 +150,59 @@ import TodokuClient
         await desk.close()
     }
 
+    @Test func `waits for all of a tag over the death of the service, and acknowledges`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        let server = ScriptedServer { [body] request, reply in
+            if request.path == "/bad" { return reply.respond(404) }
+            gate.wait()
+            reply.serve(body, for: request)
+        }
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        var request = DownloadRequest()
+        request.tag = "t"
+        request.activate = "org.example.App"
+        let download = try await client.download(server.url("/a.bin"), request)
+        let bad = try await client.download(server.url("/bad"), request)
+        let early = await #expect(throws: ClientError.self) { try await client.acknowledge(download) }
+        #expect((early?.cause, early?.errorName) == (.refused, .invalidState))
+        async let counts = client.waitAll(DownloadQuery(tag: "t"))
+        #expect(await server.waitForRequests(2))
+        kill(try #require(await desk.serviceProcess()), SIGKILL)
+        gate.open()
+        #expect(try await counts == OutcomeCounts(finished: 1, failed: 1, cancelled: 0))
+        for _ in 0..<2 { try await client.acknowledge(download) }
+        #expect(try await client.waitAll(DownloadQuery(tag: "another")).allFinished)
+        try await client.remove(bad)
+        #expect(try await client.waitAll() == OutcomeCounts(finished: 1, failed: 0, cancelled: 0))
+        await desk.close()
+    }
+
+    @Test func `says again that its app is in front to a service that starts anew`() async throws {
+        let desk = await Desk()
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: desk.environment)
+        #expect(await eventually { monitor.output.contains("NameLost") })
+        func said() -> Int { monitor.output.split(separator: "\n").count { $0.hasPrefix("mc\t") && $0.hasSuffix("\tSetForeground") } }
+        try await client.setForeground("org.example.App", true)
+        #expect(await eventually { said() == 1 })
+        for times in [2, 3] {
+            let process = try #require(await desk.serviceProcess())
+            kill(process, SIGKILL)
+            #expect(await eventually { await desk.serviceProcess() == nil })
+            _ = try await client.list()
+            #expect(await eventually { said() == times })
+        }
+        try await client.setForeground("org.example.App", false)
+        #expect(await eventually { said() == 4 })
+        kill(try #require(await desk.serviceProcess()), SIGKILL)
+        #expect(await eventually { await desk.serviceProcess() == nil })
+        _ = try await client.list()
+        _ = try await client.list()
+        #expect(said() == 4)
+        await desk.close()
+    }
+
     @Test func `says which download is not there, and what was refused`() async throws {
         let desk = await Desk()
         let client = try await DownloaderClient.connect(to: desk.bus.address)

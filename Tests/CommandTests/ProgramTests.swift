@@ -175,6 +175,33 @@ import Testing
         await desk.close()
     }
 
+    @Test func `waits for all of an app or a tag, and says what they came to`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { [body] request, reply in
+            if request.path == "/bad" { reply.respond(404) } else { reply.serve(body, for: request) }
+        }
+        func add(_ path: String, _ options: String...) async {
+            #expect(await desk.start(["add", "--quiet", "--notify", "never"] + options + [server.url(path)]).wait().status == 0)
+        }
+        await add("/a", "--app", "org.example.App", "--tag", "t")
+        await add("/b", "--app", "org.example.App", "--tag", "t", "--paused")
+        await add("/bad", "--app", "org.example.App", "--tag", "u")
+        await add("/c", "--app", "org.example.Other", "--tag", "t", "--paused")
+        let wait = desk.start(["wait", "--app", "org.example.App", "--tag", "t"])
+        let json = desk.start(["wait", "--json", "--app", "org.example.App"])
+        #expect((await desk.run("wait", "--tag", "nobody's")).succeeded(saying: "0 finished, 0 failed, 0 cancelled\n"))
+        _ = await desk.run("resume", "2")
+        #expect((await wait.wait()).succeeded(saying: "2 finished, 0 failed, 0 cancelled\n"))
+        let counts = await json.wait()
+        #expect((counts.status, counts.errors) == (1, ""))
+        #expect(counts.output == "{\"finished\":2,\"failed\":1,\"cancelled\":0}\n", "\(counts)")
+        _ = await desk.run("cancel", "4")
+        let quiet = await desk.run("wait", "--quiet", "--tag", "t")
+        #expect((quiet.status, quiet.output, quiet.errors) == (1, "", ""))
+        #expect(await desk.run("list", "--app", "org.example.App", "--tag", "t").output.split(separator: "\n").count == 3)
+        await desk.close()
+    }
+
     @Test func `says that the bus has gone`() async throws {
         let desk = await Desk()
         let gate = Gate()

@@ -76,7 +76,7 @@ import Testing
 @Suite struct `Other arguments` {
     @Test(arguments: [
         ["pause"], ["pause", "--all", "7"], ["remove", "--ended", "7"], ["remove", "--ended", "--all"], ["show"], ["show", "x"], ["wait"],
-        ["get"],
+        ["wait", "--tag", "t", "7"], ["wait", "--app", "a", "7"], ["get"],
         ["list", "--state", "done"], ["settings", "colour"], ["settings", "max-active", "many"], ["settings", "speed-limit", "fast"],
         ["open"], ["fly"],
     ])

@@ -373,6 +373,30 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(readFile("\(path)/todoku.db") == bytes)
     }
 
+    /// Hours since the end, whether its owner was called, and has taken it.
+    @Test(
+        arguments: [
+            (1, 1, false, true), (6 * 24 + 23, 4, false, true), (7 * 24 + 1, 4, false, false), (7 * 24 + 1, 0, false, true),
+            (1, 0, true, false), (1, 1, true, false),
+        ] as [(Int, UInt32, Bool, Bool)])
+    func `is an owner that is to be called, as the ledger has it`(
+        hours: Int, activations: UInt32, isAcknowledged: Bool, isPending: Bool
+    ) async throws {
+        let now = WallTime(microseconds: UInt64(time(nil)) * 1_000_000)
+        for state in [DownloadState.finished, .cancelled, .failed(DownloadFailure(.network, "No route."))] {
+            var record = plainRecord(1, state)
+            (record.options.activate, record.activations, record.isAcknowledged) = ("org.example.App", activations, isAcknowledged)
+            record.endedAt = now + .seconds(-hours * 3600)
+            #expect(record.remindsOwner(at: now) == isPending)
+            let path = folder.makeFolder("\(hours)")
+            try await withStore(path) { store, _ in try await store.commit([.put(record)], nextNumber: DownloadNumber(2)) }
+            #expect(Store.hasPending(folder: path) == isPending)
+            record.options.activate = nil
+            try await withStore(path) { store, _ in try await store.commit([.put(record)], nextNumber: DownloadNumber(2)) }
+            #expect(!Store.hasPending(folder: path))
+        }
+    }
+
     @Test func `is no where there is nothing, and yes where it cannot be read`() async throws {
         #expect(!Store.hasPending(folder: folder("none")))
         #expect(!Store.hasPending(folder: folder.path))

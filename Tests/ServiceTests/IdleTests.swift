@@ -90,6 +90,31 @@ internal import Testing
         #expect(Set(before.keys.map(\.name)) == ["main", "todoku-curl", "todoku-store"])
     }
 
+    /// A wait until an instant, and an owner that is to be called again.
+    @Test func `a wait for an instant keeps it, and does not wake it up`() async throws {
+        if let sanitizer = underSanitizer() { return print("idle: the \(sanitizer) sanitizer has a thread that wakes up: not checked") }
+        let running = try await Running.start(["--idle-exit", "1"])
+        let hour = UInt64(3600) * 1_000_000
+        let path = try await running.download(
+            "http://127.0.0.1:1/a", ["not-before": .uint64(wallClock() + hour), "deadline": .uint64(1000)])
+        let called = try await running.download(
+            "http://127.0.0.1:1/b", ["start": .bool(false), "activate": .string("org.example.NotInstalled")])
+        try await running.client.cancel(called)
+        let process = "/proc/\(running.daemon.pid)"
+        #expect(await eventually { !threadNames(process).contains("todoku-pool") })
+        // The owner is called again a minute after its end: on a slow machine once in between.
+        let isQuiet = await eventually {
+            let before = await settled(process)
+            await pause(milliseconds: 3000)
+            return switches(process) == before
+        }
+        #expect(isQuiet && running.daemon.isRunning)
+        // Its deadline runs from its first start, and it has not started.
+        #expect(try await running.client.get(Download.waitReason, at: path) == "not-before")
+        for download in [path, called] { try await running.client.remove(download) }
+        #expect(await running.daemon.wait().status == 0)
+    }
+
     @Test func `that began without anything to do it has its own thread and the store's`() async throws {
         if let sanitizer = underSanitizer() { return print("idle: the \(sanitizer) sanitizer has a thread that wakes up: not checked") }
         let world = await ServiceWorld()
@@ -139,6 +164,13 @@ private enum Race {
         }
         return owner ?? ""
     }
+}
+
+/// Microseconds since the epoch.
+private func wallClock() -> UInt64 {
+    var now = timespec()
+    clock_gettime(CLOCK_REALTIME, &now)
+    return UInt64(now.tv_sec) * 1_000_000 + UInt64(now.tv_nsec / 1000)
 }
 
 private struct ThreadKey: Hashable { let id: String, name: String }

@@ -143,7 +143,7 @@ private let app = "org.example.App"
 
     /// A new member of the manager is to be thought about, and to be tried above or below.
     @Test func `has been thought of at every member of the manager`() {
-        let open: Set = ["Download", "List", "Describe", "Fetch", "DownloadToFd"]
+        let open: Set = ["Download", "List", "Describe", "Fetch", "DownloadToFd", "WaitAll", "SetForeground"]
         let refused: Set = ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded", "SetHostRule"]
         #expect(Set(ManagerFace.face.methods.keys) == open.union(refused))
         let writable = ManagerFace.face.members.filter { $0.contains(" readwrite ") }.compactMap {
@@ -241,6 +241,37 @@ private let app = "org.example.App"
         #expect(try await client.list() == [given])
         try await client.cancel(given)
         try await client.retry(given)
+    }
+
+    @Test func `waits for all of its own, and says of itself alone that it is in front`() async throws {
+        let running = try await Running.start()
+        let sandbox = await Sandbox(running.world)
+        let theirs = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false), "tag": .string("t")])
+        let client = try await sandbox.client()
+        let own = try await client.download("http://127.0.0.1:1/b", ["start": .bool(false), "tag": .string("t")])
+        let pipeline = await Pipeline()
+        for filter in [[:], ["tag": .string("t")], ["app": .string("org.example.Other")]] as [[String: Variant]] {
+            await pipeline.start { "\(try await client.call(Manager.waitAll, filter))" }
+        }
+        _ = try await client.list()
+        try await client.cancel(own)
+        #expect(await pipeline.answers(3) == ["(0, 0, 1)", "(0, 0, 1)", "(0, 0, 0)"])
+        #expect(try await running.client.get(Download.state, at: theirs) == "paused")
+        try await client.call(Download.acknowledge, at: own, ())
+        #expect(await thrown { try await client.call(Download.acknowledge, at: theirs, ()) }?.name.hasSuffix("UnknownObject") == true)
+        func setForeground(_ app: String) async -> Child.Exit {
+            await sandbox.gdbus(manager, "\(Manager.interface).SetForeground", app, "true")
+        }
+        #expect(await setForeground(app).output == "()\n")
+        for other in ["org.example.Other", "org.example.App.More", ""] {
+            #expect(await setForeground(other).errors.contains("org.todoku.Error.NotAllowed: "), "\(other)")
+        }
+        // To be called: it alone, or a part of it.
+        for (name, isAllowed) in [(app, true), ("\(app).Helper", true), ("\(app)Helper", false), ("org.example.Other", false)] {
+            let answer = await sandbox.gdbus(
+                manager, "\(Manager.interface).Download", "http://127.0.0.1:1/b", "{'start': <false>, 'activate': <'\(name)'>}")
+            #expect(answer.errors.contains("org.todoku.Error.NotAllowed: ") != isAllowed, "\(name): \(answer)")
+        }
     }
 
     @Test func `opens only the file that was downloaded, not one that had its name before or has it since`() async throws {

@@ -62,6 +62,30 @@ extension Running {
         #expect(server.requests.last?.range?.first == 1_200_000)
     }
 
+    @Test func `is over with the deadline, also where the service was away meanwhile`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(503, ["Retry-After": "600"]) }
+        let path = try await running.download(server.url("/a"), ["deadline": .uint64(1500)])
+        #expect(await running.waits(path, for: "retry"))
+        await running.world.kill(running.daemon)
+        await pause(milliseconds: 1600)
+        _ = await running.world.start()
+        let error = await thrown { try await running.client.wait(path) }
+        #expect(error?.name == todokuError("Expired") && server.requests.count == 1, "\(String(describing: error))")
+    }
+
+    @Test func `for not-before begins when one that was added paused is resumed`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let time = wallClock(.milliseconds(1500))
+        let path = try await running.download(server.url("/a"), ["not-before": .uint64(time), "start": .bool(false)])
+        #expect(try await running.client.get(Download.state, at: path) == "paused")
+        try await running.client.resume(path)
+        #expect(try await running.reason(path) == "not-before")
+        _ = try await running.client.wait(path)
+        #expect(wallClock() >= time && server.requests.count == 1)
+    }
+
     @Test func `does not run the deadline down while it is paused`() async throws {
         let running = try await Running.start()
         let gate = Gate()

@@ -17,6 +17,7 @@ extension World {
         case .transfer: transfer(step.a, step.b)
         case .pool: work(step.a, step.b)
         case .commit: commit(step.b)
+        case .owner: if step.b % 4 == 0 { acknowledge(step.a) } else { callOwner() }
         case .clock:
             now = now + .milliseconds([100, 700, 3000, 40_000, 400_000][step.b % 5])
             tell("the clock is at +\((now - WallTime(microseconds: 1_000_000_000_000_000)) / .seconds(1)) s")
@@ -74,6 +75,7 @@ extension World {
         if b % 7 == 0 { options.deadline = .seconds(30) }
         if b % 11 == 0 { options.notBefore = now + .seconds(b % 600) }
         if b % 3 == 0 { options.renewable = true }
+        if b % 4 == 1 { options.activate = "org.example.App" }
         if b % 13 == 0 { options.ifExists = [.replace, .skip, .fail][a % 3] }
         if b % 17 == 0 { options.fileName = "same" }
         options.onlyIfChanged = b % 2 == 0
@@ -128,6 +130,14 @@ extension World {
                 "\(["pause", "resume", "resume", "cancel", "retry", "retry", "renew", "remove"][b % 8]) \(number): now \(entry.state.name)")
         } catch {}
         ledger.schedule(now: now)
+    }
+
+    /// An owner says that it has taken what ended; the answer comes when that is on disk.
+    private mutating func acknowledge(_ a: Int) {
+        guard let entry = pick(a, { $0.record.options.activate != nil && $0.state.hasEnded }), ledger.acknowledge(entry) else { return }
+        tell("acknowledge \(entry.number)")
+        settle()
+        post(.taken(entry.number, revival: revivals[entry.number, default: 0]))
     }
 
     private mutating func revive(_ number: DownloadNumber) {
@@ -205,11 +215,12 @@ extension World {
             if inFlight != nil || journal.hasChanges { commit(1) }
             if !pool.isEmpty { work(round, 1) }
             for number in transfers.keys.sorted() { transfer(Int(number.value), 3, number) }
+            callOwner()
             probe()
             settle()
             goOn()
             settle()
-            if transfers.values.allSatisfy(\.awaits), pool.isEmpty, !journal.isBusy {
+            if transfers.values.allSatisfy(\.awaits), pool.isEmpty, asked.isEmpty, !journal.isBusy {
                 guard let wake = ledger.nextWake else { break }
                 now = max(now, wake)
                 ledger.tick(now: now)
@@ -222,7 +233,8 @@ extension World {
         // What could not be deleted is, at the next start.
         restart(power: false)
         settle()
-        while !pool.isEmpty || journal.isBusy {
+        while !pool.isEmpty || journal.isBusy || !asked.isEmpty {
+            callOwner()
             if inFlight != nil || journal.hasChanges { commit(1) }
             if !pool.isEmpty { work(0, 1) }
             settle()

@@ -18,6 +18,9 @@ extension World {
             if case .waiting(let reason, nil) = entry.state, ![.needsUrl, .pausedAll, .diskSpace, .destination].contains(reason) {
                 fail("\(number) waits for \(reason) without an end")
             }
+            if entry.isCallDue, entry.record.isAcknowledged || !entry.state.hasEnded {
+                fail("the owner of \(number) is to be called for nothing")
+            }
             if entry.isEntered, let time = nextWake(entry) { wake = min(wake ?? time, time) }
             if entry.isEntered, entry.state.hasEnded == ledger.order.contains(number) { fail("\(number) is in the wrong order") }
             if entry.isEntered, entry.state.hasEnded != ledger.ended.contains(number) { fail("\(number) is not among the ended") }
@@ -60,6 +63,7 @@ extension World {
         case .waiting(.pausedAll, _): nil
         case .waiting(_, let until): [until, entry.record.expiresAt].compactMap { $0 }.min()
         case .queued, .active: entry.record.expiresAt
+        case .finished, .failed, .cancelled: entry.isCallDue ? nil : entry.record.activateAt
         default: nil
         }
     }
@@ -69,6 +73,9 @@ extension World {
         for entry in ledger.entries.values {
             if !entry.state.hasEnded { fail("\(entry.number) never ends: \(entry.state), \(entry.work)") }
             if saved.records[entry.number]?.state != entry.state { fail("\(entry.number) is \(entry.state.name), and on disk it is not") }
+        }
+        for entry in ledger.entries.values where entry.record.options.activate != nil && !entry.record.isAcknowledged {
+            if called[entry.number] != entry.record.endedAt { fail("the owner of \(entry.number) never hears of its end") }
         }
         for number in saved.records.keys where ledger[number] == nil { fail("\(number) is on disk, and not on the list") }
         if !saved.sweeps.isEmpty { fail("part files are still to be deleted: \(saved.sweeps.keys.sorted())") }

@@ -61,6 +61,8 @@ enum Plant: String, CaseIterable {
     case twice
     /// A copy is taken for what it was without a look.
     case credulous
+    /// That the owner has taken what ended is not kept.
+    case deaf
 }
 
 /// The history of a seed: what happens, in order.

@@ -10,6 +10,9 @@ enum Waiting {
     case permit(LedgerEntry)
     case commit(DownloadNumber)
     case sweep(DownloadNumber)
+    case callOwner(LedgerEntry)
+    /// The owner's Acknowledge is answered; of the end after so many revivals.
+    case taken(DownloadNumber, revival: Int)
 }
 
 /// What the store has on disk.
@@ -23,7 +26,9 @@ struct Saved {
 
     mutating func take(_ change: StoreChange, _ plant: Plant?) {
         switch change {
-        case .put(let record): records[record.number] = record
+        case .put(var record):
+            if plant == .deaf { record.isAcknowledged = false }
+            records[record.number] = record
         case .remove(let number): records[number] = nil
         case .set(let settings): self.settings = settings
         case .sweep(let number, let directory): if plant != .forgetful { sweeps[number] = directory }
@@ -114,6 +119,12 @@ struct World {
     var strangers: Set<String> = []
     /// What writes into descriptors, which go with the process.
     var descriptors: Set<DownloadNumber> = []
+    /// Calls to owners that wait for their turn.
+    var asked: [LedgerEntry] = []
+    /// The last end of which the owner was told by a call.
+    var called: [DownloadNumber: WallTime] = [:]
+    /// The revival after whose end Acknowledge was answered.
+    var taken: [DownloadNumber: Int] = [:]
     var problem: String?
     var isEnding = false
 
@@ -156,7 +167,7 @@ struct World {
         release()
     }
 
-    private mutating func post(_ item: Waiting) {
+    mutating func post(_ item: Waiting) {
         if case .start(let entry) = item { delayed.insert(entry.number) }
         if journal.isClear || plant == .early { done(item) } else { journal.post(item) }
     }
@@ -182,6 +193,7 @@ struct World {
         case .announceEnd(let entry): post(.end(entry.number, entry.state.name, path: entry.record.path))
         case .allEnded: if ledger.counts.remaining != 0 { fail("AllEnded while \(ledger.counts.remaining) remain") }
         case .removed(let entry): post(.removed(entry.number))
+        case .callOwner(let entry): post(.callOwner(entry))
         }
     }
 
@@ -225,6 +237,10 @@ struct World {
             }
         case .permit(let entry): permit(entry.number)
         case .sweep(let number): pool.append(.sweep(number))
+        case .callOwner(let entry): asked.append(entry)
+        case .taken(let number, let revival):
+            tell("told: \(number) is acknowledged")
+            taken[number] = revival
         }
     }
 
@@ -233,6 +249,23 @@ struct World {
         if transfers[number]?.awaits != true { fail("\(number) may go on, and did not ask") }
         transfers[number]?.awaits = false
         transfers[number]?.hasSent = false
+    }
+
+    /// The next owner is called, if it still is to be.
+    mutating func callOwner() {
+        guard !asked.isEmpty else { return }
+        let entry = asked.removeFirst()
+        let number = entry.number
+        guard ledger.takeOwnerCall(entry, now: now) else { return }
+        tell("the owner of \(number) is called")
+        let revival = revivals[number, default: 0]
+        if taken[number] == revival { fail("the owner of \(number) is called, which acknowledged it") }
+        if !entry.state.hasEnded { fail("the owner of \(number) is called before its end") }
+        if let record = saved.records[number], !record.state.hasEnded, revival == 0 {
+            fail("the owner of \(number) is called, and on disk it is \(record.state.name)")
+        }
+        if saved.records[number] == nil { fail("the owner of \(number) is called, which is not on disk") }
+        called[number] = entry.record.endedAt
     }
 
     // MARK: Life and death
@@ -255,7 +288,7 @@ struct World {
             }
             disk.cutPower(&random)
         }
-        (journal, inFlight, transfers, pool, delayed, sweeping) = (JournalQueue(), nil, [:], [], [], [])
+        (journal, inFlight, transfers, pool, delayed, sweeping, asked) = (JournalQueue(), nil, [:], [], [], [], [])
         (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }

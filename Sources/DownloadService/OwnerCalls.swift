@@ -1,0 +1,120 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import Logging
+
+/// Calls the owners of downloads that have ended (option `activate`), which starts them: `org.freedesktop.Application.ActivateAction`.
+///
+/// Whether and when a call is made is the ledger's to say. Here at most `Limits.ownerCalls` are under way, and of one owner one: the ends of
+/// 10,000 downloads come to their owner one after the other, and an owner that hangs holds up nobody else.
+@BusActor final class OwnerCalls {
+    static let activateAction = MethodOf(
+        "org.freedesktop.Application", "ActivateAction", in: String.self, [Variant].self, [String: Variant].self)
+    /// The name of the action (docs/dbus.md, "Apps that come and go").
+    static let action = "download-ended"
+    /// For so long an answer is awaited. The bus goes on starting the owner after that too, and the call reaches it.
+    private static let patience: Duration = .seconds(25)
+    /// So many calls to an owner that is not there are let go with the one that failed, in one turn of the loop.
+    private static let mostLetGo = 256
+    /// So many owners that did not answer are remembered, so that each is logged once.
+    private static let mostBlamed = 1000
+
+    /// The calls that are asked for of one owner, in order.
+    private struct Queue {
+        var asks: [Ask] = []
+        var head = 0
+
+        mutating func next() -> Ask? {
+            guard head < asks.count else { return nil }
+            head += 1
+            return asks[head - 1]
+        }
+    }
+
+    private struct Ask {
+        let download: ManagedDownload
+        let isWanted: () -> Bool
+    }
+
+    private let connection: Connection
+    private let log: Logger
+    private var queues: [String: Queue] = [:]
+    /// Owners whose next call may begin, in order.
+    private var turns: [String] = []
+    private var underWay = 0
+    private var blamed: Set<String> = []
+    /// Called when nothing is to be called any more.
+    var onQuiet: (() -> Void)?
+
+    init(connection: Connection, log: Logger) { (self.connection, self.log) = (connection, log) }
+
+    /// Whether any owner is called, or is to be: it keeps the service.
+    var isBusy: Bool { !queues.isEmpty }
+
+    /// Has the owner of `download` called when its turn comes.
+    ///
+    /// - Parameter isWanted: asked then, once: whether the call is still to be made.
+    func ask(for download: ManagedDownload, isWanted: @escaping () -> Bool) {
+        guard let owner = download.record.options.activate else { return }
+        if queues[owner] == nil { turns.append(owner) }
+        queues[owner, default: Queue()].asks.append(Ask(download: download, isWanted: isWanted))
+        takeTurns()
+    }
+
+    private func takeTurns() {
+        while underWay < Limits.ownerCalls, !turns.isEmpty {
+            let owner = turns.removeFirst()
+            guard let download = nextWanted(of: owner) else {
+                queues[owner] = nil
+                if queues.isEmpty { onQuiet?() }
+                continue
+            }
+            underWay += 1
+            BusActor.spawn { [self] in
+                let failure = await call(owner, download)
+                underWay -= 1
+                if let failure { blame(owner, failure) } else { blamed.remove(owner) }
+                // What cannot be started is not started for each of its downloads: they come again at their later times.
+                if failure?.isNotThere == true { for _ in 0..<Self.mostLetGo where nextWanted(of: owner) == nil { break } }
+                turns.append(owner)
+                takeTurns()
+            }
+        }
+    }
+
+    private func nextWanted(of owner: String) -> ManagedDownload? {
+        while let ask = queues[owner]?.next() { if ask.isWanted() { return ask.download } }
+        return nil
+    }
+
+    private func call(_ owner: String, _ download: ManagedDownload) async -> DBusError? {
+        let failure = download.state.endFailure
+        let what = Variant.structure([
+            .objectPath(download.path), .string(download.state.name), .string(download.record.path ?? ""),
+            .string(failure?.name.busName ?? ""),
+        ])
+        do throws(DBusError) {
+            try await connection.call(
+                Self.activateAction, on: owner, at: BusName.applicationPath(owner), (Self.action, [what], [:]), timeout: Self.patience)
+            log.debug("the owner was called", metadata: ["download": "\(download.number)", "owner": "\(owner)"])
+            return nil
+        } catch { return error }
+    }
+
+    private func blame(_ owner: String, _ error: DBusError) {
+        if blamed.count >= Self.mostBlamed { blamed = [] }
+        guard blamed.insert(owner).inserted else { return }
+        log.notice(
+            "an application that is to hear of its downloads did not answer; it is called again",
+            metadata: ["owner": "\(owner)", "error": "\(error.name)"])
+    }
+}
+
+extension DBusError {
+    /// Nobody has the name, and nothing could be started for it.
+    fileprivate var isNotThere: Bool {
+        let bus = "org.freedesktop.DBus.Error."
+        return name == bus + "ServiceUnknown" || name == bus + "NameHasNoOwner" || name.hasPrefix(bus + "Spawn.")
+    }
+}

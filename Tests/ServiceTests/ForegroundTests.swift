@@ -1,0 +1,121 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+private let app = "org.example.App"
+
+extension Client {
+    fileprivate func setForeground(_ app: String, _ isInFront: Bool) async throws {
+        try await call(Manager.setForeground, (app, isInFront))
+    }
+}
+
+@Suite struct `An app in front` {
+    @Test func `is not toasted, unless it wants to be; and is again when it says so, or has left the bus`() async throws {
+        let display = await Display()
+        let running = try await Running.start(extra: ["DISPLAY": display.name])
+        let dunst = await Dunst(on: running.world.bus, display)
+        let server = ScriptedServer { request, reply in
+            if request.path == "/bad" { reply.respond(404) } else { reply.respond(200, text: "x") }
+        }
+        let mine: [String: Variant] = ["app": .string(app), "notify": .string("background")]
+        func fetch(_ options: [String: Variant]) async throws {
+            _ = try await running.fetch(server.url("/a"), mine.merging(options) { $1 })
+        }
+        let (one, two) = (try await running.world.client(), try await running.world.client())
+        try await one.setForeground(app, true)
+        try await two.setForeground(app, true)
+        try await two.setForeground("org.example.Other", true)
+        // Neither of these is toasted; what follows is, so that it can be seen that they are not.
+        try await fetch([:])
+        _ = await thrown { try await running.fetch(server.url("/bad"), mine) }
+        try await fetch(["notify": .string("never"), "title": .string("never")])
+        try await fetch(["notify": .string("always"), "title": .string("always")])
+        try await fetch(["app": .string("org.example.AppX"), "title": .string("another")])
+        #expect(await eventually { await dunst.displayed() == 2 })
+        // In front as long as one of its connections says so.
+        try await one.setForeground(app, false)
+        try await fetch(["title": .string("two says so")])
+        try await two.setForeground("org.example.Other", false)
+        try await fetch(["title": .string("two still says so")])
+        try await two.setForeground(app, false)
+        try await two.setForeground(app, false)
+        try await fetch(["title": .string("nobody says so")])
+        #expect(await eventually { await dunst.displayed() == 3 })
+        // One that leaves, as by a crash, says nothing any more.
+        let leaving = Child(
+            [
+                "gdbus", "call", "--session", "--dest", BusName.service, "--object-path", BusName.managerPath.value, "--method",
+                "\(Manager.interface).SetForeground", app, "true",
+            ], environment: running.world.environment)
+        #expect(await leaving.wait().output == "()\n")
+        let isToasted = await eventually {
+            try? await fetch(["title": .string("gone")])
+            return await dunst.displayed() > 3
+        }
+        #expect(isToasted)
+        await dunst.control("close-all")
+        let titles = await dunst.history().compactMap { $0["summary"]?.string }
+        #expect(Set(titles) == ["always", "another", "nobody says so", "gone"], "\(titles)")
+        await dunst.stop()
+    }
+
+    @Test func `sees no progress toast, and one that is shown goes`() async throws {
+        let display = await Display()
+        let running = try await Running.start(extra: ["DISPLAY": display.name])
+        let dunst = await Dunst(on: running.world.bus, display)
+        let gate = Gate()
+        let server = ScriptedServer { _, reply in
+            reply.head(200, length: 200_000)
+            while !gate.isOpen, reply.send("x") { poll(nil, 0, 20) }
+            reply.close()
+        }
+        let path = try await running.download(
+            server.url("/a"), ["app": .string(app), "notify": .string("background"), "retries": .uint32(0)])
+        #expect(await eventually { await dunst.displayed() == 1 })
+        try await running.client.setForeground(app, true)
+        #expect(await eventually { await dunst.displayed() == 0 })
+        try await running.client.setForeground(app, false)
+        #expect(await eventually { await dunst.displayed() == 1 })
+        try await running.client.cancel(path)
+        gate.open()
+        #expect(await eventually { await dunst.displayed() == 0 })
+        await dunst.stop()
+    }
+
+    @Test func `is named by an id, and no connection speaks for very many`() async throws {
+        let running = try await Running.start()
+        for name in ["", "a\nb", String(repeating: "a", count: 256)] {
+            let error = await thrown { try await running.client.setForeground(name, true) }
+            #expect(error?.name == todokuError("InvalidOption") && error.map(isSentence) == true)
+        }
+        for number in 0..<Limits.foregroundAppsPerConnection { try await running.client.setForeground("org.example.A\(number)", true) }
+        let error = await thrown { try await running.client.setForeground(app, true) }
+        #expect(error?.name == todokuError("LimitExceeded") && error?.message.contains("\(Limits.foregroundAppsPerConnection)") == true)
+        try await running.client.setForeground("org.example.A0", true)
+        try await running.client.setForeground("org.example.A0", false)
+        try await running.client.setForeground(app, true)
+    }
+
+    @Test func `keeps the service while it has downloads that have not ended, and no longer`() async throws {
+        let running = try await Running.start(["--idle-exit", "2"])
+        let path = try await running.download("http://127.0.0.1:1/a", ["app": .string(app), "start": .bool(false)])
+        try await running.client.setForeground(app, true)
+        // It is still there well after the two seconds: nothing but time shows that.
+        #expect(await eventually(within: .milliseconds(3500)) { !running.daemon.isRunning } == false)
+        try await running.client.cancel(path)
+        #expect(await running.daemon.wait().isClean)
+    }
+
+    @Test func `that has gone does not keep it`() async throws {
+        let running = try await Running.start(["--idle-exit", "2"])
+        _ = try await running.download("http://127.0.0.1:1/a", ["app": .string(app), "start": .bool(false)])
+        let leaving = await running.world.gdbus(BusName.managerPath.value, "\(Manager.interface).SetForeground", app, "true")
+        #expect(leaving.output == "()\n")
+        #expect(await running.daemon.wait().isClean)
+    }
+}
