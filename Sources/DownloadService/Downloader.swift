@@ -243,7 +243,7 @@ internal import TransferEngine
             toaster.removed(download)
             residenceChanged?()
         case .callOwner(let entry):
-            guard let download = downloads[entry.number] else { return }
+            guard let download = glance(entry.number) else { return }
             journal.afterCommit { [self] in callOwner(download) }
         }
     }
