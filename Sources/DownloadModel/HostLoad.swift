@@ -58,6 +58,11 @@ final class HostLoad {
             if unsent.remove(number) != nil { last = max(last ?? time, time) }
         }
 
+        mutating func join(_ other: Pacing) {
+            last = [last, other.last].compactMap { $0 }.max()
+            unsent.formUnion(other.unsent)
+        }
+
         mutating func gaveUp(_ number: DownloadNumber) { unsent.remove(number) }
 
         mutating func shift(by delta: Duration) { last = last.map { $0 + delta } }
@@ -134,8 +139,8 @@ final class HostLoad {
 
     /// Takes over what another load, under other rules, knew of the same host.
     func inherit(_ former: HostLoad) {
-        pacing = former.pacing
-        spacings = former.spacings
+        pacing.join(former.pacing)
+        for (spacing, pacing) in former.spacings { spacings[spacing, default: Pacing()].join(pacing) }
         if let time = former.pausedUntil { pause(until: time) }
         (slowness, slowedAt, answers) = (max(slowness, former.slowness), former.slowedAt, former.answers)
     }

@@ -112,7 +112,8 @@ extension Ledger {
     }
 
     private func lane(of entry: LedgerEntry) -> Lane {
-        let host = load(of: entry.host)
+        // What is whole asks no host for anything; no host has the empty name.
+        let host = load(of: entry.record.isWhole ? "" : entry.host)
         let (app, spacing) = (entry.record.options.app, host.told(apart: entry.record.options.requestInterval ?? .zero))
         entry.spacing = spacing
         if let lane = host.lanes.first(where: { $0.app.name == app && $0.spacing == spacing }) { return lane }
