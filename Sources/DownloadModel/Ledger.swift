@@ -17,13 +17,18 @@ public final class Ledger {
         /// Properties have changed that are to be told now.
         case tell(LedgerEntry)
         case announceEnd(LedgerEntry)
+        /// The last member that had not ended has.
+        case batchEnded(LedgerBatch, OutcomeCounts)
         /// Nothing is left to do; ends since it was last so.
         case allEnded(finished: UInt32, failed: UInt32, cancelled: UInt32)
         /// It is off the list.
         case removed(LedgerEntry)
+        /// It is off the list: its last member is.
+        case batchRemoved(LedgerBatch)
     }
 
     public internal(set) var entries: [DownloadNumber: LedgerEntry] = [:]
+    public internal(set) var batches: [BatchNumber: LedgerBatch] = [:]
     public internal(set) var settings: Settings
     public internal(set) var counts = StateCounts()
     /// All that has not ended, in queue order.
@@ -78,13 +83,17 @@ public final class Ledger {
     }
 
     /// The row of `entry` is on disk: it takes its place in the queue.
-    public func enter(_ entry: LedgerEntry, now: WallTime) {
-        guard !entry.isRemoved, !entry.isEntered else { return }
-        entry.isEntered = true
-        place(entry)
-        // Time has passed, and all may have been paused or resumed, since it was asked for.
-        if entry.state == .queued { settle(entry, now: now) }
-        if case .waiting(.pausedAll, _) = entry.state, !settings.paused { try? apply(.release, to: entry, now: now) }
+    public func enter(_ entry: LedgerEntry, now: WallTime) { enter([entry], now: now) }
+
+    /// The same for several: only then does anything start.
+    func enter(_ entries: [LedgerEntry], now: WallTime) {
+        for entry in entries where !entry.isRemoved && !entry.isEntered {
+            entry.isEntered = true
+            place(entry)
+            // Time has passed, and all may have been paused or resumed, since it was asked for.
+            if entry.state == .queued { settle(entry, now: now) }
+            if case .waiting(.pausedAll, _) = entry.state, !settings.paused { try? apply(.release, to: entry, now: now) }
+        }
         schedule(now: now)
     }
 
@@ -94,6 +103,7 @@ public final class Ledger {
     private func place(_ entry: LedgerEntry) {
         if entry.state.hasEnded {
             endings += 1
+            entry.endedPosition = endings
             ended.insert(entry.number, priority: 0, position: endings)
         } else {
             order.insert(entry.number, priority: entry.record.options.priority, position: entry.record.position)
@@ -111,6 +121,7 @@ public final class Ledger {
         if isAtWork(entry) { leaving[entry.number] = entry }
         if entry.state == .active { leaveHost(entry) }
         counts.remove(entry.state)
+        entry.batch?.forget(entry.state)
         entries[entry.number] = nil
         order.remove(entry.number)
         runnable.remove(entry.number)
@@ -127,6 +138,7 @@ public final class Ledger {
         actions.append(.save(.remove(entry.number)))
         actions.append(.removed(entry))
         if case .failed = entry.state { sweep(entry) }
+        leaveBatch(entry)
     }
 
     /// Lets ended downloads go that are too old or too many.
@@ -141,7 +153,8 @@ public final class Ledger {
 
     /// Restores what the store held; nothing starts before `schedule`. For each that was being committed the caller has to find out whether
     /// the rename had happened, and to tell by `committed`, `endingFailed` or `partLost`.
-    public func restore(_ records: [DownloadRecord], sweeps: [DownloadNumber: String], now: WallTime) {
+    public func restore(_ records: [DownloadRecord], batches: [BatchRecord] = [], sweeps: [DownloadNumber: String], now: WallTime) {
+        restore(batches)
         for record in records.sorted(by: { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }) {
             let entry = LedgerEntry(record)
             entries[record.number] = entry
@@ -155,8 +168,10 @@ public final class Ledger {
             entry.isEntered = true
             entry.isInPool = entry.state == .committing
             counts.insert(entry.state)
+            joinBatch(entry)
             place(entry)
         }
+        dropEmptyBatches()
         for (number, directory) in sweeps {
             self.sweeps[number] = Sweep(directory: directory)
             beginSweep(number)
@@ -187,6 +202,7 @@ public final class Ledger {
         for effect in effects { perform(effect, of: entry, now: now) }
         if case .failed = next { dropUselessBytes(entry) }
         if next == .queued { settle(entry, now: now) }
+        if before == .committing, entry.state != .committing, entry.batch?.isLeaving == true { leave(entry, now: now) }
     }
 
     /// Takes an event that the service itself raises; one that comes too late is dropped.
@@ -222,6 +238,7 @@ public final class Ledger {
     private func move(_ entry: LedgerEntry, from before: DownloadState, to next: DownloadState) {
         counts.remove(before)
         counts.insert(next)
+        entry.batch?.move(from: before, to: next)
         if before == .queued { runnable.remove(entry.number) }
         if before == .active, next != .active { leaveHost(entry) }
         if next == .active, before != .active { enterHost(entry) }
@@ -276,6 +293,7 @@ public final class Ledger {
         case .failed: tally.failed += 1
         default: tally.cancelled += 1
         }
+        if let batch = entry.batch, batch.hasEnded { actions.append(.batchEnded(batch, batch.outcomes)) }
         if counts.remaining == 0 {
             actions.append(.allEnded(finished: tally.finished, failed: tally.failed, cancelled: tally.cancelled))
             tally = (0, 0, 0)

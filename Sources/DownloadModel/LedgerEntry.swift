@@ -17,6 +17,10 @@ public final class LedgerEntry {
     var mayHavePart = true
     /// When it is to be looked at without any event.
     var wakeAt: WallTime?
+    /// The batch of which it is a member.
+    public internal(set) var batch: LedgerBatch?
+    /// Its place among those that have ended; later ones have higher ones.
+    var endedPosition: Int64 = 0
     /// The host of its URL, for the limit per host.
     public internal(set) lazy var host = (try? DownloadURL(record.url).host) ?? ""
 

@@ -10,24 +10,57 @@ internal import TransferEngine
 @BusActor final class Admission {
     private static let patience: Duration = .seconds(5)
 
-    @BusActor private final class Request {
-        let url: DownloadURL
+    /// What one download is to be.
+    struct Wanted {
+        let url: String
         var options: DownloadOptions
-        let directory: String
-        let reply: Reply<ObjectPath>
-        let deadline: ContinuousClock.Instant
-        /// The folder, without superfluous slashes and dots.
-        var verdict: Result<String, Refusal>?
 
-        init(url: DownloadURL, options: DownloadOptions, directory: String, reply: Reply<ObjectPath>) {
-            (self.url, self.options, self.directory, self.reply) = (url, options, directory, reply)
+        init(url text: String, options: DownloadOptions) throws(Refusal) {
+            let url = try DownloadURL(text)
+            (self.url, self.options) = (url.text, options)
+            if options.username == nil, let username = url.username {
+                self.options.username = username
+                if options.password == nil { self.options.password = url.password }
+            }
+        }
+    }
+
+    /// A call, until all its folders have been looked at.
+    @BusActor private final class Request {
+        /// How many downloads it is about.
+        let count: Int
+        let deadline: ContinuousClock.Instant
+        private var missing: Set<String>
+        private var verdicts: [String: Result<String, Refusal>] = [:]
+        /// Goes on with the folders, without superfluous slashes and dots, or with what is wrong with them.
+        private let then: ([String: Result<String, Refusal>]) -> Void
+
+        init(count: Int, folders: Set<String>, then: @escaping ([String: Result<String, Refusal>]) -> Void) {
+            (self.count, missing, self.then) = (count, folders, then)
             deadline = .now + Admission.patience
         }
+
+        var isSettled: Bool { missing.isEmpty }
+
+        func saw(_ folder: String, _ verdict: Result<String, Refusal>) {
+            if missing.remove(folder) != nil { verdicts[folder] = verdict }
+        }
+
+        /// Waits no longer: folders that have not answered are refused.
+        func giveUp() {
+            for folder in missing {
+                saw(folder, .failure(Refusal(.permissionDenied, "The folder \(folder) did not answer within 5 seconds.")))
+            }
+        }
+
+        func proceed() { then(verdicts) }
     }
 
     unowned let downloader: Downloader  // the centre owns its door
     private var requests: [Request] = []
     private var head = 0
+    /// How many downloads the requests are about.
+    private var waiting = 0
     /// Requests by folder, while a look at that folder is under way: those that came before it began, and after.
     private var looking: [String: (asked: [Request], gathered: [Request])] = [:]
     private var timer: Poller.Token?
@@ -39,21 +72,31 @@ internal import TransferEngine
     /// Takes in one call of `Download`.
     ///
     /// - Throws: what is wrong with the URL or the options; the folder's faults are answered later.
-    func admit(url text: String, options dictionary: [String: Variant], _ reply: Reply<ObjectPath>) throws(Refusal) {
-        let url = try DownloadURL(text)
-        var options = try DownloadOptions(decoding: dictionary, from: reply.call.caller, defaultDirectory: downloader.defaultDirectory)
-        if options.username == nil, let username = url.username {
-            options.username = username
-            if options.password == nil { options.password = url.password }
+    func admit(url: String, options dictionary: [String: Variant], _ reply: Reply<ObjectPath>) throws(Refusal) {
+        let wanted = try Wanted(
+            url: url,
+            options: DownloadOptions(decoding: dictionary, from: reply.call.caller, defaultDirectory: downloader.defaultDirectory))
+        let folder = wanted.options.directory ?? downloader.defaultDirectory
+        try lookAt([folder: wanted.options.directory == nil], count: 1) { [self] verdicts in
+            guard let verdict = verdicts[folder] else { return }
+            switch verdict {
+            case .success(let directory): take(wanted, into: directory, reply)
+            case .failure(let refusal): reply.fail(refusal)
+            }
         }
-        let waiting = requests.count - head
-        guard Int(downloader.counts.remaining) + waiting < Limits.downloadsNotEnded else {
+    }
+
+    /// Has `folders` looked at, those that are true made where they are not there, and then goes on: in the order of the calls.
+    func lookAt(
+        _ folders: [String: Bool], count: Int, then: @escaping ([String: Result<String, Refusal>]) -> Void
+    ) throws(Refusal) {
+        guard Int(downloader.counts.remaining) + waiting + count <= Limits.downloadsNotEnded else {
             throw Refusal(.limitExceeded, "At most \(Limits.downloadsNotEnded) downloads may be queued at a time.")
         }
-        let directory = options.directory ?? downloader.defaultDirectory
-        let request = Request(url: url, options: options, directory: directory, reply: reply)
+        let request = Request(count: count, folders: Set(folders.keys), then: then)
         requests.append(request)
-        look(at: directory, isDefault: options.directory == nil, for: request)
+        waiting += count
+        for (folder, isDefault) in folders { look(at: folder, isDefault: isDefault, for: request) }
     }
 
     private func look(at directory: String, isDefault: Bool, for request: Request) {
@@ -72,7 +115,7 @@ internal import TransferEngine
             Destination.check(directory, allowHidden: allowHidden, create: create)
         } then: { [self] result in
             guard let (asked, gathered) = looking.removeValue(forKey: directory) else { return }
-            for request in asked where request.verdict == nil { request.verdict = result }
+            for request in asked { request.saw(directory, result) }
             if !gathered.isEmpty {
                 looking[directory] = (gathered, [])
                 check(directory, create: create)
@@ -81,15 +124,13 @@ internal import TransferEngine
         }
     }
 
-    /// Takes in what has a verdict, up to the first that has none.
+    /// Takes in what is settled, up to the first that is not.
     private func drain() {
-        while head < requests.count, let verdict = requests[head].verdict {
+        while head < requests.count, requests[head].isSettled {
             let request = requests[head]
             head += 1
-            switch verdict {
-            case .success(let directory): take(request, into: directory)
-            case .failure(let refusal): request.reply.fail(refusal)
-            }
+            waiting -= request.count
+            request.proceed()
         }
         if head == requests.count || head > 1024 {
             requests.removeFirst(head)
@@ -103,42 +144,47 @@ internal import TransferEngine
         guard timer == nil, head < requests.count else { return }
         timer = Poller.shared.schedule(at: requests[head].deadline) { [self] in
             timer = nil
-            while head < requests.count, requests[head].verdict == nil, requests[head].deadline <= .now {
-                let folder = requests[head].directory
-                requests[head].verdict = .failure(Refusal(.permissionDenied, "The folder \(folder) did not answer within 5 seconds."))
+            while head < requests.count, requests[head].deadline <= .now {
+                requests[head].giveUp()
                 drain()
             }
             armTimer()
         }
     }
 
-    private func take(_ request: Request, into directory: String) {
-        if request.options.directory != nil { request.options.directory = directory }
-        var options = request.options
-        if let token = options.token, let held = downloader.download(at: BusName.path(app: options.app, token: token).value) {
-            if Self.isSame(held.record, request) {
-                return downloader.journal.answer(request.reply, held.path)
-            }
-            return request.reply.fail(
-                Refusal(.alreadyExists, "The token \(token) of \(options.app) names another request already; take a new token."))
+    private func take(_ wanted: Wanted, into directory: String, _ reply: Reply<ObjectPath>) {
+        let wanted = wanted.into(directory)
+        if let token = wanted.options.token, let held = holder(of: wanted) {
+            if wanted.isSame(as: held.record) { return downloader.journal.answer(reply, held.path) }
+            return reply.fail(
+                Refusal(.alreadyExists, "The token \(token) of \(wanted.options.app) names another request already; take a new token."))
         }
+        let record = makeRecord(wanted, directory, number: takeNumbers(1), now: .now)
+        downloader.add(record, reply: reply)
+    }
+
+    /// The download that the token of `wanted` names already.
+    func holder(of wanted: Wanted) -> ManagedDownload? {
+        guard let token = wanted.options.token, !downloader.tokens.isEmpty else { return nil }
+        return downloader.download(at: BusName.path(app: wanted.options.app, token: token).value)
+    }
+
+    /// The first of `count` numbers that nothing else will have.
+    func takeNumbers(_ count: UInt64) -> DownloadNumber {
         let number = downloader.journal.nextNumber
-        downloader.journal.nextNumber = DownloadNumber(number.value + 1)
+        downloader.journal.nextNumber = DownloadNumber(number.value + count)
+        return number
+    }
+
+    func makeRecord(_ wanted: Wanted, _ directory: String, number: DownloadNumber, now: WallTime) -> DownloadRecord {
+        var options = wanted.options
         let paused = !options.start
         options.start = true  // said once; from here on the state says it
         var record = DownloadRecord(
-            number: number, url: request.url.text, options: options, directory: directory, state: .paused, queuedAt: .now,
+            number: number, url: wanted.url, options: options, directory: directory, state: .paused, queuedAt: now,
             position: DownloadQueue.position(of: number))
-        if !paused { record.state = record.obstacle(now: .now, paused: downloader.settings.paused) }
-        downloader.add(record, reply: request.reply)
-    }
-
-    /// Whether a repeated call asks for what `record` is; what can be changed later (`priority`, `speed-limit`, `start`) is not compared.
-    private static func isSame(_ record: DownloadRecord, _ request: Request) -> Bool {
-        var (held, asked) = (record.options, request.options)
-        (held.priority, held.speedLimit, held.start) = (0, nil, true)
-        (asked.priority, asked.speedLimit, asked.start) = (0, nil, true)
-        return record.url == request.url.text && held == asked
+        if !paused { record.state = record.obstacle(now: now, paused: downloader.settings.paused) }
+        return record
     }
 
     /// Sets the property `DefaultDirectory`; the empty string goes back to the XDG download folder.
@@ -161,5 +207,22 @@ internal import TransferEngine
                 downloader.answerChange(reply)
             }
         }
+    }
+}
+
+extension Admission.Wanted {
+    /// The same, the folder without superfluous slashes and dots.
+    func into(_ directory: String) -> Self {
+        var wanted = self
+        if options.directory != nil { wanted.options.directory = directory }
+        return wanted
+    }
+
+    /// Whether a repeated call asks for what `record` is; what can be changed later (`priority`, `speed-limit`, `start`) is not compared.
+    func isSame(as record: DownloadRecord) -> Bool {
+        var (held, asked) = (record.options, options)
+        (held.priority, held.speedLimit, held.start) = (0, nil, true)
+        (asked.priority, asked.speedLimit, asked.start) = (0, nil, true)
+        return record.url == url && held == asked
     }
 }

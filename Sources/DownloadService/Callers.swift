@@ -7,7 +7,8 @@ internal import EventLoop
     private struct Caller {
         var waiting = 0
         let subscription: Connection.Subscription
-        var downloads: [DownloadNumber: Int] = [:]
+        /// The downloads and batches that its calls wait for.
+        var numbers: Set<DownloadNumber> = []
     }
 
     private let connection: Connection
@@ -23,39 +24,48 @@ internal import EventLoop
     ///
     /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection.
     func wait(_ reply: Reply<String>, for download: ManagedDownload) throws(Refusal) {
-        let sender = reply.call.sender
+        try begin(reply.call.sender, download.number, download.downloader)
+        download.waiting.append(reply)
+    }
+
+    /// Keeps `reply` until `batch` ends.
+    func wait(_ reply: Reply<(UInt32, UInt32, UInt32)>, for batch: ManagedBatch) throws(Refusal) {
+        try begin(reply.call.sender, batch.number, batch.downloader)
+        batch.waiting.append(reply)
+    }
+
+    private func begin(_ sender: String, _ number: DownloadNumber, _ downloader: Downloader) throws(Refusal) {
         var caller =
             callers[sender]
             ?? Caller(
-                subscription: connection.watchOwner(of: sender) { [weak self, weak downloader = download.downloader] owner in
+                subscription: connection.watchOwner(of: sender) { [weak self, weak downloader] owner in
                     if owner == nil, let downloader { self?.left(sender, downloader) }
                 })
         guard caller.waiting < Limits.waitingCallsPerConnection else {
             throw Refusal(.limitExceeded, "At most \(Limits.waitingCallsPerConnection) calls of one connection may wait.")
         }
         caller.waiting += 1
-        caller.downloads[download.number, default: 0] += 1
+        caller.numbers.insert(number)
         callers[sender] = caller
-        download.waiting.append(reply)
     }
 
-    /// The waiting calls of `download` are being answered.
-    func answered(_ replies: [Reply<String>], for download: ManagedDownload) {
-        for reply in replies {
-            let sender = reply.call.sender
+    /// All waiting calls of a download or a batch are being answered; a sender is named once for each of its calls.
+    func answered(_ senders: [String], _ number: DownloadNumber) {
+        for sender in senders {
             guard var caller = callers[sender] else { continue }
             caller.waiting -= 1
-            caller.downloads[download.number] = nil
+            caller.numbers.remove(number)
             callers[sender] = caller
             if caller.waiting == 0 { forget(sender) }
         }
-        if !replies.isEmpty { changed?() }
+        if !senders.isEmpty { changed?() }
     }
 
     private func left(_ sender: String, _ downloader: Downloader) {
         guard let caller = callers[sender] else { return }
-        for number in caller.downloads.keys {
+        for number in caller.numbers {
             downloader.download(number)?.waiting.removeAll { $0.call.sender == sender }
+            downloader.batch(number)?.waiting.removeAll { $0.call.sender == sender }
         }
         forget(sender)
         changed?()

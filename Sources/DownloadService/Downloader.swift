@@ -36,6 +36,7 @@ internal import TransferEngine
 
     private var downloads: [DownloadNumber: ManagedDownload] = [:]
     private(set) var tokens: [String: DownloadNumber] = [:]
+    private(set) var batches: [BatchNumber: ManagedBatch] = [:]
     private var isPerforming = false
     /// Called when something that kept the service may have ended.
     var residenceChanged: (() -> Void)?
@@ -67,18 +68,27 @@ internal import TransferEngine
     }
 
     private func restore(_ stored: StoredState) {
-        ledger.restore(stored.records, sweeps: stored.sweeps, now: .now)
+        ledger.restore(stored.records, batches: stored.batches, sweeps: stored.sweeps, now: .now)
         for entry in ledger.entries.values { track(entry) }
+        for batch in ledger.batches.values { track(batch) }
     }
 
     /// Makes a download of the ledger one of the bus.
-    private func track(_ entry: LedgerEntry) {
+    func track(_ entry: LedgerEntry) {
         let download = ManagedDownload(entry, in: self)
         downloads[entry.number] = download
         if entry.record.options.token != nil { tokens[download.path.value] = entry.number }
     }
 
-    private func untrack(_ download: ManagedDownload) {
+    func track(_ batch: LedgerBatch) { batches[batch.number] = ManagedBatch(batch, in: self) }
+
+    @discardableResult func untrack(_ number: BatchNumber) -> ManagedBatch? {
+        let batch = batches.removeValue(forKey: number)
+        batch?.stop()
+        return batch
+    }
+
+    func untrack(_ download: ManagedDownload) {
         downloads[download.number] = nil
         if download.record.options.token != nil { tokens[download.path.value] = nil }
         if let timer = download.propertiesTimer { Poller.shared.cancel(timer) }
@@ -103,6 +113,7 @@ internal import TransferEngine
     var counts: StateCounts { ledger.counts }
 
     func download(_ number: DownloadNumber) -> ManagedDownload? { downloads[number] }
+    func batch(_ number: BatchNumber) -> ManagedBatch? { batches[number] }
 
     /// What is neither paused nor ended nor waits for somebody.
     var hasWork: Bool { ledger.hasWork }
@@ -117,7 +128,7 @@ internal import TransferEngine
         let entry = ledger.insert(record)
         track(entry)
         let path = BusName.path(of: record)
-        journal.add(record) { [self] in
+        journal.add([.put(record)], numbers: [record.number]) { [self] in
             journal.post(reply.message(path))
             journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path))
             guard !entry.isRemoved else { return }
@@ -165,17 +176,22 @@ internal import TransferEngine
         case .verify(let entry): verify(entry)
         case .commit(let entry): journal.afterCommit { [self] in commit(entry) }
         case .sweep(let number, let directory): journal.afterCommit { [self] in sweep(number, directory) }
-        case .tell(let entry): if let download = downloads[entry.number] { announcer.flushProperties(of: download) }
+        case .tell(let entry):
+            if let download = downloads[entry.number] { announcer.flushProperties(of: download) }
+            if let batch = entry.batch { batches[batch.number]?.changed() }
         case .announceEnd(let entry): if let download = downloads[entry.number] { announceEnd(download) }
+        case .batchEnded(let batch, let outcomes): batchEnded(batch, outcomes)
         case .allEnded(let finished, let failed, let cancelled):
             announcer.flushManager(of: self, now: true)
             journal.post(Manager.allEnded.message(from: BusName.managerPath, (finished, failed, cancelled)))
         case .removed(let entry):
             guard let download = downloads[entry.number] else { return }
+            if let batch = entry.batch.flatMap({ batches[$0.number] }) { noteFile(of: entry, in: batch) }
             untrack(download)
             journal.post(Manager.downloadRemoved.message(from: BusName.managerPath, download.path))
             toaster.removed(download)
             residenceChanged?()
+        case .batchRemoved(let batch): batchRemoved(batch)
         }
     }
 

@@ -19,6 +19,9 @@ enum ManagerFace {
         Row(Manager.download) { downloader, arguments, reply in
             try downloader.admission.admit(url: arguments.0, options: arguments.1, reply)
         },
+        Row(Manager.downloadBatch) { downloader, arguments, reply in
+            try downloader.admission.admit(arguments.0.map(\.fields), options: arguments.1, reply)
+        },
         Row(Manager.list) { downloader, filter, reply in
             reply(try downloader.matching(DownloadFilter(decoding: filter), for: reply.call.caller).map(\.path))
         },
@@ -127,7 +130,14 @@ extension Downloader {
             after = download.number
             isPast = false
         }
-        for number in ledger.order.ordered + ledger.ended.ordered {
+        var numbers: [DownloadNumber]?
+        if let path = filter.batch {
+            guard let batch = batch(at: path.value, for: caller) else {
+                throw Refusal(.noSuchObject, "Filter key batch: there is no batch \(shown(path.value)).")
+            }
+            numbers = ledger.orderedMembers(of: batch.entry)
+        }
+        for number in numbers ?? ledger.order.ordered + ledger.ended.ordered {
             guard isPast else {
                 isPast = number == after
                 continue

@@ -16,9 +16,9 @@ internal import Logging
     private let texts = ToastTexts.japanese
     private let opener: Opener
     private let log: Logger
-    private var shown: [DownloadNumber: (path: String, timer: Poller.Token)] = [:]
+    private var shown: [DownloadNumber: (path: String, isFolder: Bool, timer: Poller.Token)] = [:]
     /// Toasts handed to the notifier whose fate is not told yet: they keep the service too.
-    private var handed: [DownloadNumber: String] = [:]
+    private var handed: [DownloadNumber: (path: String, isFolder: Bool)] = [:]
     private var progressing: Set<DownloadNumber> = []
     var changed: (() -> Void)?
 
@@ -31,6 +31,7 @@ internal import Logging
 
     func progress(_ download: ManagedDownload) {
         let options = download.record.options
+        guard download.record.batch == nil else { return }
         guard options.showProgress, options.notify != .never, let started = download.transferStarted else { return }
         let now = ContinuousClock.now
         guard now - started > Self.progressDelay else { return }
@@ -52,7 +53,7 @@ internal import Logging
     func ended(_ download: ManagedDownload) {
         stopped(download)
         let options = download.record.options
-        guard options.notify != .never else { return }
+        guard options.notify != .never, download.record.batch == nil else { return }  // a batch has one toast for all
         let number = download.number
         let toast: EndToast
         switch download.state {
@@ -62,7 +63,7 @@ internal import Logging
                 number: number, kind: .finished(path: path), summary: options.title ?? texts.finishedSummary,
                 body: options.body ?? texts.finishedBody(fileName: Self.lastPart(path), size: download.record.total ?? 0),
                 icon: options.icon, sound: options.sound, host: download.host)
-            handed[number] = path
+            handed[number] = (path, false)
         case .failed(let failure):
             toast = EndToast(
                 number: number, kind: .failed, summary: texts.failedSummary,
@@ -73,18 +74,34 @@ internal import Logging
         notifier.show(toast)
     }
 
+    /// The one toast of a batch: that it is there, or that nothing of it came. What was cancelled altogether needs none.
+    func ended(_ end: BatchEnd) {
+        let (record, outcomes) = (end.record, end.outcomes)
+        guard record.notify != .never, outcomes.finished > 0 || outcomes.failed > 0 else { return }
+        let hasFailed = outcomes.finished == 0
+        let counts = texts.batchBody(outcomes, size: end.size, failure: end.failure)
+        if !hasFailed { handed[record.number] = (record.directory, true) }
+        notifier.show(
+            EndToast(
+                number: record.number, kind: hasFailed ? .failed : .finishedBatch(folder: record.directory),
+                summary: hasFailed ? texts.failedSummary : record.title ?? texts.batchSummary(outcomes),
+                body: hasFailed ? counts : record.body ?? counts, icon: record.icon,
+                sound: hasFailed && !record.sound.isEmpty ? nil : record.sound))
+    }
+
     func removed(_ download: ManagedDownload) { stopped(download) }
 
     func take(_ event: ToastEvent) {
         switch event {
         case .shown(let number):
-            guard let path = handed.removeValue(forKey: number) else { return }
+            guard let (path, isFolder) = handed.removeValue(forKey: number) else { return }
             let timer = Poller.shared.schedule(after: clickable) { [self] in forget(number) }
-            shown[number] = (path, timer)
+            shown[number] = (path, isFolder, timer)
         case .action(let number, let action, let token):
-            guard let path = shown[number]?.path else { return }
+            guard let (path, isFolder, _) = shown[number] else { return }
             log.debug("toast clicked", metadata: ["download": "\(number)", "action": "\(action)"])
             switch action {
+            case _ where isFolder: BusActor.spawn { [opener] in _ = await opener.openFolder(path, activationToken: token) }
             case .open: BusActor.spawn { [opener] in _ = await opener.open(path, activationToken: token) }
             case .showFolder: BusActor.spawn { [opener] in _ = await opener.showInFolder(path, activationToken: token) }
             }
@@ -95,7 +112,7 @@ internal import Logging
     }
 
     private func forget(_ number: DownloadNumber) {
-        guard let (_, timer) = shown.removeValue(forKey: number) else { return }
+        guard let (_, _, timer) = shown.removeValue(forKey: number) else { return }
         Poller.shared.cancel(timer)
         changed?()
     }

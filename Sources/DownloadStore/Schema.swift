@@ -68,6 +68,12 @@ enum Schema {
         ALTER TABLE download ADD COLUMN is_acknowledged INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE download ADD COLUMN activations INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE download ADD COLUMN activate_at INTEGER;
+        CREATE TABLE batch (
+            number INTEGER PRIMARY KEY, count INTEGER NOT NULL,
+            app TEXT NOT NULL, directory TEXT NOT NULL, notify TEXT NOT NULL, title TEXT, body TEXT, icon TEXT, sound TEXT NOT NULL,
+            removed_finished INTEGER NOT NULL, removed_failed INTEGER NOT NULL, removed_cancelled INTEGER NOT NULL,
+            removed_bytes INTEGER NOT NULL
+        ) STRICT;
         """,
     ]
 }

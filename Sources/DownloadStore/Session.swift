@@ -14,6 +14,8 @@ final class Session {
     private let set: Statement
     private let sweep: Statement
     private let swept: Statement
+    private let putBatch: Statement
+    private let removeBatch: Statement
     private let database: Database
     private let file: DatabaseFile
     private let folder: StoreFolder
@@ -61,6 +63,8 @@ final class Session {
             set = try database.prepare("INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)")
             sweep = try database.prepare("INSERT OR REPLACE INTO sweep (number, directory) VALUES (?, ?)")
             swept = try database.prepare("DELETE FROM sweep WHERE number = ?")
+            putBatch = try database.prepare("INSERT OR REPLACE INTO batch (\(BatchRecord.columns)) VALUES (\(BatchRecord.parameters))")
+            removeBatch = try database.prepare("DELETE FROM batch WHERE number = ?")
         } catch { throw StoreError(error, folder) }
     }
 
@@ -109,6 +113,7 @@ final class Session {
         var records: [DownloadRecord] = []
         var values: [String: String] = [:]
         var sweeps: [DownloadNumber: String] = [:]
+        var batches: [BatchRecord] = []
         do throws(SQLiteError) {
             records.reserveCapacity(Int(try database.number("SELECT count(*) FROM download")))
             try database.prepare("SELECT \(Column.names) FROM download ORDER BY number").eachRow {
@@ -118,11 +123,12 @@ final class Session {
             try database.prepare("SELECT number, directory FROM sweep").each { (number: UInt64, directory: String) in
                 sweeps[DownloadNumber(number)] = directory
             }
+            try database.prepare("SELECT \(BatchRecord.columns) FROM batch ORDER BY number").eachRow { batches.append(BatchRecord($0)) }
         } catch { throw StoreError(error, folder) }
         savedNumber = values[Session.nextNumberKey].flatMap { UInt64($0) }.map(DownloadNumber.init).flatMap(Self.given) ?? DownloadNumber(1)
-        let last = records.lazy.compactMap { Self.given($0.number) }.max()
+        let last = (records.lazy.map(\.number) + batches.lazy.map(\.number)).compactMap(Self.given).max()
         let next = max(savedNumber, DownloadNumber((last?.value ?? 0) + 1))
-        return StoredState(records: records, settings: Settings(values), sweeps: sweeps, nextNumber: next, setAside: nil)
+        return StoredState(records: records, batches: batches, settings: Settings(values), sweeps: sweeps, nextNumber: next, setAside: nil)
     }
 
     /// `number` where it is one that we may have given; nil for what only a row of somebody else's has. So numbers always go on.
@@ -162,6 +168,8 @@ final class Session {
         case .remove(let number): try remove.run(number.value)
         case .sweep(let number, let directory): try sweep.run(number.value, directory)
         case .swept(let number): try swept.run(number.value)
+        case .putBatch(let record): try record.put(by: putBatch)
+        case .removeBatch(let number): try removeBatch.run(number.value)
         case .set(let settings): for (key, value) in settings.rows { try set.run(key, value) }
         }
     }

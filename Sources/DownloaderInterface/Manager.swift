@@ -5,6 +5,9 @@ public enum Manager {
     public static let interface = "org.todoku.Downloader1"
 
     public static let download = MethodOf(interface, "Download", in: String.self, [String: Variant].self, out: ObjectPath.self)
+    public static let downloadBatch = MethodOf(
+        interface, "DownloadBatch", in: [Structure<String, [String: Variant]>].self, [String: Variant].self, out: ObjectPath.self,
+        [ObjectPath].self)
     public static let list = MethodOf(interface, "List", in: [String: Variant].self, out: [ObjectPath].self)
     public static let describe = MethodOf(
         interface, "Describe", in: [String: Variant].self, [String].self, out: [Structure<ObjectPath, [String: Variant]>].self)

@@ -35,7 +35,7 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
 
     @Test func `is empty and has the defaults at first`() async throws {
         let state = try await reopened(folder("state/todoku"))
-        #expect(state == StoredState(records: [], settings: Settings(), sweeps: [:], nextNumber: DownloadNumber(1), setAside: nil))
+        #expect(state == StoredState(records: [], batches: [], settings: Settings(), sweeps: [:], nextNumber: DownloadNumber(1), setAside: nil))
         #expect(try await reopened(folder("state/todoku")) == state)
     }
 
