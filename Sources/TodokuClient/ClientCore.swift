@@ -60,12 +60,13 @@ internal import EventLoop
         try await call(Standard.set, (property.interface, property.name, value.variant), at: path, repeatable: true)
     }
 
-    func wait(for download: DownloadReference) async throws(ClientError) -> String {
+    /// A call that answers late, as often as the service goes away before.
+    func wait<Out>(_ method: MethodOf<[String: Variant], Out>, at path: ObjectPath) async throws(ClientError) -> Out {
         var losses = 0
         while true {
             let begun = ContinuousClock.now
             do throws(DBusError) {
-                return try await connection.call(Download.wait, on: BusName.service, at: download.objectPath, [:], timeout: nil)
+                return try await connection.call(method, on: BusName.service, at: path, [:], timeout: nil)
             } catch {
                 guard error.isNoReply else { throw ClientError(error) }
                 losses = .now - begun > Self.steadyTime ? 1 : losses + 1

@@ -35,7 +35,9 @@ import Testing
         #expect(exit.errors.hasPrefix("todoku: ") && exit.errors.contains("Usage: todoku"))
     }
 
-    @Test(arguments: ["get", "add", "list", "show", "watch", "wait", "pause", "resume", "cancel", "retry", "remove", "open", "settings"])
+    @Test(arguments: [
+        "get", "add", "batch", "list", "show", "watch", "wait", "pause", "resume", "cancel", "retry", "remove", "open", "settings",
+    ])
     func `helps with examples`(subcommand: String) async {
         let exit = await Child.run([Desk.command, subcommand, "--help"])
         #expect(exit.status == 0)
@@ -44,7 +46,7 @@ import Testing
     }
 
     @Test(arguments: [
-        "get", "add", "list", "show", "watch", "wait", "pause", "resume", "cancel", "retry", "renew", "remove", "open", "settings",
+        "get", "add", "batch", "list", "show", "watch", "wait", "pause", "resume", "cancel", "retry", "renew", "remove", "open", "settings",
     ])
     func `has each option in its man page`(subcommand: String) async throws {
         let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")

@@ -55,7 +55,9 @@ extension World {
             let (number, outcomes) = (batch.number, batch.outcomes)
             if members.isEmpty { fail("batch \(number) has no members") }
             if !members.allSatisfy({ $0.batch === batch }) { fail("a member of batch \(number) does not know it") }
-            if Set(ledger.members(of: batch).map(\.number)) != Set(members.map(\.number)) { fail("batch \(number) does not find its members") }
+            if Set(ledger.members(of: batch).map(\.number)) != Set(members.map(\.number)) {
+                fail("batch \(number) does not find its members")
+            }
             if Int(batch.remaining) != remaining { fail("\(batch.remaining) of batch \(number) remain, and should be \(remaining)") }
             if outcomes.finished + outcomes.failed + outcomes.cancelled + batch.remaining != batch.record.count {
                 fail("the counts of batch \(number) are \(outcomes) and \(batch.remaining), of \(batch.record.count)")
