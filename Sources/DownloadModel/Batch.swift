@@ -132,7 +132,7 @@ extension Ledger {
     /// Takes in a batch whose rows are not on disk yet: it counts, but does not run before `enter`.
     ///
     /// - Precondition: the members' numbers are those that follow the batch's, and each names the batch.
-    public func insert(_ record: BatchRecord, _ members: [DownloadRecord]) -> (LedgerBatch, [LedgerEntry]) {
+    public func insert(_ record: BatchRecord, _ members: some Collection<DownloadRecord>) -> (LedgerBatch, [LedgerEntry]) {
         let batch = LedgerBatch(record)
         batches[record.number] = batch
         entries.reserveCapacity(entries.count + members.count)

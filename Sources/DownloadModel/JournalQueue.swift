@@ -37,6 +37,12 @@ public struct JournalQueue<Item> {
         place(change)
     }
 
+    /// Makes room for `count` changes more, so that many are not moved again and again.
+    public mutating func reserve(_ count: Int) {
+        changes.reserveCapacity(changes.count + count)
+        places.reserveCapacity(places.count + count)
+    }
+
     private mutating func place(_ change: StoreChange) {
         switch change {
         case .put(let record): place(change, record.number)

@@ -42,18 +42,18 @@ extension Admission {
         _ asked: [Wanted], _ defaults: DownloadOptions, _ defaultDirectory: String, _ verdicts: [String: Result<String, Refusal>],
         _ reply: Reply<(ObjectPath, [ObjectPath])>
     ) throws(Refusal) {
-        var wanted: [Wanted] = []
-        wanted.reserveCapacity(asked.count)
+        var wanted = asked
         var directories: [String] = []
         directories.reserveCapacity(asked.count)
-        for (index, item) in asked.enumerated() {
-            let folder = item.options.directory ?? defaultDirectory
-            guard case .success(let directory) = verdicts[folder] else {
-                if case .failure(let refusal) = verdicts[folder] { throw refusal.about(item: index) }
-                return
+        for index in wanted.indices {
+            let folder = wanted[index].options.directory
+            switch verdicts[folder ?? defaultDirectory] {
+            case .success(let directory):
+                directories.append(directory)
+                if folder != nil, folder != directory { wanted[index].options.directory = directory }
+            case .failure(let refusal): throw refusal.about(item: index)
+            case nil: return
             }
-            wanted.append(item.into(directory))
-            directories.append(directory)
         }
         if let batch = try batchHeld(by: wanted) {
             let paths = wanted.compactMap { holder(of: $0)?.path }
@@ -65,7 +65,7 @@ extension Admission {
         let record = BatchRecord(
             number: number, count: UInt32(count), app: apps.count == 1 ? apps.first ?? "" : "",
             directory: defaults.directory.flatMap { try? verdicts[$0]?.get() } ?? directories[0], options: defaults)
-        let members = wanted.indices.map { index in
+        let members = wanted.indices.lazy.map { [self] index in
             var member = makeRecord(wanted[index], directories[index], number: DownloadNumber(number.value + 1 + UInt64(index)), now: now)
             member.batch = number
             return member

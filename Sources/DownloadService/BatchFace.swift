@@ -13,7 +13,7 @@ enum BatchFace {
         Row(Batch.pause) { batch, _, reply in try apply(.pause, "paused", batch, reply) },
         Row(Batch.resume) { batch, _, reply in try apply(.resume, "resumed", batch, reply) },
         Row(Batch.cancel) { batch, _, reply in try apply(.cancel, "cancelled", batch, reply) },
-        Row(Batch.remove) { batch, deletesFiles, reply in batch.downloader.remove(batch, deletingFiles: deletesFiles, reply) },
+        Row(Batch.remove) { batch, deletesFiles, reply in try batch.downloader.remove(batch, deletingFiles: deletesFiles, reply) },
         Row(Batch.wait) { batch, options, reply in
             if let key = options.keys.sorted().first { throw Refusal(.invalidOption, "Wait has no option “\(shown(key))”.") }
             // Through the journal: an end that is not on disk yet has not been told.

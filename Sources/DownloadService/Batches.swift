@@ -8,12 +8,13 @@ internal import TransferEngine
 /// Batches: added by one call and one commit, and steered as one.
 extension Downloader {
     /// Takes in a batch; the answer follows when all of it is on disk, and with that each `DownloadAdded`.
-    func add(_ record: BatchRecord, _ members: [DownloadRecord], reply: Reply<(ObjectPath, [ObjectPath])>) {
+    func add(_ record: BatchRecord, _ members: some Collection<DownloadRecord>, reply: Reply<(ObjectPath, [ObjectPath])>) {
         let (batch, entries) = ledger.insert(record, members)
         track(batch)
         for entry in entries { track(entry) }
         let path = BusName.path(ofBatch: record.number)
-        journal.add([.putBatch(record)] + members.map { .put($0) }, numbers: [record.number] + members.map(\.number)) { [self] in
+        journal.append(record, entries)
+        journal.addition(of: [record.number] + entries.map(\.number)) { [self] in
             let paths = entries.map { BusName.path(of: $0.record) }
             journal.post(reply.message((path, paths)))
             for path in paths { journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path)) }
@@ -45,10 +46,14 @@ extension Downloader {
     }
 
     /// Takes `batch` off the list with all its members; `deletingFiles`: with those that finished.
-    func remove(_ batch: ManagedBatch, deletingFiles: Bool, _ reply: Reply<Void>) {
-        batch.removing.append(reply)
+    func remove(_ batch: ManagedBatch, deletingFiles: Bool, _ reply: Reply<Void>) throws(Refusal) {
+        batch.removing.append((reply, false))
         if deletingFiles { batch.deletesFiles = true }
         decide { ledger, now in ledger.remove(batch.entry, now: now) }
+        guard !batch.entry.isRemoved else { return }
+        let last = batch.removing.removeLast()
+        try callers.wait(last.reply, forRemovalOf: batch)
+        batch.removing.append((last.reply, true))
     }
 
     /// `entry`, a member of `batch`, is taken off the list: where the batch goes with its files, its file goes too.
@@ -60,7 +65,8 @@ extension Downloader {
     /// Its last member is off the list.
     func batchRemoved(_ entry: LedgerBatch) {
         guard let batch = untrack(entry.number) else { return }
-        let (replies, files) = (batch.removing, batch.filesToDelete)
+        callers.answered(batch.removing.filter(\.isCounted).map(\.reply.call.sender), batch.number)
+        let (replies, files) = (batch.removing.map(\.reply), batch.filesToDelete)
         guard !files.isEmpty else {
             for reply in replies { journal.answer(reply, ()) }
             return

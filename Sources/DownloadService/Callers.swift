@@ -34,6 +34,11 @@ internal import EventLoop
         batch.waiting.append(reply)
     }
 
+    /// Counts `reply`, which is kept until `batch` is off the list.
+    func wait(_ reply: Reply<Void>, forRemovalOf batch: ManagedBatch) throws(Refusal) {
+        try begin(reply.call.sender, batch.number, batch.downloader)
+    }
+
     private func begin(_ sender: String, _ number: DownloadNumber, _ downloader: Downloader) throws(Refusal) {
         var caller =
             callers[sender]
@@ -65,7 +70,7 @@ internal import EventLoop
         guard let caller = callers[sender] else { return }
         for number in caller.numbers {
             downloader.download(number)?.waiting.removeAll { $0.call.sender == sender }
-            downloader.batch(number)?.waiting.removeAll { $0.call.sender == sender }
+            downloader.batch(number)?.forget(sender)
         }
         forget(sender)
         changed?()

@@ -128,7 +128,8 @@ internal import TransferEngine
         let entry = ledger.insert(record)
         track(entry)
         let path = BusName.path(of: record)
-        journal.add([.put(record)], numbers: [record.number]) { [self] in
+        journal.append(.put(record))
+        journal.addition(of: [record.number]) { [self] in
             journal.post(reply.message(path))
             journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path))
             guard !entry.isRemoved else { return }

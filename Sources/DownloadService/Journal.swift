@@ -46,12 +46,17 @@ internal import Logging
         schedule()
     }
 
-    /// Appends the additions of `numbers`: `done` follows when their rows are on disk, and answers the call; where that fails, `undo` takes it back and gives the
-    /// answer, which is sent at once: it waits for nothing more.
-    func add(
-        _ changes: [StoreChange], numbers: [DownloadNumber], done: @escaping () -> Void, undo: @escaping (Refusal) -> Message?
-    ) {
-        for change in changes { append(change) }
+    /// Appends the additions of a batch and its members.
+    func append(_ batch: BatchRecord, _ members: [LedgerEntry]) {
+        queue.reserve(members.count + 1)
+        queue.append(.putBatch(batch))
+        for member in members { queue.append(.put(member.record)) }
+        schedule()
+    }
+
+    /// The changes appended last add `numbers`: `done` follows when they are on disk, and answers the call; where that fails, `undo` takes it
+    /// all back and gives the answer, which is sent at once: it waits for nothing more.
+    func addition(of numbers: [DownloadNumber], done: @escaping () -> Void, undo: @escaping (Refusal) -> Message?) {
         queue.post(.addition(numbers, done: done, undo: undo))
     }
 

@@ -13,8 +13,9 @@ internal import EventLoop
 
     /// Calls of `Wait` that have not been answered.
     var waiting: [Reply<(UInt32, UInt32, UInt32)>] = []
-    /// Calls of `Remove` that are answered when it is off the list, and the finished files that go with it.
-    var removing: [Reply<Void>] = []
+    /// Calls of `Remove` that are answered when it is off the list (those that have to wait for it count among their caller's waiting calls), and
+    /// the finished files that go with it.
+    var removing: [(reply: Reply<Void>, isCounted: Bool)] = []
     var filesToDelete: [(path: String, identity: FileIdentity?)] = []
     var deletesFiles = false
 
@@ -82,6 +83,12 @@ internal import EventLoop
         waiting = []
         downloader.callers.answered(replies.map(\.call.sender), number)
         for reply in replies { journal.post(reply.message(outcomes.wire)) }
+    }
+
+    /// Who waits has left the bus.
+    func forget(_ sender: String) {
+        waiting.removeAll { $0.call.sender == sender }
+        removing.removeAll { $0.reply.call.sender == sender }
     }
 
     /// It is off the list.

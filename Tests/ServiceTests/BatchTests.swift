@@ -16,6 +16,11 @@ extension Client {
         let (finished, failed, cancelled) = try await call(Batch.wait, at: batch, [:])
         return [finished, failed, cancelled]
     }
+    /// Of all batches there are.
+    func batchNumbers() async throws -> [String] {
+        let document = try? await call(Standard.introspect, at: ObjectPath(BusName.batchesPath), ())
+        return Elements(document ?? "").all.filter { $0.name == "node" }.compactMap { $0.attributes["name"] }
+    }
     /// Remaining, Succeeded, Failed, Cancelled.
     func counts(_ batch: ObjectPath) async throws -> [UInt32] {
         let all = try await call(Standard.getAll, at: batch, Batch.interface)
@@ -352,6 +357,44 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(try await client.wait(batch: batch) == [9, 1, 0])
         #expect(await client.signals.of(batch).count { $0.member == "Completed" } == 1)
         #expect(try await client.download("\(nowhere)/n", paused).value == "\(BusName.downloadsPath)/14")
+    }
+
+    @Test func `is there whole or not at all, whenever the service is killed, and whole once that was answered`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let options = paused.merging(["directory": .string(world.folder)]) { $1 }
+        var known = 0
+        var daemon = await world.start()
+        for round in 0..<6 {
+            let (bus, items) = (world.bus, (0..<2000).map { Variant.structure([.string("\(nowhere)/\($0)"), .dictionary([:])]) })
+            let isSent = Gate()
+            async let answer = onThread { () -> Bool in
+                let caller = RawCaller(bus)
+                let serial = caller.call(
+                    BusName.managerPath.value, Manager.interface, "DownloadBatch", [.array(of: "(sa{sv})", items), .dictionary(options)])
+                caller.flush()
+                isSent.open()
+                return caller.answer(to: serial)?.kind == 2
+            }
+            #expect(await eventually { isSent.isOpen })
+            switch round % 3 {
+            case 0: break  // before it has been read
+            case 1: _ = try? await client.get(Manager.remaining)  // when it has
+            default: #expect(await client.signals.has("DownloadAdded", count: 1))  // while it is being told
+            }
+            await world.kill(daemon)
+            let wasAnswered = await answer
+            daemon = await world.start()
+            let remaining = Int(try await client.get(Manager.remaining))
+            #expect(remaining == known + 2000 || remaining == known && !wasAnswered, "\(known) \(remaining) \(wasAnswered)")
+            for number in try await client.batchNumbers() {
+                #expect(try await client.counts(ObjectPath("\(BusName.batchesPath)/\(number)")) == [2000, 0, 0, 0])
+            }
+            known = remaining
+            await client.signals.forget()
+        }
+        #expect(known >= 2 * 2000)
+        #expect(try await client.batchNumbers().count == known / 2000)
     }
 
     @Test func `is off the list with its last member, or with its files by its own Remove`() async throws {

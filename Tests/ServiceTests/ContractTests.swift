@@ -211,6 +211,20 @@ internal import Testing
         #expect(
             described.output == "([(objectpath '\(manager)/download/1', {'State': <'finished'>, 'Total': <int64 1>})],)\n",
             "\(described.errors)")
+        let batch = await world.gdbus(
+            manager, "org.todoku.Downloader1.DownloadBatch", "[('\(server.url("/b"))', {}), ('\(server.url("/c"))', {'filename': <'own'>})]",
+            "{'directory': <'\(world.folder)'>, 'notify': <'never'>}")
+        #expect(
+            batch.output
+                == "(objectpath '\(manager)/batch/2', [objectpath '\(manager)/download/3', '\(manager)/download/4'])\n", "\(batch.errors)")
+        let ends = await world.run(
+            "busctl", "--user", "--timeout=60", "call", BusName.service, "\(manager)/batch/2", Batch.interface, "Wait", "a{sv}", "0")
+        #expect(ends.output == "uuu 2 0 0\n", "\(ends.errors)")
+        let counts = await world.run(
+            "busctl", "--user", "get-property", BusName.service, "\(manager)/batch/2", Batch.interface, "Succeeded", "Fraction")
+        #expect(counts.output == "u 2\nd 1\n", "\(counts.errors)")
+        let bad = await world.gdbus(manager, "org.todoku.Downloader1.DownloadBatch", "[('ftp://h/', {})]", "{}")
+        #expect(bad.errors.contains("org.todoku.Error.UnsupportedScheme: Item 0: ftp: "), "\(bad.errors)")
         let interface = await world.run(
             "gdbus", "introspect", "--session", "--dest", BusName.service, "--object-path", "\(manager)/download/1")
         #expect(interface.status == 0 && interface.output.contains("Completed(s error_name"), "\(interface.output)")

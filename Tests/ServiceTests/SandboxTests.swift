@@ -251,7 +251,7 @@ private let app = "org.example.App"
         let theirs = try await running.download("http://127.0.0.1:1/a", paused)
         let sandbox = await Sandbox(running.world)
         let client = try await sandbox.client()
-        let pipeline = await Pipeline()
+        let pipeline = Pipeline()
         await pipeline.start { "\(try await client.list())" }
         await pipeline.start { "\(try await client.call(Manager.cancelAll, ()))" }
         await pipeline.start { "\(try await client.download("http://127.0.0.1:1/1", ["directory": .string("/tmp")]))" }
