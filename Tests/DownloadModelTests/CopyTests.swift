@@ -112,7 +112,7 @@ private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
 
     @Test func `deletes what came where it is the same once more`() {
         let desk = Desk()
-        desk.ledger.transferBegan(desk.entry, fileName: "b", mediaType: "text/plain", total: 10, offset: 0)
+        desk.ledger.transferBegan(desk.entry, fileName: "b", mediaType: "text/plain", total: 10, offset: 0, now: desk.now)
         let part = ResumeData(written: 0, total: 10, validator: nil, identity: FileIdentity(device: 1, inode: 9, mount: 3, boot: "b"))
         desk.ledger.transferEnded(desk.entry.number, .complete(size: 10, fileName: "b", part), now: desk.now)
         #expect(desk.entry.state == .verifying)
@@ -149,7 +149,7 @@ private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
     @Test func `holds a descriptor until nothing touches it any more`() {
         let desk = Desk { ($0.isToDescriptor, $0.directory, $0.isFetch) = (true, "", false) }
         let number = desk.entry.number
-        desk.ledger.transferBegan(desk.entry, fileName: "b", mediaType: nil, total: 10, offset: 0)
+        desk.ledger.transferBegan(desk.entry, fileName: "b", mediaType: nil, total: 10, offset: 0, now: desk.now)
         #expect(!desk.ledger.isDone(number))
         desk.ledger.advance(desk.entry, .cancel, now: desk.now)
         #expect(!desk.ledger.isDone(number), "the transfer writes still")

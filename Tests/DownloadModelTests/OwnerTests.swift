@@ -150,7 +150,7 @@ private struct Desk {
     @Test func `is not called for what was removed, nor where none is named`() throws {
         var desk = Desk()
         try desk.end()
-        desk.ledger.remove(desk.entry)
+        desk.ledger.remove(desk.entry, now: desk.now)
         #expect(desk.calls() == 0 && desk.ledger.nextWake == nil)
         desk = Desk(activate: nil)
         try desk.end()
