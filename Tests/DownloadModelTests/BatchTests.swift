@@ -140,6 +140,8 @@ private final class Desk {
         desk.ledger.remove(batch, now: now)
         desk.take()
         #expect(desk.order == ["end 3", "end 4", "removed 3", "removed 4"] && !batch.isRemoved && batch.remaining == 1)
+        // Should the service be killed now, what is left of the batch counts them.
+        #expect(desk.saved.contains(.putBatch(batch.record)) && batch.record.removed == OutcomeCounts(cancelled: 2))
         desk.ledger.committed(entries[0], path: "/d/f", skipped: false, now: now)
         desk.take()
         #expect(desk.order[4...] == ["end 2", "batch 1", "all", "removed 2", "batch removed"])

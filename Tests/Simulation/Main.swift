@@ -57,6 +57,8 @@ enum Plant: String, CaseIterable {
     case trusting
     /// What was being committed is announced again at a restart.
     case twice
+    /// What ended and is off the list is not saved with its batch.
+    case uncounted
 }
 
 /// The history of a seed: what happens, in order.

@@ -26,7 +26,7 @@ struct Saved {
         switch change {
         case .put(let record): records[record.number] = record
         case .remove(let number): records[number] = nil
-        case .putBatch(let record): batches[record.number] = record
+        case .putBatch(let record): if plant != .uncounted || batches[record.number] == nil { batches[record.number] = record }
         case .removeBatch(let number): batches[number] = nil
         case .set(let settings): self.settings = settings
         case .sweep(let number, let directory): if plant != .forgetful { sweeps[number] = directory }
