@@ -192,7 +192,7 @@ extension Ledger {
         batch.record.removed.insert(entry.state)
         if entry.state == .finished { batch.record.removedBytes &+= entry.record.total ?? entry.record.received }
         if batch.present > 0 {
-            if !batch.isLeaving { actions.append(.save(.putBatch(batch.record))) }
+            actions.append(.save(.putBatch(batch.record)))
             return
         }
         batch.isRemoved = true

@@ -102,6 +102,7 @@ struct ShowCommand: ParsableCommand {
         if let type = download.mediaType { lines.append(("Media type", type)) }
         if !download.app.isEmpty { lines.append(("App", download.app)) }
         if !download.tag.isEmpty { lines.append(("Tag", download.tag)) }
+        if let batch = download.batch.flatMap({ BatchReference($0) }) { lines.append(("Batch", batch.description)) }
         if let time = download.queuedAt { lines.append(("Queued", Clock.text(time))) }
         if let time = download.startedAt { lines.append(("Started", Clock.text(time))) }
         if let time = download.endedAt { lines.append(("Ended", Clock.text(time))) }

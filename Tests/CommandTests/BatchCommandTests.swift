@@ -25,6 +25,7 @@ import Testing
             #expect(members.allSatisfy { $0["tag"]?.string == "t" && $0["state"]?.string == "paused" })
             #expect(members.allSatisfy { $0["batch"]?.string == "/org/todoku/Downloader1/batch/1" })
         }
+        #expect(await desk.run("show", "3").output.contains("Batch:       1\n"))
         #expect(await desk.run("list", "--batch", "99").errors.contains("batch"))
         #expect(await desk.run("list", "--batch", "org.example.App/x").status == 2)
         let quiet = await desk.run("batch", "--quiet", "--paused", "list")

@@ -89,7 +89,7 @@ private final class Desk {
     @Test func `that could not be saved never was`() {
         let desk = Desk()
         let (batch, entries) = desk.add(1, 5, enter: false)
-        desk.ledger.undo(batch, entries, now: desk.now)
+        desk.ledger.undo(batch, entries, now: now)
         desk.take()
         #expect(desk.ledger.entries.isEmpty && desk.ledger.batches.isEmpty && desk.ledger.counts == StateCounts())
         #expect(desk.saved == [])
@@ -117,15 +117,15 @@ private final class Desk {
         desk.finish(entries[0])
         desk.fail(entries[1])
         desk.saved = []
-        desk.ledger.remove(entries[0], now: desk.now)
+        desk.ledger.remove(entries[0], now: now)
         desk.take()
         var kept = BatchRecord(number: BatchNumber(1), count: 3)
         (kept.removed, kept.removedBytes) = (OutcomeCounts(finished: 1), 10)
         #expect(desk.saved == [.remove(entries[0].number), .putBatch(kept)])
         #expect(batch.outcomes == OutcomeCounts(finished: 1, failed: 1) && batch.remaining == 1)
-        desk.ledger.remove(entries[1], now: desk.now)
+        desk.ledger.remove(entries[1], now: now)
         try? desk.ledger.apply(.cancel, to: entries[2], now: now)
-        desk.ledger.remove(entries[2], now: desk.now)
+        desk.ledger.remove(entries[2], now: now)
         desk.take()
         #expect(desk.ends == [OutcomeCounts(finished: 1, failed: 1, cancelled: 1)] && desk.removed == [BatchNumber(1)])
         #expect(desk.saved.contains(.removeBatch(BatchNumber(1))) && desk.ledger.batches.isEmpty && batch.isRemoved)
@@ -140,6 +140,8 @@ private final class Desk {
         desk.ledger.remove(batch, now: now)
         desk.take()
         #expect(desk.order == ["end 3", "end 4", "removed 3", "removed 4"] && !batch.isRemoved && batch.remaining == 1)
+        // Should the service be killed now, what is left of the batch counts them.
+        #expect(desk.saved.contains(.putBatch(batch.record)) && batch.record.removed == OutcomeCounts(cancelled: 2))
         desk.ledger.committed(entries[0], path: "/d/f", skipped: false, now: now)
         desk.take()
         #expect(desk.order[4...] == ["end 2", "batch 1", "all", "removed 2", "batch removed"])
@@ -162,7 +164,7 @@ private final class Desk {
         let desk = Desk()
         let (_, entries) = desk.add(1, 3)
         desk.finish(entries[0])
-        desk.ledger.remove(entries[0], now: desk.now)
+        desk.ledger.remove(entries[0], now: now)
         desk.fail(entries[1])
         var records: [DownloadNumber: DownloadRecord] = [:]
         for change in desk.ledger.everything { if case .put(let record) = change { records[record.number] = record } }

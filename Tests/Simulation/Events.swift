@@ -70,13 +70,13 @@ extension World {
     }
 
     private mutating func add(_ a: Int, _ b: Int) {
-        guard b % 4 == 0 else {
+        guard b % 8 == 0 else {
             let record = makeRecord(a, b)
             let entry = ledger.insert(record)
             journal.append(.put(record))
             return journal.post(.addition(entry))
         }
-        let count = 1 + a % 4
+        let count = 1 + a % 3
         let number = nextNumber
         nextNumber = DownloadNumber(number.value + 1)
         tell("add batch \(number) of \(count)")

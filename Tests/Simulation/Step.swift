@@ -25,7 +25,7 @@ struct Step {
 
     /// How often each kind comes.
     private static let weights: [(Kind, Int)] = [
-        (.add, 12), (.steer, 12), (.all, 3), (.batch, 5), (.setting, 3), (.transfer, 40), (.pool, 22), (.commit, 35), (.owner, 8),
+        (.add, 12), (.steer, 12), (.all, 3), (.batch, 3), (.setting, 3), (.transfer, 40), (.pool, 22), (.commit, 35), (.owner, 8),
         (.clock, 14), (.jump, 1),
         (.server, 5), (.disk, 4), (.kill, 3), (.powerCut, 2),
     ]

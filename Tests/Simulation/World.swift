@@ -34,7 +34,7 @@ struct Saved {
             if plant == .deaf { record.isAcknowledged = false }
             records[record.number] = record
         case .remove(let number): records[number] = nil
-        case .putBatch(let record): batches[record.number] = record
+        case .putBatch(let record): if plant != .uncounted || batches[record.number] == nil { batches[record.number] = record }
         case .removeBatch(let number): batches[number] = nil
         case .set(let settings): self.settings = settings
         case .sweep(let number, let directory): if plant != .forgetful { sweeps[number] = directory }
