@@ -263,7 +263,7 @@ internal import TransferEngine
             residenceChanged?()
         case .batchRemoved(let batch): batchRemoved(batch)
         case .callOwner(let entry):
-            guard let download = downloads[entry.number] else { return }
+            guard let download = glance(entry.number) else { return }
             journal.afterCommit { [self] in callOwner(download) }
         }
     }

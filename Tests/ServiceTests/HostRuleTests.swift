@@ -94,7 +94,7 @@ private let tolerance: Duration = .milliseconds(400)
     }
 
     @Test func `refuses none of them: nginx's limit_req, which answers 503 above its rate`() async throws {
-        let nginx = await Nginx(extra: "limit_req zone=one;", http: "limit_req_zone $server_name zone=one:1m rate=1r/s;")
+        let nginx = await Nginx(extra: "limit_req zone=one;", http: "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/s;")
         for number in 1...5 { nginx.put("\(number)", [1]) }
         let running = try await Running.start()
         // nginx counts milliseconds between two moments at which it had a processor: a fifth more leaves room for one that comes late.
@@ -103,6 +103,11 @@ private let tolerance: Duration = .milliseconds(400)
         for number in 1...5 { paths.append(try await running.download(nginx.url("/\(number)"))) }
         for path in paths { _ = try await running.client.wait(path) }
         #expect(nginx.log.map { $0.split(separator: " ")[1] } == Array(repeating: "200", count: 5))
+        // Without the rule the same server refuses.
+        try await running.client.call(Manager.setHostRule, ("127.0.0.1", ["request-interval": .uint32(0)]))
+        for number in 1...3 { _ = try await running.download(nginx.url("/\(number)"), ["retries": .uint32(0)]) }
+        #expect(await running.client.signals.has("AllEnded", count: 2))
+        #expect(nginx.log.contains { $0.contains(" 503 ") })
         #expect(try await running.client.get(Download.attempts, at: paths[4]) == 1)
     }
 }
