@@ -184,7 +184,7 @@ public actor Notifier {
         guard let server = findServer() else { return false }
         let (category, usualIcon, usualSound) =
             switch toast.kind {
-            case .finished: ("transfer.complete", "folder-download", "complete-download")
+            case .finished, .finishedBatch: ("transfer.complete", "folder-download", "complete-download")
             case .failed: ("transfer.error", "dialog-error", "dialog-error")
             }
         let notification = session?.makeNotification(
@@ -195,7 +195,10 @@ public actor Notifier {
         let sound = toast.sound ?? usualSound
         if sound.isEmpty { notification.setHint("suppress-sound", true) } else { notification.setHint("sound-name", sound) }
         if let host = toast.host { notification.setHint("x-kde-origin-name", host) }
-        if case .finished(let path) = toast.kind { notification.setHint("x-kde-urls", one: fileUri(path)) }
+        switch toast.kind {
+        case .finished(let path), .finishedBatch(let path): notification.setHint("x-kde-urls", one: fileUri(path))
+        case .failed: break
+        }
         serial += 1
         let actions = server.actions(for: toast.kind)
         for (key, action) in actions {

@@ -14,6 +14,8 @@ internal import Glibc
 
     private static let showItems = MethodOf(
         "org.freedesktop.FileManager1", "ShowItems", in: [String].self, String.self)
+    private static let showFolders = MethodOf(
+        "org.freedesktop.FileManager1", "ShowFolders", in: [String].self, String.self)
 
     private let connection: Connection
     private let environment: [String: String]
@@ -43,6 +45,18 @@ internal import Glibc
         } catch {
             let folder = path.lastIndex(of: "/").map { String(path[..<$0]) } ?? ""
             return await start(folder.isEmpty ? "/" : folder, activationToken) ? .shown : .failed
+        }
+    }
+
+    /// Shows what is in the folder at the absolute `path`: by the file manager's D-Bus interface, else by opening it.
+    public func openFolder(_ path: String, activationToken: String? = nil) async -> Outcome {
+        do {
+            try await connection.call(
+                Self.showFolders, on: "org.freedesktop.FileManager1", at: ObjectPath("/org/freedesktop/FileManager1"),
+                ([fileUri(path)], activationToken ?? ""))
+            return .shown
+        } catch {
+            return await start(path, activationToken) ? .shown : .failed
         }
     }
 

@@ -21,11 +21,13 @@ public struct ProgressToast: Equatable, Sendable {
     }
 }
 
-/// What is said at the end of a download. Texts are plain.
+/// What is said at the end of a download, or of a batch. Texts are plain.
 public struct EndToast: Equatable, Sendable {
     public enum Kind: Equatable, Sendable {
         /// `path`: the absolute path of the file, which the actions are about.
         case finished(path: String)
+        /// `folder`: absolute, which the actions are about.
+        case finishedBatch(folder: String)
         case failed
     }
 

@@ -19,7 +19,12 @@ struct ToastServer: Equatable {
 
     /// Keys and what they mean, in the order of display; none where clicks are not told.
     func actions(for kind: EndToast.Kind) -> [(key: String, action: ToastAction)] {
-        guard case .finished = kind, hasActions else { return [] }
+        guard hasActions else { return [] }
+        switch kind {
+        case .failed: return []
+        case .finishedBatch: return [("default", .showFolder)] + (drawsDefaultAsButton ? [] : [("folder", .showFolder)])
+        case .finished: break
+        }
         return drawsDefaultAsButton
             ? [("default", .open), ("folder", .showFolder)] : [("default", .open), ("open", .open), ("folder", .showFolder)]
     }

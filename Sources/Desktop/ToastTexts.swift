@@ -8,12 +8,19 @@ public struct ToastTexts: Sendable {
     /// Labels of the actions.
     public let open: String
     public let showFolder: String
+    private let batchFinished: @Sendable (OutcomeCounts) -> String
+    private let batchCounts: @Sendable (OutcomeCounts) -> String
     private let reasonOf: @Sendable (ErrorName) -> String
     private let statusReason: @Sendable (UInt32) -> String
 
     public static let japanese = ToastTexts(
         progressSummary: "ダウンロード中", finishedSummary: "ダウンロードが完了しました", failedSummary: "ダウンロードに失敗しました", open: "開く",
-        showFolder: "フォルダを表示", reasonOf: japaneseReason, statusReason: { "サーバーがエラーを返しました（HTTP \($0)）。" })
+        showFolder: "フォルダを表示",
+        batchFinished: { "\($0.finished)件のダウンロードが完了しました" + ($0.failed > 0 ? "（\($0.failed)件は失敗）" : "") },
+        batchCounts: { counts in
+            [("完了", counts.finished), ("失敗", counts.failed), ("中止", counts.cancelled)].filter { $0.1 > 0 }.map { "\($0)\($1)件" }
+                .joined(separator: "、")
+        }, reasonOf: japaneseReason, statusReason: { "サーバーがエラーを返しました（HTTP \($0)）。" })
 
     /// "写真.zip — 42 %  12.3 MiB / 29.0 MiB"; without a total the bytes only.
     public func progressBody(_ toast: ProgressToast) -> String {
@@ -27,6 +34,15 @@ public struct ToastTexts: Sendable {
 
     /// The file's name, and the reason on a line of its own.
     public func failedBody(fileName: String, failure: DownloadFailure) -> String { "\(fileName)\n\(reason(failure))" }
+
+    /// "8件のダウンロードが完了しました（2件は失敗）".
+    public func batchSummary(_ outcomes: OutcomeCounts) -> String { batchFinished(outcomes) }
+
+    /// "完了8件、失敗2件 (29.0 MiB)", and what it was about on a line of its own.
+    public func batchBody(_ outcomes: OutcomeCounts, size: ByteCount, failure: DownloadFailure? = nil) -> String {
+        let counts = batchCounts(outcomes) + (outcomes.finished > 0 ? " (\(HumanText.size(size)))" : "")
+        return failure.map { "\(counts)\n\(reason($0))" } ?? counts
+    }
 
     /// One short sentence; with the server's status where there was one.
     public func reason(_ failure: DownloadFailure) -> String {

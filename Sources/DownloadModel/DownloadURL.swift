@@ -26,7 +26,7 @@ public struct DownloadURL: Hashable, Sendable {
         var rest = Array(given.utf8)[...]
         rest = rest.drop { $0 == 0x20 }
         while rest.last == 0x20 { rest.removeLast() }
-        guard !given.unicodeScalars.contains(where: { $0.properties.generalCategory == .control }) else {
+        guard !Self.holdsControl(rest) else {
             throw Self.invalid("The URL has a control character in it, such as a line break; copy it again.")
         }
 
@@ -95,6 +95,16 @@ extension DownloadURL {
 
     private static var tooLong: Refusal {
         Refusal(.limitExceeded, "The URL is longer than \(Limits.urlBytes) bytes, the most that is taken.")
+    }
+
+    /// Whether a character of Unicode's category Cc is in it: U+0000 to U+001F, and U+007F to U+009F.
+    private static func holdsControl(_ utf8: ArraySlice<UInt8>) -> Bool {
+        var before: UInt8 = 0
+        for byte in utf8 {
+            if byte.isControl || before == 0xC2 && (0x80...0x9F).contains(byte) { return true }
+            before = byte
+        }
+        return false
     }
 
     private static func takeScheme(_ rest: inout ArraySlice<UInt8>) throws(Refusal) -> String {
@@ -184,6 +194,12 @@ extension DownloadURL {
 
     /// RFC 3986 §5.2.4, dots in their percent-encoded form included. The result begins with "/".
     private static func withoutDotSegments(_ path: String) -> String {
+        var before: UInt8 = 0
+        let mayHaveSome = path.utf8.contains { byte in
+            defer { before = byte }
+            return before == UInt8(ascii: "/") && (byte == UInt8(ascii: ".") || byte == UInt8(ascii: "%"))
+        }
+        guard mayHaveSome || path.isEmpty else { return path }
         var kept: [Substring] = []
         let segments = path.split(separator: "/", omittingEmptySubsequences: false).dropFirst()
         for (index, segment) in zip(segments.indices, segments) {

@@ -7,8 +7,8 @@ public struct JournalQueue<Item> {
     public enum Fate {
         /// It waits for the next try.
         case keep
-        /// It is over; where it stands for an addition, that addition is not tried again.
-        case drop(undoing: DownloadNumber?)
+        /// It is over; where it stands for additions, of downloads or a batch, those are not tried again.
+        case drop(undoing: [DownloadNumber])
     }
 
     private var changes: [StoreChange] = []
@@ -37,10 +37,19 @@ public struct JournalQueue<Item> {
         place(change)
     }
 
+    /// Makes room for `count` changes more, so that many are not moved again and again.
+    public mutating func reserve(_ count: Int) {
+        changes.reserveCapacity(changes.count + count)
+        places.reserveCapacity(places.count + count)
+    }
+
     private mutating func place(_ change: StoreChange) {
         switch change {
         case .put(let record): place(change, record.number)
         case .remove(let number): place(change, number)
+        // No batch has the number of a download.
+        case .putBatch(let record): place(change, record.number)
+        case .removeBatch(let number): place(change, number)
         case .set, .sweep, .swept, .requested, .keepCopy: changes.append(change)
         }
     }
@@ -93,19 +102,30 @@ public struct JournalQueue<Item> {
         var undone: Set<DownloadNumber> = []
         var kept: [(ticket: UInt64, item: Item)] = []
         for entry in waiting[head...] {
-            guard entry.ticket <= upTo, case .drop(let number) = fate(entry.item) else {
+            guard entry.ticket <= upTo, case .drop(let numbers) = fate(entry.item) else {
                 kept.append(entry)
                 continue
             }
-            if let number { undone.insert(number) }
+            undone.formUnion(numbers)
         }
         (waiting, head) = (kept, 0)
         let newer = changes
         (changes, places) = ([], [:])
         for change in batch + newer {
-            if case .put(let record) = change, undone.contains(record.number) { continue }
+            if let number = change.addition, undone.contains(number) { continue }
             place(change)
         }
         if changes.isEmpty { committed = ticket }
+    }
+}
+
+extension StoreChange {
+    /// The number of what it adds or changes.
+    fileprivate var addition: DownloadNumber? {
+        switch self {
+        case .put(let record): record.number
+        case .putBatch(let record): record.number
+        default: nil
+        }
     }
 }

@@ -21,15 +21,20 @@ public final class Ledger {
         /// The same, and that what it waits for is another, though its record has not changed.
         case tellWait(LedgerEntry)
         case announceEnd(LedgerEntry)
+        /// The last member that had not ended has.
+        case batchEnded(LedgerBatch, OutcomeCounts)
         /// Nothing is left to do; ends since it was last so.
         case allEnded(finished: UInt32, failed: UInt32, cancelled: UInt32)
         /// It is off the list.
         case removed(LedgerEntry)
+        /// It is off the list: its last member is.
+        case batchRemoved(LedgerBatch)
         /// Call the owner, when all saved so far is on disk, if `takeOwnerCall` says so by then.
         case callOwner(LedgerEntry)
     }
 
     public internal(set) var entries: [DownloadNumber: LedgerEntry] = [:]
+    public internal(set) var batches: [BatchNumber: LedgerBatch] = [:]
     public internal(set) var settings: Settings
     public internal(set) var counts = StateCounts()
     /// All that has not ended, in queue order.
@@ -115,16 +120,20 @@ public final class Ledger {
     }
 
     /// The row of `entry` is on disk: it takes its place in the queue.
-    public func enter(_ entry: LedgerEntry, now: WallTime) {
-        guard !entry.isRemoved, !entry.isEntered else { return }
-        entry.isEntered = true
-        place(entry)
-        // Time has passed, and all may have been paused or resumed, since it was asked for.
-        if entry.state == .queued { settle(entry, now: now) }
-        if case .waiting(.pausedAll, _) = entry.state, !settings.paused { try? apply(.release, to: entry, now: now) }
+    public func enter(_ entry: LedgerEntry, now: WallTime) { enter([entry], now: now) }
+
+    /// The same for several: only then does anything start.
+    func enter(_ entries: [LedgerEntry], now: WallTime) {
+        for entry in entries where !entry.isRemoved && !entry.isEntered {
+            entry.isEntered = true
+            place(entry)
+            // Time has passed, and all may have been paused or resumed, since it was asked for.
+            if entry.state == .queued { settle(entry, now: now) }
+            if case .waiting(.pausedAll, _) = entry.state, !settings.paused { try? apply(.release, to: entry, now: now) }
+        }
         schedule(now: now)
         // Who asks from here on is answered so; nobody was told otherwise.
-        if entry.state == .queued { entry.toldHold = hold(of: entry, now: now)?.reason }
+        for entry in entries where entry.state == .queued { entry.toldHold = hold(of: entry, now: now)?.reason }
     }
 
     /// The row of `entry` could not be saved: it never was.
@@ -149,6 +158,7 @@ public final class Ledger {
         if entry.state == .active { leaveSlot(entry, now: now) }
         leaveLane(entry)
         counts.remove(entry.state)
+        entry.batch?.forget(entry.state)
         entries[entry.number] = nil
         index.remove(entry.record)
         sums.remove(entry)
@@ -166,6 +176,7 @@ public final class Ledger {
         actions.append(.save(.remove(entry.number)))
         actions.append(.removed(entry))
         if case .failed = entry.state { sweep(entry) }
+        leaveBatch(entry)
     }
 
     /// Lets ended downloads go that are too old or too many.
@@ -182,7 +193,10 @@ public final class Ledger {
     /// the rename had happened, and to tell by `committed`, `endingFailed` or `partLost`.
     ///
     /// - Parameter requests: the last to each host that keeps an interval.
-    public func restore(_ records: [DownloadRecord], sweeps: [DownloadNumber: String], requests: [HostRequest] = [], now: WallTime) {
+    public func restore(
+        _ records: [DownloadRecord], batches: [BatchRecord] = [], sweeps: [DownloadNumber: String], requests: [HostRequest] = [], now: WallTime
+    ) {
+        restore(batches)
         self.sweeps = sweeps.mapValues { Sweep(directory: $0) }
         // One that is not known to have gone out may have done so until now; so may one of a clock that was set back since.
         lastRequests = Dictionary(
@@ -202,9 +216,11 @@ public final class Ledger {
             entry.isEntered = true
             entry.isInPool = entry.state == .committing && !record.isToDescriptor
             counts.insert(entry.state)
+            joinBatch(entry)
             place(entry)
             if entry.state.hasEnded { resumeCalls(entry, now: now) }
         }
+        dropEmptyBatches()
         for number in sweeps.keys { beginSweep(number) }
         recallPauses()
         prune(now: now)
@@ -239,6 +255,7 @@ public final class Ledger {
         for effect in effects { perform(effect, of: entry, now: now) }
         if case .failed = next { dropUselessBytes(entry) }
         if next == .queued { settle(entry, now: now) }
+        if before == .committing, entry.state != .committing, entry.batch?.isLeaving == true { leave(entry, now: now) }
     }
 
     /// Takes an event that the service itself raises; one that comes too late is dropped.
@@ -274,6 +291,7 @@ public final class Ledger {
     private func move(_ entry: LedgerEntry, from before: DownloadState, to next: DownloadState, now: WallTime) {
         counts.remove(before)
         counts.insert(next)
+        entry.batch?.move(from: before, to: next)
         if before == .queued {
             leaveLane(entry)
             entry.toldHold = nil
@@ -326,6 +344,7 @@ public final class Ledger {
         case .failed: tally.failed += 1
         default: tally.cancelled += 1
         }
+        if let batch = entry.batch, batch.hasEnded { actions.append(.batchEnded(batch, batch.outcomes)) }
         if counts.remaining == 0 {
             actions.append(.allEnded(finished: tally.finished, failed: tally.failed, cancelled: tally.cancelled))
             tally = (0, 0, 0)

@@ -36,7 +36,9 @@ public final class LedgerEntry {
     var toldHold: WaitReason?
     /// When it is to be looked at without any event.
     var wakeAt: WallTime?
-    /// Its place among those that have ended.
+    /// The batch of which it is a member.
+    public internal(set) var batch: LedgerBatch?
+    /// Its place among those that have ended; later ones have higher ones.
     var ending: Int64 = 0
     /// What it adds to the ledger's sums.
     var summand: Sums.Summand?

@@ -92,6 +92,8 @@ public struct HeaderField: Hashable, Sendable {
 /// Named limits of what a caller can make us hold; beyond them a call is refused with `LimitExceeded`.
 public enum Limits {
     public static let downloadsNotEnded = 100_000
+    /// Most downloads that one call queues as a batch.
+    public static let batchItems = 10_000
     public static let urlBytes = 8 * 1024
     public static let headerBytes = 64 * 1024
     public static let metadataBytes = 64 * 1024

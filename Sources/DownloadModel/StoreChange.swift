@@ -4,6 +4,9 @@ public enum StoreChange: Equatable, Sendable {
     case put(DownloadRecord)
     /// Forgets the record; one that is not there is no error.
     case remove(DownloadNumber)
+    /// Adds the batch, or takes the place of the one with its number.
+    case putBatch(BatchRecord)
+    case removeBatch(BatchNumber)
     case set(Settings)
     /// The part file of this number, in this folder, is to be deleted: done again at the next start unless `swept` follows.
     case sweep(DownloadNumber, directory: String)

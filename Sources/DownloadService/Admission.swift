@@ -32,26 +32,66 @@ internal import TransferEngine
         }
     }
 
-    @BusActor private final class Request {
-        let url: DownloadURL
+    /// What one download is to be.
+    struct Wanted {
+        let url: String
         var options: DownloadOptions
-        /// Empty: into `descriptor`.
-        let directory: String
+
+        init(url: DownloadURL, options: DownloadOptions) {
+            (self.url, self.options) = (url.text, options)
+            if options.username == nil, let username = url.username {
+                self.options.username = username
+                if options.password == nil { self.options.password = url.password }
+            }
+        }
+    }
+
+    /// A call that asks for one download.
+    private struct Ask {
+        let wanted: Wanted
+        /// What is to be written into; nil: a file in a folder.
         let descriptor: HeldDescriptor?
         let answer: Answer
-        let deadline: ContinuousClock.Instant
-        /// The folder, without superfluous slashes and dots.
-        var verdict: Result<String, Refusal>?
+    }
 
-        init(url: DownloadURL, options: DownloadOptions, directory: String, descriptor: HeldDescriptor?, answer: Answer) {
-            (self.url, self.options, self.directory, self.descriptor, self.answer) = (url, options, directory, descriptor, answer)
+    /// A call, until all its folders, or its descriptor, have been looked at.
+    @BusActor private final class Request {
+        /// How many downloads it is about.
+        let count: Int
+        let deadline: ContinuousClock.Instant
+        /// The empty one stands for a descriptor, as in records.
+        private var missing: Set<String>
+        private var verdicts: [String: Result<String, Refusal>] = [:]
+        /// Goes on with the folders, without superfluous slashes and dots, or with what is wrong with them.
+        private let then: ([String: Result<String, Refusal>]) -> Void
+
+        init(count: Int, folders: Set<String>, then: @escaping ([String: Result<String, Refusal>]) -> Void) {
+            (self.count, missing, self.then) = (count, folders, then)
             deadline = .now + Admission.patience
         }
+
+        var isSettled: Bool { missing.isEmpty }
+
+        func saw(_ folder: String, _ verdict: Result<String, Refusal>) {
+            if missing.remove(folder) != nil { verdicts[folder] = verdict }
+        }
+
+        /// Waits no longer: folders that have not answered are refused.
+        func giveUp() {
+            for folder in missing {
+                let what = folder.isEmpty ? "The descriptor’s file system" : "The folder \(folder)"
+                saw(folder, .failure(Refusal(.permissionDenied, "\(what) did not answer within 5 seconds.")))
+            }
+        }
+
+        func proceed() { then(verdicts) }
     }
 
     unowned let downloader: Downloader  // the centre owns its door
     private var requests: [Request] = []
     private var head = 0
+    /// How many downloads the requests are about.
+    private var waiting = 0
     /// Requests by folder, while a look at that folder is under way: those that came before it began, and after.
     private var looking: [String: (asked: [Request], gathered: [Request])] = [:]
     private var timer: Poller.Token?
@@ -72,20 +112,30 @@ internal import TransferEngine
         if descriptor != nil { try Self.checkKeys(dictionary) }
         var options = try DownloadOptions(decoding: dictionary, from: call.caller, defaultDirectory: downloader.defaultDirectory)
         if case .fetch = answer, dictionary[OptionKey.onlyIfChanged.rawValue] == nil { options.onlyIfChanged = true }
-        if options.username == nil, let username = url.username {
-            options.username = username
-            if options.password == nil { options.password = url.password }
-        }
-        let waiting = requests.count - head
-        guard Int(downloader.counts.remaining) + waiting < Limits.downloadsNotEnded else {
-            throw Refusal(.limitExceeded, "At most \(Limits.downloadsNotEnded) downloads may be queued at a time.")
-        }
-        let directory = descriptor == nil ? options.directory ?? downloader.defaultDirectory : ""
+        let folder = descriptor == nil ? options.directory ?? downloader.defaultDirectory : ""
+        try checkRoom(for: 1)
         if case .fetch = answer { try downloader.callers.arrives(call.sender) }
         if descriptor != nil { try downloader.descriptors.reserve(for: Descriptors.holder(of: call)) }
-        let request = Request(url: url, options: options, directory: directory, descriptor: descriptor, answer: answer)
-        requests.append(request)
-        if let descriptor { look(at: descriptor, for: request) } else { look(at: directory, isDefault: options.directory == nil, for: request) }
+        let ask = Ask(wanted: Wanted(url: url, options: options), descriptor: descriptor, answer: answer)
+        let folders = descriptor == nil ? [folder: options.directory == nil] : [:]
+        lookAt(folders, descriptor, reading: options.checksum != nil, count: 1) { [self] verdicts in
+            if let verdict = verdicts[folder] { settle(ask, verdict) }
+        }
+    }
+
+    private func settle(_ ask: Ask, _ verdict: Result<String, Refusal>) {
+        if case .fetch(let reply) = ask.answer { downloader.callers.arrived(reply.call.sender) }
+        switch verdict {
+        case .success(let directory) where take(ask, into: directory): break
+        case .success: releaseDescriptor(of: ask)
+        case .failure(let refusal):
+            releaseDescriptor(of: ask)
+            ask.answer.fail(refusal)
+        }
+    }
+
+    private func releaseDescriptor(of ask: Ask) {
+        if ask.descriptor != nil { downloader.descriptors.release(for: Descriptors.holder(of: ask.answer.call)) }
     }
 
     /// - Throws: `InvalidOption` for what says where a file is to be put.
@@ -95,12 +145,31 @@ internal import TransferEngine
         }
     }
 
-    private func look(at descriptor: HeldDescriptor, for request: Request) {
-        let reading = request.options.checksum != nil
+    /// - Throws: `LimitExceeded` where `count` downloads more are too many, with those that are at the door.
+    func checkRoom(for count: Int) throws(Refusal) {
+        guard Int(downloader.counts.remaining) + waiting + count <= Limits.downloadsNotEnded else {
+            throw Refusal(.limitExceeded, "At most \(Limits.downloadsNotEnded) downloads may be queued at a time.")
+        }
+    }
+
+    /// Has `folders` looked at, those that are true made where they are not there, and `descriptor`, for which the verdict is that of the
+    /// folder ""; and then goes on: in the order of the calls.
+    func lookAt(
+        _ folders: [String: Bool], _ descriptor: HeldDescriptor? = nil, reading: Bool = false, count: Int,
+        then: @escaping ([String: Result<String, Refusal>]) -> Void
+    ) {
+        let request = Request(count: count, folders: Set(folders.keys).union(descriptor == nil ? [] : [""]), then: then)
+        requests.append(request)
+        waiting += count
+        if let descriptor { look(at: descriptor, reading: reading, for: request) }
+        for (folder, isDefault) in folders { look(at: folder, isDefault: isDefault, for: request) }
+    }
+
+    private func look(at descriptor: HeldDescriptor, reading: Bool, for request: Request) {
         Pool.shared.perform {
             descriptor.obstacle(reading: reading)
         } then: { [self] obstacle in
-            if request.verdict == nil { request.verdict = obstacle.map { .failure($0) } ?? .success("") }
+            request.saw("", obstacle.map { .failure($0) } ?? .success(""))
             drain()
         }
         armTimer()
@@ -122,7 +191,7 @@ internal import TransferEngine
             Destination.check(directory, allowHidden: allowHidden, create: create)
         } then: { [self] result in
             guard let (asked, gathered) = looking.removeValue(forKey: directory) else { return }
-            for request in asked where request.verdict == nil { request.verdict = result }
+            for request in asked { request.saw(directory, result) }
             if !gathered.isEmpty {
                 looking[directory] = (gathered, [])
                 check(directory, create: create)
@@ -131,19 +200,13 @@ internal import TransferEngine
         }
     }
 
-    /// Takes in what has a verdict, up to the first that has none.
+    /// Takes in what is settled, up to the first that is not.
     private func drain() {
-        while head < requests.count, let verdict = requests[head].verdict {
+        while head < requests.count, requests[head].isSettled {
             let request = requests[head]
             head += 1
-            if case .fetch(let reply) = request.answer { downloader.callers.arrived(reply.call.sender) }
-            switch verdict {
-            case .success(let directory) where take(request, into: directory): break
-            case .success: releaseDescriptor(of: request)
-            case .failure(let refusal):
-                releaseDescriptor(of: request)
-                request.answer.fail(refusal)
-            }
+            waiting -= request.count
+            request.proceed()
         }
         if head == requests.count || head > 1024 {
             requests.removeFirst(head)
@@ -157,80 +220,82 @@ internal import TransferEngine
         guard timer == nil, head < requests.count else { return }
         timer = Poller.shared.schedule(at: requests[head].deadline) { [self] in
             timer = nil
-            while head < requests.count, requests[head].verdict == nil, requests[head].deadline <= .now {
-                let folder = requests[head].directory
-                let what = folder.isEmpty ? "The descriptor’s file system" : "The folder \(folder)"
-                requests[head].verdict = .failure(Refusal(.permissionDenied, "\(what) did not answer within 5 seconds."))
+            while head < requests.count, requests[head].deadline <= .now {
+                requests[head].giveUp()
                 drain()
             }
             armTimer()
         }
     }
 
-    private func releaseDescriptor(of request: Request) {
-        if request.descriptor != nil { downloader.descriptors.release(for: Descriptors.holder(of: request.answer.call)) }
-    }
-
-    /// Answers `request` by a download that is there, or adds one: true.
-    private func take(_ request: Request, into directory: String) -> Bool {
-        if request.options.directory != nil { request.options.directory = directory }
-        var options = request.options
-        if let token = options.token, let held = downloader.download(at: BusName.path(app: options.app, token: token).value) {
-            guard Self.isSame(held.record, request), isSameFile(held, request) else {
-                request.answer.fail(
-                    Refusal(.alreadyExists, "The token \(token) of \(options.app) names another request already; take a new token."))
+    /// Answers `ask` by a download that is there, or adds one: true.
+    private func take(_ ask: Ask, into directory: String) -> Bool {
+        let wanted = ask.wanted.into(directory)
+        if let token = wanted.options.token, let held = holder(of: wanted) {
+            guard wanted.isSame(as: held.record), isSameFile(held, ask) else {
+                ask.answer.fail(
+                    Refusal(.alreadyExists, "The token \(token) of \(wanted.options.app) names another request already; take a new token."))
                 return false
             }
-            answer(request, by: held)
+            answer(ask, by: held)
             return false
         }
         var isFetch = false
-        if case .fetch = request.answer {
+        if case .fetch = ask.answer {
             isFetch = true
-            let key = CopyKey(app: options.app, url: request.url.text, directory: directory, wantedName: options.fileName)
-            if let running = downloader.runningFetch(of: key, like: { Self.isSame($0, request) }) {
-                answer(request, by: running)
+            let key = CopyKey(app: wanted.options.app, url: wanted.url, directory: directory, wantedName: wanted.options.fileName)
+            if let running = downloader.runningFetch(of: key, like: { wanted.isSame(as: $0) }) {
+                answer(ask, by: running.entry)
                 return false
             }
         }
-        let number = downloader.journal.nextNumber
-        downloader.journal.nextNumber = DownloadNumber(number.value + 1)
-        let paused = !options.start
-        options.start = true  // said once; from here on the state says it
-        var record = DownloadRecord(
-            number: number, url: request.url.text, options: options, directory: directory, state: .paused, queuedAt: .now,
-            position: DownloadQueue.position(of: number))
-        (record.isFetch, record.isToDescriptor) = (isFetch, request.descriptor != nil)
-        if !paused { record.state = record.obstacle(now: .now, paused: downloader.settings.paused) }
-        downloader.add(record, answer: request.answer)
-        if let descriptor = request.descriptor {
-            downloader.descriptors.hold(descriptor, for: number, holder: Descriptors.holder(of: request.answer.call))
+        var record = makeRecord(wanted, directory, number: takeNumbers(1), now: .now)
+        (record.isFetch, record.isToDescriptor) = (isFetch, ask.descriptor != nil)
+        downloader.add(record, answer: ask.answer)
+        if let descriptor = ask.descriptor {
+            downloader.descriptors.hold(descriptor, for: record.number, holder: Descriptors.holder(of: ask.answer.call))
         }
         return true
     }
 
-    private func answer(_ request: Request, by download: ManagedDownload) {
-        switch request.answer {
-        case .path(let reply): downloader.journal.answer(reply, download.path)
-        case .fetch(let reply): downloader.answerFetch(reply, by: download)
+    private func answer(_ ask: Ask, by entry: LedgerEntry) {
+        switch ask.answer {
+        case .path(let reply): downloader.journal.answer(reply, BusName.path(of: entry.record))
+        case .fetch(let reply): if let download = downloader.glance(entry.number) { downloader.answerFetch(reply, by: download) }
         }
     }
 
-    /// Whether a repeated call is about the descriptor of the file that `download` writes, or wrote, into; or neither has one.
-    private func isSameFile(_ download: ManagedDownload, _ request: Request) -> Bool {
-        guard let descriptor = request.descriptor else { return !download.record.isToDescriptor }
-        guard download.record.isToDescriptor, let asked = descriptor.identity,
-            let held = downloader.descriptors[download.number]?.identity ?? download.record.resume?.identity
+    /// Whether a repeated call is about the descriptor of the file that `entry` writes, or wrote, into; or neither has one.
+    private func isSameFile(_ entry: LedgerEntry, _ ask: Ask) -> Bool {
+        guard let descriptor = ask.descriptor else { return !entry.record.isToDescriptor }
+        guard entry.record.isToDescriptor, let asked = descriptor.identity,
+            let held = downloader.descriptors[entry.number]?.identity ?? entry.record.resume?.identity
         else { return false }
         return held == asked
     }
 
-    /// Whether a repeated call asks for what `record` is; what can be changed later (`priority`, `speed-limit`, `start`) is not compared.
-    private static func isSame(_ record: DownloadRecord, _ request: Request) -> Bool {
-        var (held, asked) = (record.options, request.options)
-        (held.priority, held.speedLimit, held.start) = (0, nil, true)
-        (asked.priority, asked.speedLimit, asked.start) = (0, nil, true)
-        return record.url == request.url.text && held == asked
+    /// The download that the token of `wanted` names already.
+    func holder(of wanted: Wanted) -> LedgerEntry? {
+        guard let token = wanted.options.token, !downloader.tokens.isEmpty else { return nil }
+        return downloader.tokens[BusName.path(app: wanted.options.app, token: token).value].flatMap { downloader.ledger[$0] }
+    }
+
+    /// The first of `count` numbers that nothing else will have.
+    func takeNumbers(_ count: UInt64) -> DownloadNumber {
+        let number = downloader.journal.nextNumber
+        downloader.journal.nextNumber = DownloadNumber(number.value + count)
+        return number
+    }
+
+    func makeRecord(_ wanted: Wanted, _ directory: String, number: DownloadNumber, now: WallTime) -> DownloadRecord {
+        var options = wanted.options
+        let paused = !options.start
+        options.start = true  // said once; from here on the state says it
+        var record = DownloadRecord(
+            number: number, url: wanted.url, options: options, directory: directory, state: .paused, queuedAt: now,
+            position: DownloadQueue.position(of: number))
+        if !paused { record.state = record.obstacle(now: now, paused: downloader.settings.paused) }
+        return record
     }
 
     /// Sets the property `DefaultDirectory`; the empty string goes back to the XDG download folder.
@@ -253,5 +318,22 @@ internal import TransferEngine
                 downloader.answerChange(reply)
             }
         }
+    }
+}
+
+extension Admission.Wanted {
+    /// The same, the folder without superfluous slashes and dots.
+    func into(_ directory: String) -> Self {
+        var wanted = self
+        if options.directory != nil { wanted.options.directory = directory }
+        return wanted
+    }
+
+    /// Whether a repeated call asks for what `record` is; what can be changed later (`priority`, `speed-limit`, `start`) is not compared.
+    func isSame(as record: DownloadRecord) -> Bool {
+        var (held, asked) = (record.options, options)
+        (held.priority, held.speedLimit, held.start) = (0, nil, true)
+        (asked.priority, asked.speedLimit, asked.start) = (0, nil, true)
+        return record.url == url && held == asked
     }
 }

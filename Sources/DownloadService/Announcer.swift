@@ -120,7 +120,7 @@ internal import EventLoop
         journal.post(Manager.downloadEnded.message(from: BusName.managerPath, (path, download.state.name, error.name)))
         let (waiting, fetching) = (download.waiting, download.fetching)
         (download.waiting, download.fetching) = ([], [])
-        download.downloader.callers.answered(waiting.map(\.call.sender) + fetching.map(\.call.sender), for: download)
+        download.downloader.callers.answered(waiting.map(\.call.sender) + fetching.map(\.call.sender), download.number)
         for reply in waiting {
             journal.post(failure.map { reply.message(failing: $0) } ?? reply.message(download.record.path ?? ""))
         }

@@ -7,7 +7,8 @@ internal import EventLoop
     private struct Caller {
         var waiting = 0
         let subscription: Connection.Subscription
-        var downloads: [DownloadNumber: Int] = [:]
+        /// The downloads and batches that its calls wait for.
+        var numbers: Set<DownloadNumber> = []
     }
 
     private let connection: Connection
@@ -31,14 +32,25 @@ internal import EventLoop
     ///
     /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection.
     func wait(_ reply: Reply<String>, for download: ManagedDownload) throws(Refusal) {
-        try admit(reply.call.sender, download.downloader) { $0.downloads[download.number, default: 0] += 1 }
+        try admit(reply.call.sender, download.downloader, waitsFor: download.number)
         download.kept.waiting.append(reply)
     }
 
     /// The same for a Fetch.
     func wait(_ reply: FetchReply, for download: ManagedDownload) throws(Refusal) {
-        try admit(reply.call.sender, download.downloader) { $0.downloads[download.number, default: 0] += 1 }
+        try admit(reply.call.sender, download.downloader, waitsFor: download.number)
         download.kept.fetching.append(reply)
+    }
+
+    /// Keeps `reply` until `batch` ends.
+    func wait(_ reply: Reply<(UInt32, UInt32, UInt32)>, for batch: ManagedBatch) throws(Refusal) {
+        try admit(reply.call.sender, batch.downloader, waitsFor: batch.number)
+        batch.waiting.append(reply)
+    }
+
+    /// Counts `reply`, which is kept until `batch` is off the list.
+    func wait(_ reply: Reply<Void>, forRemovalOf batch: ManagedBatch) throws(Refusal) {
+        try admit(reply.call.sender, batch.downloader, waitsFor: batch.number)
     }
 
     /// Keeps `group` until the last that it waits for has ended.
@@ -51,7 +63,7 @@ internal import EventLoop
                 .limitExceeded,
                 "At most \(Limits.waitedByStatePerConnection) downloads singled out by their state are waited for by one connection.")
         }
-        try admit(group.sender, downloader) { _ in }
+        try admit(group.sender, downloader, waitsFor: nil)
         groups.append(group)
     }
 
@@ -79,7 +91,7 @@ internal import EventLoop
         }
     }
 
-    private func admit(_ sender: String, _ downloader: Downloader, _ note: (inout Caller) -> Void) throws(Refusal) {
+    private func admit(_ sender: String, _ downloader: Downloader, waitsFor number: DownloadNumber?) throws(Refusal) {
         try checkLimit(sender)
         var caller =
             callers[sender]
@@ -88,7 +100,7 @@ internal import EventLoop
                     if owner == nil, let downloader { self?.left(sender, downloader) }
                 })
         caller.waiting += 1
-        note(&caller)
+        if let number { caller.numbers.insert(number) }
         callers[sender] = caller
     }
 
@@ -96,13 +108,13 @@ internal import EventLoop
     func letGo(_ download: ManagedDownload) -> [FetchReply] {
         let fetching = download.fetching
         download.fetching = []
-        answered(fetching.map(\.call.sender), for: download)
+        answered(fetching.map(\.call.sender), download.number)
         return fetching
     }
 
-    /// The waiting calls of `download` are being answered.
-    func answered(_ senders: [String], for download: ManagedDownload) {
-        for sender in senders { answered(sender) { $0.downloads[download.number] = nil } }
+    /// All waiting calls of a download or a batch are being answered; a sender is named once for each of its calls.
+    func answered(_ senders: [String], _ number: DownloadNumber) {
+        for sender in senders { answered(sender, number) }
         if !senders.isEmpty { changed?() }
     }
 
@@ -113,7 +125,7 @@ internal import EventLoop
         let done = groups.filter { $0.take(download, liveSince: since) }
         guard !done.isEmpty else { return [] }
         dropGroups { $0.remaining == 0 }
-        for group in done { answered(group.sender) { _ in } }
+        for group in done { answered(group.sender, nil) }
         changed?()
         return done
     }
@@ -123,19 +135,20 @@ internal import EventLoop
         if groups.isEmpty { liveSince = [:] }
     }
 
-    private func answered(_ sender: String, _ note: (inout Caller) -> Void) {
+    private func answered(_ sender: String, _ number: DownloadNumber?) {
         guard var caller = callers[sender] else { return }
         caller.waiting -= 1
-        note(&caller)
+        if let number { caller.numbers.remove(number) }
         callers[sender] = caller
         if caller.waiting == 0 { forget(sender) }
     }
 
     private func left(_ sender: String, _ downloader: Downloader) {
         guard let caller = callers[sender] else { return }
-        for number in caller.downloads.keys {
+        for number in caller.numbers {
             downloader.download(number)?.waiting.removeAll { $0.call.sender == sender }
             downloader.download(number)?.fetching.removeAll { $0.call.sender == sender }
+            downloader.batch(number)?.forget(sender)
         }
         dropGroups { $0.sender == sender }
         forget(sender)

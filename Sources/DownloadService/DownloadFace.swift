@@ -133,7 +133,7 @@ enum DownloadFace {
         PropertyRow(Download.queuedAt) { $0.record.queuedAt.microseconds },
         PropertyRow(Download.startedAt) { $0.record.startedAt?.microseconds ?? 0 },
         PropertyRow(Download.endedAt) { $0.record.endedAt?.microseconds ?? 0 },
-        PropertyRow(Download.batch) { _ in ObjectPath("/") },
+        PropertyRow(Download.batch) { $0.record.batch.map { BusName.path(ofBatch: $0) } ?? ObjectPath("/") },
         PropertyRow(Download.priority, { $0.record.options.priority }) { download, priority, reply in
             try changeable(download)
             if priority > 0 { try reply.refuseSandboxed(SandboxRules.priority) }

@@ -45,6 +45,7 @@ internal import TransferEngine
     /// The key that each of them had when it was added: a fresh link changes its URL, and not what was asked for.
     private(set) var fetchKeys: [DownloadNumber: CopyKey] = [:]
     let descriptors = Descriptors()
+    private(set) var batches: [BatchNumber: ManagedBatch] = [:]
     private var isPerforming = false
     /// Whether that whose record is being changed had ended.
     private var hadEnded = false
@@ -81,12 +82,13 @@ internal import TransferEngine
     }
 
     private func restore(_ stored: StoredState) {
-        ledger.restore(stored.records, sweeps: stored.sweeps, requests: stored.requests, now: .now)
+        ledger.restore(stored.records, batches: stored.batches, sweeps: stored.sweeps, requests: stored.requests, now: .now)
         for entry in ledger.entries.values { track(entry) }
+        for batch in ledger.batches.values { track(batch) }
     }
 
     /// Makes a download of the ledger one of the bus.
-    private func track(_ entry: LedgerEntry) {
+    func track(_ entry: LedgerEntry) {
         if entry.record.options.token != nil { tokens[BusName.path(of: entry.record).value] = entry.number }
         guard entry.record.isFetch else { return }
         let key = entry.record.copyKey
@@ -94,7 +96,15 @@ internal import TransferEngine
         fetches[key, default: []].insert(entry.number)
     }
 
-    private func untrack(_ entry: LedgerEntry) {
+    func track(_ batch: LedgerBatch) { batches[batch.number] = ManagedBatch(batch, in: self) }
+
+    @discardableResult func untrack(_ number: BatchNumber) -> ManagedBatch? {
+        let batch = batches.removeValue(forKey: number)
+        batch?.stop()
+        return batch
+    }
+
+    func untrack(_ entry: LedgerEntry) {
         if entry.record.options.token != nil { tokens[BusName.path(of: entry.record).value] = nil }
         if let key = fetchKeys.removeValue(forKey: entry.number) {
             fetches[key]?.remove(entry.number)
@@ -134,6 +144,10 @@ internal import TransferEngine
         return download
     }
 
+    /// The object of a download of which more is known than the ledger has; nil: the ledger has all.
+    func lively(_ number: DownloadNumber) -> ManagedDownload? { downloads[number] }
+    func batch(_ number: BatchNumber) -> ManagedBatch? { batches[number] }
+
     /// A download to look at, or to tell something of itself: what it is told otherwise may be lost.
     func glance(_ number: DownloadNumber) -> ManagedDownload? {
         downloads[number] ?? ledger[number].map { ManagedDownload($0, in: self) }
@@ -166,7 +180,8 @@ internal import TransferEngine
         let entry = ledger.insert(record)
         track(entry)
         let path = BusName.path(of: record)
-        journal.add(record) { [self] in
+        journal.append(.put(record))
+        journal.addition(of: [record.number]) { [self] in
             if case .path(let reply) = answer { journal.post(reply.message(path)) }
             journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path))
             guard !entry.isRemoved else { return }
@@ -224,24 +239,29 @@ internal import TransferEngine
         case .sweep(let number, ""): emptyDescriptor(number)
         case .sweep(let number, let directory): journal.afterCommit { [self] in sweep(number, directory) }
         case .tell(let entry):
-            guard let download = downloads[entry.number] else { return }
-            announcer.flushProperties(of: download)
-            forget(entry.number)
+            if let download = downloads[entry.number] {
+                announcer.flushProperties(of: download)
+                forget(entry.number)
+            }
+            if let batch = entry.batch { batches[batch.number]?.changed() }
         case .tellWait(let entry):
             guard let download = download(entry.number) else { return }
             download.changedProperties.formUnion([Download.state.name, Download.waitReason.name, Download.waitUntil.name])
             announcer.flushProperties(of: download)
             forget(entry.number)
         case .announceEnd(let entry): announceEnd(download(entry.number) ?? ManagedDownload(entry, in: self))
+        case .batchEnded(let batch, let outcomes): batchEnded(batch, outcomes)
         case .allEnded(let finished, let failed, let cancelled):
             announcer.flushManager(of: self, now: true)
             journal.post(Manager.allEnded.message(from: BusName.managerPath, (finished, failed, cancelled)))
         case .removed(let entry):
             let download = downloads[entry.number] ?? ManagedDownload(entry, in: self)
+            if let batch = entry.batch.flatMap({ batches[$0.number] }) { noteFile(of: entry, in: batch) }
             untrack(entry)
             journal.post(Manager.downloadRemoved.message(from: BusName.managerPath, download.path))
             toaster.removed(download)
             residenceChanged?()
+        case .batchRemoved(let batch): batchRemoved(batch)
         case .callOwner(let entry):
             guard let download = glance(entry.number) else { return }
             journal.afterCommit { [self] in callOwner(download) }

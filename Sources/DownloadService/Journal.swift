@@ -14,8 +14,8 @@ internal import Logging
         case message(Message)
         /// Answers a call; where the commit fails, with the error.
         case reply(success: () -> Message?, failure: (Refusal) -> Message?)
-        /// A new download: told of when its row is on disk, taken back where that fails.
-        case addition(DownloadNumber, done: () -> Void, undo: (Refusal) -> Message?)
+        /// A new download, or a batch with its members: told of when the rows are on disk, taken back where that fails.
+        case addition([DownloadNumber], done: () -> Void, undo: (Refusal) -> Message?)
         case effect(() -> Void)
     }
 
@@ -49,11 +49,18 @@ internal import Logging
         schedule()
     }
 
-    /// Appends an addition: `done` follows when its row is on disk, and answers the call; where that fails, `undo` takes it back and gives the
-    /// answer, which is sent at once: it waits for nothing more.
-    func add(_ record: DownloadRecord, done: @escaping () -> Void, undo: @escaping (Refusal) -> Message?) {
-        append(.put(record))
-        queue.post(.addition(record.number, done: done, undo: undo))
+    /// Appends the additions of a batch and its members.
+    func append(_ batch: BatchRecord, _ members: [LedgerEntry]) {
+        queue.reserve(members.count + 1)
+        queue.append(.putBatch(batch))
+        for member in members { queue.append(.put(member.record)) }
+        schedule()
+    }
+
+    /// The changes appended last add `numbers`: `done` follows when they are on disk, and answers the call; where that fails, `undo` takes it
+    /// all back and gives the answer, which is sent at once: it waits for nothing more.
+    func addition(of numbers: [DownloadNumber], done: @escaping () -> Void, undo: @escaping (Refusal) -> Message?) {
+        queue.post(.addition(numbers, done: done, undo: undo))
     }
 
     /// Sends `message` after all changes appended so far are on disk, and after all messages posted before it.
@@ -128,12 +135,12 @@ internal import Logging
         var answers: [() -> Message?] = []
         queue.failed { item in
             switch item {
-            case .addition(let number, _, let undo):
+            case .addition(let numbers, _, let undo):
                 answers.append { undo(refusal) }
-                return .drop(undoing: number)
+                return .drop(undoing: numbers)
             case .reply(_, let failure):
                 answers.append { failure(refusal) }
-                return .drop(undoing: nil)
+                return .drop(undoing: [])
             case .message, .effect: return .keep
             }
         }

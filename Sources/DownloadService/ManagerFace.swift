@@ -27,6 +27,9 @@ enum ManagerFace {
             let descriptor = HeldDescriptor(adopting: arguments.1.number)
             try downloader.admission.admit(url: arguments.0, options: arguments.2, into: descriptor, .path(reply))
         },
+        Row(Manager.downloadBatch) { downloader, arguments, reply in
+            try downloader.admission.admit(arguments.0.map(\.fields), options: arguments.1, reply)
+        },
         Row(Manager.list) { downloader, filter, reply in
             reply(try downloader.matching(DownloadFilter(decoding: filter), for: reply.call.caller).map(\.path))
         },
@@ -143,13 +146,22 @@ extension Downloader {
     /// Answers `reply` when all that `filter` asks for now, and the caller may see, has ended.
     func waitAll(_ filter: DownloadFilter, _ reply: Reply<(UInt32, UInt32, UInt32)>) throws(Refusal) {
         let group = WaitGroup(filter, callers.nextTick(), reply)
-        for entry in ledger.entries.values where entry.isEntered {
-            guard let download = download(entry.number) else { continue }
+        let members = try filter.batch.map { (path) throws(Refusal) in try named(path, for: reply.call.caller) }.map(ledger.members)
+        for entry in members ?? Array(ledger.entries.values) where entry.isEntered {
+            guard let download = glance(entry.number) else { continue }
             group.gather(download)
         }
         // Through the journal: an end that is not on disk yet has not been told.
         if group.remaining == 0 { return journal.post(group.answer) }
         try callers.wait(group, of: self)
+    }
+
+    /// The batch that a filter names.
+    private func named(_ path: ObjectPath, for caller: CallerIdentity) throws(Refusal) -> LedgerBatch {
+        guard let batch = batch(at: path.value, for: caller) else {
+            throw Refusal(.noSuchObject, "Filter key batch: there is no batch \(shown(path.value)).")
+        }
+        return batch.entry
     }
 
     /// What `filter` asks for and `caller` may see: what has not ended in queue order, then what has, oldest first.
@@ -164,10 +176,8 @@ extension Downloader {
             after = download.record
             isPast = false
         }
-        // The one whose place is the start may be another app's.
-        let app = filter.app == after?.options.app ?? filter.app ? filter.app : nil
-        let tag = filter.tag == after?.options.tag ?? filter.tag ? filter.tag : nil
-        ledger.visit(app: app, tag: tag) { entry in
+        let batch = try filter.batch.map { (path) throws(Refusal) in try named(path, for: caller) }
+        let visit: (LedgerEntry) -> Bool = { [self] entry in
             guard isPast else {
                 isPast = entry.number == after?.number
                 return false
@@ -175,6 +185,14 @@ extension Downloader {
             guard let download = glance(entry.number), caller.owns(download), filter.matches(download) else { return false }
             result.append(download)
             return result.count == filter.limit
+        }
+        // The one whose place is the start may be another app's, or of no batch.
+        if let batch, after == nil || after?.batch == batch.number {
+            _ = ledger.orderedMembers(of: batch).contains { ledger[$0].map(visit) ?? false }
+        } else {
+            let app = filter.app == after?.options.app ?? filter.app ? filter.app : nil
+            let tag = filter.tag == after?.options.tag ?? filter.tag ? filter.tag : nil
+            ledger.visit(app: app, tag: tag, visit)
         }
         return result
     }

@@ -9,6 +9,9 @@ extension CallerIdentity {
     /// The only application whose downloads are there for this caller; nil: all are.
     var app: String? { if case .app(let id) = self { id } else { nil } }
 
+    /// A batch is there for whoever all its members are there for.
+    @BusActor func owns(_ batch: ManagedBatch) -> Bool { app.map { $0 == batch.record.app } ?? true }
+
     @BusActor func owns(_ download: ManagedDownload) -> Bool { app.map { $0 == download.record.options.app } ?? true }
 }
 
@@ -32,13 +35,16 @@ extension DownloadOptions {
     /// Reads the dictionary of a call by `caller`. In a sandbox `app` is its own id, named or not, and `directory` the default, named or not.
     ///
     /// - Throws: as `init(decoding:)`; `NotAllowed`, naming the key, for what an app in a sandbox may not ask for.
-    init(decoding dictionary: [String: Variant], from caller: CallerIdentity, defaultDirectory: String) throws(Refusal) {
+    init(
+        decoding dictionary: [String: Variant], over defaults: DownloadOptions = DownloadOptions(), from caller: CallerIdentity,
+        defaultDirectory: String
+    ) throws(Refusal) {
         guard case .app(let id) = caller else {
-            try self.init(decoding: dictionary)
+            try self.init(decoding: dictionary, over: defaults)
             return
         }
         let dictionary = dictionary.merging(["app": .string(id)]) { given, _ in given }
-        try self.init(decoding: dictionary)
+        try self.init(decoding: dictionary, over: defaults)
         for key in OptionKey.allCases where dictionary[key.rawValue] != nil {
             func notAllowed(_ what: String) -> Refusal {
                 Refusal(.notAllowed, "Option \(key.rawValue): an app in a sandbox may not \(what).")

@@ -17,9 +17,9 @@ internal import Logging
     private let opener: Opener
     private let foreground: Foreground
     private let log: Logger
-    private var shown: [DownloadNumber: (path: String, timer: Poller.Token)] = [:]
+    private var shown: [DownloadNumber: (path: String, isFolder: Bool, timer: Poller.Token)] = [:]
     /// Toasts handed to the notifier whose fate is not told yet: they keep the service too.
-    private var handed: [DownloadNumber: String] = [:]
+    private var handed: [DownloadNumber: (path: String, isFolder: Bool)] = [:]
     private var progressing: Set<DownloadNumber> = []
     var changed: (() -> Void)?
 
@@ -32,17 +32,18 @@ internal import Logging
     var keepsService: Bool { !shown.isEmpty || !handed.isEmpty }
 
     /// Whether it is toasted: an app in front shows what happens itself.
-    private func isWanted(_ options: DownloadOptions) -> Bool {
-        switch options.notify {
+    private func isWanted(_ policy: NotifyPolicy, of app: String) -> Bool {
+        switch policy {
         case .always: true
         case .never: false
-        case .background: !foreground.isInFront(options.app)
+        case .background: !foreground.isInFront(app)
         }
     }
 
     func progress(_ download: ManagedDownload) {
         let options = download.record.options
-        guard isWanted(options) else { return stopped(download) }
+        guard download.record.batch == nil else { return }  // a batch has one toast for all
+        guard isWanted(options.notify, of: options.app) else { return stopped(download) }
         guard options.showProgress, let started = download.transferStarted else { return }
         let now = ContinuousClock.now
         guard now - started > Self.progressDelay else { return }
@@ -64,7 +65,7 @@ internal import Logging
     func ended(_ download: ManagedDownload) {
         stopped(download)
         let options = download.record.options
-        guard isWanted(options) else { return }
+        guard download.record.batch == nil, isWanted(options.notify, of: options.app) else { return }
         let number = download.number
         let toast: EndToast
         switch download.state {
@@ -76,7 +77,7 @@ internal import Logging
                 number: number, kind: .finished(path: path), summary: options.title ?? texts.finishedSummary,
                 body: options.body ?? texts.finishedBody(fileName: Self.lastPart(path), size: download.record.total ?? 0),
                 icon: options.icon, sound: options.sound, host: download.host)
-            handed[number] = path
+            handed[number] = (path, false)
         case .failed(let failure):
             toast = EndToast(
                 number: number, kind: .failed, summary: texts.failedSummary,
@@ -87,18 +88,35 @@ internal import Logging
         notifier.show(toast)
     }
 
+    /// The one toast of a batch: that it is there, or that nothing of it came. What was cancelled altogether needs none, nor what was there
+    /// already.
+    func ended(_ end: BatchEnd) {
+        let (record, outcomes) = (end.record, end.outcomes)
+        guard isWanted(record.notify, of: record.app), end.hasNews || outcomes.failed > 0 else { return }
+        let hasFailed = outcomes.finished == 0
+        let counts = texts.batchBody(outcomes, size: end.size, failure: end.failure)
+        if !hasFailed { handed[record.number] = (record.directory, true) }
+        notifier.show(
+            EndToast(
+                number: record.number, kind: hasFailed ? .failed : .finishedBatch(folder: record.directory),
+                summary: hasFailed ? texts.failedSummary : record.title ?? texts.batchSummary(outcomes),
+                body: hasFailed ? counts : record.body ?? counts, icon: record.icon,
+                sound: hasFailed && !record.sound.isEmpty ? nil : record.sound))
+    }
+
     func removed(_ download: ManagedDownload) { stopped(download) }
 
     func take(_ event: ToastEvent) {
         switch event {
         case .shown(let number):
-            guard let path = handed.removeValue(forKey: number) else { return }
+            guard let (path, isFolder) = handed.removeValue(forKey: number) else { return }
             let timer = Poller.shared.schedule(after: clickable) { [self] in forget(number) }
-            shown[number] = (path, timer)
+            shown[number] = (path, isFolder, timer)
         case .action(let number, let action, let token):
-            guard let path = shown[number]?.path else { return }
+            guard let (path, isFolder, _) = shown[number] else { return }
             log.debug("toast clicked", metadata: ["download": "\(number)", "action": "\(action)"])
             switch action {
+            case _ where isFolder: BusActor.spawn { [opener] in _ = await opener.openFolder(path, activationToken: token) }
             case .open: BusActor.spawn { [opener] in _ = await opener.open(path, activationToken: token) }
             case .showFolder: BusActor.spawn { [opener] in _ = await opener.showInFolder(path, activationToken: token) }
             }
@@ -109,7 +127,7 @@ internal import Logging
     }
 
     private func forget(_ number: DownloadNumber) {
-        guard let (_, timer) = shown.removeValue(forKey: number) else { return }
+        guard let (_, _, timer) = shown.removeValue(forKey: number) else { return }
         Poller.shared.cancel(timer)
         changed?()
     }

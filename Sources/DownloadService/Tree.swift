@@ -11,6 +11,7 @@ internal import EventLoop
 
     func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
         if path == BusName.managerPath.value { return [ManagerFace.face.of(downloader)] }
+        if let batch = downloader.batch(at: path, for: caller) { return [BatchFace.face.of(batch)] }
         guard let download = downloader.download(at: path, for: caller) else { return nil }
         return [DownloadFace.face.of(download)]
     }
@@ -26,7 +27,9 @@ internal import EventLoop
             let hasTokens = visible.isEmpty ? !downloader.tokens.isEmpty : downloader.tokens.keys.contains { $0.hasPrefix(visible) }
             return (hasTokens ? ["by_token"] : []) + names
         }
-        if path == BusName.managerPath.value { return ["download"] }
+        let batches = downloader.batches.values.lazy.filter { caller.owns($0) }
+        if path == BusName.managerPath.value { return (batches.isEmpty ? [] : ["batch"]) + ["download"] }
+        if path == BusName.batchesPath { return batches.map(\.number).sorted().prefix(limit).map { "\($0)" } }
         if path == BusName.tokensPath || path.hasPrefix(BusName.tokensPath + "/") {
             let visible = caller.tokensPrefix
             let names = downloader.tokens.keys.lazy.filter { $0.hasPrefix(path + "/") && $0.hasPrefix(visible) }

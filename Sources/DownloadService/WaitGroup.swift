@@ -67,6 +67,7 @@ extension DownloadFilter {
     @BusActor func matchesEver(_ download: ManagedDownload) -> Bool {
         if let app, app != download.record.options.app { return false }
         if let tag, tag != download.record.options.tag { return false }
+        if let batch { return download.record.batch.map { BusName.path(ofBatch: $0) } == batch }
         return true
     }
 

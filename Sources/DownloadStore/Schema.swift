@@ -79,6 +79,12 @@ enum Schema {
             entity_tag TEXT, last_modified TEXT, source TEXT, media_type TEXT, checksum TEXT,
             UNIQUE (app, url, directory, wanted_name)
         ) STRICT;
+        CREATE TABLE batch (
+            number INTEGER PRIMARY KEY, count INTEGER NOT NULL,
+            app TEXT NOT NULL, directory TEXT NOT NULL, notify TEXT NOT NULL, title TEXT, body TEXT, icon TEXT, sound TEXT NOT NULL,
+            removed_finished INTEGER NOT NULL, removed_failed INTEGER NOT NULL, removed_cancelled INTEGER NOT NULL,
+            removed_bytes INTEGER NOT NULL
+        ) STRICT;
         """,
     ]
 }

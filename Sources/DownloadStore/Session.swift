@@ -20,6 +20,8 @@ final class Session {
     private let keepCopy: Statement
     private let dropCopies: Statement
     private let findCopy: Statement
+    private let putBatch: Statement
+    private let removeBatch: Statement
     private let database: Database
     private let file: DatabaseFile
     private let folder: StoreFolder
@@ -71,6 +73,8 @@ final class Session {
             keepCopy = try database.prepare(CopyRow.insert)
             dropCopies = try database.prepare(CopyRow.dropOldest)
             findCopy = try database.prepare(CopyRow.find)
+            putBatch = try database.prepare("INSERT OR REPLACE INTO batch (\(BatchRecord.columns)) VALUES (\(BatchRecord.parameters))")
+            removeBatch = try database.prepare("DELETE FROM batch WHERE number = ?")
         } catch { throw StoreError(error, folder) }
     }
 
@@ -120,6 +124,7 @@ final class Session {
         var values: [String: String] = [:]
         var sweeps: [DownloadNumber: String] = [:]
         var requests: [HostRequest] = []
+        var batches: [BatchRecord] = []
         do throws(SQLiteError) {
             records.reserveCapacity(Int(try database.number("SELECT count(*) FROM download")))
             try database.prepare("SELECT \(Column.names) FROM download ORDER BY number").eachRow {
@@ -130,12 +135,14 @@ final class Session {
                 sweeps[DownloadNumber(number)] = directory
             }
             try requests = loadRequests(now: now)
+            try database.prepare("SELECT \(BatchRecord.columns) FROM batch ORDER BY number").eachRow { batches.append(BatchRecord($0)) }
         } catch { throw StoreError(error, folder) }
         savedNumber = values[Session.nextNumberKey].flatMap { UInt64($0) }.map(DownloadNumber.init).flatMap(Self.given) ?? DownloadNumber(1)
-        let last = records.lazy.compactMap { Self.given($0.number) }.max()
+        let last = (records.lazy.map(\.number) + batches.lazy.map(\.number)).compactMap(Self.given).max()
         let next = max(savedNumber, DownloadNumber((last?.value ?? 0) + 1))
         return StoredState(
-            records: records, settings: Settings(values), sweeps: sweeps, requests: requests, nextNumber: next, setAside: nil)
+            records: records, batches: batches, settings: Settings(values), sweeps: sweeps, requests: requests, nextNumber: next,
+            setAside: nil)
     }
 
     /// What no interval can be waiting for any more is deleted: the longest is a number of milliseconds of 32 bits.
@@ -196,6 +203,8 @@ final class Session {
         case .swept(let number): try swept.run(number.value)
         case .requested(let request): try requested.run(request.host, request.spacing.microseconds, request.at.microseconds, request.isSent)
         case .keepCopy(let copy): try CopyRow.put(copy, keepCopy)
+        case .putBatch(let record): try record.put(by: putBatch)
+        case .removeBatch(let number): try removeBatch.run(number.value)
         case .set(let settings): for (key, value) in settings.rows { try set.run(key, value) }
         }
     }

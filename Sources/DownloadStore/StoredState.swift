@@ -8,6 +8,8 @@ public struct StoredState: Equatable, Sendable {
     /// first such column, and the fields that cannot be read have their defaults. Where the checksum is among them, the record has one
     /// that no file matches, so that a retry cannot pass unverified.
     public var records: [DownloadRecord]
+    /// All, in the order of their numbers.
+    public var batches: [BatchRecord]
     /// Those that were never set, or cannot be read, have their defaults.
     public var settings: Settings
     /// Part files that are still to be deleted, with their folders.

@@ -7,6 +7,8 @@ public struct DownloadFilter: Equatable, Sendable {
     public var tag: String?
     /// Names of states; nil: any.
     public var states: Set<String>?
+    /// Only the members of this batch.
+    public var batch: ObjectPath?
     /// Only what comes after this download in queue order.
     public var after: ObjectPath?
     /// Most answers, 1 to `Limits.listed`.
@@ -43,6 +45,9 @@ public struct DownloadFilter: Equatable, Sendable {
             case "states":
                 guard let texts = value.strings else { throw wrongType("as") }
                 states = try known(texts).union(states ?? [])
+            case "batch":
+                guard let path = value.objectPath else { throw wrongType("o") }
+                batch = path
             case "after":
                 guard let path = value.objectPath else { throw wrongType("o") }
                 after = path
@@ -53,7 +58,8 @@ public struct DownloadFilter: Equatable, Sendable {
                 }
                 limit = Int(number)
             default:
-                throw Refusal(.invalidOption, "There is no filter key “\(shown(key))”; they are app, tag, state, states, after, limit.")
+                throw Refusal(
+                    .invalidOption, "There is no filter key “\(shown(key))”; they are app, tag, state, states, batch, after, limit.")
             }
         }
     }
@@ -64,6 +70,7 @@ public struct DownloadFilter: Equatable, Sendable {
         if let app { dictionary["app"] = .string(app) }
         if let tag { dictionary["tag"] = .string(tag) }
         if let states { dictionary["states"] = .strings(states.sorted()) }
+        if let batch { dictionary["batch"] = .objectPath(batch) }
         if let after { dictionary["after"] = .objectPath(after) }
         return dictionary
     }

@@ -5,13 +5,14 @@ public enum InterfaceXML {
         switch interface {
         case Manager.interface: String(decoding: PackageResources.org_todoku_Downloader1_xml, as: UTF8.self)
         case Download.interface: String(decoding: PackageResources.org_todoku_Download1_xml, as: UTF8.self)
+        case Batch.interface: String(decoding: PackageResources.org_todoku_Batch1_xml, as: UTF8.self)
         default: nil
         }
     }
 
     /// The `<interface>…</interface>` element of `interface`, for introspection: the file without its prologue, its comments kept.
     ///
-    /// - Precondition: `interface` is `Manager.interface` or `Download.interface`.
+    /// - Precondition: `interface` is one of ours.
     public static func element(of interface: String) -> String {
         guard let document = document(of: interface), let element = element(in: document) else {
             preconditionFailure("\(interface) has no interface file with an interface element")

@@ -8,6 +8,9 @@ public enum Manager {
     public static let fetch = MethodOf(interface, "Fetch", in: String.self, [String: Variant].self, out: String.self, String.self)
     public static let downloadToFd = MethodOf(
         interface, "DownloadToFd", in: String.self, FileDescriptor.self, [String: Variant].self, out: ObjectPath.self)
+    public static let downloadBatch = MethodOf(
+        interface, "DownloadBatch", in: [Structure<String, [String: Variant]>].self, [String: Variant].self, out: ObjectPath.self,
+        [ObjectPath].self)
     public static let list = MethodOf(interface, "List", in: [String: Variant].self, out: [ObjectPath].self)
     public static let describe = MethodOf(
         interface, "Describe", in: [String: Variant].self, [String].self, out: [Structure<ObjectPath, [String: Variant]>].self)

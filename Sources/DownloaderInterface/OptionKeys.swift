@@ -41,9 +41,10 @@ public enum OptionKey: String, CaseIterable, Sendable {
 extension DownloadOptions {
     /// Reads the dictionary of a call. What it names is checked; the disk is not looked at.
     ///
+    /// - Parameter defaults: what the dictionary does not name: of an item of a batch, the batch's.
     /// - Throws: `InvalidOption` naming the key that is unknown, has the wrong type or an impossible value; `LimitExceeded`.
-    public init(decoding dictionary: [String: Variant]) throws(Refusal) {
-        self.init()
+    public init(decoding dictionary: [String: Variant], over defaults: DownloadOptions = DownloadOptions()) throws(Refusal) {
+        self = defaults
         for (name, value) in dictionary.sorted(by: { $0.key < $1.key }) {
             guard let key = OptionKey(rawValue: name) else {
                 throw Refusal(.invalidOption, "There is no option “\(shown(name))”; the property SupportedOptions lists them.")

@@ -6,6 +6,7 @@ public enum BusName {
     public static let service = "org.todoku.Downloader1"
     public static let managerPath = ObjectPath("/org/todoku/Downloader1")
     public static let downloadsPath = "/org/todoku/Downloader1/download"
+    public static let batchesPath = "/org/todoku/Downloader1/batch"
     public static let tokensPath = "/org/todoku/Downloader1/download/by_token"
 
     /// Whether `name` can be an application's well-known name (D-Bus specification, "Bus names"; org.freedesktop.Application makes its object
@@ -36,6 +37,8 @@ public enum BusName {
     }
 
     public static func path(of number: DownloadNumber) -> ObjectPath { ObjectPath("\(downloadsPath)/\(number)") }
+
+    public static func path(ofBatch number: BatchNumber) -> ObjectPath { ObjectPath("\(batchesPath)/\(number)") }
 
     /// The path of a download with a token: known to its caller before the call.
     public static func path(app: String, token: String) -> ObjectPath {

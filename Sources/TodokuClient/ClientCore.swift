@@ -63,8 +63,9 @@ internal import EventLoop
         try await call(Standard.set, (property.interface, property.name, value.variant), at: path, repeatable: true)
     }
 
-    func wait(for download: DownloadReference) async throws(ClientError) -> String {
-        try await untilAnswered(Download.wait, at: download.objectPath, [:]).answer
+    /// A call that answers late, as often as the service goes away before.
+    func wait<Out>(_ method: MethodOf<[String: Variant], Out>, at path: ObjectPath) async throws(ClientError) -> Out {
+        try await untilAnswered(method, at: path, [:]).answer
     }
 
     func waitAll(_ filter: DownloadFilter) async throws(ClientError) -> OutcomeCounts {

@@ -115,9 +115,13 @@ public struct DownloadQuery: Equatable, Sendable {
     public var app: String?
     public var tag: String?
     public var states: Set<DownloadDescription.State>?
+    /// Only its members.
+    public var batch: BatchReference?
 
-    public init(app: String? = nil, tag: String? = nil, states: Set<DownloadDescription.State>? = nil) {
-        (self.app, self.tag, self.states) = (app, tag, states)
+    public init(
+        app: String? = nil, tag: String? = nil, states: Set<DownloadDescription.State>? = nil, batch: BatchReference? = nil
+    ) {
+        (self.app, self.tag, self.states, self.batch) = (app, tag, states, batch)
     }
 
     /// What has not ended.
@@ -127,7 +131,7 @@ public struct DownloadQuery: Equatable, Sendable {
 
     var filter: DownloadFilter {
         var filter = DownloadFilter()
-        (filter.app, filter.tag) = (app, tag)
+        (filter.app, filter.tag, filter.batch) = (app, tag, batch?.objectPath)
         filter.states = states.map { Set($0.map(\.name)) }
         return filter
     }

@@ -9,7 +9,7 @@ internal import EventLoop
 /// program that runs that loop. The service is started by the bus where it does not run. Calls are answered within a minute or fail;
 /// `wait` has no limit. Errors are `ClientError`.
 public final class DownloaderClient: Sendable {
-    private let core: ClientCore
+    let core: ClientCore
 
     private init(_ core: ClientCore) { self.core = core }
 
@@ -79,7 +79,9 @@ public final class DownloaderClient: Sendable {
     ///
     /// - Returns: the path of the file.
     /// - Throws: what the download ended in, or why it cannot be waited for.
-    public func wait(for download: DownloadReference) async throws(ClientError) -> String { try await core.wait(for: download) }
+    public func wait(for download: DownloadReference) async throws(ClientError) -> String {
+        try await core.wait(Download.wait, at: download.objectPath)
+    }
 
     /// Waits, for as long as it takes, until all that match now have ended. Should the service go away meanwhile, it is asked again: then
     /// those count that match by then.

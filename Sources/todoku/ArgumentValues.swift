@@ -8,6 +8,10 @@ extension DownloadReference: ExpressibleByArgument {
     public init?(argument: String) { self.init(argument) }
 }
 
+extension BatchReference: ExpressibleByArgument {
+    public init?(argument: String) { self.init(argument) }
+}
+
 extension DownloadDescription.State: ExpressibleByArgument {
     public init?(argument: String) {
         guard Self.allValueStrings.contains(argument) else { return nil }

@@ -3,7 +3,7 @@ internal import EventLoop
 internal import TodokuClient
 
 /// Follows downloads to their end, and hands what happens to a display.
-@BusActor final class Follower {
+@BusActor final class Follower: Interruptible {
     private let client: DownloaderClient
     private let display: any ProgressDisplay
     private var latest: [DownloadReference: DownloadDescription] = [:]
@@ -52,16 +52,17 @@ internal import TodokuClient
         return status
     }
 
-    /// Stops showing; what happens is still taken in.
+    var farewell: String? { remaining.isEmpty ? nil : Interrupt.sentence(remaining) }
+
     func leave() {
         isSilent = true
         display.end()
     }
 
-    /// Cancels `downloads`; `follow` does not return any more.
-    func cancel(_ downloads: [DownloadReference]) async {
+    /// `follow` does not return any more.
+    func cancelRest() async {
         isAbandoned = true
-        for download in downloads {
+        for download in remaining {
             do throws(ClientError) {
                 try await client.cancel(download)
                 Output.writeError("todoku: download \(download) is cancelled\n")

@@ -2,15 +2,25 @@ internal import EventLoop
 internal import Glibc
 internal import TodokuClient
 
-/// Ctrl-C while `get` runs: once leaves the downloads to the service, twice within two seconds cancels them. SIGINT must be blocked.
+/// What Ctrl-C leaves to the service.
+@BusActor protocol Interruptible: AnyObject {
+    /// What to say; nil: nothing is left.
+    var farewell: String? { get }
+    /// Stops showing; what happens is still taken in.
+    func leave()
+    /// Cancels what is left.
+    func cancelRest() async
+}
+
+/// Ctrl-C while `get` or `batch` runs: once leaves the downloads to the service, twice within two seconds cancels them. SIGINT must be blocked.
 @BusActor final class Interrupt {
     private static let patience: Duration = .seconds(2)
 
-    private let follower: Follower
+    private let follower: any Interruptible
     private var signals: SignalSource?
     private var deadline: Poller.Token?
 
-    init(_ follower: Follower) {
+    init(_ follower: any Interruptible) {
         self.follower = follower
         signals = SignalSource([SIGINT]) { [unowned self] _ in received() }
     }
@@ -22,16 +32,15 @@ internal import TodokuClient
     }
 
     private func received() {
-        let downloads = follower.remaining
-        guard !downloads.isEmpty else { Program.finish(.interrupted) }
+        guard let farewell = follower.farewell else { Program.finish(.interrupted) }
         if deadline == nil {
             follower.leave()
-            Output.complain(Self.sentence(downloads))
+            Output.complain(farewell)
             deadline = Poller.shared.schedule(after: Self.patience) { Program.finish(.interrupted) }
         } else {
             end()
             BusActor.spawn { [follower] in
-                await follower.cancel(downloads)
+                await follower.cancelRest()
                 Program.finish(.interrupted)
             }
         }

@@ -23,14 +23,15 @@ struct ListCommand: ParsableCommand {
         []
     @Option(help: ArgumentHelp("Only those of this application.", valueName: "id")) var app: String?
     @Option(help: "Only those with this tag.") var tag: String?
+    @Option(help: ArgumentHelp("Only those of this batch, also what ended earlier.", valueName: "batch")) var batch: BatchReference?
     @Flag(name: .shortAndLong, help: "Also what ended earlier.") var all = false
     @OptionGroup var output: OutputArguments
 
     func run() throws {
         Program.run(json: output.json) { client in
-            let query = DownloadQuery(app: app, tag: tag, states: state.isEmpty ? nil : Set(state))
+            let query = DownloadQuery(app: app, tag: tag, states: state.isEmpty ? nil : Set(state), batch: batch)
             var downloads = try await client.describe(query)
-            if !all, state.isEmpty {
+            if !all, state.isEmpty, batch == nil {
                 let oldest = Clock.now() - Self.recent
                 downloads.removeAll { $0.state.hasEnded && ($0.endedAt?.microseconds ?? 0) < oldest }
             }
@@ -101,6 +102,7 @@ struct ShowCommand: ParsableCommand {
         if let type = download.mediaType { lines.append(("Media type", type)) }
         if !download.app.isEmpty { lines.append(("App", download.app)) }
         if !download.tag.isEmpty { lines.append(("Tag", download.tag)) }
+        if let batch = download.batch.flatMap({ BatchReference($0) }) { lines.append(("Batch", batch.description)) }
         if let time = download.queuedAt { lines.append(("Queued", Clock.text(time))) }
         if let time = download.startedAt { lines.append(("Started", Clock.text(time))) }
         if let time = download.endedAt { lines.append(("Ended", Clock.text(time))) }

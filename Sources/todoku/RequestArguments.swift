@@ -141,6 +141,16 @@ struct RequestArguments: ParsableArguments {
         if let option = urls.count > 1 ? optionsOfOne.first : nil {
             throw ValidationError("--\(option) is for one URL, and \(urls.count) are given.")
         }
+        try check()
+    }
+
+    /// For `validate` of the command that queues a list.
+    func checkForList() throws {
+        if let option = optionsOfOne.first { throw ValidationError("--\(option) is for one URL, and not for a list.") }
+        try check()
+    }
+
+    private func check() throws {
         if output != nil, directory != nil || filename != nil { throw ValidationError("--output says both --directory and --filename.") }
         if token != nil, app == nil { throw ValidationError("--token needs --app.") }
         if passwordFile != nil, user == nil { throw ValidationError("--password-file needs --user.") }

@@ -28,6 +28,50 @@ import TodokuClient
 @Suite(.serialized) struct `The Swift client` {
     private let body = patternBytes(40_000)
 
+    @Test func `queues a batch, steers it, waits for it and finds its downloads`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { [body] request, reply in
+            if request.path == "/gone" { reply.respond(404) } else { reply.serve(body, for: request) }
+        }
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        var defaults = DownloadRequest()
+        (defaults.start, defaults.title, defaults.notify) = (false, "Album", .never)
+        var own = DownloadRequest()
+        own.fileName = "other.bin"
+        let queued = try await client.downloadBatch(
+            [BatchItem(server.url("/a.bin")), BatchItem(server.url("/b.bin"), own), BatchItem(server.url("/gone"))], defaults)
+        #expect(queued.reference == BatchReference("1") && queued.downloads.map(\.description) == ["2", "3", "4"])
+        #expect(BatchReference("/org/todoku/Downloader1/batch/1") == queued.reference && queued.reference.description == "1")
+        for text in ["", "x", "01", "-1", "/org/todoku/Downloader1/download/1", "/org/todoku/Downloader1/batch/"] {
+            #expect(BatchReference(text) == nil)
+        }
+        var batch = try await client.describe(queued.reference)
+        #expect((batch.title, batch.count, batch.remaining, batch.outcomes) == ("Album", 3, 3, OutcomeCounts()))
+        #expect(batch.total == nil && batch.fraction == nil)
+        try await client.resume(queued.reference)
+        #expect(try await client.wait(for: queued.reference) == OutcomeCounts(finished: 2, failed: 1))
+        batch = try await client.describe(queued.reference)
+        #expect((batch.remaining, batch.received, batch.total, batch.fraction) == (0, 80_000, 80_000, 1))
+        let failed = try await client.describe(DownloadQuery(states: [.failed], batch: queued.reference))
+        #expect(failed.map(\.reference.description) == ["4"] && failed[0].batch == queued.reference.path)
+        #expect(readFile("\(desk.downloads)/other.bin") == body)
+        do {
+            _ = try await client.downloadBatch([BatchItem(server.url("/a")), BatchItem("nonsense")])
+            Issue.record("a bad URL was taken")
+        } catch { #expect(error.errorName == .invalidUrl && error.message.hasPrefix("Item 1: ")) }
+        let held = try await client.downloadBatch([BatchItem(server.url("/c"))], defaults)
+        try await client.pause(held.reference)
+        try await client.cancel(held.reference)
+        #expect(try await client.wait(for: held.reference) == OutcomeCounts(cancelled: 1))
+        try await client.remove(queued.reference, deleteFiles: true)
+        #expect(listFolder(desk.downloads) == [])
+        do {
+            _ = try await client.describe(queued.reference)
+            Issue.record("it is still there")
+        } catch { #expect(error.cause == .unknownDownload) }
+        await desk.close()
+    }
+
     @Test func `queues, waits, describes and reads`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }

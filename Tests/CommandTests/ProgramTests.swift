@@ -36,8 +36,8 @@ import Testing
     }
 
     @Test(arguments: [
-        "get", "add", "list", "show", "watch", "wait", "pause", "resume", "cancel", "retry", "remove", "open", "why", "host", "limit",
-        "settings",
+        "get", "add", "batch", "fetch", "list", "show", "watch", "wait", "pause", "resume", "cancel", "retry", "remove", "open", "why",
+        "host", "limit", "settings",
     ])
     func `helps with examples`(subcommand: String) async {
         let exit = await Child.run([Desk.command, subcommand, "--help"])
@@ -47,9 +47,8 @@ import Testing
     }
 
     @Test(arguments: [
-        "get", "add", "list", "show", "watch", "wait", "pause", "resume", "cancel", "retry", "renew", "remove", "open", "why", "host",
-        "limit",
-        "settings",
+        "get", "add", "batch", "fetch", "list", "show", "watch", "wait", "pause", "resume", "cancel", "retry", "renew", "remove", "open",
+        "why", "host", "limit", "settings",
     ])
     func `has each option in its man page`(subcommand: String) async throws {
         let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")

@@ -62,7 +62,16 @@ internal import Testing
                 String(decoding: readFile(folder("told")) ?? [], as: UTF8.self).split(separator: "\n").first.map(String.init),
                 is: folder.path)
 
+            unlink(folder("told"))
+            expect(await opener.openFolder(folder("bin")), is: .shown)
+            expect(await eventually { fileExists(folder("told")) }, is: true)
+            expect(
+                String(decoding: readFile(folder("told")) ?? [], as: UTF8.self).split(separator: "\n").first.map(String.init),
+                is: folder("bin"))
+
             let manager = try await FileManagerStandIn()
+            expect(await opener.openFolder(folder.path, activationToken: "token-8"), is: .shown)
+            expect(await manager.shown, is: ["folder", "file://\(folder.path)", "token-8"])
             expect(await opener.showInFolder(folder("写真 1.jpg"), activationToken: "token-10"), is: .shown)
             expect(await manager.shown, is: ["file://\(folder.path)/%E5%86%99%E7%9C%9F%201.jpg", "token-10"])
 
@@ -77,13 +86,18 @@ internal import Testing
 /// Owns the file manager's name and remembers what it was asked to show.
 @BusActor private final class FileManagerStandIn: ObjectTree {
     private static let showItems = MethodOf("org.freedesktop.FileManager1", "ShowItems", in: [String].self, String.self)
+    private static let showFolders = MethodOf("org.freedesktop.FileManager1", "ShowFolders", in: [String].self, String.self)
     private static let face = Face<FileManagerStandIn>(
         "org.freedesktop.FileManager1", xml: { "" },
         methods: [
             Row(showItems) { manager, arguments, reply in
                 manager.shown = arguments.0 + [arguments.1]
                 reply()
-            }
+            },
+            Row(showFolders) { manager, arguments, reply in
+                manager.shown = ["folder"] + arguments.0 + [arguments.1]
+                reply()
+            },
         ], properties: [])
     private let connection: Connection
     private(set) var shown: [String] = []

@@ -43,6 +43,23 @@ internal import Testing
         #expect(server.actions(for: .failed).isEmpty)
         let bare = ToastServer(owner: ":1.1", name: name, vendor: "", capabilities: [])
         #expect(bare.actions(for: .finished(path: "/a")).isEmpty)
+        // Of a batch there is the folder to be shown, and nothing to be opened.
+        let ofBatch = server.actions(for: .finishedBatch(folder: "/a"))
+        #expect(ofBatch.count == actions - 1 && ofBatch.allSatisfy { $0.action == .showFolder } && ofBatch.first?.key == "default")
+        #expect(bare.actions(for: .finishedBatch(folder: "/a")).isEmpty)
+    }
+
+    @Test(
+        arguments: [
+            ((10, 0, 0), "10件のダウンロードが完了しました", "完了10件 (1.0 KiB)"), ((1, 0, 3), "1件のダウンロードが完了しました", "完了1件、中止3件 (1.0 KiB)"),
+            ((8, 2, 0), "8件のダウンロードが完了しました（2件は失敗）", "完了8件、失敗2件 (1.0 KiB)"), ((0, 2, 1), "0件のダウンロードが完了しました（2件は失敗）", "失敗2件、中止1件"),
+        ] as [((UInt32, UInt32, UInt32), String, String)])
+    func `count what a batch came to`(counts: (UInt32, UInt32, UInt32), summary: String, body: String) {
+        let outcomes = OutcomeCounts(finished: counts.0, failed: counts.1, cancelled: counts.2)
+        #expect(ToastTexts.japanese.batchSummary(outcomes) == summary)
+        #expect(ToastTexts.japanese.batchBody(outcomes, size: 1024) == body)
+        let failure = DownloadFailure(.httpStatus, "English", httpStatus: 404)
+        #expect(ToastTexts.japanese.batchBody(outcomes, size: 1024, failure: failure) == body + "\nサーバーがエラーを返しました（HTTP 404）。")
     }
 
     @Test(arguments: [

@@ -110,7 +110,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         _ = queue.begin()
         queue.append(.put(Desk.record(2)))
         queue.post("later")
-        queue.failed { $0 == "addition" ? .drop(undoing: DownloadNumber(1)) : .keep }
+        queue.failed { $0 == "addition" ? .drop(undoing: [DownloadNumber(1)]) : .keep }
         #expect(queue.next() == nil && !queue.isCommitting)
         #expect(queue.begin() == [.remove(DownloadNumber(9)), .put(Desk.record(2))])
         queue.succeeded()

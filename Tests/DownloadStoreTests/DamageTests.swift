@@ -277,7 +277,8 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             "is_acknowledged", "activations", "activate_at",
         ]
         for column in added { try tamper(folder.path, "ALTER TABLE download DROP COLUMN \(column)") }
-        try tamper(folder.path, "DROP TABLE sweep; DROP TABLE request; DROP TABLE copy; PRAGMA user_version = 1")
+        try tamper(
+            folder.path, "DROP TABLE sweep; DROP TABLE request; DROP TABLE copy; DROP TABLE batch; PRAGMA user_version = 1")
         let state = try await reopened(folder.path)
         #expect(state.records.map(\.number.value) == [1, 2] && state.setAside == nil)
         #expect(state.records[0].resume == fullRecord(1).resume)

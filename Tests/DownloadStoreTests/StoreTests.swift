@@ -36,8 +36,9 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
     @Test func `is empty and has the defaults at first`() async throws {
         let state = try await reopened(folder("state/todoku"))
         #expect(
-            state == StoredState(records: [], settings: Settings(), sweeps: [:], requests: [], nextNumber: DownloadNumber(1), setAside: nil)
-        )
+            state
+                == StoredState(
+                    records: [], batches: [], settings: Settings(), sweeps: [:], requests: [], nextNumber: DownloadNumber(1), setAside: nil))
         #expect(try await reopened(folder("state/todoku")) == state)
     }
 
@@ -97,6 +98,29 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
             try await store.commit([.set(Settings()), .set(settings)], nextNumber: DownloadNumber(1))
         }
         #expect(try await reopened(folder.path).settings == settings)
+    }
+
+    @Test func `has the batches, and their numbers are among those that only grow`() async throws {
+        var full = BatchRecord(number: BatchNumber(9), count: 10_000)
+        (full.app, full.directory, full.notify, full.sound) = ("org.example.App", "/home/a/音楽", .never, "")
+        (full.title, full.body, full.icon) = ("題", "本文", "folder-music")
+        (full.removed, full.removedBytes) = (OutcomeCounts(finished: 1, failed: 2, cancelled: 3), .max)
+        let plain = BatchRecord(number: BatchNumber(7), count: 1)
+        for (a, b) in zip(Mirror(reflecting: plain).children, Mirror(reflecting: full).children) {
+            #expect("\(a.value)" != "\(b.value)", "\(a.label ?? "")")
+        }
+        try await withStore(folder.path) { store, _ in
+            try await store.commit(
+                [
+                    .putBatch(BatchRecord(number: BatchNumber(9), count: 1)), .putBatch(plain), .putBatch(full),
+                    .putBatch(BatchRecord(number: BatchNumber(8), count: 1)),
+                ],
+                nextNumber: DownloadNumber(1))
+            try await store.commit([.removeBatch(BatchNumber(8)), .removeBatch(BatchNumber(77))], nextNumber: DownloadNumber(1))
+        }
+        let state = try await reopened(folder.path)
+        #expect(state.batches == [plain, full])
+        #expect(state.nextNumber == DownloadNumber(10))
     }
 
     @Test func `has numbers that only grow`() async throws {

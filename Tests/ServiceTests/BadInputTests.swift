@@ -187,7 +187,8 @@ internal import Testing
             ("app", .uint32(1)), ("tag", .bool(true)), ("state", .strings(["active"])), ("state", .string("running")),
             ("states", .string("active")),
             ("states", .strings(["active", "done"])), ("after", .string("/org/todoku/Downloader1/download/1")), ("limit", .int32(1)),
-            ("limit", .uint32(0)), ("limit", .uint32(1001)), ("unknown", .string("x")), ("batch", .objectPath(ObjectPath("/"))),
+            ("limit", .uint32(0)), ("limit", .uint32(1001)), ("unknown", .string("x")),
+            ("batch", .string("/org/todoku/Downloader1/batch/1")),
         ]
         for (key, value) in bad {
             for error in await [
@@ -200,6 +201,10 @@ internal import Testing
         }
         let missing = ["after": Variant.objectPath(ObjectPath("/org/todoku/Downloader1/download/99"))]
         #expect(await thrown { try await running.client.list(missing) }?.name == todokuError("NoSuchObject"))
+        for path in ["/", "/org/todoku/Downloader1/batch/1", "/org/todoku/Downloader1/batch/x"] {
+            let error = await thrown { try await running.client.list(["batch": .objectPath(ObjectPath(path))]) }
+            #expect(error?.name == todokuError("NoSuchObject") && error?.message.contains("batch") == true)
+        }
         let property = await thrown { try await running.client.call(Manager.describe, ([:], ["State", "Colour"])) }
         #expect(property?.name == "org.freedesktop.DBus.Error.UnknownProperty")
         let wait = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])

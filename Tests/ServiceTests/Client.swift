@@ -113,6 +113,9 @@ struct Seen: Sendable {
         await until(within: limit) { seen in seen.last { $0.path == path.value && $0.state != nil }?.state == state }
     }
 
+    /// Begins anew.
+    func forget() { seen = [] }
+
     /// The signals of one object.
     func of(_ path: ObjectPath) -> [Seen] { seen.filter { $0.path == path.value } }
     /// The states that an object told of, in order.

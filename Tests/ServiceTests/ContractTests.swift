@@ -13,6 +13,7 @@ internal import Testing
         for (interface, members, signals) in [
             (Manager.interface, ManagerFace.face.members, ManagerFace.face.signals),
             (Download.interface, DownloadFace.face.members, DownloadFace.face.signals),
+            (Batch.interface, BatchFace.face.members, BatchFace.face.signals),
         ] {
             let xml = InterfaceText(try #require(InterfaceXML.document(of: interface)))
             #expect(xml.name == interface)
@@ -25,6 +26,9 @@ internal import Testing
     @Test func `of what never changes is annotated as const, and of what no signal tells as false`() throws {
         let manager = InterfaceText(try #require(InterfaceXML.document(of: Manager.interface))).changes
         let download = InterfaceText(try #require(InterfaceXML.document(of: Download.interface))).changes
+        let batch = InterfaceText(try #require(InterfaceXML.document(of: Batch.interface))).changes
+        #expect(batch.filter { $0.value == "const" }.keys.sorted() == ["Title"])
+        #expect(batch.filter { $0.value == "false" }.keys.sorted() == ["Fraction", "Received", "Total"])
         #expect(manager.filter { $0.value == "const" }.keys.sorted() == ["SupportedOptions", "Version"])
         #expect(manager.filter { $0.value == "false" }.keys.sorted() == ["Fraction", "Received", "Speed", "Total"])
         #expect(download.filter { $0.value == "const" }.keys.sorted() == ["App", "Batch", "QueuedAt", "Tag", "Url"])
@@ -43,6 +47,7 @@ internal import Testing
         _ = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
         let token = try await running.download(
             "http://127.0.0.1:1/a", ["start": .bool(false), "app": .string("org.example.App"), "token": .string("t")])
+        let (batch, _) = try await running.batch(["http://127.0.0.1:1/b"], ["start": .bool(false)])
         var nodes: [String] = []
         var open = ["/"]
         while let node = open.popLast() {
@@ -63,13 +68,15 @@ internal import Testing
             if node == "\(BusName.downloadsPath)/1" || node == token.value {
                 expected.formUnion([Download.interface, "org.freedesktop.DBus.Properties"])
             }
+            if node == "\(BusName.downloadsPath)/4" { expected.formUnion([Download.interface, "org.freedesktop.DBus.Properties"]) }
+            if node == batch.value { expected.formUnion([Batch.interface, "org.freedesktop.DBus.Properties"]) }
             #expect(interfaces == expected, "\(node)")
         }
         let root = BusName.managerPath.value
         #expect(
             Set(nodes) == [
                 "/", "/org", "/org/todoku", root, "\(root)/download", "\(root)/download/1", "\(root)/download/by_token",
-                "\(root)/download/by_token/org_2eexample_2eApp", token.value,
+                "\(root)/download/by_token/org_2eexample_2eApp", token.value, "\(root)/download/4", "\(root)/batch", batch.value,
             ])
     }
 
@@ -107,7 +114,8 @@ internal import Testing
             ("/org/todoku/Downloader1", "org.todoku.Nothing1", "List", "a{sv}", ["0"], "UnknownInterface"),
             ("/org/todoku/Downloader1", "org.todoku.Download1", "Pause", "", [], "UnknownInterface"),
             ("/org/todoku/Downloader1", "org.todoku.Downloader1", "Nothing", "", [], "UnknownMethod"),
-            ("/org/todoku/Downloader1", "org.todoku.Downloader1", "DownloadBatch", "", [], "UnknownMethod"),
+            ("/org/todoku/Downloader1", "org.todoku.Downloader1", "DownloadBatch", "", [], "InvalidArgs"),
+            ("/org/todoku/Downloader1/batch/99", "org.todoku.Batch1", "Pause", "", [], "UnknownObject"),
             ("/org/todoku/Downloader1", "org.freedesktop.DBus.Properties", "Nothing", "", [], "UnknownMethod"),
             ("/org/todoku/Downloader1", "org.freedesktop.DBus.Introspectable", "Nothing", "", [], "UnknownMethod"),
             ("/org/todoku/Downloader1", "org.freedesktop.DBus.Peer", "Nothing", "", [], "UnknownMethod"),
@@ -203,6 +211,20 @@ internal import Testing
         #expect(
             described.output == "([(objectpath '\(manager)/download/1', {'State': <'finished'>, 'Total': <int64 1>})],)\n",
             "\(described.errors)")
+        let batch = await world.gdbus(
+            manager, "org.todoku.Downloader1.DownloadBatch", "[('\(server.url("/b"))', {}), ('\(server.url("/c"))', {'filename': <'own'>})]",
+            "{'directory': <'\(world.folder)'>, 'notify': <'never'>}")
+        #expect(
+            batch.output
+                == "(objectpath '\(manager)/batch/2', [objectpath '\(manager)/download/3', '\(manager)/download/4'])\n", "\(batch.errors)")
+        let ends = await world.run(
+            "busctl", "--user", "--timeout=60", "call", BusName.service, "\(manager)/batch/2", Batch.interface, "Wait", "a{sv}", "0")
+        #expect(ends.output == "uuu 2 0 0\n", "\(ends.errors)")
+        let counts = await world.run(
+            "busctl", "--user", "get-property", BusName.service, "\(manager)/batch/2", Batch.interface, "Succeeded", "Fraction")
+        #expect(counts.output == "u 2\nd 1\n", "\(counts.errors)")
+        let bad = await world.gdbus(manager, "org.todoku.Downloader1.DownloadBatch", "[('ftp://h/', {})]", "{}")
+        #expect(bad.errors.contains("org.todoku.Error.UnsupportedScheme: Item 0: ftp: "), "\(bad.errors)")
         let interface = await world.run(
             "gdbus", "introspect", "--session", "--dest", BusName.service, "--object-path", "\(manager)/download/1")
         #expect(interface.status == 0 && interface.output.contains("Completed(s error_name"), "\(interface.output)")

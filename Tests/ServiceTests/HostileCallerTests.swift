@@ -16,7 +16,9 @@ internal import Testing
         let running = try await Running.start()
         var downloads: [String] = []
         for number in 0..<4 { downloads.append(try await running.download("http://127.0.0.1:1/\(number)", ["start": .bool(false)]).value) }
-        let members = try await OddCalls.members(of: running.client, at: [BusName.managerPath.value, downloads[0]])
+        let batch = try await running.batch((0..<3).map { "http://127.0.0.1:1/\($0)" }, ["start": .bool(false)]).0.value
+        downloads.append(batch)
+        let members = try await OddCalls.members(of: running.client, at: [BusName.managerPath.value, downloads[0], batch])
         #expect(members.count > 20)
         let bystander = Bystander(running)
         let (bus, paths) = (running.world.bus, downloads)

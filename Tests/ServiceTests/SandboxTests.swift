@@ -110,6 +110,50 @@ private let app = "org.example.App"
         #expect(await another.gdbus(manager, "\(Manager.interface).List", "{}").output == "([objectpath '\(tokened)'],)\n")
     }
 
+    @Test func `queues batches for its own app id, and finds none of others`() async throws {
+        let running = try await Running.start()
+        let sandbox = await Sandbox(running.world)
+        let client = try await sandbox.client()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
+        let (theirs, members) = try await running.batch(["http://127.0.0.1:1/a"], paused)
+        let items = (0..<3).map { (server.url("/\($0)"), [:] as [String: Variant]) }
+        for (own, options, index) in [
+            (["app": Variant.string("org.example.Other")], [:], "Item 2: "), (["directory": .string("/tmp")], [:], "Item 2: "),
+            (["if-exists": .string("replace")], [:], "Item 2: "), (["priority": .int32(1)], [:], "Item 2: "),
+            ([:], ["app": .string("org.example.Other")], ""), ([:], ["directory": .string("/tmp")], ""),
+            ([:], ["activate": .string("org.example.Other")], ""),
+        ] as [([String: Variant], [String: Variant], String)] {
+            let error = await thrown { try await client.batch(items[..<2] + [(items[2].0, own)], options) }
+            #expect(
+                error?.name == todokuError("NotAllowed") && error?.message.hasPrefix(index) == true, "\(own) \(options): \(error as Any)")
+        }
+        let (batch, mine) = try await client.batch(items, ["notify": .string("never")])
+        #expect(try await client.wait(batch: batch) == [3, 0, 0])
+        #expect(try await client.get(Download.app, at: mine[0]) == app)
+        let folder = try await downloads(running)
+        #expect(listFolder(folder) == ["0", "1", "2"])
+        #expect(try await client.list(["batch": .objectPath(batch)]).count == 3)
+        #expect(await children(of: BusName.batchesPath, sandbox) == [String(batch.value.split(separator: "/").last ?? "")])
+        // The batch of another is not there.
+        for body in [
+            { _ = try await client.counts(theirs) }, { _ = try await client.call(Batch.cancel, at: theirs, ()) },
+            { _ = try await client.call(Batch.remove, at: theirs, true) }, { _ = try await client.wait(batch: theirs) },
+        ] as [() async throws -> Void] {
+            #expect(await thrown(body)?.name == "org.freedesktop.DBus.Error.UnknownObject")
+        }
+        let filter = await thrown { try await client.list(["batch": .objectPath(theirs)]) }
+        #expect(filter?.name == todokuError("NoSuchObject"))
+        #expect(try await running.client.list(["batch": .objectPath(theirs)]) == members)
+        // What somebody else queues for it, together with what is for others, is not its to steer.
+        let (mixed, _) = try await running.client.batch(
+            [("http://127.0.0.1:1/a", ["app": .string(app)]), ("http://127.0.0.1:1/b", [:])], running.options(paused))
+        #expect(await thrown { try await client.counts(mixed) }?.name == "org.freedesktop.DBus.Error.UnknownObject")
+        let (given, _) = try await running.batch(["http://127.0.0.1:1/a"], paused.merging(["app": .string(app)]) { $1 })
+        #expect(try await client.counts(given) == [1, 0, 0, 0])
+        try await client.call(Batch.remove, at: batch, true)
+        #expect(listFolder(folder) == [])
+    }
+
     private func children(of path: String, _ sandbox: Sandbox) async -> [String] {
         let document = await sandbox.run([
             "gdbus", "introspect", "--session", "--xml", "--dest", BusName.service, "--object-path", path,
@@ -143,7 +187,7 @@ private let app = "org.example.App"
 
     /// A new member of the manager is to be thought about, and to be tried above or below.
     @Test func `has been thought of at every member of the manager`() {
-        let open: Set = ["Download", "List", "Describe", "Fetch", "DownloadToFd", "WaitAll", "SetForeground"]
+        let open: Set = ["Download", "DownloadBatch", "List", "Describe", "Fetch", "DownloadToFd", "WaitAll", "SetForeground"]
         let refused: Set = ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded", "SetHostRule"]
         #expect(Set(ManagerFace.face.methods.keys) == open.union(refused))
         let writable = ManagerFace.face.members.filter { $0.contains(" readwrite ") }.compactMap {
@@ -302,7 +346,7 @@ private let app = "org.example.App"
         let theirs = try await running.download("http://127.0.0.1:1/a", paused)
         let sandbox = await Sandbox(running.world)
         let client = try await sandbox.client()
-        let pipeline = await Pipeline()
+        let pipeline = Pipeline()
         await pipeline.start { "\(try await client.list())" }
         await pipeline.start { "\(try await client.call(Manager.cancelAll, ()))" }
         await pipeline.start { "\(try await client.download("http://127.0.0.1:1/1", ["directory": .string("/tmp")]))" }
@@ -396,7 +440,7 @@ private let app = "org.example.App"
 }
 
 /// Calls that are made one after the other without waiting for answers.
-@BusActor private final class Pipeline {
+@BusActor final class Pipeline {
     private var results: [Int: String] = [:]
     private var count = 0
 

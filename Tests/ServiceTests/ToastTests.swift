@@ -80,4 +80,77 @@ internal import Testing
         #expect(await dunst.displayed() == 1)
         await dunst.stop()
     }
+
+    @Test func `a batch has one toast for all, and a click opens its folder`() async throws {
+        let display = await Display()
+        let tools = TemporaryFolder("todoku-tools")
+        writeFile(
+            tools("xdg-open"),
+            "#!/bin/sh\nprintf '%s' \"$1\" > \(tools("opened.new"))\nmv \(tools("opened.new")) \(tools("opened"))\n".utf8, mode: 0o755)
+        let path = currentEnvironment()["PATH"] ?? "/usr/bin:/bin"
+        let running = try await Running.start(extra: ["DISPLAY": display.name, "PATH": "\(tools.path):\(path)"])
+        let (world, client) = (running.world, running.client)
+        let dunst = await Dunst(on: world.bus, display)
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            switch request.path {
+            case "/bad": reply.respond(404)
+            case "/long":
+                reply.head(200, length: 100_000)
+                while !gate.isOpen, reply.send("x") { poll(nil, 0, 20) }
+                reply.close()
+            default: reply.respond(200, body: patternBytes(1024))
+            }
+        }
+        let folder = Variant.string(world.folder)
+        // One of its items lasts longer than what has a progress toast else.
+        let (first, members) = try await client.batch(
+            [
+                (server.url("/1"), [:]), (server.url("/long"), [:]), (server.url("/2"), ["notify": .string("always")]),
+                (server.url("/bad"), [:]),
+            ],
+            ["directory": folder])
+        let shown = try await running.download(server.url("/long"), ["notify": .string("always"), "filename": .string("alone")])
+        // The download beside it shows that the time for a progress toast has come.
+        #expect(await eventually { await dunst.displayed() == 1 })
+        try await client.cancel(shown)
+        #expect(await eventually { await dunst.displayed() == 0 })
+        try await client.cancel(members[1])
+        #expect(try await client.wait(batch: first) == [2, 1, 1])
+        #expect(await eventually { await dunst.displayed() == 1 })
+        gate.open()
+        await dunst.control("action", "0")
+        #expect(await eventually { readFile(tools("opened")) == Array(world.folder.utf8) })
+        await dunst.control("close-all")
+
+        let (second, _) = try await client.batch(
+            [(server.url("/3"), [:]), (server.url("/4"), [:])], ["directory": folder, "title": .string("アルバム")])
+        _ = try await client.wait(batch: second)
+        #expect(await eventually { await dunst.displayed() == 1 })
+        await dunst.control("close-all")
+        let (third, _) = try await client.batch([(server.url("/bad"), [:]), (server.url("/bad"), [:])], ["directory": folder])
+        #expect(try await client.wait(batch: third) == [0, 2, 0])
+        #expect(await eventually { await dunst.displayed() == 1 })
+        await dunst.control("close-all")
+        // Neither what wants none nor what was cancelled altogether has a toast; what came after them has.
+        let (silent, _) = try await running.batch([server.url("/5")])
+        _ = try await client.wait(batch: silent)
+        let (cancelled, _) = try await client.batch([(server.url("/6"), ["start": .bool(false)])], ["directory": folder])
+        try await client.call(Batch.cancel, at: cancelled, ())
+        let (last, _) = try await client.batch([(server.url("/7"), [:])], ["directory": folder])
+        _ = try await client.wait(batch: last)
+        #expect(await eventually { await dunst.displayed() == 1 })
+        await dunst.control("close-all")
+        let history = await dunst.history()
+        let texts = history.reversed().map { "\($0["summary"]?.string ?? "") / \($0["body"]?.string ?? "")" }.filter {
+            !$0.hasPrefix("ダウンロード中")
+        }
+        #expect(
+            texts == [
+                "2件のダウンロードが完了しました（1件は失敗） / 完了2件、失敗1件、中止1件 (2.0 KiB)", "アルバム / 完了2件 (2.0 KiB)",
+                "ダウンロードに失敗しました / 失敗2件\nサーバーがエラーを返しました（HTTP 404）。", "1件のダウンロードが完了しました / 完了1件 (1.0 KiB)",
+            ])
+        #expect(history.count == 5, "\(history)")
+        await dunst.stop()
+    }
 }

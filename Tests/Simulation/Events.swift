@@ -13,6 +13,7 @@ extension World {
         case .add: add(step.a, step.b)
         case .steer: steer(step.a, step.b)
         case .all: all(step.b)
+        case .batch: steerBatch(step.a, step.b)
         case .setting: setting(step.a, step.b)
         case .transfer: transfer(step.a, step.b)
         case .pool: work(step.a, step.b)
@@ -69,6 +70,29 @@ extension World {
     }
 
     private mutating func add(_ a: Int, _ b: Int) {
+        guard b % 8 == 0 else {
+            let record = makeRecord(a, b)
+            let entry = ledger.insert(record)
+            journal.append(.put(record))
+            return journal.post(.addition(entry))
+        }
+        let count = 1 + a % 3
+        let number = nextNumber
+        nextNumber = DownloadNumber(number.value + 1)
+        tell("add batch \(number) of \(count)")
+        let members = (0..<count).map { index in
+            var record = makeRecord(a + index, b + index * 7)
+            record.batch = number
+            return record
+        }
+        let record = BatchRecord(number: number, count: UInt32(count))
+        let (batch, entries) = ledger.insert(record, members)
+        journal.append(.putBatch(record))
+        for member in members { journal.append(.put(member)) }
+        journal.post(.batch(batch, entries))
+    }
+
+    private mutating func makeRecord(_ a: Int, _ b: Int) -> DownloadRecord {
         var options = DownloadOptions()
         let resource = a % resources.count
         if b % 5 == 0 { options.checksum = Checksum(.md5, digest: [UInt8](repeating: 1, count: 16)) }
@@ -96,9 +120,7 @@ extension World {
         if b % 19 != 0 { record.state = record.obstacle(now: now, paused: ledger.settings.paused) }
         tell("add \(number): resource \(resource)\(options.checksum == nil ? "" : ", checksum")")
         wanted[number] = resources[resource].version
-        let entry = ledger.insert(record)
-        journal.append(.put(record))
-        journal.post(.addition(entry))
+        return record
     }
 
     private mutating func steer(_ a: Int, _ b: Int) {
@@ -141,8 +163,26 @@ extension World {
     }
 
     private mutating func revive(_ number: DownloadNumber) {
+        if let batch = ledger[number]?.batch { batchRevivals[batch.number, default: 0] += 1 }
         revivals[number, default: 0] += 1
         (floors[number], finishedPaths[number]) = (nil, nil)
+    }
+
+    private mutating func steerBatch(_ a: Int, _ b: Int) {
+        let all = ledger.batches.values.filter(\.isEntered).sorted { $0.number < $1.number }
+        guard !all.isEmpty else { return }
+        let batch = all[a % all.count]
+        tell("\(["pause", "resume", "cancel", "remove"][b % 4]) batch \(batch.number)")
+        switch b % 4 {
+        case 0: ledger.apply(.pause, to: batch, now: now)
+        case 1:
+            for entry in ledger.members(of: batch) { if case .waiting(.retry, _) = entry.state { floors[entry.number] = nil } }
+            ledger.apply(.resume, to: batch, now: now)
+        case 2: ledger.apply(.cancel, to: batch, now: now)
+        default:
+            removals.formUnion(ledger.members(of: batch).map(\.number))
+            ledger.remove(batch, now: now)
+        }
     }
 
     private mutating func all(_ b: Int) {
@@ -191,12 +231,20 @@ extension World {
         if b % 10 == 0 {
             tell("a commit fails")
             var undone: [LedgerEntry] = []
+            var undoneBatches: [(LedgerBatch, [LedgerEntry])] = []
             journal.failed { item in
-                guard case .addition(let entry) = item else { return .keep }
-                undone.append(entry)
-                return .drop(undoing: entry.number)
+                switch item {
+                case .addition(let entry):
+                    undone.append(entry)
+                    return .drop(undoing: [entry.number])
+                case .batch(let batch, let entries):
+                    undoneBatches.append((batch, entries))
+                    return .drop(undoing: [batch.number] + entries.map(\.number))
+                default: return .keep
+                }
             }
             for entry in undone { ledger.undo(entry, now: now) }
+            for (batch, entries) in undoneBatches { ledger.undo(batch, entries, now: now) }
         } else {
             for change in changes { saved.take(change, plant) }
             saved.next = max(saved.next, nextNumber)

@@ -25,6 +25,7 @@ extension World {
             if entry.isEntered, entry.state.hasEnded == ledger.order.contains(number) { fail("\(number) is in the wrong order") }
             if entry.isEntered, entry.state.hasEnded != ledger.ended.contains(number) { fail("\(number) is not among the ended") }
         }
+        checkBatches()
         if counts != ledger.counts { fail("the counts are \(ledger.counts), and should be \(counts)") }
         if let wake, ledger.nextWake.map({ $0 > wake }) ?? true {
             fail("the next wake is \(ledger.nextWake as Any), and should be \(wake) at the latest")
@@ -56,6 +57,31 @@ extension World {
         for (path, file) in disk.finals where file.content.version == nil { fail("\(path) is a mixture: \(file.content.stretches)") }
     }
 
+    /// The counts of each batch are true, of what is on the list and of what is not.
+    private mutating func checkBatches() {
+        for batch in ledger.batches.values {
+            let members = ledger.entries.values.filter { $0.record.batch == batch.number }
+            let remaining = members.count { !$0.state.hasEnded }
+            let (number, outcomes) = (batch.number, batch.outcomes)
+            if members.isEmpty { fail("batch \(number) has no members") }
+            if !members.allSatisfy({ $0.batch === batch }) { fail("a member of batch \(number) does not know it") }
+            if Set(ledger.members(of: batch).map(\.number)) != Set(members.map(\.number)) {
+                fail("batch \(number) does not find its members")
+            }
+            if Int(batch.remaining) != remaining { fail("\(batch.remaining) of batch \(number) remain, and should be \(remaining)") }
+            if outcomes.finished + outcomes.failed + outcomes.cancelled + batch.remaining != batch.record.count {
+                fail("the counts of batch \(number) are \(outcomes) and \(batch.remaining), of \(batch.record.count)")
+            }
+            let failed = batch.record.removed.failed + UInt32(members.count { $0.state.failure != nil })
+            let finished = batch.record.removed.finished + UInt32(members.count { $0.state == .finished })
+            if outcomes.failed != failed || outcomes.finished != finished { fail("batch \(number) counts \(outcomes)") }
+            if batch.isLeaving, !members.contains(where: { $0.state == .committing }) { fail("batch \(number) should be gone") }
+        }
+        for entry in ledger.entries.values {
+            if let number = entry.record.batch, ledger.batch(number) == nil { fail("batch \(number) of \(entry.number) is not there") }
+        }
+    }
+
     private func ledgerPruned(_ number: DownloadNumber) -> Bool { false }
 
     private func nextWake(_ entry: LedgerEntry) -> WallTime? {
@@ -77,6 +103,7 @@ extension World {
         for entry in ledger.entries.values where entry.record.options.activate != nil && !entry.record.isAcknowledged {
             if called[entry.number] != entry.record.endedAt { fail("the owner of \(entry.number) never hears of its end") }
         }
+        if saved.batches != ledger.batches.mapValues(\.record) { fail("the batches on disk are not those on the list") }
         for number in saved.records.keys where ledger[number] == nil { fail("\(number) is on disk, and not on the list") }
         if !saved.sweeps.isEmpty { fail("part files are still to be deleted: \(saved.sweeps.keys.sorted())") }
         for number in disk.parts.keys {

@@ -63,6 +63,8 @@ enum Plant: String, CaseIterable {
     case credulous
     /// That the owner has taken what ended is not kept.
     case deaf
+    /// What ended and is off the list is not saved with its batch.
+    case uncounted
 }
 
 /// The history of a seed: what happens, in order.

@@ -4,6 +4,9 @@ import DownloadModel
 /// What waits for a commit.
 enum Waiting {
     case addition(LedgerEntry)
+    case batch(LedgerBatch, [LedgerEntry])
+    case batchEnd(LedgerBatch, OutcomeCounts)
+    case batchRemoved(LedgerBatch)
     case end(DownloadNumber, String, path: String?)
     case removed(DownloadNumber)
     case start(LedgerEntry)
@@ -18,6 +21,7 @@ enum Waiting {
 /// What the store has on disk.
 struct Saved {
     var records: [DownloadNumber: DownloadRecord] = [:]
+    var batches: [DownloadNumber: BatchRecord] = [:]
     var settings = Settings()
     var sweeps: [DownloadNumber: String] = [:]
     var requests: [String: HostRequest] = [:]
@@ -30,6 +34,8 @@ struct Saved {
             if plant == .deaf { record.isAcknowledged = false }
             records[record.number] = record
         case .remove(let number): records[number] = nil
+        case .putBatch(let record): if plant != .uncounted || batches[record.number] == nil { batches[record.number] = record }
+        case .removeBatch(let number): batches[number] = nil
         case .set(let settings): self.settings = settings
         case .sweep(let number, let directory): if plant != .forgetful { sweeps[number] = directory }
         case .swept(let number): sweeps[number] = nil
@@ -106,6 +112,8 @@ struct World {
     var removals: Set<DownloadNumber> = []
     var endsTold: [DownloadNumber: Int] = [:]
     var revivals: [DownloadNumber: Int] = [:]
+    var batchEndsTold: [DownloadNumber: Int] = [:]
+    var batchRevivals: [DownloadNumber: Int] = [:]
     var finishedPaths: [DownloadNumber: (path: String, version: Int?)] = [:]
     var floors: [DownloadNumber: WallTime] = [:]
     /// Before which no request may go to a host: it asked for a pause.
@@ -190,6 +198,10 @@ struct World {
             sweeping.insert(number)
             post(.sweep(number))
         case .tell, .tellWait: break
+        case .batchEnded(let batch, let outcomes): post(.batchEnd(batch, outcomes))
+        case .batchRemoved(let batch):
+            if ledger.entries.values.contains(where: { $0.batch === batch }) { fail("batch \(batch.number) goes before its members") }
+            post(.batchRemoved(batch))
         case .announceEnd(let entry): post(.end(entry.number, entry.state.name, path: entry.record.path))
         case .allEnded: if ledger.counts.remaining != 0 { fail("AllEnded while \(ledger.counts.remaining) remain") }
         case .removed(let entry): post(.removed(entry.number))
@@ -211,6 +223,23 @@ struct World {
             if saved.records[entry.number] == nil { fail("\(entry.number) is acknowledged and not on disk") }
             acknowledged.insert(entry.number)
             ledger.enter(entry, now: now)
+        case .batch(let batch, let entries):
+            if saved.batches[batch.number] == nil { fail("batch \(batch.number) is acknowledged and not on disk") }
+            for entry in entries where !entry.isRemoved {
+                if saved.records[entry.number] == nil { fail("\(entry.number) is acknowledged and not on disk") }
+                acknowledged.insert(entry.number)
+            }
+            ledger.enter(batch, entries, now: now)
+        case .batchEnd(let batch, let outcomes):
+            tell("told: batch \(batch.number) \(outcomes)")
+            batchEndsTold[batch.number, default: 0] += 1
+            if batchEndsTold[batch.number]! > 1 + batchRevivals[batch.number, default: 0] {
+                fail("the end of batch \(batch.number) is told twice")
+            }
+            if outcomes.finished + outcomes.failed + outcomes.cancelled != batch.record.count {
+                fail("batch \(batch.number) of \(batch.record.count) is told to have ended as \(outcomes)")
+            }
+        case .batchRemoved(let batch): if saved.batches[batch.number] != nil { fail("batch \(batch.number) is gone, and is on disk") }
         case .end(let number, let outcome, let path):
             tell("told: \(number) \(outcome)")
             endsTold[number, default: 0] += 1
@@ -299,7 +328,9 @@ struct World {
         }
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
         ledger = Ledger(settings: saved.settings) { 0.5 }
-        ledger.restore(Array(saved.records.values), sweeps: saved.sweeps, requests: Array(saved.requests.values), now: now)
+        ledger.restore(
+            Array(saved.records.values), batches: Array(saved.batches.values), sweeps: saved.sweeps,
+            requests: Array(saved.requests.values), now: now)
         ledger.interruptDescriptors(now: now)
         for (number, entry) in ledger.entries where entry.state == .committing {
             pool.append(.find(number))

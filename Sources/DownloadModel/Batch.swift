@@ -1,0 +1,230 @@
+/// A batch has a number of the downloads' own sequence: no two objects ever have the same.
+public typealias BatchNumber = DownloadNumber
+
+/// What a batch holds over restarts; it decides nothing.
+public struct BatchRecord: Equatable, Sendable {
+    public let number: BatchNumber
+    /// How many downloads were queued with it. They have the numbers that follow its own.
+    public let count: UInt32
+    /// The application to which all of them belong; empty: none, or several.
+    public var app = ""
+    /// The folder that its toast leads to.
+    public var directory = ""
+    /// Of the toast at its end; as in `DownloadOptions`.
+    public var notify = NotifyPolicy.background
+    public var title: String?
+    public var body: String?
+    public var icon: String?
+    public var sound = DownloadOptions().sound
+    /// What those ended in that are off the list, and the bytes of those among them that finished.
+    public var removed = OutcomeCounts()
+    public var removedBytes: ByteCount = 0
+
+    public init(number: BatchNumber, count: UInt32) { (self.number, self.count) = (number, count) }
+
+    /// The batch's toast is of the options that the batch was given, not of those of an item.
+    public init(number: BatchNumber, count: UInt32, app: String, directory: String, options: DownloadOptions) {
+        self.init(number: number, count: count)
+        (self.app, self.directory) = (app, directory)
+        (notify, title, body) = (options.notify, options.title, options.body)
+        (icon, sound) = (options.icon, options.sound)
+    }
+
+    /// The numbers that its members were given.
+    public var numbers: some RandomAccessCollection<DownloadNumber> {
+        let count = UInt64(min(count, UInt32(Limits.batchItems)))  // a row may say anything
+        return (0..<count).lazy.map { [number] in DownloadNumber(number.value &+ 1 &+ $0) }
+    }
+
+    fileprivate func hasNumber(_ member: DownloadNumber) -> Bool {
+        member > number && member.value - number.value <= UInt64(min(count, UInt32(Limits.batchItems)))
+    }
+}
+
+/// How many downloads ended in what.
+public struct OutcomeCounts: Equatable, Sendable {
+    public var finished: UInt32 = 0
+    public var failed: UInt32 = 0
+    public var cancelled: UInt32 = 0
+    public init(finished: UInt32 = 0, failed: UInt32 = 0, cancelled: UInt32 = 0) {
+        (self.finished, self.failed, self.cancelled) = (finished, failed, cancelled)
+    }
+
+    /// What has not ended is not counted.
+    mutating func insert(_ state: DownloadState) { change(state) { $0 &+= 1 } }
+    mutating func remove(_ state: DownloadState) { change(state) { $0 &-= 1 } }
+
+    private mutating func change(_ state: DownloadState, _ body: (inout UInt32) -> Void) {
+        switch state {
+        case .finished: body(&finished)
+        case .failed: body(&failed)
+        case .cancelled: body(&cancelled)
+        default: break
+        }
+    }
+
+    static func + (a: OutcomeCounts, b: OutcomeCounts) -> OutcomeCounts {
+        OutcomeCounts(finished: a.finished &+ b.finished, failed: a.failed &+ b.failed, cancelled: a.cancelled &+ b.cancelled)
+    }
+}
+
+/// One batch in the ledger.
+public final class LedgerBatch {
+    public internal(set) var record: BatchRecord
+    /// How many of it have not ended.
+    public internal(set) var remaining: UInt32 = 0
+    /// Its row is on disk.
+    public internal(set) var isEntered = false
+    /// Off the list: it was removed, or its last member was.
+    public internal(set) var isRemoved = false
+    /// To be taken off the list as soon as the members that are being given their names have ended.
+    public internal(set) var isLeaving = false
+    /// How many of it are on the list, and what of them ended in what.
+    var present: UInt32 = 0
+    private var ended = OutcomeCounts()
+
+    init(_ record: BatchRecord) { self.record = record }
+
+    public var number: BatchNumber { record.number }
+    public var hasEnded: Bool { remaining == 0 }
+    /// What its members ended in, those included that are off the list.
+    public var outcomes: OutcomeCounts { record.removed + ended }
+
+    func insert(_ state: DownloadState) {
+        present += 1
+        count(state)
+    }
+
+    /// A member is taken off the list.
+    func forget(_ state: DownloadState) {
+        present -= 1
+        uncount(state)
+    }
+
+    func move(from before: DownloadState, to next: DownloadState) {
+        uncount(before)
+        count(next)
+    }
+
+    private func count(_ state: DownloadState) { if state.hasEnded { ended.insert(state) } else { remaining += 1 } }
+    private func uncount(_ state: DownloadState) { if state.hasEnded { ended.remove(state) } else { remaining -= 1 } }
+}
+
+/// Batches: their members are downloads like any other; what is decided here is what they come to together.
+extension Ledger {
+    public func batch(_ number: BatchNumber) -> LedgerBatch? { batches[number] }
+
+    /// The members that are on the list, in the order of their numbers.
+    public func members(of batch: LedgerBatch) -> [LedgerEntry] {
+        batch.record.numbers.compactMap { number in entries[number].flatMap { $0.batch === batch ? $0 : nil } }
+    }
+
+    /// The same in queue order: what has not ended, then what has, oldest first. What is not on disk yet is not in it.
+    public func orderedMembers(of batch: LedgerBatch) -> [DownloadNumber] {
+        let all = members(of: batch).filter(\.isEntered)
+        let open = all.lazy.filter { !$0.state.hasEnded }.map { ($0.number, -Int64($0.record.options.priority), $0.record.position) }
+        let ended = all.lazy.filter(\.state.hasEnded).map { ($0.number, $0.ending) }
+        return open.sorted { ($0.1, $0.2, $0.0) < ($1.1, $1.2, $1.0) }.map(\.0) + ended.sorted { $0.1 < $1.1 }.map(\.0)
+    }
+
+    // MARK: Coming and going
+
+    /// Takes in a batch whose rows are not on disk yet: it counts, but does not run before `enter`.
+    ///
+    /// - Precondition: the members' numbers are those that follow the batch's, and each names the batch.
+    public func insert(_ record: BatchRecord, _ members: some Collection<DownloadRecord>) -> (LedgerBatch, [LedgerEntry]) {
+        let batch = LedgerBatch(record)
+        batches[record.number] = batch
+        entries.reserveCapacity(entries.count + members.count)
+        let inserted = members.map { member in
+            precondition(member.batch == record.number && record.hasNumber(member.number), "a member has a number of its batch")
+            let entry = insert(member)
+            entry.batch = batch
+            batch.insert(member.state)
+            return entry
+        }
+        return (batch, inserted)
+    }
+
+    /// The rows of `batch` and of `members` are on disk.
+    public func enter(_ batch: LedgerBatch, _ members: [LedgerEntry], now: WallTime) {
+        batch.isEntered = true
+        enter(members, now: now)
+    }
+
+    /// The rows of `batch` and of `members` could not be saved: they never were.
+    public func undo(_ batch: LedgerBatch, _ members: [LedgerEntry], now: WallTime) {
+        for entry in members where !entry.isRemoved { undo(entry, now: now) }
+        batch.isRemoved = true
+        batches[batch.number] = nil
+    }
+
+    /// Restores what the store held. A member whose batch is not there is a download like any other.
+    func restore(_ records: [BatchRecord]) {
+        for record in records {
+            batches[record.number] = LedgerBatch(record)
+            batches[record.number]?.isEntered = true
+        }
+    }
+
+    /// Gives a restored download its batch.
+    func joinBatch(_ entry: LedgerEntry) {
+        guard let number = entry.record.batch else { return }
+        guard let batch = batches[number], batch.record.hasNumber(entry.number) else {
+            entry.record.batch = nil
+            return
+        }
+        entry.batch = batch
+        batch.insert(entry.state)
+    }
+
+    /// Forgets batches of which no member was restored.
+    func dropEmptyBatches() {
+        for batch in batches.values where batch.present == 0 {
+            batches[batch.number] = nil
+            actions.append(.save(.removeBatch(batch.number)))
+        }
+    }
+
+    /// `entry`, which has ended, is off the list: what it ended in still counts, and with the last one the batch goes.
+    func leaveBatch(_ entry: LedgerEntry) {
+        guard let batch = entry.batch else { return }
+        batch.record.removed.insert(entry.state)
+        if entry.state == .finished { batch.record.removedBytes &+= entry.record.total ?? entry.record.received }
+        if batch.present > 0 {
+            actions.append(.save(.putBatch(batch.record)))
+            return
+        }
+        batch.isRemoved = true
+        batches[batch.number] = nil
+        actions.append(.save(.removeBatch(batch.number)))
+        actions.append(.batchRemoved(batch))
+    }
+
+    // MARK: Steering
+
+    /// Takes `event` to all members that have not ended; only then does anything start. What is being given its name is left alone: it is as
+    /// good as ended.
+    public func apply(_ event: DownloadEvent, to batch: LedgerBatch, now: WallTime) {
+        for entry in members(of: batch) where !entry.state.hasEnded && entry.state != .committing {
+            do { try apply(event, to: entry, now: now) } catch { continue }
+        }
+        schedule(now: now)
+    }
+
+    /// Takes `batch` off the list with all its members, cancelled first where they have not ended. What is being given its name follows as soon as
+    /// it has it: `batchRemoved` comes with the last one.
+    public func remove(_ batch: LedgerBatch, now: WallTime) {
+        batch.isLeaving = true
+        let all = members(of: batch)
+        for entry in all where !entry.state.hasEnded && entry.state != .committing { try? apply(.cancel, to: entry, now: now) }
+        for entry in all where entry.state.hasEnded && !entry.isRemoved { remove(entry, now: now) }
+        schedule(now: now)
+    }
+
+    /// A member of a batch that is to go was being given its name, and is not any more.
+    func leave(_ entry: LedgerEntry, now: WallTime) {
+        if !entry.state.hasEnded { try? apply(.cancel, to: entry, now: now) }
+        if entry.state.hasEnded, !entry.isRemoved { remove(entry, now: now) }
+    }
+}

@@ -1,0 +1,128 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import Logging
+internal import TransferEngine
+
+/// Batches: added by one call and one commit, and steered as one.
+extension Downloader {
+    /// Takes in a batch; the answer follows when all of it is on disk, and with that each `DownloadAdded`.
+    func add(_ record: BatchRecord, _ members: some Collection<DownloadRecord>, reply: Reply<(ObjectPath, [ObjectPath])>) {
+        let (batch, entries) = ledger.insert(record, members)
+        track(batch)
+        for entry in entries { track(entry) }
+        let path = BusName.path(ofBatch: record.number)
+        journal.append(record, entries)
+        journal.addition(of: [record.number] + entries.map(\.number)) { [self] in
+            let paths = entries.map { BusName.path(of: $0.record) }
+            journal.post(reply.message((path, paths)))
+            for path in paths { journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path)) }
+            for entry in entries where !entry.isRemoved { callers.began(entry.number) }
+            log.info("batch added", metadata: ["batch": "\(record.number)", "downloads": "\(record.count)"])
+            decide { ledger, now in ledger.enter(batch, entries, now: now) }
+        } undo: { [self] refusal in
+            for entry in entries { untrack(entry) }
+            untrack(batch.number)
+            decide { ledger, now in ledger.undo(batch, entries, now: now) }
+            return reply.message(failing: refusal)
+        }
+    }
+
+    /// The last member that had not ended has.
+    func batchEnded(_ entry: LedgerBatch, _ outcomes: OutcomeCounts) {
+        guard let batch = batch(entry.number) else { return }
+        batch.announceEnd(outcomes)
+        log.info(
+            "batch ended",
+            metadata: [
+                "batch": "\(batch.number)", "finished": "\(outcomes.finished)", "failed": "\(outcomes.failed)",
+                "cancelled": "\(outcomes.cancelled)",
+            ])
+        let toast = BatchEnd(batch, outcomes)
+        journal.afterCommit { [self] in
+            toaster.ended(toast)
+            residenceChanged?()
+        }
+    }
+
+    /// Takes `batch` off the list with all its members; `deletingFiles`: with those that finished.
+    func remove(_ batch: ManagedBatch, deletingFiles: Bool, _ reply: Reply<Void>) throws(Refusal) {
+        batch.removing.append((reply, false))
+        if deletingFiles { batch.deletesFiles = true }
+        decide { ledger, now in ledger.remove(batch.entry, now: now) }
+        guard !batch.entry.isRemoved else { return }
+        let last = batch.removing.removeLast()
+        try callers.wait(last.reply, forRemovalOf: batch)
+        batch.removing.append((last.reply, true))
+    }
+
+    /// `entry`, a member of `batch`, is taken off the list: where the batch goes with its files, its file goes too.
+    func noteFile(of entry: LedgerEntry, in batch: ManagedBatch) {
+        guard batch.deletesFiles, entry.state == .finished, let path = entry.record.path else { return }
+        batch.filesToDelete.append((path, entry.record.resume?.identity))
+    }
+
+    /// Its last member is off the list.
+    func batchRemoved(_ entry: LedgerBatch) {
+        guard let batch = untrack(entry.number) else { return }
+        callers.answered(batch.removing.filter(\.isCounted).map(\.reply.call.sender), batch.number)
+        let (replies, files) = (batch.removing.map(\.reply), batch.filesToDelete)
+        guard !files.isEmpty else {
+            for reply in replies { journal.answer(reply, ()) }
+            return
+        }
+        journal.afterCommit {
+            Pool.shared.perform {
+                files.map { Commit.deleteFinished($0.path, identity: $0.identity) }.compactMap { result -> Refusal? in
+                    if case .failure(let refusal) = result { refusal } else { nil }
+                }
+            } then: { (refusals: [Refusal]) in
+                for reply in replies {
+                    if let first = refusals.first {
+                        let others = refusals.count > 1 ? " \(refusals.count) files of \(files.count) are still there." : ""
+                        reply.fail(Refusal(first.name, first.message + others))
+                    } else {
+                        reply()
+                    }
+                }
+            }
+        }
+    }
+
+    /// The batch at an object path.
+    func batch(at path: String) -> ManagedBatch? {
+        guard path.hasPrefix(BusName.batchesPath + "/") else { return nil }
+        let text = path.dropFirst(BusName.batchesPath.utf8.count + 1)
+        guard let value = UInt64(text), String(value) == text else { return nil }
+        return batch(BatchNumber(value))
+    }
+
+    /// The same, as far as it is there for `caller`.
+    func batch(at path: String, for caller: CallerIdentity) -> ManagedBatch? {
+        batch(at: path).flatMap { caller.owns($0) ? $0 : nil }
+    }
+}
+
+/// What the toast of a batch is made of, as it was at its end.
+struct BatchEnd {
+    let record: BatchRecord
+    let outcomes: OutcomeCounts
+    /// Of what finished.
+    let size: ByteCount
+    /// Of the first that failed.
+    let failure: DownloadFailure?
+    /// Whether anything has come that was not there before.
+    let hasNews: Bool
+
+    @BusActor init(_ batch: ManagedBatch, _ outcomes: OutcomeCounts) {
+        (record, self.outcomes) = (batch.record, outcomes)
+        let members = batch.downloader.ledger.members(of: batch.entry)
+        size = members.lazy.filter { $0.state == .finished }.reduce(record.removedBytes) {
+            $0 &+ ($1.record.total ?? $1.record.received)
+        }
+        let unchanged = members.lazy.filter { $0.state == .finished && $0.record.isUnchanged }.count
+        hasNews = outcomes.finished > unchanged
+        failure = outcomes.finished > 0 ? nil : members.lazy.compactMap(\.state.failure).first
+    }
+}

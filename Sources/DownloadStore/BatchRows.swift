@@ -1,0 +1,24 @@
+internal import DownloadModel
+
+/// Rows of the table `batch`.
+extension BatchRecord {
+    static let columns =
+        "number, count, app, directory, notify, title, body, icon, sound, removed_finished, removed_failed, removed_cancelled, removed_bytes"
+    static let parameters = columns.split(separator: ",").map { _ in "?" }.joined(separator: ", ")
+
+    /// Reads the columns in their order. What cannot be read has its default.
+    init(_ row: Row) {
+        self.init(number: BatchNumber(row.value(0)), count: row.value(1))
+        (app, directory) = (row.value(2), row.value(3))
+        notify = NotifyPolicy(rawValue: row.value(4)) ?? notify
+        (title, body, icon, sound) = (row.value(5), row.value(6), row.value(7), row.value(8))
+        removed = OutcomeCounts(finished: row.value(9), failed: row.value(10), cancelled: row.value(11))
+        removedBytes = row.value(12)
+    }
+
+    func put(by statement: borrowing Statement) throws(SQLiteError) {
+        try statement.run(
+            number.value, count, app, directory, notify.rawValue, title, body, icon, sound, removed.finished, removed.failed,
+            removed.cancelled, removedBytes)
+    }
+}

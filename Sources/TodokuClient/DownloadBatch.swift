@@ -1,0 +1,115 @@
+internal import DBus
+public import DownloadModel
+internal import DownloaderInterface
+
+/// Names one batch: its object on the bus, and what people call it.
+public struct BatchReference: Hashable, Sendable, CustomStringConvertible {
+    /// The object path, `/org/todoku/Downloader1/batch/7`.
+    public let path: String
+
+    init(_ path: ObjectPath) { self.path = path.value }
+    var objectPath: ObjectPath { ObjectPath(path) }
+
+    /// The batch of this number.
+    public init(number: UInt64) { path = "\(BusName.batchesPath)/\(number)" }
+
+    /// Reads what people write: a number, or an object path of the service. nil: it is neither.
+    public init?(_ text: String) {
+        let digits = text.hasPrefix(BusName.batchesPath + "/") ? String(text.dropFirst(BusName.batchesPath.utf8.count + 1)) : text
+        guard let number = UInt64(digits), String(number) == digits else { return nil }
+        self.init(number: number)
+    }
+
+    /// What `init(_:)` reads: the number.
+    public var description: String { String(path.dropFirst(BusName.batchesPath.utf8.count + 1)) }
+}
+
+/// One download of a batch that is to be queued.
+public struct BatchItem: Equatable, Sendable {
+    public var url: String
+    /// What it says itself is stronger than what the batch says for all.
+    public var request: DownloadRequest
+
+    public init(_ url: String, _ request: DownloadRequest = DownloadRequest()) { (self.url, self.request) = (url, request) }
+}
+
+/// A batch that was queued.
+public struct QueuedBatch: Equatable, Sendable {
+    public let reference: BatchReference
+    /// In the order of the items.
+    public let downloads: [DownloadReference]
+}
+
+/// One batch as it is now.
+public struct BatchDescription: Equatable, Sendable {
+    public let reference: BatchReference
+    /// Empty where none was given.
+    public let title: String
+    /// Members that have not ended.
+    public let remaining: UInt32
+    /// What the others ended in, those included that are off the list.
+    public let outcomes: OutcomeCounts
+    public let received: ByteCount
+    /// nil while that of one that has not ended is unknown.
+    public let total: ByteCount?
+
+    /// How many downloads were queued with it.
+    public var count: UInt32 { remaining + outcomes.finished + outcomes.failed + outcomes.cancelled }
+
+    /// 0.0–1.0; nil while the total is unknown.
+    public var fraction: Double? {
+        let fraction = wireFraction(received: received, total: total)
+        return fraction < 0 ? nil : fraction
+    }
+
+    init(_ reference: BatchReference, _ properties: [String: Variant]) {
+        func value<V>(_ property: PropertyOf<V>) -> V? { properties[property.name].flatMap(V.init) }
+        self.reference = reference
+        title = value(Batch.title) ?? ""
+        remaining = value(Batch.remaining) ?? 0
+        outcomes = OutcomeCounts(
+            finished: value(Batch.succeeded) ?? 0, failed: value(Batch.failed) ?? 0, cancelled: value(Batch.cancelled) ?? 0)
+        received = value(Batch.received) ?? 0
+        total = value(Batch.total).flatMap { $0 < 0 ? nil : ByteCount($0) }
+    }
+}
+
+extension DownloaderClient {
+    /// Queues 1 to 10,000 downloads as one batch: all of them or, where one is refused, none. The error's message then begins with the index of that
+    /// item: `Item 0: …` is about the first.
+    ///
+    /// - Parameter defaults: what holds for each item that does not say otherwise; its `title`, `body`, `icon`, `sound` and `notify` are of the
+    ///   one toast at the end.
+    public func downloadBatch(
+        _ items: [BatchItem], _ defaults: DownloadRequest = DownloadRequest()
+    ) async throws(ClientError) -> QueuedBatch {
+        let arguments = (items.map { Structure($0.url, $0.request.options) }, defaults.options)
+        let (batch, downloads) = try await core.call(
+            Manager.downloadBatch, arguments, repeatable: items.allSatisfy { $0.request.token != nil })
+        return QueuedBatch(reference: BatchReference(batch), downloads: downloads.map(DownloadReference.init))
+    }
+
+    public func describe(_ batch: BatchReference) async throws(ClientError) -> BatchDescription {
+        BatchDescription(batch, try await core.call(Standard.getAll, Batch.interface, at: batch.objectPath, repeatable: true))
+    }
+
+    public func pause(_ batch: BatchReference) async throws(ClientError) {
+        try await core.call(Batch.pause, (), at: batch.objectPath, repeatable: true)
+    }
+    public func resume(_ batch: BatchReference) async throws(ClientError) {
+        try await core.call(Batch.resume, (), at: batch.objectPath, repeatable: true)
+    }
+    public func cancel(_ batch: BatchReference) async throws(ClientError) {
+        try await core.call(Batch.cancel, (), at: batch.objectPath, repeatable: false)
+    }
+    /// Takes the batch and all its downloads off the list; what has not ended is cancelled first.
+    public func remove(_ batch: BatchReference, deleteFiles: Bool = false) async throws(ClientError) {
+        try await core.call(Batch.remove, deleteFiles, at: batch.objectPath, repeatable: false)
+    }
+
+    /// Waits, for as long as it takes, until all of the batch have ended. Should the service go away meanwhile, it is asked again.
+    public func wait(for batch: BatchReference) async throws(ClientError) -> OutcomeCounts {
+        let (finished, failed, cancelled) = try await core.wait(Batch.wait, at: batch.objectPath)
+        return OutcomeCounts(finished: finished, failed: failed, cancelled: cancelled)
+    }
+}

@@ -1,0 +1,137 @@
+internal import ArgumentParser
+internal import DownloadModel
+internal import EventLoop
+internal import Glibc
+internal import TodokuClient
+
+struct BatchCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "batch", abstract: "Queue the URLs of a list as one batch.",
+        discussion: """
+            The file has one URL a line; blank lines, and those that begin with #, are passed over. All are queued, at most 10,000, or none: \
+            a line that is refused is named by its number. Prints the batch's number, and returns; with --wait it shows the progress and waits for \
+            the end. The options hold for each; --title, --body, --icon, --sound and --notify are those of the one toast at the end of all.
+
+            Ctrl-C leaves the batch to the service; pressed again within 2 s, it cancels the batch.
+
+            EXAMPLES:
+              todoku batch urls.txt
+              todoku batch --wait --directory ~/Music/Album --title Album urls.txt
+              grep -o 'https://[^"]*\\.pdf' page.html | todoku batch --request-interval 1s -
+              todoku list --batch "$(todoku batch urls.txt)"
+            """)
+
+    @Argument(help: ArgumentHelp("The list of URLs; - is standard input.", valueName: "file"), completion: .file())
+    var file: String
+
+    @Flag(name: .shortAndLong, help: "Show the progress, and wait for the end.") var wait = false
+    @OptionGroup(title: "Request") var request: RequestArguments
+    @OptionGroup var output: OutputArguments
+    @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
+
+    func validate() throws {
+        try request.checkForList()
+        if file == "-", request.passwordFile == "-" {
+            throw ValidationError("Standard input has the list; it cannot have the password too.")
+        }
+    }
+
+    func run() throws {
+        let json = output.json
+        let (request, list) = Program.require(json: json) { () throws(CommandFailure) in
+            (try self.request.request(), try URLList(file: file))
+        }
+        SignalSource.block([SIGINT])  // before the first thread
+        Program.run(json: json) { client in
+            let batch: QueuedBatch
+            do throws(ClientError) {
+                batch = try await client.downloadBatch(list.lines.map { BatchItem($0.url) }, request)
+            } catch { throw list.failure(error) }
+            let follower = BatchFollower(client, batch, json: json, isQuiet: quiet)
+            follower.queued()
+            guard wait else { return .success }
+            let interrupt = Interrupt(follower)
+            defer { interrupt.end() }
+            return try await follower.follow()
+        }
+    }
+}
+
+/// The lines of a list that have a URL, with their numbers.
+struct URLList: Equatable {
+    struct Line: Equatable {
+        let number: Int
+        let url: String
+    }
+
+    /// Most bytes of a list: 10,000 URLs of the greatest length.
+    private static let longest = (Limits.batchItems + 1) * (Limits.urlBytes + 2)
+
+    let name: String
+    private(set) var lines: [Line] = []
+
+    /// - Parameter file: a path; `-` is standard input.
+    init(file: String) throws(CommandFailure) {
+        let name = file == "-" ? "standard input" : file
+        let descriptor = file == "-" ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC)
+        defer { if descriptor > STDERR_FILENO { close(descriptor) } }
+        guard descriptor >= 0, let bytes = Self.read(descriptor) else {
+            throw CommandFailure(.usage, "cannot read “\(name)”: \(String(cString: strerror(errno)))")
+        }
+        guard bytes.count <= Self.longest else {
+            throw CommandFailure(.usage, "“\(name)” is longer than a batch may be: \(Limits.batchItems) URLs of \(Limits.urlBytes) bytes")
+        }
+        try self.init(bytes, name: name)
+    }
+
+    /// - Throws: naming the first line that has no URL that may be asked for.
+    init(_ bytes: [UInt8], name: String) throws(CommandFailure) {
+        self.name = name
+        let mark: [UInt8] = [0xEF, 0xBB, 0xBF]  // a byte order mark, as Windows' Notepad writes
+        let text = bytes.starts(with: mark) ? bytes[mark.count...] : bytes[...]
+        for (index, line) in text.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false).enumerated() {
+            var line = line.drop(while: Self.isBlank)
+            while let last = line.last, Self.isBlank(last) { line.removeLast() }
+            guard let first = line.first, first != UInt8(ascii: "#") else { continue }
+            guard let url = String(validating: line, as: UTF8.self) else {
+                throw CommandFailure(.refused, "\(name), line \(index + 1): it is not UTF-8")
+            }
+            do throws(Refusal) { _ = try DownloadURL(url) } catch {
+                throw CommandFailure(.refused, "\(name), line \(index + 1): \(error.message)", name: error.name.busName)
+            }
+            lines.append(Line(number: index + 1, url: url))
+        }
+        guard !lines.isEmpty else { throw CommandFailure(.usage, "“\(name)” has no URL in it") }
+        guard lines.count <= Limits.batchItems else {
+            throw CommandFailure(
+                .refused, "“\(name)” has \(lines.count) URLs, and a batch has at most \(Limits.batchItems)",
+                name: ErrorName.limitExceeded.busName)
+        }
+    }
+
+    private static func isBlank(_ byte: UInt8) -> Bool {
+        byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") || byte == UInt8(ascii: "\r")
+    }
+
+    private static func read(_ descriptor: Int32) -> [UInt8]? {
+        var bytes: [UInt8] = []
+        var buffer = [UInt8](repeating: 0, count: 1 << 16)
+        while bytes.count <= longest {
+            let count = Glibc.read(descriptor, &buffer, buffer.count)
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { return nil }
+            if count == 0 { break }
+            bytes += buffer[..<count]
+        }
+        return bytes
+    }
+
+    /// What the service refused, naming the line where it names the item.
+    func failure(_ error: ClientError) -> CommandFailure {
+        guard error.cause == .refused, error.message.hasPrefix("Item "), let colon = error.message.firstIndex(of: ":"),
+            let index = Int(error.message[..<colon].dropFirst(5)), lines.indices.contains(index)
+        else { return CommandFailure(error) }
+        let reason = error.message[colon...].dropFirst(2)
+        return CommandFailure(.refused, "\(name), line \(lines[index].number): \(reason)", name: error.name)
+    }
+}

@@ -1,0 +1,168 @@
+internal import DownloadModel
+internal import EventLoop
+internal import TodokuClient
+
+/// Follows a batch to its end, showing its counts: a line at a terminal that is drawn anew each second, lines for a log, or JSON.
+@BusActor final class BatchFollower: Interruptible {
+    /// Between two looks.
+    private static let interval: Duration = .seconds(1)
+
+    private let client: DownloaderClient
+    private let batch: QueuedBatch
+    private let json: Bool
+    private let isQuiet: Bool
+    private var timer: Poller.Token?
+    private var isSilent = false
+    private var isOver = false
+    private var isAbandoned = false
+    private var shown: BatchDescription?
+    /// Columns of the line that is on the terminal now.
+    private var width = 0
+
+    init(_ client: DownloaderClient, _ batch: QueuedBatch, json: Bool, isQuiet: Bool) {
+        (self.client, self.batch, self.json, self.isQuiet) = (client, batch, json, isQuiet)
+    }
+
+    /// Tells that it is queued.
+    func queued() {
+        guard !isQuiet else { return }
+        guard json else { return Output.write("\(batch.reference)\n") }
+        Output.write(
+            JSON.object([
+                ("batch", .string(batch.reference.description)), ("object-path", .string(batch.reference.path)),
+                ("downloads", .array(batch.downloads.map { .string($0.description) })),
+            ]).text + "\n")
+    }
+
+    /// - Returns: by the outcomes.
+    func follow() async throws -> ExitStatus {
+        await look()
+        let outcomes: OutcomeCounts
+        do throws(ClientError) { outcomes = try await client.wait(for: batch.reference) } catch {
+            stop()
+            guard error.cause == .unknownDownload else { throw error }
+            throw CommandFailure(.ended, "batch \(batch.reference) was removed", name: error.name)
+        }
+        stop()
+        // Cancelled by Ctrl-C: that ends the program.
+        if isAbandoned { await withCheckedContinuation { (_: CheckedContinuation<Void, Never>) in } }
+        try await tell(outcomes)
+        return outcomes.failed + outcomes.cancelled > 0 ? .ended : .success
+    }
+
+    private func tell(_ outcomes: OutcomeCounts) async throws(ClientError) {
+        var failed: [DownloadDescription] = []
+        do throws(ClientError) {
+            if outcomes.failed > 0 { failed = try await client.describe(DownloadQuery(states: [.failed], batch: batch.reference)) }
+        } catch {
+            // It may have been removed since.
+            guard error.errorName == .noSuchObject else { throw error }
+        }
+        if json {
+            for download in failed { Output.write(JSON.object([("event", .string("failed"))] + download.json).text + "\n") }
+            if !isQuiet {
+                let counts: [(String, JSON)] = [
+                    ("finished", .unsigned(UInt64(outcomes.finished))), ("failed", .unsigned(UInt64(outcomes.failed))),
+                    ("cancelled", .unsigned(UInt64(outcomes.cancelled))),
+                ]
+                let batch: [(String, JSON)] = [("event", .string("ended")), ("batch", .string(batch.reference.description))]
+                Output.write(JSON.object(batch + counts).text + "\n")
+            }
+            return
+        }
+        for download in failed {
+            let name = TerminalText.cut(download.displayName, to: 60, ellipsis: "...")
+            Output.complain("\(name) (download \(download.reference)) failed: \(download.error?.message ?? "no reason is known")")
+        }
+        if !isQuiet { Output.write("\(batch.reference) ended \(Self.text(outcomes))\n") }
+    }
+
+    /// "97 finished, 2 failed".
+    nonisolated static func text(_ outcomes: OutcomeCounts) -> String {
+        [("finished", outcomes.finished), ("failed", outcomes.failed), ("cancelled", outcomes.cancelled)]
+            .filter { $0.1 > 0 || $0.0 == "finished" }.map { "\($0.1) \($0.0)" }.joined(separator: ", ")
+    }
+
+    /// "40 of 100 finished, 2 failed  12.3 MiB of 29.0 MiB  42 %".
+    nonisolated static func text(_ batch: BatchDescription) -> String {
+        var text = "\(batch.outcomes.finished) of \(batch.count) finished"
+        if batch.outcomes.failed > 0 { text += ", \(batch.outcomes.failed) failed" }
+        if batch.outcomes.cancelled > 0 { text += ", \(batch.outcomes.cancelled) cancelled" }
+        text += "  \(HumanText.size(batch.received))"
+        if let total = batch.total { text += " of \(HumanText.size(total))" }
+        if let fraction = batch.fraction { text += "  \(Int(fraction * 100)) %" }
+        return text
+    }
+
+    // MARK: Showing
+
+    private func look() async {
+        guard !isOver, !isQuiet else { return }
+        // A service that went away is started again by the call that waits.
+        if let now = try? await client.describe(batch.reference), !isOver, !isSilent { show(now) }
+        guard !isOver else { return }
+        timer = Poller.shared.schedule(after: Self.interval) { [weak self] in
+            BusActor.spawn { await self?.look() }
+        }
+    }
+
+    private func show(_ now: BatchDescription) {
+        guard now != shown else { return }
+        let before = shown
+        shown = now
+        if json {
+            Output.write(JSON.object([("event", .string("changed"))] + now.json).text + "\n")
+        } else if let terminal = Terminal.current {
+            let line = TerminalText.cut("batch \(batch.reference)  \(Self.text(now))", to: terminal.columns - 1, ellipsis: "...")
+            Output.write("\r\u{1b}[K" + line)
+            width = line.utf8.count
+        } else if before?.outcomes != now.outcomes {
+            Output.write("\(batch.reference) progress \(Self.text(now))\n")
+        }
+    }
+
+    private func stop() {
+        isOver = true
+        if let timer { Poller.shared.cancel(timer) }
+        clear()
+    }
+
+    private func clear() {
+        if width > 0, Terminal.current != nil { Output.write("\r\u{1b}[K") }
+        width = 0
+    }
+
+    // MARK: Ctrl-C
+
+    var farewell: String? {
+        if isOver { return nil }
+        return "the batch goes on in the background; “todoku list --batch \(batch.reference)” shows it. "
+            + "Press Ctrl-C again within 2 s to cancel it."
+    }
+
+    func leave() {
+        isSilent = true
+        clear()
+    }
+
+    func cancelRest() async {
+        isAbandoned = true
+        do throws(ClientError) {
+            try await client.cancel(batch.reference)
+            Output.writeError("todoku: batch \(batch.reference) is cancelled\n")
+        } catch {
+            if error.errorName != .invalidState { Output.complain(error.message) }  // else it has ended meanwhile
+        }
+    }
+}
+
+extension BatchDescription {
+    var json: [(String, JSON)] {
+        [
+            ("batch", .string(reference.description)), ("object-path", .string(reference.path)), ("title", .string(title)),
+            ("remaining", .unsigned(UInt64(remaining))), ("finished", .unsigned(UInt64(outcomes.finished))),
+            ("failed", .unsigned(UInt64(outcomes.failed))), ("cancelled", .unsigned(UInt64(outcomes.cancelled))),
+            ("received", .unsigned(received)), ("total", JSON(total)), ("fraction", JSON(fraction)),
+        ]
+    }
+}

@@ -1,0 +1,136 @@
+import DownloadModel
+import Glibc
+import TestSupport
+import Testing
+
+@testable import todoku
+
+@Suite(.serialized) struct `todoku batch` {
+    @Test func `queues a list at once, prints the batch's number, and lists it`() async throws {
+        let desk = await Desk()
+        let text =
+            "\u{FEFF}# my list\n\nhttp://127.0.0.1:1/a\r\n   http://127.0.0.1:1/b  \n\t\n#http://127.0.0.1:1/no\nhttp://127.0.0.1:1/c"
+        writeFile(desk.bus.folder("list"), text.utf8)
+        let exit = await desk.run("batch", "--paused", "--tag", "t", "list")
+        #expect(exit.succeeded(saying: "1\n"), "\(exit)")
+        let json = await desk.run("batch", "--paused", "--json", "list")
+        #expect(json.status == 0 && JSON(json.output)?["batch"]?.string == "5", "\(json)")
+        #expect(JSON(json.output)?["object-path"]?.string == "/org/todoku/Downloader1/batch/5")
+        #expect(JSON(json.output)?["downloads"]?.array?.compactMap(\.string) == ["6", "7", "8"])
+        for name in ["1", "/org/todoku/Downloader1/batch/1"] {
+            let listed = await desk.run("list", "--json", "--batch", name)
+            let members = JSON(listed.output)?.array ?? []
+            #expect(members.compactMap { $0["download"]?.string } == ["2", "3", "4"], "\(listed)")
+            #expect(members.compactMap { $0["url"]?.string } == ["a", "b", "c"].map { "http://127.0.0.1:1/\($0)" })
+            #expect(members.allSatisfy { $0["tag"]?.string == "t" && $0["state"]?.string == "paused" })
+            #expect(members.allSatisfy { $0["batch"]?.string == "/org/todoku/Downloader1/batch/1" })
+        }
+        #expect(await desk.run("show", "3").output.contains("Batch:       1\n"))
+        #expect(await desk.run("list", "--batch", "99").errors.contains("batch"))
+        #expect(await desk.run("list", "--batch", "org.example.App/x").status == 2)
+        let quiet = await desk.run("batch", "--quiet", "--paused", "list")
+        #expect(quiet.succeeded(saying: ""))
+        await desk.close()
+    }
+
+    @Test func `names the line that is refused, and queues nothing`() async throws {
+        let desk = await Desk()
+        let good = "http://127.0.0.1:1/a\n"
+        for (name, text, number, error) in [
+            ("scheme", "\(good)# no\nftp://example.org/secret?key=1\n\(good)", 3, "UnsupportedScheme"),
+            ("url", "nonsense\n\(good)", 1, "InvalidUrl"),
+            ("utf8", "\(good)\(good)http://127.0.0.1:1/", 3, ""),
+        ] {
+            writeFile(desk.bus.folder(name), name == "utf8" ? Array(text.utf8) + [0xFF, 10] : Array(text.utf8))
+            let exit = await desk.run("batch", name)
+            #expect(exit.status == 3 && exit.output == "" && exit.errors.hasPrefix("todoku: \(name), line \(number): "), "\(exit)")
+            #expect(!exit.errors.contains("key=1") && exit.errors.split(separator: "\n").count == 1)
+            let json = await desk.run("batch", "--json", name)
+            #expect(json.status == 3 && json.errors == "", "\(json)")
+            if !error.isEmpty { #expect(JSON(json.output)?["error"]?["name"]?.string == "org.todoku.Error.\(error)") }
+        }
+        for (name, bytes) in [("empty", []), ("comments", Array("# a\n\n".utf8))] {
+            writeFile(desk.bus.folder(name), bytes)
+            let exit = await desk.run("batch", name)
+            #expect(exit.status == 2 && exit.errors.contains("has no URL"), "\(exit)")
+        }
+        let missing = await desk.run("batch", "missing")
+        #expect(missing.status == 2 && missing.errors.contains("missing") && missing.errors.contains("No such file"), "\(missing)")
+        writeFile(desk.bus.folder("many"), Array(String(repeating: good, count: 10_001).utf8))
+        let many = await desk.run("batch", "many")
+        #expect(many.status == 3 && many.errors.contains("10001") && many.errors.contains("10000"), "\(many)")
+        // What the service alone can see is told with the line too, or without where it is about all.
+        writeFile(desk.bus.folder("two"), Array("\n\(good)\(good)".utf8))
+        let folder = await desk.run("batch", "--directory", "/no/such", "two")
+        #expect(folder.status == 3 && folder.errors.hasPrefix("todoku: two, line 2: ") && folder.errors.contains("/no/such"), "\(folder)")
+        #expect(await desk.run("list", "--json").output == "[]\n")
+        for option in ["--output", "--filename", "--checksum", "--size", "--token"] {
+            let value = option == "--checksum" ? "md5:" + String(repeating: "0", count: 32) : "1"
+            let exit = await desk.run("batch", option, value, "two")
+            #expect(exit.status == 2 && exit.errors.contains(String(option.dropFirst(2))), "\(exit)")
+        }
+        await desk.close()
+    }
+
+    @Test func `reads standard input, waits for the end, and ends by the outcomes`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { request, reply in
+            if request.path == "/gone" { reply.respond(404) } else { reply.respond(200, body: patternBytes(1024)) }
+        }
+        writeFile(desk.bus.folder("list"), "\(server.url("/a"))\n\(server.url("/b"))\n".utf8)
+        let good = await desk.run("batch", "--wait", "--notify", "never", "list")
+        #expect(good.status == 0 && good.errors == "", "\(good)")
+        #expect(good.output.hasPrefix("1\n") && good.output.hasSuffix("1 ended 2 finished\n"), "\(good)")
+        #expect(readFile("\(desk.downloads)/a") == patternBytes(1024))
+
+        let script = "printf '%s\\n' \"$0\" \"$1\" | \"$2\" batch --wait --notify never -"
+        let bad = await Child(
+            ["sh", "-c", script, server.url("/c"), server.url("/gone"), Desk.command], environment: desk.environment
+        ).wait()
+        #expect(bad.status == 1 && bad.output.hasSuffix("4 ended 1 finished, 1 failed\n"), "\(bad)")
+        #expect(bad.errors.hasPrefix("todoku: gone (download 6) failed: ") && bad.errors.contains("404"), "\(bad)")
+
+        writeFile(desk.bus.folder("gone"), "\(server.url("/gone"))\n".utf8)
+        let json = await desk.run("batch", "--wait", "--json", "--notify", "never", "gone")
+        #expect(json.status == 1 && json.errors == "", "\(json)")
+        let lines = json.output.split(separator: "\n").compactMap { JSON(String($0)) }
+        #expect(lines.last?["event"]?.string == "ended" && lines.last?["failed"]?.number == 1, "\(json)")
+        #expect(lines.contains { $0["event"]?.string == "failed" && $0["error"]?["http-status"]?.number == 404 }, "\(json)")
+        let quiet = await desk.run("batch", "--wait", "--quiet", "--notify", "never", "list")
+        #expect(quiet.succeeded(saying: ""), "\(quiet)")
+        await desk.close()
+    }
+
+    @Test func `leaves the batch to the service at Ctrl-C, and cancels it at the second`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        let server = ScriptedServer { _, reply in
+            gate.wait()
+            reply.respond(200, text: "x")
+        }
+        writeFile(desk.bus.folder("list"), "\(server.url("/a"))\n\(server.url("/b"))\n".utf8)
+        let child = desk.start(["batch", "--wait", "--notify", "never", "list"])
+        #expect(await child.says("1 progress 0 of 2 finished"))
+        child.signal(SIGINT)
+        let exit = await child.wait()
+        #expect(exit.status == 130 && exit.errors.contains("todoku list --batch 1"), "\(exit)")
+        #expect(await desk.run("list", "--batch", "1", "--state", "active", "--json").output.contains("\"download\":\"2\""))
+
+        let second = desk.start(["batch", "--wait", "--notify", "never", "list"])
+        #expect(await second.says("4 progress 0 of 2 finished"))
+        second.signal(SIGINT)
+        #expect(await second.complains("Press Ctrl-C again"))
+        second.signal(SIGINT)
+        let end = await second.wait()
+        #expect(end.status == 130 && end.errors.contains("batch 4 is cancelled"), "\(end)")
+        let listed = await desk.run("list", "--batch", "4", "--json")
+        #expect(JSON(listed.output)?.array?.compactMap { $0["state"]?.string } == ["cancelled", "cancelled"], "\(listed)")
+        gate.open()
+        await desk.close()
+    }
+
+    @Test func `shows one line at a terminal`() async throws {
+        #expect(BatchFollower.text(OutcomeCounts(finished: 3)) == "3 finished")
+        #expect(BatchFollower.text(OutcomeCounts(failed: 2, cancelled: 1)) == "0 finished, 2 failed, 1 cancelled")
+    }
+}
