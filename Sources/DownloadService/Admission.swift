@@ -85,7 +85,11 @@ internal import TransferEngine
         if descriptor != nil { try downloader.descriptors.reserve(for: Descriptors.holder(of: call)) }
         let request = Request(url: url, options: options, directory: directory, descriptor: descriptor, answer: answer)
         requests.append(request)
-        if let descriptor { look(at: descriptor, for: request) } else { look(at: directory, isDefault: options.directory == nil, for: request) }
+        if let descriptor {
+            look(at: descriptor, for: request)
+        } else {
+            look(at: directory, isDefault: options.directory == nil, for: request)
+        }
     }
 
     /// - Throws: `InvalidOption` for what says where a file is to be put.

@@ -5,6 +5,15 @@ internal import EventLoop
 
 typealias FetchReply = Reply<(String, String)>
 
+/// What a download has that is fetched, or has a copy: few are so, and the others take no room for it.
+@BusActor private final class FetchState {
+    let key: CopyKey?
+    var validators: CopyValidators?
+    var calls: [FetchReply] = []
+
+    init(key: CopyKey?) { self.key = key }
+}
+
 /// A download on the bus: its entry in the ledger, what of it was told, and who waits for it.
 @BusActor final class ManagedDownload {
     unowned let downloader: Downloader  // the centre outlives every download
@@ -28,12 +37,7 @@ typealias FetchReply = Reply<(String, String)>
 
     /// Calls of `Wait` that have not been answered.
     var waiting: [Reply<String>] = []
-    /// Calls of `Fetch`, likewise.
-    var fetching: [FetchReply] = []
-    /// What a Fetch is of.
-    let fetchKey: CopyKey?
-    /// What the server said of the bytes that are whole, for asking later whether they have changed.
-    var validators: CopyValidators?
+    private var fetch: FetchState?
     /// When the progress toast was last updated.
     var progressToasted: ContinuousClock.Instant?
 
@@ -42,7 +46,26 @@ typealias FetchReply = Reply<(String, String)>
         received = entry.record.received
         toldReceived = entry.record.received
         hasToldBytes = entry.record.fileName != nil  // known since a first response
-        fetchKey = entry.record.isFetch ? entry.record.copyKey : nil
+        if entry.record.isFetch { fetch = FetchState(key: entry.record.copyKey) }
+    }
+
+    /// Calls of `Fetch` that have not been answered.
+    var fetching: [FetchReply] {
+        get { fetch?.calls ?? [] }
+        set { if fetch != nil || !newValue.isEmpty { fetchState.calls = newValue } }
+    }
+    /// What a Fetch was of when it was added.
+    var fetchKey: CopyKey? { fetch?.key }
+    /// What the server said of the bytes that are whole, for asking later whether they have changed.
+    var validators: CopyValidators? {
+        get { fetch?.validators }
+        set { if record.keepsCopy { fetchState.validators = newValue } }
+    }
+
+    private var fetchState: FetchState {
+        let state = fetch ?? FetchState(key: nil)
+        fetch = state
+        return state
     }
 
     var host: String { entry.host }

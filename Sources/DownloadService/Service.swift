@@ -112,7 +112,8 @@ public struct ServiceOptions: Sendable {
         }
         connection.guardCalls(by: gate)
         residence = Residence(connection: connection, idle: options.idle, log: log) {
-            downloader.hasWork || downloader.descriptors.isHolding || downloader.admission.isBusy || callers.anyWaits || gate.isAsking || toaster.keepsService || journal.isBusy
+            downloader.hasWork || downloader.descriptors.isHolding || downloader.admission.isBusy || callers.anyWaits || gate.isAsking
+                || toaster.keepsService || journal.isBusy
         } leave: {
             links.leave?()
         }

@@ -24,7 +24,8 @@ struct TodokuCommand: ParsableCommand {
             """,
         version: "todoku 0.1.0",
         subcommands: [
-            GetCommand.self, AddCommand.self, FetchCommand.self, ListCommand.self, ShowCommand.self, WatchCommand.self, WaitCommand.self, PauseCommand.self,
+            GetCommand.self, AddCommand.self, FetchCommand.self, ListCommand.self, ShowCommand.self, WatchCommand.self, WaitCommand.self,
+            PauseCommand.self,
             ResumeCommand.self, CancelCommand.self, RetryCommand.self, RenewCommand.self, RemoveCommand.self, OpenCommand.self,
             SettingsCommand.self,
         ])

@@ -20,7 +20,9 @@ final class Shelf: Sendable {
     /// Serves as a good server does: 304 where the request's conditions say so (RFC 9110 §13.2.2).
     ///
     /// - Parameter tag: of a version, as `W/"1"`; nil: none is told.
-    func serve(_ request: ScriptedServer.Request, _ reply: TestSupport.Reply, tag: ((Int) -> String)? = nil, modified: ((Int) -> String)? = nil) {
+    func serve(
+        _ request: ScriptedServer.Request, _ reply: TestSupport.Reply, tag: ((Int) -> String)? = nil, modified: ((Int) -> String)? = nil
+    ) {
         let date = "Fri, 20 Nov 2026 12:00:00 GMT"
         func isSame(_ asked: String?, _ own: String?) -> Bool { asked != nil && asked == own }
         let (tag, modified) = (tag?(version), modified?(version))
@@ -108,7 +110,9 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
     }
 
     /// A date of this minute may stand for two files; one of a response that varies, too.
-    @Test(arguments: ["Last-Modified: Fri, 20 Nov 2026 11:59:30 GMT", "Last-Modified: Mon, 01 Jun 2026 10:00:00 GMT\r\nVary: Accept", "X: 1"])
+    @Test(arguments: [
+        "Last-Modified: Fri, 20 Nov 2026 11:59:30 GMT", "Last-Modified: Mon, 01 Jun 2026 10:00:00 GMT\r\nVary: Accept", "X: 1",
+    ])
     func `does not ask by what proves nothing, and finds the same bytes to be the same`(field: String) async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in
@@ -231,7 +235,8 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         let error = await slow
         #expect(error?.name == todokuError("Cancelled"))
         #expect(await thrown { try await running.get("ftp://h/a") }?.name == todokuError("UnsupportedScheme"))
-        #expect(await thrown { try await running.get("http://h/a", ["directory": .string("/no/such")]) }?.name == todokuError("InvalidOption"))
+        #expect(
+            await thrown { try await running.get("http://h/a", ["directory": .string("/no/such")]) }?.name == todokuError("InvalidOption"))
     }
 
     @Test func `comes after all that is told of the end`() async throws {
