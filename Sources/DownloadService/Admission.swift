@@ -142,8 +142,7 @@ internal import TransferEngine
             head += 1
             if case .fetch(let reply) = request.answer { downloader.callers.arrived(reply.call.sender) }
             switch verdict {
-            case .success(let directory) where take(request, into: directory): break
-            case .success: releaseDescriptor(of: request)
+            case .success(let directory): if !take(request, into: directory) { releaseDescriptor(of: request) }
             case .failure(let refusal):
                 releaseDescriptor(of: request)
                 request.answer.fail(refusal)
@@ -175,7 +174,7 @@ internal import TransferEngine
         if request.descriptor != nil { downloader.descriptors.release(for: Descriptors.holder(of: request.answer.call)) }
     }
 
-    /// Answers `request` by a download that is there, or adds one: true.
+    /// Adds a download, or answers `request` by one that is there, or with an error: false.
     private func take(_ request: Request, into directory: String) -> Bool {
         if request.options.directory != nil { request.options.directory = directory }
         var options = request.options
