@@ -119,7 +119,10 @@ internal import TransferEngine
     func begin() {
         announcer.begin(with: self)
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
-        ledger.interruptDescriptors(now: .now)  // of a process that ended without a word
+        // Of a process that ended without a word.
+        if ledger.entries.values.contains(where: { $0.record.isToDescriptor && !$0.state.hasEnded }) {
+            ledger.interruptDescriptors(now: .now)
+        }
         for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) }
         ledger.schedule(now: .now)
         carryOut()
@@ -128,7 +131,7 @@ internal import TransferEngine
     /// Starts nothing more, for the end of the program.
     func end() {
         ledger.isEnding = true
-        decide { ledger, now in ledger.interruptDescriptors(now: now) }
+        if descriptors.isHolding { decide { ledger, now in ledger.interruptDescriptors(now: now) } }
     }
 
     // MARK: Looking

@@ -175,7 +175,9 @@ extension World {
             return end(number, .unchanged(copy))
         }
         let policy = entry.record.options.ifExists
-        if !isToDescriptor, policy == .skip || policy == .fail, disk.finals[path(entry)] != nil { return end(number, .nameTaken(path: path(entry))) }
+        if !isToDescriptor, policy == .skip || policy == .fail, disk.finals[path(entry)] != nil {
+            return end(number, .nameTaken(path: path(entry)))
+        }
 
         guard var transfer = transfers[number] else { return }
         let validator = resource.hasValidator ? Validator.entityTag("\"\(resource.version)\"") : nil
@@ -319,7 +321,8 @@ extension World {
             let now = FileStamp(identity: identity(file.inode), size: file.content.length, modified: file.modified)
             let stamp = stamps[number] ?? now  // found after a restart, of which no validators are known
             copy = CopyHeld(
-                key: entry.record.copyKey, name: String(path.split(separator: "/").last ?? ""), stamp: stamp, validators: validators[number])
+                key: entry.record.copyKey, name: String(path.split(separator: "/").last ?? ""), stamp: stamp, validators: validators[number]
+            )
         }
         report { [copy] ledger, now in ledger.committed(entry, path: path, skipped: false, copy: copy, now: now) }
     }

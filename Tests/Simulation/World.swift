@@ -248,7 +248,9 @@ struct World {
             if let record = saved.records[number], !record.state.hasEnded, revivals[number] == nil {
                 fail("\(number) is told as \(outcome), and on disk it is \(record.state.name)")
             }
-            if outcome == "finished", let path, !strangers.contains(path) { finishedPaths[number] = (path, disk.finals[path]?.content.version) }
+            if outcome == "finished", let path, !strangers.contains(path) {
+                finishedPaths[number] = (path, disk.finals[path]?.content.version)
+            }
         case .removed(let number):
             acknowledged.remove(number)
             if saved.records[number] != nil { fail("\(number) is told as removed, and is on disk") }
