@@ -21,8 +21,8 @@ extension Downloader {
             log.info("batch added", metadata: ["batch": "\(record.number)", "downloads": "\(record.count)"])
             decide { ledger, now in ledger.enter(batch, entries, now: now) }
         } undo: { [self] refusal in
-            for entry in entries { if let download = download(entry.number) { untrack(download) } }
-            untrack(batch.number)
+            for entry in entries { giveUp(entry.number, refusal) }
+            untrack(batch.number)?.giveUp(refusal)
             decide { ledger, _ in ledger.undo(batch, entries) }
             return reply.message(failing: refusal)
         }

@@ -88,6 +88,16 @@ internal import TransferEngine
         return batch
     }
 
+    /// Takes back a download whose row could not be saved; who waits for it already is told.
+    func giveUp(_ number: DownloadNumber, _ refusal: Refusal) {
+        guard let download = downloads[number] else { return }
+        untrack(download)
+        let waiting = download.waiting
+        download.waiting = []
+        callers.answered(waiting.map(\.call.sender), number)
+        for reply in waiting { reply.fail(refusal) }
+    }
+
     func untrack(_ download: ManagedDownload) {
         downloads[download.number] = nil
         if download.record.options.token != nil { tokens[download.path.value] = nil }
@@ -137,7 +147,7 @@ internal import TransferEngine
             ledger.enter(entry, now: .now)
             carryOut()
         } undo: { [self] refusal in
-            if let download = downloads[record.number] { untrack(download) }
+            giveUp(record.number, refusal)
             ledger.undo(entry)
             carryOut()
             return reply.message(failing: refusal)
