@@ -104,6 +104,18 @@ internal import TransferEngine
         return batch
     }
 
+    /// Takes back a download whose row could not be saved; who waits for it already is told.
+    func giveUp(_ entry: LedgerEntry, _ refusal: Refusal) {
+        if let download = downloads[entry.number] {
+            for reply in callers.letGo(download) { reply.fail(refusal) }
+            let waiting = download.waiting
+            download.waiting = []
+            callers.answered(waiting.map(\.call.sender), entry.number)
+            for reply in waiting { reply.fail(refusal) }
+        }
+        untrack(entry)
+    }
+
     func untrack(_ entry: LedgerEntry) {
         if entry.record.options.token != nil { tokens[BusName.path(of: entry.record).value] = nil }
         if let key = fetchKeys.removeValue(forKey: entry.number) {
@@ -194,8 +206,7 @@ internal import TransferEngine
             carryOut()
             if record.isFetch, record.options.token == nil { removeFormerFetches(of: record.copyKey) }
         } undo: { [self] refusal in
-            if let download = downloads[record.number] { for reply in callers.letGo(download) { reply.fail(refusal) } }
-            untrack(entry)
+            giveUp(entry, refusal)
             ledger.undo(entry, now: .now)
             carryOut()
             if case .path(let reply) = answer { return reply.message(failing: refusal) }

@@ -86,6 +86,14 @@ internal import EventLoop
         for reply in replies { journal.post(reply.message(outcomes.wire)) }
     }
 
+    /// It could not be saved, and never was.
+    func giveUp(_ refusal: Refusal) {
+        let replies = waiting
+        waiting = []
+        downloader.callers.answered(replies.map(\.call.sender), number)
+        for reply in replies { reply.fail(refusal) }
+    }
+
     /// Who waits has left the bus.
     func forget(_ sender: String) {
         waiting.removeAll { $0.call.sender == sender }
