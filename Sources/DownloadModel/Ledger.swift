@@ -50,6 +50,10 @@ public final class Ledger {
     var actions: [Action] = []
     /// Set when the service ends: nothing new is started.
     public var isEnding = false
+    /// The machine sleeps, or is about to: nothing is started.
+    public internal(set) var isAsleep = false
+    /// What is known of the network; nil: that is being asked, and what needs it is not started before the answer.
+    public internal(set) var network: NetworkCondition? = .open
     /// For the jitter of delays, from 0 up to, not including, 1.
     let random: () -> Double
     /// Called before and after each change of a record; `true`: its state changes.
@@ -146,7 +150,7 @@ public final class Ledger {
             let entry = LedgerEntry(record)
             entries[record.number] = entry
             switch record.state {
-            case .queued, .active, .verifying, .waiting: entry.record.state = entry.record.obstacle(now: now, paused: settings.paused)
+            case .queued, .active, .verifying, .waiting: entry.record.state = obstacle(of: entry, now: now)
             case .committing, .paused, .finished, .failed, .cancelled: break
             }
             if let expiresAt = record.expiresAt, let deadline = record.options.deadline, expiresAt - now > deadline {
@@ -175,10 +179,13 @@ public final class Ledger {
         entry.record.take(event, from: before, to: next, now: now)
         didChange(entry)
         if before.hasEnded, !next.hasEnded { entry.isRevived = true }
+        if event == .resume, case .waiting(.offline, _) = before { entry.defiesNetwork = true }
         move(entry, from: before, to: next)
-        // What a restart would do again anyway (queued, active and verifying all begin as queued) costs no commit, except that the first
-        // start sets the deadline.
+        // What a restart would do again anyway (queued, active and verifying all begin as queued, and the network is asked) costs no commit,
+        // except that the first start sets the deadline.
         switch event {
+        case .interrupt, .hinder: break
+        case .wait(.offline, nil) where before == .queued, .wait(.metered, nil) where before == .queued: break
         case .start, .startWhole, .ready: if entry.record.options.deadline != nil { save(entry) }
         case .bodyComplete: if entry.record.received >= Self.sizeWorthARow { save(entry) }
         default: save(entry)
@@ -200,9 +207,9 @@ public final class Ledger {
     }
 
     /// Makes what is queued wait where something stands in its way.
-    private func settle(_ entry: LedgerEntry, now: WallTime) {
+    func settle(_ entry: LedgerEntry, now: WallTime) {
         guard entry.isEntered else { return }
-        switch entry.record.obstacle(now: now, paused: settings.paused) {
+        switch obstacle(of: entry, now: now) {
         case .waiting(.pausedAll, _): try? apply(.hold, to: entry, now: now)
         case .waiting(let reason, let until): try? apply(.wait(reason, until: until), to: entry, now: now)
         default: break
@@ -291,7 +298,7 @@ public final class Ledger {
             for entry in untold where !entry.isRemoved { actions.append(.tell(entry)) }
             untold = []
         }
-        guard !isEnding, !settings.paused else { return }
+        guard !isEnding, !isAsleep, !settings.paused else { return }
         while settings.maxActive == 0 || counts.active < settings.maxActive {
             let next = runnable.first { number in
                 guard let entry = entries[number], entry.isEntered, !isBusy(entry) else { return false }

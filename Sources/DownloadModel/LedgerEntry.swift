@@ -15,10 +15,14 @@ public final class LedgerEntry {
     var isRevived = false
     /// Whether a part file of it may lie on disk: this process has seen a response, or does not know.
     var mayHavePart = true
+    /// Somebody resumed it although there is no network: it is tried once, until there is other news.
+    var defiesNetwork = false
     /// When it is to be looked at without any event.
     var wakeAt: WallTime?
     /// The host of its URL, for the limit per host.
     public internal(set) lazy var host = (try? DownloadURL(record.url).host) ?? ""
+    /// Whether that is this machine, which no network stands between.
+    lazy var isLocal = isLoopbackAddress(host)
 
     init(_ record: DownloadRecord) { self.record = record }
 

@@ -14,8 +14,8 @@ extension Ledger {
     /// Whether its files are being written or read.
     func isAtWork(_ entry: LedgerEntry) -> Bool { entry.work != .idle || entry.isInPool }
 
-    /// Whether work on its files is under way or to be done, so that no transfer may begin.
-    func isBusy(_ entry: LedgerEntry) -> Bool { isAtWork(entry) || sweeps[entry.number] != nil }
+    /// Whether no transfer may begin yet: work on its files is under way or to be done, or it is not known whether there is a network for it.
+    func isBusy(_ entry: LedgerEntry) -> Bool { isAtWork(entry) || sweeps[entry.number] != nil || awaitsNetworkNews(entry) }
 
     /// Whether anything is to be done, or goes on by itself at an instant that is known or when what it waits for is seen.
     public var hasWork: Bool {
@@ -93,15 +93,18 @@ extension Ledger {
     }
 
     private func failed(_ entry: LedgerEntry, _ failure: DownloadFailure, _ madeProgress: Bool, _ resume: ResumeData?, now: WallTime) {
-        let (verdict, used) = RetryPolicy.verdict(
+        var (verdict, used) = RetryPolicy.verdict(
             record: entry.record, failure: failure, madeProgress: madeProgress, now: now, random: random())
+        if failure.isLostConnection || failure.wait == .offline { excuse(entry, madeProgress: madeProgress, &verdict, &used) }
         change(entry) { record in
             record.keep(resume)
             (record.retriesUsed, record.lastFailure) = (used, failure)
         }
         switch verdict {
         case .fail: advance(entry, .fail(failure), now: now)
-        case .wait(let reason, let until): advance(entry, .wait(reason, until: until), now: now)
+        case .wait(let reason, let until):
+            advance(entry, .wait(reason, until: until), now: now)
+            if reason == .retry { reconsider(entry, isBack: false, now: now) }
         }
     }
 
@@ -216,7 +219,7 @@ extension Ledger {
         }
         let isCounted = entry.state == .active
         if isCounted { leaveHost(entry) }
-        entry.host = url.host
+        (entry.host, entry.isLocal) = (url.host, isLoopbackAddress(url.host))
         if isCounted { enterHost(entry) }
         save(entry)
         actions.append(.tell(entry))

@@ -91,6 +91,10 @@ public enum DownloadEvent: Equatable, Sendable {
     case startOver
     /// The part file that was whole is not there any more: from the start again.
     case partLost
+    /// The machine is about to sleep: what runs stops, and is the next to start.
+    case interrupt
+    /// The network does not allow it, or not on such a link: it waits, and what runs stops.
+    case hinder(WaitReason)
 }
 
 /// What a transition asks for. The service carries it out; the engine and the pool only do what they are told.
@@ -160,6 +164,11 @@ extension DownloadState {
         case (.active, .skipped), (.committing, .skipped): (.finished, [.deletePart, .announceEnd])
         case (.verifying, .verified): (.committing, [.commit])
         case (.committing, .committed): (.finished, [.announceEnd])
+        case (.active, .interrupt): (.queued, [.stopTransfer])
+        case (.queued, .hinder(let reason)): (.waiting(reason, until: nil), [])
+        case (.active, .hinder(let reason)): (.waiting(reason, until: nil), [.stopTransfer])
+        case (.waiting(let old, _), .hinder(let reason)) where old.yieldsToNetwork: (.waiting(reason, until: nil), [])
+
         case (.verifying, .startOver): (.queued, [.deletePart])
         case (.verifying, .partLost), (.committing, .partLost): (.queued, [])
 
@@ -174,6 +183,16 @@ extension WaitReason {
         switch self {
         case .retry, .offline, .diskSpace, .destination: true
         case .notBefore, .rateLimit, .hostLimit, .metered, .needsUrl, .pausedAll: false
+        }
+    }
+}
+
+extension WaitReason {
+    /// Whether a network that is gone, or must not be used, is told instead.
+    var yieldsToNetwork: Bool {
+        switch self {
+        case .retry, .rateLimit, .hostLimit, .offline, .metered: true
+        case .notBefore, .diskSpace, .destination, .needsUrl, .pausedAll: false
         }
     }
 }

@@ -100,7 +100,7 @@ extension DownloadEvent {
         case .retry: "retried"
         case .start, .startWhole, .ready, .partLost, .startOver: "started"
         case .renew: "given another URL"
-        case .wait: "held back"
+        case .wait, .hinder, .interrupt: "held back"
         case .hold: "held"
         case .release: "released"
         case .fail, .expire: "failed"

@@ -9,7 +9,8 @@ private let spoils = DownloadFailure(.checksumMismatch, "The file is not the one
 
 private let states: KeyValuePairs<String, DownloadState> = [
     "queued": .queued, "retry": .waiting(.retry, until: soon), "needs": .waiting(.needsUrl, until: nil),
-    "early": .waiting(.notBefore, until: soon), "full": .waiting(.diskSpace, until: nil), "held": .waiting(.pausedAll, until: nil),
+    "early": .waiting(.notBefore, until: soon), "offline": .waiting(.offline, until: nil), "full": .waiting(.diskSpace, until: nil),
+    "held": .waiting(.pausedAll, until: nil),
     "active": .active, "paused": .paused, "verifying": .verifying, "committing": .committing, "finished": .finished,
     "failed": .failed(keeps), "cancelled": .cancelled,
 ]
@@ -18,7 +19,7 @@ private let events: KeyValuePairs<String, DownloadEvent> = [
     "start": .start, "startWhole": .startWhole, "pause": .pause, "resume": .resume, "cancel": .cancel, "retry": .retry, "renew": .renew,
     "hold": .hold, "release": .release, "wait": .wait(.retry, until: later), "ready": .ready, "fail": .fail(keeps), "spoil": .fail(spoils),
     "expire": .expire(expired), "bodyComplete": .bodyComplete, "skipped": .skipped, "verified": .verified, "committed": .committed,
-    "startOver": .startOver, "partLost": .partLost,
+    "startOver": .startOver, "partLost": .partLost, "interrupt": .interrupt, "hinder": .hinder(.offline),
 ]
 
 private let cancels = "cancelled deletePart announceEnd"
@@ -28,11 +29,15 @@ private let matrix: [String: [String: String]] = [
     "queued": [
         "start": "active startTransfer", "startWhole": "verifying verify", "pause": "paused", "resume": "=", "cancel": cancels,
         "renew": "=",
-        "hold": "held", "release": "=", "wait": "retry@9", "expire": "expired announceEnd",
+        "hold": "held", "release": "=", "wait": "retry@9", "expire": "expired announceEnd", "hinder": "offline",
     ],
     "retry": [
         "pause": "paused", "resume": "queued", "cancel": cancels, "renew": "queued", "hold": "held", "release": "=", "ready": "queued",
-        "expire": "expired announceEnd",
+        "expire": "expired announceEnd", "hinder": "offline",
+    ],
+    "offline": [
+        "pause": "paused", "resume": "queued", "cancel": cancels, "renew": "=", "hold": "held", "release": "=", "ready": "queued",
+        "expire": "expired announceEnd", "hinder": "=",
     ],
     "needs": [
         "pause": "paused", "resume": "=", "cancel": cancels, "renew": "queued", "hold": "held", "release": "=", "ready": "queued",
@@ -54,7 +59,7 @@ private let matrix: [String: [String: String]] = [
         "pause": "paused stopTransfer", "resume": "=", "cancel": "cancelled stopTransfer deletePart announceEnd",
         "renew": "queued stopTransfer", "hold": "held stopTransfer", "release": "=", "wait": "retry@9", "fail": "failed announceEnd",
         "spoil": "spoilt deletePart announceEnd", "expire": "expired stopTransfer announceEnd", "bodyComplete": "verifying verify",
-        "skipped": "finished deletePart announceEnd",
+        "skipped": "finished deletePart announceEnd", "interrupt": "queued stopTransfer", "hinder": "offline stopTransfer",
     ],
     "paused": ["pause": "=", "resume": "queued", "cancel": cancels, "renew": "=", "hold": "=", "release": "=", "expire": "="],
     "verifying": [
@@ -180,13 +185,14 @@ private func text(_ effect: DownloadEffect) -> String {
 
     @Test func `have the contract's words`() {
         let words =
-            ["queued"] + Array(repeating: "waiting", count: 5)
+            ["queued"] + Array(repeating: "waiting", count: 6)
             + ["active", "paused", "verifying", "verifying", "finished", "failed", "cancelled"]
         #expect(states.map(\.value.name) == words)
         #expect(states.filter(\.value.hasEnded).map(\.key) == ["finished", "failed", "cancelled"])
         #expect(
             WaitReason.allCases.map(\.rawValue) == [
-                "retry", "not-before", "rate-limit", "host-limit", "offline", "metered", "disk-space", "destination", "needs-url", "paused-all",
+                "retry", "not-before", "rate-limit", "host-limit", "offline", "metered", "disk-space", "destination", "needs-url",
+                "paused-all",
             ])
         #expect(states.compactMap(\.value.failure) == [keeps])
     }

@@ -57,6 +57,10 @@ enum Plant: String, CaseIterable {
     case trusting
     /// What was being committed is announced again at a restart.
     case twice
+    /// Nobody says that the machine goes to sleep.
+    case restless
+    /// Nobody says what network there is.
+    case deaf
 }
 
 /// The history of a seed: what happens, in order.

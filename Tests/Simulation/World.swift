@@ -85,6 +85,10 @@ struct World {
     var finishedPaths: [DownloadNumber: (path: String, version: Int?)] = [:]
     var floors: [DownloadNumber: WallTime] = [:]
     var wanted: [DownloadNumber: Int] = [:]
+    /// What the ledger was told of the network and of sleep, and what somebody resumed in spite of the former.
+    var network: NetworkCondition? = .open
+    var isAsleep = false
+    var defying: Set<DownloadNumber> = []
     var problem: String?
     var isEnding = false
 
@@ -216,6 +220,8 @@ struct World {
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
         ledger = Ledger(settings: saved.settings) { 0.5 }
+        (network, isAsleep, defying) = (random.below(4) == 0 ? nil : .open, false, [])
+        ledger.network(network, now: now)
         ledger.restore(Array(saved.records.values), sweeps: saved.sweeps, now: now)
         for (number, entry) in ledger.entries where entry.state == .committing {
             pool.append(.find(number))
