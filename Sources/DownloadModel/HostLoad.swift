@@ -10,6 +10,8 @@ final class HostLoad {
     /// As `HostRules.governing` gives it.
     let name: String
     var rule: HostRule
+    /// Whether it is this machine, or nobody: no network stands between.
+    let isLocal: Bool
     /// Transfers whose request is here.
     var active = 0
     /// The starts of requests that kept the host's interval, and of those that kept an interval of their own.
@@ -80,7 +82,7 @@ final class HostLoad {
         private static let margin = 64
     }
 
-    init(name: String, rule: HostRule) { (self.name, self.rule) = (name, rule) }
+    init(name: String, rule: HostRule) { (self.name, self.rule, isLocal) = (name, rule, name.isEmpty || isLoopbackAddress(name)) }
 
     /// The least time between two requests' starts; zero: none is kept.
     var interval: Duration { max(rule.requestInterval ?? .zero, slowness) }

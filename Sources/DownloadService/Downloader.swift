@@ -21,6 +21,8 @@ internal import TransferEngine
     private let ownerCalls: OwnerCalls
     let log: Logger
     private(set) lazy var admission = Admission(self)
+    /// What the machine does under us; set once, when all parts are there.
+    var surroundings: Surroundings?
     private(set) lazy var folderProbe = FolderProbe(self)
     private lazy var alarm = WallAlarm { [weak self] in
         self?.tick()
@@ -82,6 +84,7 @@ internal import TransferEngine
     }
 
     private func restore(_ stored: StoredState) {
+        ledger.network(nil, now: .now)
         ledger.restore(stored.records, batches: stored.batches, sweeps: stored.sweeps, requests: stored.requests, now: .now)
         for entry in ledger.entries.values { track(entry) }
         for batch in ledger.batches.values { track(batch) }
@@ -238,6 +241,7 @@ internal import TransferEngine
         announcer.flushManager(of: self)
         alarm.set(microseconds: ledger.nextWake?.microseconds)
         folderProbe.needed(counts.awaitingFolder > 0)
+        surroundings?.changed(ledger)
     }
 
     private func perform(_ action: Ledger.Action) {

@@ -20,6 +20,16 @@ extension World {
         if limits.paused { fail("\(number) starts while all is paused") }
         if let floor = floors[number], now < floor { fail("\(number) starts before the server’s Retry-After") }
         if let time = entry.record.options.notBefore, now < time { fail("\(number) starts before its not-before") }
+        if isAsleep { fail("\(number) starts while the machine sleeps") }
+        if let reason = hindrance(entry) { fail("\(number) starts, and should wait: \(reason)") }
+    }
+
+    /// What of the network stands in the way of `entry`.
+    func hindrance(_ entry: LedgerEntry) -> String? {
+        if entry.record.url.hasPrefix("http://127.0.0.1/") { return nil }
+        guard let network else { return "unknown" }
+        if network.reach == .offline || network.reach == .captive, !defying.contains(entry.number) { return "offline" }
+        return network.isMetered && !entry.record.options.allowsMetered ? "metered" : nil
     }
 
     func host(of record: DownloadRecord) -> String { (try? DownloadURL(record.url).host) ?? "" }
@@ -223,6 +233,7 @@ extension World {
     private mutating func end(_ number: DownloadNumber, _ outcome: TransferOutcome) {
         transfers[number] = nil
         tell("transfer of \(number) ends: \(outcome.word)")
+        if case .failed(let failure, _, _) = outcome, failure.name == .network, ledger[number]?.state == .active { defying.remove(number) }
         ledger.transferEnded(number, outcome, now: now)
     }
 
