@@ -35,7 +35,8 @@ public final class Ledger {
     private var endings: Int64 = 0
     let sums = Sums()
     var index = LedgerIndex()
-    /// The last record of each app: the next one is often like it, and shares what is equal.
+    /// The last record, and the last of each app: the next one is often like it, and shares what is equal.
+    private var model: DownloadRecord?
     private var models: [String: DownloadRecord] = [:]
     private static let mostModels = 64
     /// From this size on it is saved that a part file is whole before it is verified: a killed service does not ask for it again.
@@ -81,15 +82,16 @@ public final class Ledger {
         return entry
     }
 
-    private func take(_ record: DownloadRecord) -> LedgerEntry {
-        var record = record
-        let app = record.options.app
-        if let model = models[app] { record.join(model) }
-        if models.count >= Self.mostModels, models[app] == nil { models = [:] }
-        models[app] = record
+    private func take(_ record: consuming DownloadRecord) -> LedgerEntry {
+        if !(model?.isJoined(record) ?? false) {
+            if models.count >= Self.mostModels { models = [:] }
+            if let model { models[model.options.app] = model }
+            if let model = models[record.options.app] { record.join(model) }
+            model = record
+        }
         let entry = LedgerEntry(record, sums: sums)
-        entries[record.number] = entry
-        index.insert(record)
+        entries[entry.number] = entry
+        index.insert(entry.record)
         return entry
     }
 
@@ -162,20 +164,27 @@ public final class Ledger {
     /// Restores what the store held; nothing starts before `schedule`. For each that was being committed the caller has to find out whether
     /// the rename had happened, and to tell by `committed`, `endingFailed` or `partLost`.
     public func restore(_ records: [DownloadRecord], sweeps: [DownloadNumber: String], now: WallTime) {
-        for record in records.sorted(by: { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }) {
-            let entry = take(record)
+        entries.reserveCapacity(records.count)
+        func restore(_ record: DownloadRecord) {
+            var record = record
             switch record.state {
-            case .queued, .active, .verifying, .waiting: entry.record.state = entry.record.obstacle(now: now, paused: settings.paused)
+            case .queued, .active, .verifying, .waiting: record.state = record.obstacle(now: now, paused: settings.paused)
             case .committing, .paused, .finished, .failed, .cancelled: break
             }
             if let expiresAt = record.expiresAt, let deadline = record.options.deadline, expiresAt - now > deadline {
-                entry.record.expiresAt = now + deadline  // the clock was set back while nobody looked
+                record.expiresAt = now + deadline  // the clock was set back while nobody looked
             }
+            let entry = take(record)
             entry.isEntered = true
             entry.isInPool = entry.state == .committing
             counts.insert(entry.state)
             place(entry)
         }
+        var hasEnded: [DownloadRecord] = []
+        for record in records { if record.state.hasEnded { hasEnded.append(record) } else { restore(record) } }
+        // In the order in which they ended.
+        hasEnded.sort { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }
+        for record in hasEnded { restore(record) }
         for (number, directory) in sweeps {
             self.sweeps[number] = Sweep(directory: directory)
             beginSweep(number)
@@ -379,6 +388,7 @@ public final class Ledger {
 
     public func resumeAll(now: WallTime) {
         set(now: now) { $0.paused = false }
-        applyToAll(.release, now: now)
+        // Often called with nothing held: then nobody walks through a hundred thousand.
+        if counts.held > 0 { applyToAll(.release, now: now) } else { schedule(now: now) }
     }
 }

@@ -20,6 +20,8 @@ struct Shared<Value: Equatable & Sendable>: Equatable, Sendable {
 
     static func == (a: Shared, b: Shared) -> Bool { a.box === b.box || a.box.value == b.box.value }
 
+    func isIdentical(to other: Shared) -> Bool { box === other.box }
+
     /// Takes the place of what is equal to `other`.
     mutating func join(_ other: Shared) { if self == other { box = other.box } }
 }

@@ -70,12 +70,13 @@ internal import TransferEngine
 
     private func restore(_ stored: StoredState) {
         ledger.restore(stored.records, sweeps: stored.sweeps, now: .now)
-        for entry in ledger.entries.values { track(entry) }
+        for record in stored.records where record.options.token != nil { track(record) }
     }
 
-    /// Makes a download of the ledger one of the bus.
-    private func track(_ entry: LedgerEntry) {
-        if entry.record.options.token != nil { tokens[BusName.path(of: entry.record).value] = entry.number }
+    /// Makes the path of a download's token lead to it.
+    private func track(_ record: DownloadRecord) {
+        guard record.options.token != nil, ledger[record.number] != nil else { return }
+        tokens[BusName.path(of: record).value] = record.number
     }
 
     private func untrack(_ entry: LedgerEntry) {
@@ -89,7 +90,7 @@ internal import TransferEngine
     func begin() {
         announcer.begin(with: self)
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
-        for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) }
+        if counts.verifying > 0 { for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) } }
         ledger.schedule(now: .now)
         carryOut()
     }
@@ -134,7 +135,7 @@ internal import TransferEngine
     /// Takes in `record`; the answer follows when it is on disk.
     func add(_ record: DownloadRecord, reply: Reply<ObjectPath>) {
         let entry = ledger.insert(record)
-        track(entry)
+        track(record)
         let path = BusName.path(of: record)
         journal.add(record) { [self] in
             journal.post(reply.message(path))

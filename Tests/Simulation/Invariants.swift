@@ -23,6 +23,8 @@ extension World {
             if entry.isEntered, entry.state.hasEnded != ledger.ended.contains(number) { fail("\(number) is not among the ended") }
         }
         if counts != ledger.counts { fail("the counts are \(ledger.counts), and should be \(counts)") }
+        checkSums()
+        checkIndex()
         if ledger.nextWake != wake { fail("the next wake is \(ledger.nextWake as Any), and should be \(wake as Any)") }
 
         for number in acknowledged where saved.records[number] == nil && !removals.contains(number) {
@@ -44,6 +46,33 @@ extension World {
             _ = version
         }
         for (path, file) in disk.finals where file.content.version == nil { fail("\(path) is a mixture: \(file.content.stretches)") }
+    }
+
+    private mutating func checkSums() {
+        var received: ByteCount = 0
+        var total: ByteCount? = 0
+        for number in ledger.order.ordered {
+            guard let record = ledger[number]?.record else { continue }
+            received += record.received
+            total = total.flatMap { sum in (record.total ?? record.options.size).map { sum + $0 } }
+        }
+        if (ledger.received, ledger.total) != (received, total) {
+            fail("the sums are \(ledger.received) of \(ledger.total as Any), and should be \(received) of \(total as Any)")
+        }
+    }
+
+    /// What is found by app is what a walk through all finds.
+    private mutating func checkIndex() {
+        let all = (ledger.order.ordered + ledger.ended.ordered).compactMap { ledger[$0] }
+        for app in Set(all.map(\.record.options.app)) {
+            var found: [DownloadNumber] = []
+            ledger.visit(app: app, tag: nil) { entry in
+                found.append(entry.number)
+                return false
+            }
+            let expected = all.filter { $0.record.options.app == app }.map(\.number)
+            if found != expected { fail("of the app \(app), \(found) are found, and should be \(expected)") }
+        }
     }
 
     private func ledgerPruned(_ number: DownloadNumber) -> Bool { false }
