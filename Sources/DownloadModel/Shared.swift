@@ -1,8 +1,7 @@
 /// A value that copies share until one of them changes it: a hundred thousand records hold their options by one pointer each.
 struct Shared<Value: Equatable & Sendable>: Equatable, Sendable {
-    // Changed only while nobody else has it.
-    private final class Box: @unchecked Sendable {
-        var value: Value
+    private final class Box: Sendable {
+        nonisolated(unsafe) var value: Value  // changed only while nobody else has the box
         init(_ value: Value) { self.value = value }
     }
 

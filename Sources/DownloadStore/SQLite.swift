@@ -150,7 +150,9 @@ struct Row {
                 switch type {
                 case SQLITE_NULL: break
                 case SQLITE_INTEGER:
-                    guard key.loadUnaligned(fromByteOffset: place, as: Int64.self) == sqlite3_column_int64(raw, column) else { return false }
+                    guard key.loadUnaligned(fromByteOffset: place, as: Int64.self) == sqlite3_column_int64(raw, column) else {
+                        return false
+                    }
                     place += 8
                 default:
                     let start = sqlite3_column_blob(raw, column)

@@ -70,7 +70,9 @@ import Testing
         let all = (ledger.order.ordered + ledger.ended.ordered).compactMap { ledger[$0] }
         for app in [nil, "", "org.example.A", "org.example.B", "org.example.None"] {
             for tag in [nil, "", "x", "z"] {
-                let expected = all.filter { (app ?? $0.record.options.app, tag ?? $0.record.options.tag) == ($0.record.options.app, $0.record.options.tag) }
+                let expected = all.filter {
+                    (app ?? $0.record.options.app, tag ?? $0.record.options.tag) == ($0.record.options.app, $0.record.options.tag)
+                }
                 var found: [DownloadNumber] = []
                 ledger.visit(app: app, tag: tag) { entry in
                     found.append(entry.number)
