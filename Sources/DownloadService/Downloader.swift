@@ -59,6 +59,7 @@ internal import TransferEngine
             guard let download = download(entry.number) else { return }
             if entry.work == .idle { download.rewind() }
             announcer.compare(download)
+            forget(entry.number)
         }
         journal.everything = { [unowned self] in ledger.everything }
         journal.onSetAside = { [unowned self] path in
