@@ -186,7 +186,8 @@ private func text(_ effect: DownloadEffect) -> String {
         #expect(states.filter(\.value.hasEnded).map(\.key) == ["finished", "failed", "cancelled"])
         #expect(
             WaitReason.allCases.map(\.rawValue) == [
-                "retry", "not-before", "rate-limit", "host-limit", "offline", "metered", "disk-space", "destination", "needs-url", "paused-all",
+                "retry", "not-before", "rate-limit", "host-limit", "offline", "metered", "disk-space", "destination", "needs-url",
+                "paused-all",
             ])
         #expect(states.compactMap(\.value.failure) == [keeps])
     }
