@@ -116,6 +116,8 @@ public struct Face<Object: AnyObject & Sendable>: Sendable {
     public let xml: @Sendable () -> String
     public let methods: [String: Row<Object>]
     public let properties: [PropertyRow<Object>]
+    /// Those whose changes are told, in the order of `toldValues`.
+    public let told: [PropertyRow<Object>]
     public let signals: [String: String]
 
     public init(
@@ -123,6 +125,7 @@ public struct Face<Object: AnyObject & Sendable>: Sendable {
         signals: [String: String] = [:]
     ) {
         (self.interface, self.xml, self.properties, self.signals) = (interface, xml, properties, signals)
+        told = properties.filter(\.isTold)
         self.methods = Dictionary(methods.map { ($0.name, $0) }) { first, _ in first }
     }
 
@@ -135,6 +138,9 @@ public struct Face<Object: AnyObject & Sendable>: Sendable {
         for property in properties where wanted(property) { values[property.name] = property.get(object) }
         return values
     }
+
+    /// Values of the properties whose changes are told; without their names, for comparing.
+    @BusActor public func toldValues(of object: Object) -> [Variant] { told.map { $0.get(object) } }
 
     /// Each method's name with its signatures, each property's name with its signature: for comparing code with XML.
     public var members: [String] {

@@ -62,7 +62,8 @@ public final class Ledger {
     private var endings: Int64 = 0
     let sums = Sums()
     var index = LedgerIndex()
-    /// The last record of each app: the next one is often like it, and shares what is equal.
+    /// The last record, and the last of each app: the next one is often like it, and shares what is equal.
+    private var model: DownloadRecord?
     private var models: [String: DownloadRecord] = [:]
     private static let mostModels = 64
     /// From this size on it is saved that a part file is whole before it is verified: a killed service does not ask for it again.
@@ -111,15 +112,16 @@ public final class Ledger {
         return entry
     }
 
-    private func take(_ record: DownloadRecord) -> LedgerEntry {
-        var record = record
-        let app = record.options.app
-        if let model = models[app] { record.join(model) }
-        if models.count >= Self.mostModels, models[app] == nil { models = [:] }
-        models[app] = record
+    private func take(_ record: consuming DownloadRecord) -> LedgerEntry {
+        if !(model?.isJoined(record) ?? false) {
+            if models.count >= Self.mostModels { models = [:] }
+            if let model { models[model.options.app] = model }
+            if let model = models[record.options.app] { record.join(model) }
+            model = record
+        }
         let entry = LedgerEntry(record, sums: sums)
-        entries[record.number] = entry
-        index.insert(record)
+        entries[entry.number] = entry
+        index.insert(entry.record)
         return entry
     }
 
@@ -208,7 +210,8 @@ public final class Ledger {
                 request.isSent && request.at <= now
                     ? request : HostRequest(host: request.host, spacing: request.spacing, at: now, isSent: true)
             }, by: \.host)
-        for record in records.sorted(by: { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }) {
+        entries.reserveCapacity(records.count)
+        func enter(_ record: DownloadRecord) {
             let entry = take(record)
             switch record.state {
             case .queued, .active, .verifying, .waiting: entry.record.state = obstacle(of: entry, now: now)
@@ -224,6 +227,11 @@ public final class Ledger {
             place(entry)
             if entry.state.hasEnded { resumeCalls(entry, now: now) }
         }
+        var hasEnded: [DownloadRecord] = []
+        for record in records { if record.state.hasEnded { hasEnded.append(record) } else { enter(record) } }
+        // In the order in which they ended.
+        hasEnded.sort { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }
+        for record in hasEnded { enter(record) }
         dropEmptyBatches()
         for number in sweeps.keys { beginSweep(number) }
         recallPauses()
@@ -420,6 +428,7 @@ public final class Ledger {
 
     public func resumeAll(now: WallTime) {
         set(now: now) { $0.paused = false }
-        applyToAll(.release, now: now)
+        // Often called with nothing held: then nobody walks through a hundred thousand.
+        if counts.held > 0 { applyToAll(.release, now: now) } else { schedule(now: now) }
     }
 }

@@ -136,11 +136,24 @@ public struct DownloadRecord: Equatable, Sendable {
         (self.state, self.queuedAt, self.position) = (state, queuedAt, position)
     }
 
+    /// One with the options of `other`, by the same pointer.
+    public init(
+        number: DownloadNumber, url: String, like other: DownloadRecord, directory: String, state: DownloadState, queuedAt: WallTime,
+        position: Int64
+    ) {
+        (self.number, self.url, sharedOptions, self.directory) = (number, url, other.sharedOptions, directory)
+        (self.state, self.queuedAt, self.position) = (state, queuedAt, position)
+    }
+
     /// Holds the options, and what else is equal, together with `other`.
     mutating func join(_ other: DownloadRecord) {
         sharedOptions.join(other.sharedOptions)
         if directory == other.directory { directory = other.directory }
-        course.join(Course.untouched)
+    }
+
+    /// Whether it holds its options together with `other` already.
+    func isJoined(_ other: DownloadRecord) -> Bool {
+        sharedOptions.isIdentical(to: other.sharedOptions) && directory == other.directory
     }
 
     /// What only a download that has started, or ended, has.

@@ -10,9 +10,9 @@ struct Shared<Value: Equatable & Sendable>: Equatable, Sendable {
         _modify { yield &box[0] }
     }
 
-    static func == (a: Shared, b: Shared) -> Bool { a.isShared(with: b) || a.value == b.value }
+    static func == (a: Shared, b: Shared) -> Bool { a.isIdentical(to: b) || a.value == b.value }
 
-    private func isShared(with other: Shared) -> Bool {
+    func isIdentical(to other: Shared) -> Bool {
         box.withUnsafeBufferPointer { own in other.box.withUnsafeBufferPointer { own.baseAddress == $0.baseAddress } }
     }
 

@@ -18,25 +18,20 @@ public struct StateCounts: Equatable, Sendable {
     /// Not started or not going on by itself right now.
     public var notStarted: UInt32 { queued + waitingForTime + held }
 
-    public mutating func insert(_ state: DownloadState) {
-        self[keyPath: Self.place(of: state)] += 1
-        if state.awaitsFolder { awaitingFolder += 1 }
-    }
+    public mutating func insert(_ state: DownloadState) { count(state, 1) }
+    public mutating func remove(_ state: DownloadState) { count(state, -1) }
 
-    public mutating func remove(_ state: DownloadState) {
-        self[keyPath: Self.place(of: state)] -= 1
-        if state.awaitsFolder { awaitingFolder -= 1 }
-    }
-
-    private static func place(of state: DownloadState) -> WritableKeyPath<StateCounts, UInt32> {
+    private mutating func count(_ state: DownloadState, _ step: Int32) {
+        func add(_ count: inout UInt32) { count = UInt32(bitPattern: Int32(bitPattern: count) + step) }
+        if state.awaitsFolder { add(&awaitingFolder) }
         switch state {
-        case .queued: \.queued
-        case .waiting(.pausedAll, _), .waiting(.needsUrl, _): \.held
-        case .waiting: \.waitingForTime
-        case .active: \.active
-        case .paused: \.paused
-        case .verifying, .committing: \.verifying
-        case .finished, .failed, .cancelled: \.ended
+        case .queued: add(&queued)
+        case .waiting(.pausedAll, _), .waiting(.needsUrl, _): add(&held)
+        case .waiting: add(&waitingForTime)
+        case .active: add(&active)
+        case .paused: add(&paused)
+        case .verifying, .committing: add(&verifying)
+        case .finished, .failed, .cancelled: add(&ended)
         }
     }
 }

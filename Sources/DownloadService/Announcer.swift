@@ -20,7 +20,7 @@ internal import EventLoop
     private let unsentBytes: () -> Int
     private var managerTold: [String: Variant] = [:]
     /// The told properties of the download whose record is being changed, before.
-    private var remembered: [String: Variant] = [:]
+    private var remembered: [Variant] = []
     /// What the manager's told properties are made of, as it was when they were looked at last.
     private var managerSeen: (StateCounts, Settings, String)?
     private var managerToldAt: ContinuousClock.Instant?
@@ -52,11 +52,14 @@ internal import EventLoop
     // MARK: Properties
 
     /// Its record is about to change; `compare` follows.
-    func remember(_ download: ManagedDownload) { remembered = DownloadFace.told(download) }
+    func remember(_ download: ManagedDownload) { remembered = DownloadFace.face.toldValues(of: download) }
 
     /// Its record has changed: which told properties have by that?
     func compare(_ download: ManagedDownload) {
-        for (name, value) in DownloadFace.told(download) where remembered[name] != value { download.changedProperties.insert(name) }
+        let face = DownloadFace.face
+        for (property, (before, now)) in zip(face.told, zip(remembered, face.toldValues(of: download))) where before != now {
+            download.changedProperties.insert(property.name)
+        }
     }
 
     /// Sends what changed now.
@@ -66,7 +69,7 @@ internal import EventLoop
             download.propertiesTimer = nil
         }
         guard !download.changedProperties.isEmpty, !download.isRemoved else { return }
-        let values = DownloadFace.told(download).filter { download.changedProperties.contains($0.key) }
+        let values = DownloadFace.face.values(of: download) { download.changedProperties.contains($0.name) }
         download.changedProperties = []
         download.propertiesTold = .now
         journal.post(Standard.propertiesChanged.message(from: download.path, (Download.interface, values, [])))

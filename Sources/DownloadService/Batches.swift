@@ -11,7 +11,7 @@ extension Downloader {
     func add(_ record: BatchRecord, _ members: some Collection<DownloadRecord>, reply: Reply<(ObjectPath, [ObjectPath])>) {
         let (batch, entries) = ledger.insert(record, members)
         track(batch)
-        for entry in entries { track(entry) }
+        for entry in entries { track(entry.record) }
         let path = BusName.path(ofBatch: record.number)
         journal.append(record, entries)
         journal.addition(of: [record.number] + entries.map(\.number)) { [self] in

@@ -13,9 +13,6 @@ enum DownloadFace {
             Download.finished.name: Download.finished.signature, Download.completed.name: Download.completed.signature,
         ])
 
-    /// The properties that `PropertiesChanged` tells of.
-    @BusActor static func told(_ download: ManagedDownload) -> [String: Variant] { face.values(of: download) { $0.isTold } }
-
     private static let methods: [Row<ManagedDownload>] = [
         Row(Download.pause) { download, _, reply in try apply(.pause, download, reply) },
         Row(Download.resume) { download, _, reply in try apply(.resume, download, reply) },
@@ -109,7 +106,7 @@ enum DownloadFace {
     }
 
     private static let properties: [PropertyRow<ManagedDownload>] = [
-        PropertyRow(Download.url) { redacted($0.record.url) },
+        PropertyRow(Download.url) { $0.redactedUrl },
         PropertyRow(Download.app) { $0.record.options.app },
         PropertyRow(Download.tag) { $0.record.options.tag },
         PropertyRow(Download.state) { $0.shownState.name },

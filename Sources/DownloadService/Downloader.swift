@@ -73,6 +73,7 @@ internal import TransferEngine
             if entry.work == .idle { download.rewind() }
             if hadEnded, !entry.state.hasEnded { callers.began(entry.number) }
             announcer.compare(download)
+            forget(entry.number)
         }
         journal.everything = { [unowned self] in ledger.everything }
         journal.onSetAside = { [unowned self] path in
@@ -86,17 +87,17 @@ internal import TransferEngine
     private func restore(_ stored: StoredState) {
         ledger.network(nil, now: .now)
         ledger.restore(stored.records, batches: stored.batches, sweeps: stored.sweeps, requests: stored.requests, now: .now)
-        for entry in ledger.entries.values { track(entry) }
+        for record in stored.records where record.options.token != nil || record.isFetch { track(record) }
         for batch in ledger.batches.values { track(batch) }
     }
 
-    /// Makes a download of the ledger one of the bus.
-    func track(_ entry: LedgerEntry) {
-        if entry.record.options.token != nil { tokens[BusName.path(of: entry.record).value] = entry.number }
-        guard entry.record.isFetch else { return }
-        let key = entry.record.copyKey
-        fetchKeys[entry.number] = key
-        fetches[key, default: []].insert(entry.number)
+    /// Makes a download of the ledger one of the bus: by the path of its token, and by what it fetches.
+    func track(_ record: DownloadRecord) {
+        guard record.options.token != nil || record.isFetch, ledger[record.number] != nil else { return }
+        if record.options.token != nil { tokens[BusName.path(of: record).value] = record.number }
+        guard record.isFetch else { return }
+        fetchKeys[record.number] = record.copyKey
+        fetches[record.copyKey, default: []].insert(record.number)
     }
 
     func track(_ batch: LedgerBatch) { batches[batch.number] = ManagedBatch(batch, in: self) }
@@ -138,7 +139,7 @@ internal import TransferEngine
         if ledger.entries.values.contains(where: { $0.record.isToDescriptor && !$0.state.hasEnded }) {
             ledger.interruptDescriptors(now: .now)
         }
-        for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) }
+        if counts.verifying > 0 { for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) } }
         ledger.schedule(now: .now)
         carryOut()
     }
@@ -196,7 +197,7 @@ internal import TransferEngine
     /// Takes in `record`; the answer follows when it is on disk. A Fetch waits on, with others that join it.
     func add(_ record: DownloadRecord, answer: Admission.Answer) {
         let entry = ledger.insert(record)
-        track(entry)
+        track(record)
         let path = BusName.path(of: record)
         journal.append(.put(record))
         journal.addition(of: [record.number]) { [self] in

@@ -40,6 +40,9 @@ typealias FetchReply = Reply<(String, String)>
     /// When the progress toast was last updated.
     var progressToasted: ContinuousClock.Instant?
 
+    /// The property `Url`, and of which URL it was made: it is looked at before and after each change.
+    private var shownUrl = (of: "", text: "")
+
     init(_ entry: LedgerEntry, in downloader: Downloader) {
         (self.entry, self.downloader) = (entry, downloader)
         received = entry.record.received
@@ -58,6 +61,11 @@ typealias FetchReply = Reply<(String, String)>
     }
     var isRemoved: Bool { entry.isRemoved }
     var path: ObjectPath { BusName.path(of: record) }
+    /// The URL without credentials and query.
+    var redactedUrl: String {
+        if shownUrl.of != record.url { shownUrl = (record.url, redacted(record.url)) }
+        return shownUrl.text
+    }
     /// What is known of the complete size.
     var total: ByteCount? { record.total ?? (state.hasEnded ? nil : record.options.size) }
 

@@ -232,7 +232,7 @@ extension Downloader {
             Commit.discard(directory: directory, partName: DownloadRecord.partName(of: number), mapPath: map)
         } then: { [self] isGone in
             decide { ledger, now in ledger.swept(number, isGone: isGone, now: now) }
-            download(number)?.rewind()
+            glance(number)?.rewind()
             residenceChanged?()
         }
     }

@@ -3,13 +3,24 @@ internal import DownloadModel
 extension DownloadRecord {
     /// Reads every column of a row of `download`. What cannot be read does not lose the record: see `StoredState.records`.
     ///
-    /// - Parameter now: when a record that cannot be read whole is taken to have ended, unless the row says when.
-    init(_ row: Row, now: WallTime) {
+    /// - Parameters:
+    ///   - now: when a record that cannot be read whole is taken to have ended, unless the row says when.
+    ///   - model: the record before: what is equal is shared with it. Becomes this one.
+    init(_ row: Row, now: WallTime, like model: inout RecordModel) {
         var reader = RecordReader(row: row)
-        self.init(
-            number: DownloadNumber(reader.value(.number)), url: reader.value(.url), options: reader.options(),
-            directory: reader.value(.directory), state: reader.state(), queuedAt: reader.value(.queuedAt), position: reader.value(.position)
-        )
+        if let record = model.record, row.matches(model.key, from: Column.app.rawValue) {
+            self.init(
+                number: DownloadNumber(reader.value(.number)), url: reader.value(.url), like: record,
+                directory: reader.text(.directory, orEqual: record.directory), state: reader.state(), queuedAt: reader.value(.queuedAt),
+                position: reader.value(.position))
+        } else {
+            self.init(
+                number: DownloadNumber(reader.value(.number)), url: reader.value(.url), options: reader.options(),
+                directory: reader.value(.directory), state: reader.state(), queuedAt: reader.value(.queuedAt),
+                position: reader.value(.position))
+            // One that could not be read is no model: the next has to be noted, too.
+            if reader.unreadable == nil { model = RecordModel(key: reader.optionsKey(), record: self) } else { model = RecordModel() }
+        }
         startedAt = reader.value(.startedAt)
         endedAt = reader.value(.endedAt)
         attempts = reader.value(.attempts)
@@ -45,6 +56,14 @@ extension DownloadRecord {
     }
 }
 
+/// What the options of a row looked like, and the record that they made.
+struct RecordModel {
+    fileprivate var key: [UInt8] = []
+    fileprivate var record: DownloadRecord?
+    init() {}
+    fileprivate init(key: [UInt8], record: DownloadRecord) { (self.key, self.record) = (key, record) }
+}
+
 /// Reads one row and remembers the first column that it could not read.
 private struct RecordReader {
     let row: Row
@@ -53,6 +72,20 @@ private struct RecordReader {
     init(row: Row) { self.row = row }
 
     func value<V: SQLiteValue>(_ column: Column) -> V { row.value(column.rawValue) }
+
+    /// The bytes of all columns of options: equal ones make equal options.
+    func optionsKey() -> [UInt8] {
+        var key: [UInt8] = []
+        key.reserveCapacity(512)
+        for column in Column.app.rawValue...Column.metadata.rawValue { row.append(column, to: &key) }
+        return key
+    }
+
+    /// A text; `other` itself where it is equal.
+    func text(_ column: Column, orEqual other: String) -> String {
+        let text: String = value(column)
+        return text == other ? other : text
+    }
 
     private mutating func note(_ column: Column) { unreadable = unreadable ?? column }
 

@@ -127,8 +127,9 @@ final class Session {
         var batches: [BatchRecord] = []
         do throws(SQLiteError) {
             records.reserveCapacity(Int(try database.number("SELECT count(*) FROM download")))
+            var model = RecordModel()
             try database.prepare("SELECT \(Column.names) FROM download ORDER BY number").eachRow {
-                records.append(DownloadRecord($0, now: now))
+                records.append(DownloadRecord($0, now: now, like: &model))
             }
             try database.prepare("SELECT key, value FROM setting").each { (key: String, value: String) in values[key] = value }
             try database.prepare("SELECT number, directory FROM sweep").each { (number: UInt64, directory: String) in

@@ -33,6 +33,8 @@ extension World {
         }
         checkBatches()
         if counts != ledger.counts { fail("the counts are \(ledger.counts), and should be \(counts)") }
+        checkSums()
+        checkIndex()
         if let wake, ledger.nextWake.map({ $0 > wake }) ?? true {
             fail("the next wake is \(ledger.nextWake as Any), and should be \(wake) at the latest")
         }
@@ -97,6 +99,33 @@ extension World {
         case (.queued, "offline"), (.queued, "metered"): fail("\(entry.number) is queued, and should say what it waits for")
         case (.waiting(.retry, _), "offline"?): fail("\(entry.number) waits for a retry without a network")
         default: break
+        }
+    }
+
+    private mutating func checkSums() {
+        var received: ByteCount = 0
+        var total: ByteCount? = 0
+        for number in ledger.order.ordered {
+            guard let record = ledger[number]?.record else { continue }
+            received += record.received
+            total = total.flatMap { sum in (record.total ?? record.options.size).map { sum + $0 } }
+        }
+        if (ledger.received, ledger.total) != (received, total) {
+            fail("the sums are \(ledger.received) of \(ledger.total as Any), and should be \(received) of \(total as Any)")
+        }
+    }
+
+    /// What is found by app is what a walk through all finds.
+    private mutating func checkIndex() {
+        let all = (ledger.order.ordered + ledger.ended.ordered).compactMap { ledger[$0] }
+        for app in Set(all.map(\.record.options.app)) {
+            var found: [DownloadNumber] = []
+            ledger.visit(app: app, tag: nil) { entry in
+                found.append(entry.number)
+                return false
+            }
+            let expected = all.filter { $0.record.options.app == app }.map(\.number)
+            if found != expected { fail("of the app \(app), \(found) are found, and should be \(expected)") }
         }
     }
 

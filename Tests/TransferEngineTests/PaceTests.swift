@@ -271,6 +271,19 @@ private func pow10(_ exponent: Double) -> Double {
         #expect(snapshots.count > 20)  // in small steps, not in one piece
     }
 
+    @Test func `is kept for a coded body, of which pieces are taken in parts`() async throws {
+        let text = patternBytes(300_000)
+        let fixture = await EngineFixture()
+        writeFile(fixture.folder("text"), text)
+        #expect(await Child.run(["gzip", fixture.folder("text")]).status == 0)
+        let coded = try #require(readFile(fixture.folder("text.gz")))
+        let server = ScriptedServer { _, reply in reply.respond(200, ["Content-Encoding": "gzip"], body: coded) }
+        let start = ContinuousClock.now
+        #expect(try await fixture.run(server.url("/")) { $0.speedLimit = 150_001 }.complete?.size == 300_000)
+        #expect(fixture.part == text)
+        #expect(ContinuousClock.now - start > .milliseconds(1700))
+    }
+
     @Test func `holds nothing back where it is higher than the machine is fast`() async throws {
         let file = patternBytes(20_000_000)
         let server = ScriptedServer { _, reply in reply.respond(200, body: file) }

@@ -1,0 +1,114 @@
+import TestSupport
+import Testing
+
+@testable import DownloadModel
+
+/// What keeps a hundred thousand downloads small and quick to ask about.
+@Suite struct `Many downloads` {
+    private static let now = WallTime(microseconds: 1_000_000_000_000_000)
+
+    private static func record(_ number: UInt64, app: String = "", tag: String = "") -> DownloadRecord {
+        var options = DownloadOptions()
+        (options.app, options.tag) = (app, tag)
+        return DownloadRecord(
+            number: DownloadNumber(number), url: "http://h/\(number)", options: options, directory: "/a folder of some length",
+            state: .queued, queuedAt: now, position: DownloadQueue.position(of: DownloadNumber(number)))
+    }
+
+    @Test func `of one app share their options, until those of one are changed`() throws {
+        let ledger = Ledger(settings: Settings()) { 0 }
+        // Two apps in turn.
+        let entries = (1...6).map { ledger.insert(Self.record($0, app: $0 % 2 == 0 ? "org.example.A" : "org.example.B")) }
+        #expect(entries[2].record.isJoined(entries[0].record))
+        #expect(entries[5].record.isJoined(entries[1].record))
+        #expect(!entries[1].record.isJoined(entries[0].record))
+        for entry in entries { ledger.enter(entry, now: Self.now) }
+        ledger.setPriority(entries[2], 7)
+        ledger.setSpeedLimit(entries[4], 1000)
+        #expect(entries.map(\.record.options.priority) == [0, 0, 7, 0, 0, 0])
+        #expect(entries.map(\.record.options.speedLimit) == [nil, nil, nil, nil, 1000, nil])
+        #expect(entries[0].record.options == Self.record(1, app: "org.example.B").options)
+    }
+
+    @Test func `are values: what is changed in a copy is not in the original`() {
+        let original = Self.record(1)
+        var copy = original
+        copy.attempts = 3
+        copy.options.headers = [HeaderField(name: "A", value: "b")]
+        #expect(original.attempts == 0 && original.options.headers.isEmpty)
+        #expect(copy != original)
+        copy.attempts = 0
+        copy.options.headers = []
+        #expect(copy == original)
+    }
+
+    @Test func `that are queued take little room`() {
+        #expect(MemoryLayout<DownloadRecord>.size <= 160)
+    }
+
+    @Test(arguments: [100, 3000] as [UInt64])
+    func `are found by app and tag in the order of the queue, then of their ends`(count: UInt64) throws {
+        var random = SeededRandom(count)
+        let ledger = Ledger(settings: Settings()) { 0 }
+        let (apps, tags) = (["", "org.example.A", "org.example.B"], ["", "", "x", "y"])
+        for number in 1...count {
+            let record = Self.record(
+                number, app: number > 2500 ? "org.example.A" : apps.randomElement(using: &random) ?? "",
+                tag: tags.randomElement(using: &random) ?? "")
+            ledger.enter(ledger.insert(record), now: Self.now)
+        }
+        _ = ledger.insert(Self.record(count + 1, app: "org.example.A"))  // not on disk yet: it is not listed
+        for _ in 0..<60 {
+            guard let entry = ledger[DownloadNumber(.random(in: 1...count, using: &random))] else { continue }
+            switch Int.random(in: 0...3, using: &random) {
+            case 0: if !entry.state.hasEnded { try ledger.apply(.cancel, to: entry, now: Self.now) } else { ledger.remove(entry) }
+            case 1: ledger.setPriority(entry, .random(in: -2...2, using: &random))
+            case 2: if !entry.state.hasEnded { ledger.move(entry, to: .random(in: 0...20, using: &random)) }
+            default: if entry.state == .cancelled { try ledger.apply(.retry, to: entry, now: Self.now) }
+            }
+        }
+        let all = (ledger.order.ordered + ledger.ended.ordered).compactMap { ledger[$0] }
+        for app in [nil, "", "org.example.A", "org.example.B", "org.example.None"] {
+            for tag in [nil, "", "x", "z"] {
+                let expected = all.filter {
+                    (app ?? $0.record.options.app, tag ?? $0.record.options.tag) == ($0.record.options.app, $0.record.options.tag)
+                }
+                var found: [DownloadNumber] = []
+                ledger.visit(app: app, tag: tag) { entry in
+                    found.append(entry.number)
+                    return false
+                }
+                #expect(found == expected.map(\.number))
+                found = []
+                ledger.visit(app: app, tag: tag) { entry in
+                    found.append(entry.number)
+                    return found.count == 3
+                }
+                #expect(found == expected.prefix(3).map(\.number))
+            }
+        }
+    }
+
+    @Test func `are summed up as they change, and whatever servers announce`() throws {
+        let ledger = Ledger(settings: Settings()) { 0 }
+        let entries = (1...3).map { ledger.insert(Self.record($0)) }
+        #expect(ledger.received == 0 && ledger.total == 0, "what is not on disk does not count yet")
+        for entry in entries { ledger.enter(entry, now: Self.now) }
+        #expect(ledger.total == nil)
+        for entry in entries {
+            ledger.transferBegan(entry, fileName: "x", mediaType: nil, total: entry.number.value == 1 ? .max : 1000, offset: 0)
+        }
+        #expect(ledger.total == nil, "more than 2⁶⁴")
+        let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
+        ledger.checkpoint(entries[1], ResumeData(written: 300, total: 1000, validator: nil, identity: identity))
+        ledger.checkpoint(entries[2], ResumeData(written: 400, total: 1000, validator: nil, identity: identity))
+        #expect(ledger.received == 700)
+        try ledger.apply(.cancel, to: entries[0], now: Self.now)
+        #expect(ledger.total == 2000)
+        try ledger.apply(.cancel, to: entries[1], now: Self.now)
+        #expect(ledger.received == 400 && ledger.total == 1000)
+        ledger.remove(entries[1])
+        try ledger.apply(.retry, to: entries[0], now: Self.now)
+        #expect(ledger.received == 400 && ledger.total == nil)
+    }
+}
