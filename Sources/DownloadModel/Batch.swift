@@ -50,6 +50,8 @@ public struct OutcomeCounts: Equatable, Sendable {
         (self.finished, self.failed, self.cancelled) = (finished, failed, cancelled)
     }
 
+    public var allFinished: Bool { failed == 0 && cancelled == 0 }
+
     /// What has not ended is not counted.
     mutating func insert(_ state: DownloadState) { change(state) { $0 &+= 1 } }
     mutating func remove(_ state: DownloadState) { change(state) { $0 &-= 1 } }

@@ -179,19 +179,6 @@ public struct FetchedFile: Equatable, Sendable {
     public init(isNew: Bool, path: String) { (self.isNew, self.path) = (isNew, path) }
 }
 
-/// How many downloads ended in what.
-public struct OutcomeCounts: Equatable, Sendable {
-    public var finished: UInt32
-    public var failed: UInt32
-    public var cancelled: UInt32
-
-    public init(finished: UInt32, failed: UInt32, cancelled: UInt32) {
-        (self.finished, self.failed, self.cancelled) = (finished, failed, cancelled)
-    }
-
-    public var allFinished: Bool { failed == 0 && cancelled == 0 }
-}
-
 /// What a watch tells.
 public enum DownloadUpdate: Equatable, Sendable {
     /// The download as it is now.
