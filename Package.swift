@@ -73,7 +73,7 @@ let package = Package(
 
         // Tests
         .executableTarget(name: "todoku-simulation", dependencies: ["DownloadModel"], path: "Tests/Simulation", swiftSettings: strict),
-        .target(name: "TestSupport", dependencies: ["EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: strict),
+        .target(name: "TestSupport", dependencies: ["DBus", "EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: strict),
         suite("EventLoopTests", ["EventLoop"]),
         suite("DBusTests", ["DBus", "EventLoop"]),
         suite("DownloadModelTests", ["DownloadModel"]),

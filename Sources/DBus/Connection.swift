@@ -11,7 +11,7 @@ internal import Glibc
     /// Most readings of the socket, of about 2 KiB each, by `dispatchArrived`.
     private static let mostReadings = 10_000
 
-    private let raw: OpaquePointer
+    let raw: OpaquePointer
     private var watches: [OpaquePointer: Poller.Token] = [:]
     private var timeouts: [OpaquePointer: Poller.Token] = [:]
     private var dispatchIsScheduled = false
@@ -48,7 +48,7 @@ internal import Glibc
     }
 
     /// Takes over the private connection `raw` (+1); it is closed when the last reference to this object goes.
-    private init(adopting raw: OpaquePointer) {
+    init(adopting raw: OpaquePointer) {
         self.raw = raw
         dbus_connection_set_exit_on_disconnect(raw, 0)
         dbus_connection_set_route_peer_messages(raw, 0)
@@ -336,7 +336,7 @@ internal import Glibc
     }
 }
 
-private func withDBusError<R>(_ body: (inout CDBus.DBusError) -> R) throws(DBusError) -> R {
+func withDBusError<R>(_ body: (inout CDBus.DBusError) -> R) throws(DBusError) -> R {
     var error = CDBus.DBusError()
     dbus_error_init(&error)
     let result = body(&error)

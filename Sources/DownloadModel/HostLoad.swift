@@ -10,6 +10,8 @@ final class HostLoad {
     /// As `HostRules.governing` gives it.
     let name: String
     var rule: HostRule
+    /// Whether it is this machine, or nobody: no network stands between.
+    let isLocal: Bool
     /// Transfers whose request is here.
     var active = 0
     /// The starts of requests that kept the host's interval, and of those that kept an interval of their own.
@@ -58,6 +60,11 @@ final class HostLoad {
             if unsent.remove(number) != nil { last = max(last ?? time, time) }
         }
 
+        mutating func join(_ other: Pacing) {
+            last = [last, other.last].compactMap { $0 }.max()
+            unsent.formUnion(other.unsent)
+        }
+
         mutating func gaveUp(_ number: DownloadNumber) { unsent.remove(number) }
 
         mutating func shift(by delta: Duration) { last = last.map { $0 + delta } }
@@ -75,7 +82,7 @@ final class HostLoad {
         private static let margin = 64
     }
 
-    init(name: String, rule: HostRule) { (self.name, self.rule) = (name, rule) }
+    init(name: String, rule: HostRule) { (self.name, self.rule, isLocal) = (name, rule, name.isEmpty || isLoopbackAddress(name)) }
 
     /// The least time between two requests' starts; zero: none is kept.
     var interval: Duration { max(rule.requestInterval ?? .zero, slowness) }
@@ -134,8 +141,8 @@ final class HostLoad {
 
     /// Takes over what another load, under other rules, knew of the same host.
     func inherit(_ former: HostLoad) {
-        pacing = former.pacing
-        spacings = former.spacings
+        pacing.join(former.pacing)
+        for (spacing, pacing) in former.spacings { spacings[spacing, default: Pacing()].join(pacing) }
         if let time = former.pausedUntil { pause(until: time) }
         (slowness, slowedAt, answers) = (max(slowness, former.slowness), former.slowedAt, former.answers)
     }

@@ -81,6 +81,10 @@ public final class Ledger {
     var actions: [Action] = []
     /// Set when the service ends: nothing new is started.
     public var isEnding = false
+    /// The machine sleeps, or is about to: nothing is started.
+    public internal(set) var isAsleep = false
+    /// What is known of the network; nil: that is being asked, and what needs it is not started before the answer.
+    public internal(set) var network: NetworkCondition? = .open
     /// For the jitter of delays, from 0 up to, not including, 1.
     let random: () -> Double
     /// Called before and after each change of a record; `true`: its state changes.
@@ -207,7 +211,7 @@ public final class Ledger {
         for record in records.sorted(by: { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }) {
             let entry = take(record)
             switch record.state {
-            case .queued, .active, .verifying, .waiting: entry.record.state = entry.record.obstacle(now: now, paused: settings.paused)
+            case .queued, .active, .verifying, .waiting: entry.record.state = obstacle(of: entry, now: now)
             case .committing, .paused, .finished, .failed, .cancelled: break
             }
             if let expiresAt = record.expiresAt, let deadline = record.options.deadline, expiresAt - now > deadline {
@@ -239,14 +243,17 @@ public final class Ledger {
         entry.record.take(event, from: before, to: next, now: now)
         didChange(entry)
         if before.hasEnded, !next.hasEnded { (entry.isRevived, entry.isCallDue) = (true, false) }
+        if event == .resume, case .waiting(.offline, _) = before { entry.defiesNetwork = true }
         switch (before, event) {
         case (.waiting(.retry, _), .resume), (_, .retry), (_, .renew): liftPause(of: entry)
         default: break
         }
         move(entry, from: before, to: next, now: now)
-        // What a restart would do again anyway (queued, active and verifying all begin as queued) costs no commit, except that the first
-        // start sets the deadline.
+        // What a restart would do again anyway (queued, active and verifying all begin as queued, and the network is asked) costs no commit,
+        // except that the first start sets the deadline.
         switch event {
+        case .yield, .hinder: break
+        case .wait(.offline, nil) where before == .queued, .wait(.metered, nil) where before == .queued: break
         case .start, .startWhole, .ready: if entry.record.options.deadline != nil { save(entry) }
         case .bodyComplete: if entry.record.received >= Self.sizeWorthARow { save(entry) }
         default: save(entry)
@@ -271,7 +278,7 @@ public final class Ledger {
     /// Makes what is queued wait where something stands in its way.
     func settle(_ entry: LedgerEntry, now: WallTime) {
         guard entry.isEntered else { return }
-        switch entry.record.obstacle(now: now, paused: settings.paused) {
+        switch obstacle(of: entry, now: now) {
         case .waiting(.pausedAll, _): try? apply(.hold, to: entry, now: now)
         case .waiting(let reason, let until): try? apply(.wait(reason, until: until), to: entry, now: now)
         default: break

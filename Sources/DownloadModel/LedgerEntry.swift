@@ -34,6 +34,8 @@ public final class LedgerEntry {
     var isStalled = false
     /// What it waits for though it is queued or active, as it was told.
     var toldHold: WaitReason?
+    /// Somebody resumed it although there is no network: it is tried once, until there is other news.
+    var defiesNetwork = false
     /// When it is to be looked at without any event.
     var wakeAt: WallTime?
     /// The batch of which it is a member.
@@ -44,6 +46,8 @@ public final class LedgerEntry {
     var summand: Sums.Summand?
     /// The host of its URL, for the limit per host.
     public internal(set) lazy var host = (try? DownloadURL(record.url).host) ?? ""
+    /// Whether that is this machine, which no network stands between.
+    lazy var isLocal = isLoopbackAddress(host)
 
     init(_ record: DownloadRecord, sums: Sums) { (self.record, self.sums) = (record, sums) }
 

@@ -15,13 +15,13 @@ extension Ledger {
     public func schedule(now: WallTime) {
         defer { tellQueued(now: now) }
         sliceAt = nil
-        guard !isEnding, !settings.paused else { return }
+        guard !isEnding, !isAsleep, !settings.paused else { return }
         takeIn(now: now)
         openHosts(now: now)
         repeat {
             while hasSlot, let entry = nextInTurn(now: now) {
                 // The clock may have been set back since it was queued.
-                guard entry.record.obstacle(now: now, paused: false) == .queued else {
+                guard obstacle(of: entry, now: now) == .queued else {
                     settle(entry, now: now)
                     refreshHosts(now: now)
                     if entry.state == .queued { break }
@@ -112,7 +112,8 @@ extension Ledger {
     }
 
     private func lane(of entry: LedgerEntry) -> Lane {
-        let host = load(of: entry.host)
+        // What is whole asks no host for anything; no host has the empty name.
+        let host = load(of: entry.record.isWhole ? "" : entry.host)
         let (app, spacing) = (entry.record.options.app, host.told(apart: entry.record.options.requestInterval ?? .zero))
         entry.spacing = spacing
         if let lane = host.lanes.first(where: { $0.app.name == app && $0.spacing == spacing }) { return lane }
@@ -208,10 +209,12 @@ extension Ledger {
     private func refresh(_ host: HostLoad, now: WallTime) {
         let limit = limit(of: host)
         var wake = grantHops(host, limit, now: now)
+        // Before it is known what network there is nothing goes there.
+        let isKnown = network != nil || host.isLocal
         let hasRoom = limit == 0 || host.active < limit
         for lane in host.lanes {
             let opens = host.opens(spacing: lane.spacing, now: now)
-            let mayStart = hasRoom && host.hops.isEmpty && opens.map { $0 <= now } ?? false
+            let mayStart = isKnown && hasRoom && host.hops.isEmpty && opens.map { $0 <= now } ?? false
             offer(mayStart ? runnable.next(in: lane.id) : nil, of: lane)
             if hasRoom, let opens, opens > now { wake = min(wake ?? opens, opens) }
         }

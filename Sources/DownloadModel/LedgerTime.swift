@@ -2,7 +2,7 @@
 extension Ledger {
     /// When `tick` is to be called next; nil: nothing waits for an instant.
     public var nextWake: WallTime? {
-        [nextEntryWake, settings.paused || isEnding ? nil : nextHostWake?.time, sliceAt].compactMap { $0 }.min()
+        [nextEntryWake, settings.paused || isEnding || isAsleep ? nil : nextHostWake?.time, sliceAt].compactMap { $0 }.min()
     }
 
     private var nextEntryWake: WallTime? {

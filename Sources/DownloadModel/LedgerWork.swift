@@ -16,7 +16,7 @@ extension Ledger {
     /// Whether its files are being written or read.
     func isAtWork(_ entry: LedgerEntry) -> Bool { entry.work != .idle || entry.isInPool }
 
-    /// Whether work on its files is under way or to be done, so that no transfer may begin.
+    /// Whether no transfer may begin yet: work on its files is under way or to be done, or it is not known whether there is a network for it.
     func isBusy(_ entry: LedgerEntry) -> Bool { isAtWork(entry) || sweeps[entry.number] != nil }
 
     /// Whether anything is to be done, or goes on by itself at an instant that is known or when what it waits for is seen.
@@ -100,15 +100,18 @@ extension Ledger {
 
     private func failed(_ entry: LedgerEntry, _ failure: DownloadFailure, _ madeProgress: Bool, _ resume: ResumeData?, now: WallTime) {
         heard(from: entry, failure, now: now)
-        let (verdict, used) = RetryPolicy.verdict(
+        var (verdict, used) = RetryPolicy.verdict(
             record: entry.record, failure: failure, madeProgress: madeProgress, now: now, random: random())
+        if failure.isLostConnection || failure.wait == .offline { excuse(entry, madeProgress: madeProgress, &verdict, &used) }
         change(entry) { record in
             record.keep(resume)
             (record.retriesUsed, record.lastFailure) = (used, failure)
         }
         switch verdict {
         case .fail: advance(entry, .fail(failure), now: now)
-        case .wait(let reason, let until): advance(entry, .wait(reason, until: until), now: now)
+        case .wait(let reason, let until):
+            advance(entry, .wait(reason, until: until), now: now)
+            if reason == .retry { reconsider(entry, isBack: false, now: now) }
         }
     }
 
@@ -229,7 +232,7 @@ extension Ledger {
         }
         let isInLane = entry.lane != nil
         leaveLane(entry)
-        entry.host = url.host
+        (entry.host, entry.isLocal) = (url.host, isLoopbackAddress(url.host))
         if isInLane || entry.state == .queued { makeRunnable(entry) }
         save(entry)
         actions.append(.tell(entry))

@@ -11,6 +11,14 @@ public func isPrivateAddress(_ text: String) -> Bool {
     return IPv6Address(String(name.prefix { $0 != "%" }))?.isPrivate ?? false
 }
 
+/// Whether `text` names this machine: `localhost` and the names below it, 127/8, `::1`, and IPv6 forms that carry the former. Nothing is looked up.
+public func isLoopbackAddress(_ text: String) -> Bool {
+    let name = text.hasSuffix(".") ? text.dropLast().lowercased() : text.lowercased()
+    if name == "localhost" || name.hasSuffix(".localhost") { return true }
+    if let address = IPv4Address(name) { return address.isLoopback }
+    return IPv6Address(name)?.isLoopback ?? false
+}
+
 /// Four decimal numbers, without leading zeros.
 struct IPv4Address: Equatable {
     let bits: UInt32
@@ -29,6 +37,8 @@ struct IPv4Address: Equatable {
         }
         self.bits = bits
     }
+
+    var isLoopback: Bool { bits >> 24 == 127 }
 
     var isPrivate: Bool {
         func lies(in network: UInt32, _ length: UInt32) -> Bool { bits >> (32 - length) == network >> (32 - length) }
@@ -81,6 +91,8 @@ struct IPv6Address: Equatable, CustomStringConvertible {
         if groups[..<7].allSatisfy({ $0 == 0 }), groups[7] <= 1 { return true }
         return embedded?.isPrivate ?? false
     }
+
+    var isLoopback: Bool { groups == [0, 0, 0, 0, 0, 0, 0, 1] || groups[..<6] == [0, 0, 0, 0, 0, 0xFFFF] && embedded?.isLoopback == true }
 
     /// The IPv4 address that packets go to in the end: mapped, compatible, NAT64 (RFC 6052) and 6to4 (RFC 3056) forms.
     private var embedded: IPv4Address? {

@@ -39,15 +39,18 @@ public enum RetryPolicy {
             if !isRetryable(status: status) { return (.fail, used) }
         }
         guard failure.isRetryable else { return (.fail, used) }
-        if isLostConnection(failure), madeProgress || record.received > 0 { return (.wait(.retry, until: delayed()), uncounted) }
+        if failure.isLostConnection, madeProgress || record.received > 0 { return (.wait(.retry, until: delayed()), uncounted) }
         return used < record.options.retries ? (.wait(.retry, until: delayed()), used + 1) : (.fail, used)
     }
 
     /// The retry from which on the back-off stays at its longest: 2⁹ s are more than 300 s.
     private static let longestGrowth: UInt32 = 9
+}
 
-    private static func isLostConnection(_ failure: DownloadFailure) -> Bool {
-        switch failure.name {
+extension DownloadFailure {
+    /// Whether it looks as if the network between us and the server had gone.
+    var isLostConnection: Bool {
+        switch name {
         case .network, .timeout, .truncated: true
         default: false
         }

@@ -71,7 +71,7 @@ public enum DownloadEvent: Equatable, Sendable {
     case retry
     /// The owner gave a fresh link.
     case renew
-    /// Another application is owed its slot: it goes on later.
+    /// Another application is owed its slot, or the machine goes to sleep: it goes on later.
     case yield
     /// PauseAll: what is not paused or ended waits. `release` is ResumeAll.
     case hold
@@ -97,6 +97,8 @@ public enum DownloadEvent: Equatable, Sendable {
     case startOver
     /// The part file that was whole is not there any more: from the start again.
     case partLost
+    /// The network does not allow it, or not on such a link: it waits, and what runs stops.
+    case hinder(WaitReason)
 }
 
 /// What a transition asks for. The service carries it out; the engine and the pool only do what they are told.
@@ -172,6 +174,10 @@ extension DownloadState {
         case (.active, .unchanged), (.verifying, .unchanged): (.finished, [.deletePart, .announceEnd])
         case (.verifying, .verified): (.committing, [.commit])
         case (.committing, .committed): (.finished, [.announceEnd])
+        case (.queued, .hinder(let reason)): (.waiting(reason, until: nil), [])
+        case (.active, .hinder(let reason)): (.waiting(reason, until: nil), [.stopTransfer])
+        case (.waiting(let old, _), .hinder(let reason)) where old.yieldsToNetwork: (.waiting(reason, until: nil), [])
+
         case (.verifying, .startOver): (.queued, [.deletePart])
         case (.verifying, .partLost), (.committing, .partLost): (.queued, [])
 
@@ -186,6 +192,16 @@ extension WaitReason {
         switch self {
         case .retry, .offline, .diskSpace, .destination: true
         case .notBefore, .rateLimit, .hostLimit, .metered, .needsUrl, .pausedAll: false
+        }
+    }
+}
+
+extension WaitReason {
+    /// Whether a network that is gone, or must not be used, is told instead.
+    var yieldsToNetwork: Bool {
+        switch self {
+        case .retry, .rateLimit, .hostLimit, .offline, .metered: true
+        case .notBefore, .diskSpace, .destination, .needsUrl, .pausedAll: false
         }
     }
 }

@@ -22,8 +22,8 @@ extension Downloader {
             log.info("batch added", metadata: ["batch": "\(record.number)", "downloads": "\(record.count)"])
             decide { ledger, now in ledger.enter(batch, entries, now: now) }
         } undo: { [self] refusal in
-            for entry in entries { untrack(entry) }
-            untrack(batch.number)
+            for entry in entries { giveUp(entry, refusal) }
+            untrack(batch.number)?.giveUp(refusal)
             decide { ledger, now in ledger.undo(batch, entries, now: now) }
             return reply.message(failing: refusal)
         }

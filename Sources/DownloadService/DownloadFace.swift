@@ -60,7 +60,9 @@ enum DownloadFace {
             download.downloader.journal.answer(reply, ())
         },
         Row(Download.openFile) { download, _, reply in
-            if download.record.isToDescriptor { throw Refusal(.invalidState, "The file is its caller’s own descriptor; Todoku has no path to it.") }
+            if download.record.isToDescriptor {
+                throw Refusal(.invalidState, "The file is its caller’s own descriptor; Todoku has no path to it.")
+            }
             guard download.state == .finished, let path = download.record.path else {
                 throw Refusal(.invalidState, "A download that is \(download.state.name) has no finished file.")
             }

@@ -21,6 +21,8 @@ internal import TransferEngine
     private let ownerCalls: OwnerCalls
     let log: Logger
     private(set) lazy var admission = Admission(self)
+    /// What the machine does under us; set once, when all parts are there.
+    var surroundings: Surroundings?
     private(set) lazy var folderProbe = FolderProbe(self)
     private lazy var alarm = WallAlarm { [weak self] in
         self?.tick()
@@ -82,6 +84,7 @@ internal import TransferEngine
     }
 
     private func restore(_ stored: StoredState) {
+        ledger.network(nil, now: .now)
         ledger.restore(stored.records, batches: stored.batches, sweeps: stored.sweeps, requests: stored.requests, now: .now)
         for entry in ledger.entries.values { track(entry) }
         for batch in ledger.batches.values { track(batch) }
@@ -104,6 +107,18 @@ internal import TransferEngine
         return batch
     }
 
+    /// Takes back a download whose row could not be saved; who waits for it already is told.
+    func giveUp(_ entry: LedgerEntry, _ refusal: Refusal) {
+        if let download = downloads[entry.number] {
+            for reply in callers.letGo(download) { reply.fail(refusal) }
+            let waiting = download.waiting
+            download.waiting = []
+            callers.answered(waiting.map(\.call.sender), entry.number)
+            for reply in waiting { reply.fail(refusal) }
+        }
+        untrack(entry)
+    }
+
     func untrack(_ entry: LedgerEntry) {
         if entry.record.options.token != nil { tokens[BusName.path(of: entry.record).value] = nil }
         if let key = fetchKeys.removeValue(forKey: entry.number) {
@@ -119,7 +134,10 @@ internal import TransferEngine
     func begin() {
         announcer.begin(with: self)
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
-        ledger.interruptDescriptors(now: .now)  // of a process that ended without a word
+        // Of a process that ended without a word.
+        if ledger.entries.values.contains(where: { $0.record.isToDescriptor && !$0.state.hasEnded }) {
+            ledger.interruptDescriptors(now: .now)
+        }
         for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) }
         ledger.schedule(now: .now)
         carryOut()
@@ -128,7 +146,7 @@ internal import TransferEngine
     /// Starts nothing more, for the end of the program.
     func end() {
         ledger.isEnding = true
-        decide { ledger, now in ledger.interruptDescriptors(now: now) }
+        if descriptors.isHolding { decide { ledger, now in ledger.interruptDescriptors(now: now) } }
     }
 
     // MARK: Looking
@@ -191,8 +209,7 @@ internal import TransferEngine
             carryOut()
             if record.isFetch, record.options.token == nil { removeFormerFetches(of: record.copyKey) }
         } undo: { [self] refusal in
-            if let download = downloads[record.number] { for reply in callers.letGo(download) { reply.fail(refusal) } }
-            untrack(entry)
+            giveUp(entry, refusal)
             ledger.undo(entry, now: .now)
             carryOut()
             if case .path(let reply) = answer { return reply.message(failing: refusal) }
@@ -224,6 +241,7 @@ internal import TransferEngine
         announcer.flushManager(of: self)
         alarm.set(microseconds: ledger.nextWake?.microseconds)
         folderProbe.needed(counts.awaitingFolder > 0)
+        surroundings?.changed(ledger)
     }
 
     private func perform(_ action: Ledger.Action) {

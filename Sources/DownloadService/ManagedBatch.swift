@@ -53,7 +53,8 @@ internal import EventLoop
 
     /// A member has begun or ended: the counts are told, as soon as the rate allows unless it is the end.
     func changed(isEnd: Bool = false) {
-        guard told != (entry.remaining, entry.outcomes) else { return }
+        // What the last one has ended in is told behind that one's own end.
+        guard isEnd || !entry.hasEnded, told != (entry.remaining, entry.outcomes) else { return }
         if !isEnd, let toldAt, .now - toldAt < Self.propertiesInterval {
             guard timer == nil else { return }
             timer = Poller.shared.schedule(at: toldAt + Self.propertiesInterval) { [self] in
@@ -84,6 +85,14 @@ internal import EventLoop
         waiting = []
         downloader.callers.answered(replies.map(\.call.sender), number)
         for reply in replies { journal.post(reply.message(outcomes.wire)) }
+    }
+
+    /// It could not be saved, and never was.
+    func giveUp(_ refusal: Refusal) {
+        let replies = waiting
+        waiting = []
+        downloader.callers.answered(replies.map(\.call.sender), number)
+        for reply in replies { reply.fail(refusal) }
     }
 
     /// Who waits has left the bus.

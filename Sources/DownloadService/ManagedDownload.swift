@@ -32,7 +32,11 @@ typealias FetchReply = Reply<(String, String)>
     /// Calls of `Fetch`, likewise.
     var fetching: [FetchReply] = []
     /// What the server said of the bytes that are whole, for asking later whether they have changed.
-    var validators: CopyValidators?
+    var validators: CopyValidators? {
+        get { copyValidators }
+        set { if record.keepsCopy { copyValidators = newValue } }
+    }
+    private var copyValidators: CopyValidators?
     /// When the progress toast was last updated.
     var progressToasted: ContinuousClock.Instant?
 

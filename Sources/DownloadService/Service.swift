@@ -121,6 +121,7 @@ public struct ServiceOptions: Sendable {
         }
         let residence = residence
         (self.options, self.connection, self.store) = (options, connection, store)
+        downloader.surroundings = Surroundings(downloader, session: connection)
         links.downloader = downloader
         links.toaster = toaster
         downloader.residenceChanged = { residence.changed() }

@@ -198,6 +198,8 @@ extension Downloader {
     func findCommitted(_ entry: LedgerEntry) {
         let (record, map) = (entry.record, mapPath(of: entry.number))
         guard let resume = record.resume else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
+        // It had its name before it was looked at: others may have written it, and what the server said counts no more.
+        download(entry.number)?.validators = nil
         Pool.shared.perform {
             let found = Commit.found(
                 directory: record.directory, partName: record.partName, name: record.fileName ?? "download", identity: resume.identity,

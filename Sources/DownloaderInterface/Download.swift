@@ -102,7 +102,7 @@ extension DownloadEvent {
         case .retry: "retried"
         case .start, .startWhole, .ready, .partLost, .startOver: "started"
         case .renew: "given another URL"
-        case .wait: "held back"
+        case .wait, .hinder: "held back"
         case .hold, .yield: "held"
         case .release: "released"
         case .fail, .expire, .interrupt: "failed"

@@ -106,7 +106,9 @@ final class Attempt: BodySink {
         switch verdict {
         case .failed: head.status < 300
         case .restart, .taken: true
-        case .undecided, .body, .whole, .redirect, .unchanged: false
+        // What may follow would be taken for the next response of the connection, which ends here.
+        case .unchanged: head.announcesBody
+        case .undecided, .body, .whole, .redirect: false
         }
     }
 }

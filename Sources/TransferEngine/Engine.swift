@@ -27,6 +27,8 @@ public actor Engine {
     private nonisolated let totalLimit = Atomic<UInt64>(0)
     /// Whether a progress snapshot is on its way: another waits until it has arrived.
     private nonisolated let isProgressUnderWay = Atomic<Bool>(false)
+    /// Whether connections that libcurl keeps are to be forgotten before the next request.
+    private nonisolated let isMultiStale = Atomic<Bool>(false)
 
     private var multi: MultiHandle?
     private var staging: StagingBuffer?
@@ -78,6 +80,13 @@ public actor Engine {
     public nonisolated func setTotalSpeedLimit(_ limit: Speed?) {
         totalLimit.store(limit ?? 0, ordering: .relaxed)  // looked at in every tick
     }
+
+    /// Has the next transfer make new connections: after a sleep, those that are kept for it lead nowhere, and nobody has said so. Does not start
+    /// the thread.
+    public nonisolated func forgetConnections() { isMultiStale.store(true, ordering: .relaxed) }
+
+    /// Whether the kernel knows a way out of this machine. Sends nothing and waits for nothing.
+    public static nonisolated func hasRoute() -> Bool { todoku_has_route() }
 
     /// Stops every transfer, tells their ends, calls `done`, and ends the thread. The engine does nothing afterwards.
     public nonisolated func shutDown(_ done: @escaping @BusActor @Sendable () -> Void) { command { $0.close(done) } }
@@ -210,6 +219,7 @@ public actor Engine {
             let now = SuspendingClock.now
             pace.wake(totalLimit.load(ordering: .relaxed), idle: (now - lastTick) / .seconds(1))
             lastTick = now
+            if isMultiStale.exchange(false, ordering: .relaxed) { multi = nil }
         }
         let staging = staging ?? StagingBuffer()
         self.staging = staging

@@ -57,6 +57,7 @@ extension DiskError {
     var descriptorFailure: DownloadFailure {
         let failure = failure(folder: "")
         return DownloadFailure(
-            failure.name, "Todoku cannot write into the caller’s file: \(String(cString: strerror(code))).", missingBytes: failure.missingBytes)
+            failure.name, "Todoku cannot write into the caller’s file: \(String(cString: strerror(code))).",
+            missingBytes: failure.missingBytes)
     }
 }

@@ -128,7 +128,9 @@ final class PartFile {
 
     /// Takes the name, and the place, of `other`, in one step.
     func takePlace(of other: PartFile) throws(DiskError) {
-        guard let folder, renameat(folder.descriptor, name, folder.descriptor, other.name) == 0 else { throw DiskError("replace the old part file") }
+        guard let folder, renameat(folder.descriptor, name, folder.descriptor, other.name) == 0 else {
+            throw DiskError("replace the old part file")
+        }
         name = other.name
     }
 

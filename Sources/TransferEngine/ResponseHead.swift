@@ -85,6 +85,9 @@ struct ResponseHead {
         return .known(number)
     }
 
+    /// Whether it speaks of a body, also where it may have none (a 304).
+    var announcesBody: Bool { !all("transfer-encoding").isEmpty || all("content-length").contains { $0 != "0" } }
+
     /// Media type without parameters, lower case, at most 255 bytes.
     var mediaType: String? {
         guard let field = text("content-type") else { return nil }

@@ -15,6 +15,7 @@ internal import TodokuClient
     private var isSilent = false
     private var isOver = false
     private var isAbandoned = false
+    private var parked: CheckedContinuation<Void, Never>?
     private var shown: BatchDescription?
     /// Columns of the line that is on the terminal now.
     private var width = 0
@@ -45,7 +46,7 @@ internal import TodokuClient
         }
         stop()
         // Cancelled by Ctrl-C: that ends the program.
-        if isAbandoned { await withCheckedContinuation { (_: CheckedContinuation<Void, Never>) in } }
+        if isAbandoned { await withCheckedContinuation { parked = $0 } }
         try await tell(outcomes)
         return outcomes.failed + outcomes.cancelled > 0 ? .ended : .success
     }

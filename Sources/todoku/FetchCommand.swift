@@ -54,7 +54,8 @@ extension ClientError {
     /// What the download ended in, rather than why it was not taken.
     fileprivate var isEnd: Bool {
         switch errorName {
-        case nil, .invalidUrl, .unsupportedScheme, .invalidOption, .noSuchObject, .invalidState, .limitExceeded, .notAllowed, .storage: false
+        case nil, .invalidUrl, .unsupportedScheme, .invalidOption, .noSuchObject, .invalidState, .limitExceeded, .notAllowed, .storage:
+            false
         default: true
         }
     }

@@ -100,6 +100,7 @@ struct ProgressLine {
             let cause = download.waitReason == "offline" ? "offline, " : ""
             guard let until = download.waitUntil?.microseconds, until > now else { return cause + "waiting to try again" }
             return cause + "trying again in " + HumanText.duration(.microseconds(Int64(clamping: until - now)))
+        case "metered": return "waiting for a link that is not metered"
         case "not-before": return "waiting until " + (download.waitUntil.map { Clock.text($0) } ?? "its time")
         case "disk-space":
             return "waiting for room" + (download.error?.missingBytes.map { ": \(HumanText.size($0)) missing" } ?? " on the disk")

@@ -35,7 +35,8 @@ private let source = "http://h/a"
 
     @Test(
         arguments: [
-            ("\"1\"", nil, true), ("\"1\"", "\"1\"", true), ("\"1\"", "W/\"1\"", true), ("W/\"1\"", "\"1\"", true), ("\"1\"", "\"2\"", false),
+            ("\"1\"", nil, true), ("\"1\"", "\"1\"", true), ("\"1\"", "W/\"1\"", true), ("W/\"1\"", "\"1\"", true),
+            ("\"1\"", "\"2\"", false),
             ("W/\"1\"", "W/\"2\"", false),
         ] as [(String, String?, Bool)])
     func `is what a 304 is about, where tags are the same by the weak comparison`(own: String, theirs: String?, isSame: Bool) {

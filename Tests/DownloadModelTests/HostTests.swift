@@ -247,6 +247,29 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         }
     }
 
+    @Test func `is nothing that a whole part file waits for`() {
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        desk.add(1)
+        desk.add(2) { $0.isWhole = true }
+        #expect(desk.entry(2).state == .verifying)
+    }
+
+    @Test func `of a domain goes on from what its hosts were asked before`() {
+        let desk = Desk { settings in
+            settings.maxActive = 0
+            for host in ["a.org", "b.org"] { try? settings.hostRules.set(host, second) }
+        }
+        desk.add(1, "http://a.org/1")
+        desk.sent(1)
+        desk.now = desk.now + .milliseconds(500)
+        desk.add(2, "http://b.org/2")
+        desk.sent(2)
+        desk.rule("org", second)
+        for host in ["a.org", "b.org"] { desk.rule(host, HostRule()) }
+        desk.add(3, "http://a.org/3")
+        #expect(desk.ledger.nextWake == desk.now + interval)
+    }
+
     @Test func `that is set holds from then on, and one that is taken away no more`() {
         let desk = Desk { $0.maxActive = 0 }
         desk.add(1)

@@ -10,7 +10,8 @@ private let spoils = DownloadFailure(.checksumMismatch, "The file is not the one
 
 private let states: KeyValuePairs<String, DownloadState> = [
     "queued": .queued, "retry": .waiting(.retry, until: soon), "needs": .waiting(.needsUrl, until: nil),
-    "early": .waiting(.notBefore, until: soon), "full": .waiting(.diskSpace, until: nil), "held": .waiting(.pausedAll, until: nil),
+    "early": .waiting(.notBefore, until: soon), "offline": .waiting(.offline, until: nil), "full": .waiting(.diskSpace, until: nil),
+    "held": .waiting(.pausedAll, until: nil),
     "active": .active, "paused": .paused, "verifying": .verifying, "committing": .committing, "finished": .finished,
     "failed": .failed(keeps), "cancelled": .cancelled,
 ]
@@ -19,7 +20,8 @@ private let events: KeyValuePairs<String, DownloadEvent> = [
     "start": .start, "startWhole": .startWhole, "pause": .pause, "resume": .resume, "cancel": .cancel, "retry": .retry, "renew": .renew,
     "hold": .hold, "release": .release, "wait": .wait(.retry, until: later), "ready": .ready, "fail": .fail(keeps), "spoil": .fail(spoils),
     "expire": .expire(expired), "bodyComplete": .bodyComplete, "skipped": .skipped, "verified": .verified, "committed": .committed,
-    "startOver": .startOver, "partLost": .partLost, "unchanged": .unchanged, "interrupt": .interrupt(interrupted),
+    "startOver": .startOver, "partLost": .partLost, "unchanged": .unchanged, "interrupt": .interrupt(interrupted), "yield": .yield,
+    "hinder": .hinder(.offline),
 ]
 
 private let cancels = "cancelled deletePart announceEnd"
@@ -30,10 +32,15 @@ private let matrix: [String: [String: String]] = [
         "start": "active startTransfer", "startWhole": "verifying verify", "pause": "paused", "resume": "=", "cancel": cancels,
         "renew": "=",
         "hold": "held", "release": "=", "wait": "retry@9", "expire": "expired announceEnd", "interrupt": "interrupted announceEnd",
+        "hinder": "offline",
     ],
     "retry": [
         "pause": "paused", "resume": "queued", "cancel": cancels, "renew": "queued", "hold": "held", "release": "=", "ready": "queued",
-        "expire": "expired announceEnd", "interrupt": "interrupted announceEnd",
+        "expire": "expired announceEnd", "hinder": "offline", "interrupt": "interrupted announceEnd",
+    ],
+    "offline": [
+        "pause": "paused", "resume": "queued", "cancel": cancels, "renew": "=", "hold": "held", "release": "=", "ready": "queued",
+        "expire": "expired announceEnd", "hinder": "=", "interrupt": "interrupted announceEnd",
     ],
     "needs": [
         "pause": "paused", "resume": "=", "cancel": cancels, "renew": "queued", "hold": "held", "release": "=", "ready": "queued",
@@ -56,7 +63,7 @@ private let matrix: [String: [String: String]] = [
         "renew": "queued stopTransfer", "hold": "held stopTransfer", "release": "=", "wait": "retry@9", "fail": "failed announceEnd",
         "spoil": "spoilt deletePart announceEnd", "expire": "expired stopTransfer announceEnd", "bodyComplete": "verifying verify",
         "skipped": "finished deletePart announceEnd", "unchanged": "finished deletePart announceEnd",
-        "interrupt": "interrupted stopTransfer announceEnd",
+        "interrupt": "interrupted stopTransfer announceEnd", "yield": "queued stopTransfer", "hinder": "offline stopTransfer",
     ],
     "paused": [
         "pause": "=", "resume": "queued", "cancel": cancels, "renew": "=", "hold": "=", "release": "=", "expire": "=",
@@ -187,7 +194,7 @@ private func text(_ effect: DownloadEffect) -> String {
 
     @Test func `have the contract's words`() {
         let words =
-            ["queued"] + Array(repeating: "waiting", count: 5)
+            ["queued"] + Array(repeating: "waiting", count: 6)
             + ["active", "paused", "verifying", "verifying", "finished", "failed", "cancelled"]
         #expect(states.map(\.value.name) == words)
         #expect(states.filter(\.value.hasEnded).map(\.key) == ["finished", "failed", "cancelled"])

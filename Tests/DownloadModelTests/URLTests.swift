@@ -143,4 +143,11 @@ import Testing
         "127.0.0.1.nip.io",
     ])
     func `are not public ones, nor names`(text: String) { #expect(!isPrivateAddress(text)) }
+
+    @Test(arguments: [
+        ("127.0.0.1", true), ("127.255.0.1", true), ("::1", true), ("::ffff:127.0.0.1", true), ("localhost", true), ("a.LocalHost.", true),
+        ("128.0.0.1", false), ("10.0.0.1", false), ("192.168.1.1", false), ("::", false), ("::2", false), ("::ffff:10.0.0.1", false),
+        ("64:ff9b::127.0.0.1", false), ("localhost.com", false), ("127.0.0.1.nip.io", false), ("", false),
+    ])
+    func `are this machine only where they are loopback`(text: String, isLoopback: Bool) { #expect(isLoopbackAddress(text) == isLoopback) }
 }

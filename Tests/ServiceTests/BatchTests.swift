@@ -491,7 +491,26 @@ private let nowhere = "http://127.0.0.1:1"
         let client = try await world.client()
         let daemon = await world.start(prefix: ["env", "--ignore-signal=XFSZ", "prlimit", "--fsize=200000:unlimited"])
         let options = paused.merging(["directory": .string(world.folder), "notify": .string("never")]) { $1 }
+        // Somebody who waits for what is not on disk yet, and then never was, is told too.
+        let other = try await world.client()
+        let isOver = Gate()
+        async let waits = { () async -> Set<String> in
+            var names: Set<String> = []
+            while !isOver.isOpen {
+                for path in ["\(BusName.batchesPath)/1", "\(BusName.downloadsPath)/2"] {
+                    let error =
+                        path.contains("batch")
+                        ? await thrown { try await other.wait(batch: ObjectPath(path)) }
+                        : await thrown { try await other.wait(ObjectPath(path)) }
+                    names.insert(error?.name ?? "none")
+                }
+            }
+            return names
+        }()
         let error = await thrown { try await client.batch((0..<2000).map { ("\(nowhere)/\($0)", [:]) }, options) }
+        isOver.open()
+        let told = await waits
+        #expect(told.isSubset(of: [todokuError("Storage"), "org.freedesktop.DBus.Error.UnknownObject"]), "\(told)")
         #expect(error?.name == todokuError("Storage") && error.map(isSentence) == true, "\(error as Any)")
         #expect(try await client.list() == [])
         #expect(try await client.get(Manager.remaining) == 0)

@@ -212,7 +212,8 @@ internal import Testing
             described.output == "([(objectpath '\(manager)/download/1', {'State': <'finished'>, 'Total': <int64 1>})],)\n",
             "\(described.errors)")
         let batch = await world.gdbus(
-            manager, "org.todoku.Downloader1.DownloadBatch", "[('\(server.url("/b"))', {}), ('\(server.url("/c"))', {'filename': <'own'>})]",
+            manager, "org.todoku.Downloader1.DownloadBatch",
+            "[('\(server.url("/b"))', {}), ('\(server.url("/c"))', {'filename': <'own'>})]",
             "{'directory': <'\(world.folder)'>, 'notify': <'never'>}")
         #expect(
             batch.output

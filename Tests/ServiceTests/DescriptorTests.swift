@@ -72,7 +72,8 @@ extension Running {
         file = OwnFile(running.file("nameless"))
         unlink(running.file("nameless"))
         let other = dup(file!.descriptor)
-        let second = try await running.write(server.url("/b"), into: file!.wire, ["token": .string("t"), "app": .string("org.example.App")])
+        let second = try await running.write(
+            server.url("/b"), into: file!.wire, ["token": .string("t"), "app": .string("org.example.App")])
         file = nil
         #expect(try await running.client.wait(second) == "")
         #expect(lseek(other, 0, SEEK_END) == 2_500_000)
@@ -116,7 +117,8 @@ extension Running {
         let writable = OwnFile(path, O_WRONLY)
         await refused(writable.descriptor, "reading", ["checksum": .string("md5:" + String(repeating: "0", count: 32))])
         for (key, value) in [
-            ("directory", Variant.string("/tmp")), ("filename", .string("x")), ("if-exists", .string("rename")), ("only-if-changed", .bool(false)),
+            ("directory", Variant.string("/tmp")), ("filename", .string("x")), ("if-exists", .string("rename")),
+            ("only-if-changed", .bool(false)),
         ] { await refused(writable.descriptor, "Option \(key) ", [key: value]) }
         #expect(await thrown { try await running.write("ftp://h/", into: writable.wire) }?.name == todokuError("UnsupportedScheme"))
         #expect(readFile(path) == Array("old".utf8))

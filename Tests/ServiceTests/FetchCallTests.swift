@@ -20,7 +20,9 @@ final class Shelf: Sendable {
     /// Serves as a good server does: 304 where the request's conditions say so (RFC 9110 §13.2.2).
     ///
     /// - Parameter tag: of a version, as `W/"1"`; nil: none is told.
-    func serve(_ request: ScriptedServer.Request, _ reply: TestSupport.Reply, tag: ((Int) -> String)? = nil, modified: ((Int) -> String)? = nil) {
+    func serve(
+        _ request: ScriptedServer.Request, _ reply: TestSupport.Reply, tag: ((Int) -> String)? = nil, modified: ((Int) -> String)? = nil
+    ) {
         let date = "Fri, 20 Nov 2026 12:00:00 GMT"
         func isSame(_ asked: String?, _ own: String?) -> Bool { asked != nil && asked == own }
         let (tag, modified) = (tag?(version), modified?(version))
@@ -108,7 +110,9 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
     }
 
     /// A date of this minute may stand for two files; one of a response that varies, too.
-    @Test(arguments: ["Last-Modified: Fri, 20 Nov 2026 11:59:30 GMT", "Last-Modified: Mon, 01 Jun 2026 10:00:00 GMT\r\nVary: Accept", "X: 1"])
+    @Test(arguments: [
+        "Last-Modified: Fri, 20 Nov 2026 11:59:30 GMT", "Last-Modified: Mon, 01 Jun 2026 10:00:00 GMT\r\nVary: Accept", "X: 1",
+    ])
     func `does not ask by what proves nothing, and finds the same bytes to be the same`(field: String) async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in
@@ -231,7 +235,8 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         let error = await slow
         #expect(error?.name == todokuError("Cancelled"))
         #expect(await thrown { try await running.get("ftp://h/a") }?.name == todokuError("UnsupportedScheme"))
-        #expect(await thrown { try await running.get("http://h/a", ["directory": .string("/no/such")]) }?.name == todokuError("InvalidOption"))
+        #expect(
+            await thrown { try await running.get("http://h/a", ["directory": .string("/no/such")]) }?.name == todokuError("InvalidOption"))
     }
 
     @Test func `comes after all that is told of the end`() async throws {
@@ -386,6 +391,47 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         // The one about something else was answered by a request without condition, and the same bytes.
         #expect(server.requests.map { $0.field("If-None-Match") != nil } == [false, true, false, true, false])
         #expect(running.world.files == ["body", "other"])
+    }
+
+    @Test func `does not believe a 304 about a copy that was changed while the server thought`() async throws {
+        let running = try await Running.start()
+        let file = running.file("a")
+        let server = ScriptedServer { request, reply in
+            guard request.field("If-None-Match") == nil else {
+                truncate(file, 3)
+                return reply.head(304, ["ETag": "\"1\""])
+            }
+            reply.respond(200, ["ETag": "\"1\""], text: "hello")
+        }
+        #expect(try await running.get(server.url("/a")) == Answer(.newData, file))
+        #expect(try await running.get(server.url("/a")) == Answer(.newData, running.file("a (1)")))
+        #expect(server.requests.map { $0.field("If-None-Match") } == [nil, "\"1\"", nil])
+        #expect(running.world.bytes("a (1)") == Array("hello".utf8))
+        #expect(try await running.client.get(Download.attempts, at: try #require(try await running.client.list().first)) == 1)
+    }
+
+    @Test func `goes on from what came of a newer file, and asks for no other then`() async throws {
+        let running = try await Running.start()
+        let (old, new) = (patternBytes(2_000_000), patternBytes(2_500_000, seed: 2))
+        let server = ScriptedServer { request, reply in
+            switch request.number {
+            case 0: reply.serve(old, for: request, entityTag: "\"1\"")
+            case 1:
+                reply.head(200, ["ETag": "\"2\"", "Accept-Ranges": "bytes"], length: new.count)
+                reply.send(new[..<1_500_000])
+                reply.close()
+            default: reply.serve(new, for: request, entityTag: "\"2\"")
+            }
+        }
+        for file in [old, new] {
+            #expect(try await running.get(server.url("/a"), ["if-exists": .string("replace")]) == Answer(.newData, running.file("a")))
+            #expect(running.world.bytes("a") == file)
+        }
+        #expect(server.requests.map { $0.field("If-None-Match") } == [nil, "\"1\"", nil])
+        #expect(server.requests[2].range?.first == 1_500_000 && server.requests[2].field("If-Range") == "\"2\"")
+        // The validator that held the pieces together is what it is asked by.
+        _ = try await running.get(server.url("/a"), ["if-exists": .string("replace")])
+        #expect(server.requests.last?.field("If-None-Match") == "\"2\"")
     }
 
     @Test func `tells a validator to the URL that gave it only`() async throws {

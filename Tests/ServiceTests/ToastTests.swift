@@ -48,6 +48,28 @@ internal import Testing
         #expect(await running.daemon.stop().isClean)
     }
 
+    @Test func `nothing is toasted where nothing new has come, or what came is in the app's own file`() async throws {
+        let display = await Display()
+        let running = try await Running.start(extra: ["DISPLAY": display.name])
+        let dunst = await Dunst(on: running.world.bus, display)
+        let server = ScriptedServer { request, reply in
+            if request.field("If-None-Match") != nil { reply.head(304) } else { reply.respond(200, ["ETag": "\"1\""], text: "12345") }
+        }
+        let always: [String: Variant] = ["notify": .string("always")]
+        #expect(try await running.get(server.url("/a"), always).outcome == "new-data")
+        #expect(try await running.get(server.url("/a"), always).outcome == "no-data")
+        let file = OwnFile(running.file("own"))
+        let path = try await running.client.call(Manager.downloadToFd, (server.url("/own"), file.wire, always))
+        #expect(try await running.client.wait(path) == "")
+        // Toasts come in their order: what would have been is before this one.
+        #expect(try await running.get(server.url("/last"), always).outcome == "new-data")
+        #expect(await eventually { await dunst.displayed() == 2 })
+        await dunst.control("close-all")
+        #expect(Set(await dunst.history().compactMap { $0["body"]?.string?.first }) == ["a", "l"])
+        await dunst.stop()
+        #expect(await running.daemon.stop().isClean)
+    }
+
     @Test func `a click opens the file, and a toast that can be clicked keeps the service`() async throws {
         let display = await Display()
         let tools = TemporaryFolder("todoku-tools")

@@ -20,6 +20,16 @@ extension World {
         if limits.paused { fail("\(number) starts while all is paused") }
         if let floor = floors[number], now < floor { fail("\(number) starts before the server’s Retry-After") }
         if let time = entry.record.options.notBefore, now < time { fail("\(number) starts before its not-before") }
+        if isAsleep { fail("\(number) starts while the machine sleeps") }
+        if let reason = hindrance(entry) { fail("\(number) starts, and should wait: \(reason)") }
+    }
+
+    /// What of the network stands in the way of `entry`.
+    func hindrance(_ entry: LedgerEntry) -> String? {
+        if entry.record.url.hasPrefix("http://127.0.0.1/") { return nil }
+        guard let network else { return "unknown" }
+        if network.reach == .offline || network.reach == .captive, !defying.contains(entry.number) { return "offline" }
+        return network.isMetered && !entry.record.options.allowsMetered ? "metered" : nil
     }
 
     func host(of record: DownloadRecord) -> String { (try? DownloadURL(record.url).host) ?? "" }
@@ -175,7 +185,9 @@ extension World {
             return end(number, .unchanged(copy))
         }
         let policy = entry.record.options.ifExists
-        if !isToDescriptor, policy == .skip || policy == .fail, disk.finals[path(entry)] != nil { return end(number, .nameTaken(path: path(entry))) }
+        if !isToDescriptor, policy == .skip || policy == .fail, disk.finals[path(entry)] != nil {
+            return end(number, .nameTaken(path: path(entry)))
+        }
 
         guard var transfer = transfers[number] else { return }
         let validator = resource.hasValidator ? Validator.entityTag("\"\(resource.version)\"") : nil
@@ -221,6 +233,7 @@ extension World {
     private mutating func end(_ number: DownloadNumber, _ outcome: TransferOutcome) {
         transfers[number] = nil
         tell("transfer of \(number) ends: \(outcome.word)")
+        if case .failed(let failure, _, _) = outcome, failure.name == .network, ledger[number]?.state == .active { defying.remove(number) }
         ledger.transferEnded(number, outcome, now: now)
     }
 
@@ -319,7 +332,8 @@ extension World {
             let now = FileStamp(identity: identity(file.inode), size: file.content.length, modified: file.modified)
             let stamp = stamps[number] ?? now  // found after a restart, of which no validators are known
             copy = CopyHeld(
-                key: entry.record.copyKey, name: String(path.split(separator: "/").last ?? ""), stamp: stamp, validators: validators[number])
+                key: entry.record.copyKey, name: String(path.split(separator: "/").last ?? ""), stamp: stamp, validators: validators[number]
+            )
         }
         report { [copy] ledger, now in ledger.committed(entry, path: path, skipped: false, copy: copy, now: now) }
     }

@@ -44,6 +44,12 @@ extension World {
             if step.b % 2 == 0 { disk.isFull.toggle() } else { disk.isFolderThere.toggle() }
             tell("disk: \(disk.isFull ? "full" : "room"), folder \(disk.isFolderThere ? "there" : "gone")")
             probe()
+        case .network:
+            let bad: [NetworkCondition?] = [
+                nil, .init(reach: .limited), .init(reach: .offline), .init(reach: .captive), .init(isMetered: true),
+            ]
+            network(network == .open ? bad[step.b % bad.count] : .open)
+        case .sleep: sleep(!isAsleep)
         case .kill: restart(power: false)
         case .powerCut: restart(power: true)
         }
@@ -67,6 +73,20 @@ extension World {
         for directory in ledger.awaitedFolders {
             ledger.folderSeen(directory, free: disk.isFolderThere ? (disk.isFull ? 10 : 1 << 40) : nil, now: now)
         }
+    }
+
+    mutating func network(_ condition: NetworkCondition?) {
+        tell("network: \(condition.map { "\($0.reach)\($0.isMetered ? ", metered" : "")" } ?? "nobody knows yet")")
+        if condition?.reach != network?.reach { defying = [] }
+        network = condition
+        if plant != .severed { ledger.network(condition, now: now) }
+    }
+
+    mutating func sleep(_ sleeps: Bool) {
+        tell(sleeps ? "the machine goes to sleep" : "the machine is awake")
+        isAsleep = sleeps
+        if plant == .restless { return }
+        if sleeps { ledger.sleep(now: now) } else { ledger.wake(now: now) }
     }
 
     private mutating func add(_ a: Int, _ b: Int) {
@@ -104,13 +124,15 @@ extension World {
         if b % 17 == 0 { options.fileName = "same" }
         options.onlyIfChanged = b % 2 == 0
         options.retries = UInt32(b % 4)
+        options.allowsMetered = b % 4 != 1
         options.priority = Int32(b % 3)
         options.app = ["", "A", "B"][a / 6 % 3]
         if a % 23 == 0 { options.requestInterval = .seconds(1 + a % 2) }
         let number = nextNumber
         nextNumber = DownloadNumber(number.value + 1)
         var record = DownloadRecord(
-            number: number, url: "http://h\(resource % 2)/\(resource)", options: options, directory: Self.directory, state: .paused,
+            number: number, url: "http://\(resource == 4 ? "127.0.0.1" : "h\(resource % 2)")/\(resource)", options: options,
+            directory: Self.directory, state: .paused,
             queuedAt: now, position: DownloadQueue.position(of: number))
         (record.isFetch, record.isToDescriptor) = (b % 8 == 0, b % 23 == 1)
         if record.isToDescriptor {
@@ -131,6 +153,10 @@ extension World {
             case 0: try ledger.apply(.pause, to: entry, now: now)
             case 1, 2:
                 if case .waiting(.retry, _) = entry.state { (floors[number], hostFloors[host(of: entry.record)]) = (nil, nil) }
+                if case .waiting(.offline, _) = entry.state {
+                    floors[number] = nil
+                    defying.insert(number)
+                }
                 try ledger.apply(.resume, to: entry, now: now)
             case 3: try ledger.apply(.cancel, to: entry, now: now)
             case 4, 5:
@@ -256,6 +282,8 @@ extension World {
     mutating func comeToAnEnd() {
         for index in resources.indices { resources[index].mood = 0 }
         (disk.isFull, disk.isFolderThere, isEnding) = (false, true, true)
+        network(.open)
+        sleep(false)
         ledger.resumeAll(now: now)
         settle()
         for round in 0..<3000 {

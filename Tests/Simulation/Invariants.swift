@@ -15,12 +15,18 @@ extension World {
             if entry.state == .active, transfers[number]?.isStopping ?? !delayed.contains(number) {
                 fail("\(number) is active without a transfer")
             }
-            if case .waiting(let reason, nil) = entry.state, ![.needsUrl, .pausedAll, .diskSpace, .destination].contains(reason) {
-                fail("\(number) waits for \(reason) without an end")
+            if case .waiting(let reason, nil) = entry.state {
+                switch reason {
+                case .needsUrl, .pausedAll, .diskSpace, .destination: break
+                case .offline, .metered:
+                    if hindrance(entry) != reason.rawValue { fail("\(number) waits for \(reason), and the network is \(network as Any)") }
+                default: fail("\(number) waits for \(reason) without an end")
+                }
             }
             if entry.isCallDue, entry.record.isAcknowledged || !entry.state.hasEnded {
                 fail("the owner of \(number) is to be called for nothing")
             }
+            if entry.isEntered { checkNetwork(entry) }
             if entry.isEntered, let time = nextWake(entry) { wake = min(wake ?? time, time) }
             if entry.isEntered, entry.state.hasEnded == ledger.order.contains(number) { fail("\(number) is in the wrong order") }
             if entry.isEntered, entry.state.hasEnded != ledger.ended.contains(number) { fail("\(number) is not among the ended") }
@@ -79,6 +85,18 @@ extension World {
         }
         for entry in ledger.entries.values {
             if let number = entry.record.batch, ledger.batch(number) == nil { fail("batch \(number) of \(entry.number) is not there") }
+        }
+    }
+
+    /// What the machine and the network do not allow does not go on.
+    private mutating func checkNetwork(_ entry: LedgerEntry) {
+        switch (entry.state, hindrance(entry)) {
+        case (.active, _) where isAsleep: fail("\(entry.number) is active while the machine sleeps")
+        case (.active, "metered"): fail("\(entry.number) goes on over a metered link")
+        case (.active, "offline") where network?.reach == .captive: fail("\(entry.number) goes on behind a captive portal")
+        case (.queued, "offline"), (.queued, "metered"): fail("\(entry.number) is queued, and should say what it waits for")
+        case (.waiting(.retry, _), "offline"?): fail("\(entry.number) waits for a retry without a network")
+        default: break
         }
     }
 

@@ -65,6 +65,10 @@ enum Plant: String, CaseIterable {
     case deaf
     /// What ended and is off the list is not saved with its batch.
     case uncounted
+    /// Nobody says that the machine goes to sleep.
+    case restless
+    /// Nobody says what network there is.
+    case severed
 }
 
 /// The history of a seed: what happens, in order.

@@ -133,6 +133,10 @@ struct World {
     var called: [DownloadNumber: WallTime] = [:]
     /// The revival after whose end Acknowledge was answered.
     var taken: [DownloadNumber: Int] = [:]
+    /// What the ledger was told of the network and of sleep, and what somebody resumed in spite of the former.
+    var network: NetworkCondition? = .open
+    var isAsleep = false
+    var defying: Set<DownloadNumber> = []
     var problem: String?
     var isEnding = false
 
@@ -248,7 +252,9 @@ struct World {
             if let record = saved.records[number], !record.state.hasEnded, revivals[number] == nil {
                 fail("\(number) is told as \(outcome), and on disk it is \(record.state.name)")
             }
-            if outcome == "finished", let path, !strangers.contains(path) { finishedPaths[number] = (path, disk.finals[path]?.content.version) }
+            if outcome == "finished", let path, !strangers.contains(path) {
+                finishedPaths[number] = (path, disk.finals[path]?.content.version)
+            }
         case .removed(let number):
             acknowledged.remove(number)
             if saved.records[number] != nil { fail("\(number) is told as removed, and is on disk") }
@@ -328,6 +334,8 @@ struct World {
         }
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
         ledger = Ledger(settings: saved.settings) { 0.5 }
+        (network, isAsleep, defying) = (random.below(4) == 0 ? nil : .open, false, [])
+        ledger.network(network, now: now)
         ledger.restore(
             Array(saved.records.values), batches: Array(saved.batches.values), sweeps: saved.sweeps,
             requests: Array(saved.requests.values), now: now)

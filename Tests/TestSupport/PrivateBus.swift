@@ -33,6 +33,7 @@ public final class PrivateBus: Sendable {
         environment["NO_AT_BRIDGE"] = "1"
         environment["GSETTINGS_BACKEND"] = "memory"
         environment["DBUS_SESSION_BUS_ADDRESS"] = "unix:path=\(folder("bus"))"
+        environment["DBUS_SYSTEM_BUS_ADDRESS"] = "unix:path=\(folder("no-system-bus"))"  // the machine's own is nobody's business here
         environment.merge(extra) { $1 }
         folder.makeFolder("services")
         for (name, command) in activatable { PrivateBus.writeActivation(name, command, in: folder) }

@@ -1,0 +1,71 @@
+internal import CDBus
+public import EventLoop
+internal import Glibc
+
+extension Connection {
+    /// Where the system bus is unless `DBUS_SYSTEM_BUS_ADDRESS` says otherwise (D-Bus specification, "Well-known Message Bus Instances").
+    private static let systemAddress = "unix:path=/var/run/dbus/system_bus_socket"
+
+    /// Connects to the system bus and says Hello. The loop goes on meanwhile, also where that bus hangs.
+    ///
+    /// - Parameter limit: how long it may take; then `NoReply` is thrown.
+    public static func system(within limit: Duration) async throws(DBusError) -> Connection {
+        let address = getenv("DBUS_SYSTEM_BUS_ADDRESS").map { String(cString: $0) } ?? ""
+        return try await open(address: address.isEmpty ? systemAddress : address, within: limit)
+    }
+
+    /// connect(2) waits where nobody accepts, so it has a thread of its own; Hello is a call like any other. libdbus' own way, which
+    /// `dbus_bus_register` goes, waits up to 25 s for the answer, and holds a lock meanwhile that every other connection needs.
+    static func open(address: String, within limit: Duration) async throws(DBusError) -> Connection {
+        let deadline = ContinuousClock.now + limit
+        let result = await withCheckedContinuation { continuation in
+            let dialling = Dialling(continuation)
+            let timer = Poller.shared.schedule(at: deadline) {
+                dialling.end(.failure(DBusError("org.freedesktop.DBus.Error.NoReply", "nobody accepts connections at \(address)")))
+            }
+            startThread("todoku-dial") {
+                let result = dial(address)
+                BusActor.spawn {
+                    Poller.shared.cancel(timer)
+                    dialling.end(result)
+                }
+            }
+        }
+        let connection = Connection(adopting: try result.get().raw)
+        let name = try await connection.call(
+            BusDaemon.hello, on: BusDaemon.name, at: BusDaemon.path, (), timeout: max(.milliseconds(1), deadline - .now))
+        dbus_bus_set_unique_name(connection.raw, name)
+        return connection
+    }
+}
+
+/// A connection that nobody drives yet, on its way from one thread to another.
+private struct Dialled: Sendable {
+    nonisolated(unsafe) let raw: OpaquePointer  // one thread has it at a time
+}
+
+private func dial(_ address: String) -> Result<Dialled, DBusError> {
+    do throws(DBusError) {
+        guard let raw = try withDBusError({ dbus_connection_open_private(address, &$0) }) else {
+            throw .disconnected("nothing answers at \(address)")
+        }
+        dbus_connection_set_exit_on_disconnect(raw, 0)
+        return .success(Dialled(raw: raw))
+    } catch { return .failure(error) }
+}
+
+/// Who waits for a connection. What comes after the end is closed.
+@BusActor private final class Dialling {
+    private var continuation: CheckedContinuation<Result<Dialled, DBusError>, Never>?
+    init(_ continuation: CheckedContinuation<Result<Dialled, DBusError>, Never>) { self.continuation = continuation }
+
+    func end(_ result: Result<Dialled, DBusError>) {
+        if let continuation {
+            self.continuation = nil
+            continuation.resume(returning: result)
+        } else if case .success(let late) = result {
+            dbus_connection_close(late.raw)
+            dbus_connection_unref(late.raw)
+        }
+    }
+}

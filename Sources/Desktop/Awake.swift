@@ -1,0 +1,216 @@
+public import DBus
+public import EventLoop
+internal import Glibc
+
+/// Keeps the machine from sleeping while bytes move, and tells when it sleeps all the same. Never the screen.
+///
+/// Two locks of logind, on the system bus: one of the mode `block`, and one of the mode `delay`, under which downloads are brought to rest before a
+/// sleep that somebody orders. And one of the session, as far as there is one: where a desktop puts the machine to sleep by itself, logind does not hold a
+/// lock of the same user against it. Each may be absent or refuse; where all do, nothing is kept and nothing fails.
+@BusActor public final class Awake {
+    /// For so long after the last byte the locks are kept: many small files take them once.
+    public static let linger: Duration = .seconds(3)
+
+    private let system: SystemBus
+    private let session: Connection
+    private let sleeps: @BusActor (Bool) -> Void
+
+    private var isNeeded = false
+    private var isAsleep = false
+    private var lingerTimer: Poller.Token?
+    private var member: SystemBus.Member?
+    private var bus: Connection?
+    private var peer: BusPeer?
+    private var owner: String?
+    private var prepares: Connection.Subscription?
+    private var block: InhibitorLock?
+    private var delay: InhibitorLock?
+    private var inSession: SessionLock?
+    /// Grows when locks are let go: an answer to an earlier question is let go at once.
+    private var round: UInt64 = 0
+    private var askedIn: UInt64?
+
+    /// - Parameter sleeps: called with true when the machine is about to sleep; it waits a few seconds for `letGo`. With false when it is awake.
+    public init(system: SystemBus, session: Connection, sleeps: @escaping @BusActor (Bool) -> Void) {
+        (self.system, self.session, self.sleeps) = (system, session, sleeps)
+    }
+
+    /// Says whether bytes move. Cheap where nothing has changed.
+    public func keep(_ isBusy: Bool) {
+        if isBusy {
+            if let lingerTimer { Poller.shared.cancel(lingerTimer) }
+            lingerTimer = nil
+            guard !isNeeded else { return }
+            isNeeded = true
+            if member == nil { member = system.join { [weak self] in self?.found($0) } } else if bus != nil { inhibit() }
+        } else if isNeeded, lingerTimer == nil {
+            lingerTimer = Poller.shared.schedule(after: Self.linger) { [self] in
+                (lingerTimer, isNeeded) = (nil, false)
+                letGo()
+                leaveBus()
+            }
+        }
+    }
+
+    /// Lets all locks go.
+    public func letGo() {
+        round += 1
+        block = nil
+        delay = nil
+        inSession?.release(on: session)
+        inSession = nil
+    }
+
+    // MARK: The other side
+
+    private func found(_ connection: Connection?) {
+        forgetPeer()
+        bus = connection
+        guard let connection else { return logind(is: nil) }
+        peer = BusPeer(Login.name, on: connection) { [weak self] in self?.logind(is: $0) }
+    }
+
+    /// logind is there, another than before, or gone: what it held is gone with it.
+    private func logind(is owner: String?) {
+        if let prepares { bus?.unsubscribe(prepares) }
+        (self.owner, prepares) = (owner, nil)
+        if let owner, let bus {
+            // By its unique name: what anybody else sends, also to us alone, is not it.
+            let rule = MatchRule(sender: owner, path: Login.path.value, interface: Login.interface, member: Login.prepareForSleep.name)
+            prepares = bus.subscribe(rule) { [weak self] message in
+                if let begins = Login.prepareForSleep.read(message) { self?.prepare(begins) }
+            }
+        }
+        round += 1
+        block = nil
+        delay = nil
+        if owner == nil, isAsleep { prepare(false) } else { inhibit() }  // nobody is left to say that it is awake
+    }
+
+    private func prepare(_ begins: Bool) {
+        guard begins != isAsleep else { return }
+        isAsleep = begins
+        sleeps(begins)
+        guard !begins else { return }
+        if isNeeded { inhibit() } else { leaveBus() }
+    }
+
+    private func forgetPeer() {
+        if let prepares { bus?.unsubscribe(prepares) }
+        peer?.stop()
+        (peer, owner, prepares, bus) = (nil, nil, nil, nil)
+    }
+
+    /// While the machine sleeps, logind is listened to: it says when it is awake.
+    private func leaveBus() {
+        guard !isNeeded, !isAsleep, let member else { return }
+        forgetPeer()
+        self.member = nil
+        system.leave(member)
+    }
+
+    // MARK: Locks
+
+    /// Takes the locks, once in a round.
+    private func inhibit() {
+        guard isNeeded, !isAsleep, askedIn != round else { return }
+        askedIn = round
+        let round = round
+        BusActor.spawn { [self] in
+            let lock = await ask(round, "delay", "Todoku saves what it has downloaded")
+            if round == self.round { delay = consume lock }
+        }
+        BusActor.spawn { [self] in
+            let lock = await ask(round, "block", "Downloads are under way")
+            let isBlocked = lock != nil
+            guard round == self.round else { return }
+            block = consume lock
+            guard inSession == nil else { return }
+            let other = await SessionLock.take(on: session, startingPortal: !isBlocked)
+            if round == self.round, inSession == nil { inSession = other } else { other?.release(on: session) }
+        }
+    }
+
+    private func ask(_ round: UInt64, _ mode: String, _ reason: String) async -> InhibitorLock? {
+        guard round == self.round, let bus, let owner else { return nil }
+        let answer = try? await bus.call(Login.inhibit, on: owner, at: Login.path, ("sleep", "Todoku", reason, mode))
+        guard let descriptor = answer?.number, descriptor >= 0 else { return nil }
+        return InhibitorLock(descriptor: descriptor)
+    }
+}
+
+/// What we ask of logind (org.freedesktop.login1(5)).
+private enum Login {
+    static let name = "org.freedesktop.login1"
+    static let path = ObjectPath("/org/freedesktop/login1")
+    static let interface = "org.freedesktop.login1.Manager"
+    static let inhibit = MethodOf(interface, "Inhibit", in: String.self, String.self, String.self, String.self, out: FileDescriptor.self)
+    static let prepareForSleep = SignalOf(interface, "PrepareForSleep", Bool.self)
+}
+
+/// A lock of logind: it holds as long as its descriptor is open, at most as long as this process lives.
+private struct InhibitorLock: ~Copyable {
+    let descriptor: Int32
+    deinit { close(descriptor) }
+}
+
+/// A lock of the session: of the portal, of the power manager, or of GNOME's session manager. It ends with our connection at the latest.
+private enum SessionLock {
+    private static let portal = "org.freedesktop.portal.Desktop"
+    private static let portalInhibit = MethodOf(
+        "org.freedesktop.portal.Inhibit", "Inhibit", in: String.self, UInt32.self, [String: Variant].self, out: ObjectPath.self)
+    private static let portalClose = MethodOf("org.freedesktop.portal.Request", "Close")
+    private static let power = "org.freedesktop.PowerManagement.Inhibit"
+    private static let powerPath = ObjectPath("/org/freedesktop/PowerManagement/Inhibit")
+    private static let powerInhibit = MethodOf(power, "Inhibit", in: String.self, String.self, out: UInt32.self)
+    private static let powerUninhibit = MethodOf(power, "UnInhibit", in: UInt32.self)
+    private static let manager = "org.gnome.SessionManager"
+    private static let managerPath = ObjectPath("/org/gnome/SessionManager")
+    private static let managerInhibit = MethodOf(
+        manager, "Inhibit", in: String.self, UInt32.self, String.self, UInt32.self, out: UInt32.self)
+    private static let managerUninhibit = MethodOf(manager, "Uninhibit", in: UInt32.self)
+    /// Suspend; not 8, which is the idle session and with it the screen.
+    private static let suspend: UInt32 = 4
+    private static let reason = "Downloads are under way"
+
+    case portal(ObjectPath)
+    case power(UInt32)
+    case manager(UInt32)
+
+    /// The first that is there and does not refuse.
+    ///
+    /// - Parameter startingPortal: the portal is asked also where it would have to be started for that.
+    @BusActor static func take(on session: Connection, startingPortal: Bool) async -> SessionLock? {
+        let isPortalThere = await hasOwner(portal, on: session)
+        if startingPortal || isPortalThere {
+            let answer = try? await session.call(
+                portalInhibit, on: portal, at: ObjectPath("/org/freedesktop/portal/desktop"), ("", suspend, ["reason": .string(reason)]))
+            if let answer { return .portal(answer) }
+        }
+        if await hasOwner("org.freedesktop.PowerManagement", on: session) {
+            let answer = try? await session.call(powerInhibit, on: "org.freedesktop.PowerManagement", at: powerPath, ("Todoku", reason))
+            if let answer { return .power(answer) }
+        }
+        if await hasOwner(manager, on: session) {
+            let answer = try? await session.call(
+                managerInhibit, on: manager, at: managerPath, ("org.todoku.Downloader1", 0, reason, suspend))
+            if let answer { return .manager(answer) }
+        }
+        return nil
+    }
+
+    @BusActor private static func hasOwner(_ name: String, on session: Connection) async -> Bool {
+        (try? await session.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, name)) ?? false
+    }
+
+    @BusActor func release(on session: Connection) {
+        BusActor.spawn { [self] in
+            switch self {
+            case .portal(let request): try? await session.call(Self.portalClose, on: Self.portal, at: request, ())
+            case .power(let cookie):
+                try? await session.call(Self.powerUninhibit, on: "org.freedesktop.PowerManagement", at: Self.powerPath, cookie)
+            case .manager(let cookie): try? await session.call(Self.managerUninhibit, on: Self.manager, at: Self.managerPath, cookie)
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+public import DBus
+public import DownloadModel
+public import EventLoop
+
+/// Whether there is a network, and whether it costs by the byte: as NetworkManager tells, else the desktop portal. Where neither is there, nothing
+/// stands in anybody's way.
+///
+/// Signals say only that something has changed: what is believed is the answer to a call.
+@BusActor public final class NetworkState {
+    /// For so long at most a first answer is waited for before it is simply tried.
+    public static let patience: Duration = .seconds(1)
+    /// For so long what NetworkManager said last holds when it goes: it may be back in a moment.
+    static let grace: Duration = .seconds(10)
+    /// For so long it is watched on when nobody needs it any more.
+    static let linger: Duration = .seconds(3)
+
+    private let system: SystemBus
+    private let session: Connection
+    private let hasRoute: @BusActor () -> Bool
+    private let report: @BusActor (NetworkCondition?) -> Void
+
+    private var isNeeded = false
+    private var told: NetworkCondition?
+    private var lingerTimer: Poller.Token?
+    /// Until it ends: the first answer, or NetworkManager's return.
+    private var waitTimer: Poller.Token?
+    private var member: SystemBus.Member?
+    private var bus: Connection?
+    private var peer: BusPeer?
+    private var portalPeer: BusPeer?
+    /// What tells of changes, and on which connection.
+    private var news: (connection: Connection, subscription: Connection.Subscription)?
+    private var askAgain: (@BusActor () -> Void)?
+    /// Grows with each question: an answer to an earlier one is old.
+    private var asked: UInt64 = 0
+    private var isManagerThere = false
+
+    /// - Parameters:
+    ///   - hasRoute: whether the kernel knows a way out. Where it does, there is a network, whatever NetworkManager says: it knows
+    ///     nothing of links that others manage.
+    ///   - report: called with each change; with nil when nobody looks any more.
+    public init(
+        system: SystemBus, session: Connection, hasRoute: @escaping @BusActor () -> Bool,
+        report: @escaping @BusActor (NetworkCondition?) -> Void
+    ) {
+        (self.system, self.session, self.hasRoute, self.report) = (system, session, hasRoute, report)
+    }
+
+    /// Says whether anything goes, or waits to go, over the network. Cheap where nothing has changed.
+    public func needed(_ isNeeded: Bool) {
+        if isNeeded {
+            if let lingerTimer { Poller.shared.cancel(lingerTimer) }
+            lingerTimer = nil
+            if !self.isNeeded { begin() }
+        } else if self.isNeeded, lingerTimer == nil {
+            lingerTimer = Poller.shared.schedule(after: Self.linger) { [self] in
+                lingerTimer = nil
+                end()
+            }
+        }
+    }
+
+    private func begin() {
+        isNeeded = true
+        wait(Self.patience) { [self] in if told == nil { tell(.open) } }
+        member = system.join { [weak self] in self?.found($0) }
+    }
+
+    private func end() {
+        isNeeded = false
+        stopWaiting()
+        forgetPortal()
+        forgetManager()
+        if let member { system.leave(member) }
+        member = nil
+        tell(nil)
+    }
+
+    private func tell(_ condition: NetworkCondition?) {
+        guard condition != told else { return }
+        told = condition
+        report(condition)
+    }
+
+    private func wait(_ delay: Duration, _ then: @escaping @BusActor () -> Void) {
+        stopWaiting()
+        waitTimer = Poller.shared.schedule(after: delay) { [self] in
+            waitTimer = nil
+            then()
+        }
+    }
+
+    private func stopWaiting() {
+        if let waitTimer { Poller.shared.cancel(waitTimer) }
+        waitTimer = nil
+    }
+
+    /// Asks now and whenever a signal comes that `rule` matches.
+    private func listen(
+        on connection: Connection, _ rule: MatchRule, isNews: @escaping @BusActor (Message) -> Bool,
+        asking question: @escaping @BusActor () async throws(DBusError) -> Answer
+    ) {
+        stopListening()
+        let subscription = connection.subscribe(rule) { [weak self] message in
+            if isNews(message) { self?.ask(question) }
+        }
+        news = (connection, subscription)
+        askAgain = { [weak self] in self?.ask(question) }
+        ask(question)
+    }
+
+    private func stopListening() {
+        asked += 1
+        if let news { news.connection.unsubscribe(news.subscription) }
+        (news, askAgain) = (nil, nil)
+    }
+
+    private func ask(_ question: @escaping @BusActor () async throws(DBusError) -> Answer) {
+        asked += 1
+        let mine = asked
+        BusActor.spawn { [weak self] in
+            let answer = (try? await question()) ?? Answer(condition: .open)
+            guard let self, mine == asked else { return }
+            // NetworkManager is back and has only begun: what it said before it went holds a little longer.
+            if told != nil, waitTimer != nil, !answer.isSettled { return }
+            stopWaiting()
+            tell(answer.condition)
+        }
+    }
+
+    // MARK: NetworkManager
+
+    private func found(_ connection: Connection?) {
+        forgetManager()
+        bus = connection
+        guard let connection else { return manager(is: nil) }
+        peer = BusPeer(Manager.name, on: connection) { [weak self] in self?.manager(is: $0) }
+    }
+
+    private func forgetManager() {
+        if isManagerThere { stopListening() }
+        isManagerThere = false
+        peer?.stop()
+        (peer, bus) = (nil, nil)
+    }
+
+    private func manager(is owner: String?) {
+        guard let owner, let bus else {
+            guard isManagerThere else { return lookAtPortal() }
+            isManagerThere = false
+            stopListening()
+            wait(Self.grace) { [self] in if isManagerThere { askAgain?() } else { lookAtPortal() } }
+            return
+        }
+        forgetPortal()
+        isManagerThere = true
+        var rule = MatchRule(sender: owner, path: Manager.path.value, interface: Standard.properties, member: "PropertiesChanged")
+        rule.argument0 = Manager.interface
+        listen(on: bus, rule) { message in
+            guard let (_, changed, invalidated) = Standard.propertiesChanged.read(message) else { return false }
+            return Manager.properties.contains { changed[$0] != nil || invalidated.contains($0) }
+        } asking: { [weak self] () throws(DBusError) in
+            let all = try await bus.call(Standard.getAll, on: owner, at: Manager.path, Manager.interface)
+            return Manager.answer(all) { self?.hasRoute() ?? true }
+        }
+    }
+
+    // MARK: The portal
+
+    private func lookAtPortal() {
+        guard isNeeded, portalPeer == nil else { return }
+        portalPeer = BusPeer(Portal.name, on: session) { [weak self] in self?.portal(is: $0) }
+    }
+
+    private func forgetPortal() {
+        guard let portalPeer else { return }
+        portalPeer.stop()
+        self.portalPeer = nil
+        stopListening()
+    }
+
+    private func portal(is owner: String?) {
+        guard let owner else {
+            stopListening()
+            stopWaiting()
+            return tell(.open)
+        }
+        let rule = MatchRule(sender: owner, path: Portal.path.value, interface: Portal.interface, member: "changed")
+        listen(on: session, rule) { _ in
+            true
+        } asking: { [weak self, session] () throws(DBusError) in
+            let status = try await session.call(Portal.getStatus, on: owner, at: Portal.path, ())
+            return Portal.answer(status) { self?.hasRoute() ?? true }
+        }
+    }
+}
+
+/// What somebody answers.
+private struct Answer {
+    let condition: NetworkCondition
+    /// Whether it will hold; false while NetworkManager has only begun to look at its links.
+    var isSettled = true
+}
+
+/// What we ask of NetworkManager (its D-Bus API, org.freedesktop.NetworkManager).
+private enum Manager {
+    static let name = "org.freedesktop.NetworkManager"
+    static let path = ObjectPath("/org/freedesktop/NetworkManager")
+    static let interface = name
+    static let properties = ["State", "Connectivity", "Metered"]
+
+    /// `State`: 10 asleep, 20 disconnected, 30 disconnecting, 40 connecting, 50 to 70 connected; `Connectivity`: 1 none, 2 captive portal, 3 limited,
+    /// 4 full; `Metered`: 1 yes, 3 presumably; 0: it does not know.
+    @BusActor static func answer(_ all: [String: Variant], hasRoute: () -> Bool) -> Answer {
+        let state = all["State"]?.uint32 ?? 0
+        let connectivity = all["Connectivity"]?.uint32 ?? 0
+        let metered = all["Metered"]?.uint32 ?? 0
+        let isOut = (10...40).contains(state) || connectivity == 1
+        let isLimited = (50...60).contains(state) || connectivity == 3
+        let reach: NetworkCondition.Reach =
+            if connectivity == 2 { .captive } else if isOut, !hasRoute() { .offline } else { isLimited ? .limited : .online }
+        return Answer(condition: NetworkCondition(reach: reach, isMetered: metered == 1 || metered == 3), isSettled: state >= 50)
+    }
+}
+
+/// What we ask of the portal (org.freedesktop.portal.NetworkMonitor, version 3).
+private enum Portal {
+    static let name = "org.freedesktop.portal.Desktop"
+    static let path = ObjectPath("/org/freedesktop/portal/desktop")
+    static let interface = "org.freedesktop.portal.NetworkMonitor"
+    static let getStatus = MethodOf(interface, "GetStatus", out: [String: Variant].self)
+
+    /// `connectivity`: 1 local only, 2 limited, 3 captive portal, 4 full.
+    @BusActor static func answer(_ status: [String: Variant], hasRoute: () -> Bool) -> Answer {
+        let isCaptive = status["connectivity"]?.uint32 == 3
+        let isOut = status["available"]?.bool == false
+        let isLimited = (1...2).contains(status["connectivity"]?.uint32 ?? 0)
+        let reach: NetworkCondition.Reach =
+            if isCaptive { .captive } else if isOut, !hasRoute() { .offline } else { isLimited ? .limited : .online }
+        return Answer(condition: NetworkCondition(reach: reach, isMetered: status["metered"]?.bool ?? false))
+    }
+}

@@ -1,0 +1,87 @@
+public import DBus
+public import EventLoop
+
+/// The system bus, connected to as long as somebody needs it. That there is none, or that it does not answer, is normal.
+@BusActor public final class SystemBus {
+    /// For so long an answer of the bus is waited for. Nobody waits for it with anything else.
+    static let patience: Duration = .seconds(10)
+
+    /// Names somebody who needs it.
+    struct Member: Hashable { fileprivate let number: UInt64 }
+
+    private let dial: @BusActor () async throws(DBusError) -> Connection
+    private var members: [Member: @BusActor (Connection?) -> Void] = [:]
+    private var next: UInt64 = 0
+    private var connection: Connection?
+    private var isDialling = false
+
+    public convenience init() {
+        self.init { () throws(DBusError) in try await Connection.system(within: Self.patience) }
+    }
+
+    init(dial: @escaping @BusActor () async throws(DBusError) -> Connection) { self.dial = dial }
+
+    /// Calls `told` with the connection, at once where there is one; with nil where there is no bus, and when it goes. Until `leave`.
+    func join(_ told: @escaping @BusActor (Connection?) -> Void) -> Member {
+        next += 1
+        let member = Member(number: next)
+        members[member] = told
+        if let connection { told(connection) } else { connect() }
+        return member
+    }
+
+    func leave(_ member: Member) {
+        members[member] = nil
+        if members.isEmpty { connection = nil }  // with its last reference it is closed
+    }
+
+    private func connect() {
+        guard !isDialling else { return }
+        isDialling = true
+        BusActor.spawn { [self] in
+            let found = try? await dial()
+            isDialling = false
+            guard !members.isEmpty else { return }
+            connection = found
+            found?.onDisconnect = { [weak self] in
+                self?.connection = nil
+                self?.tell(nil)
+            }
+            tell(found)
+        }
+    }
+
+    private func tell(_ connection: Connection?) {
+        for member in members.keys.sorted(by: { $0.number < $1.number }) { members[member]?(connection) }
+    }
+}
+
+/// A program with a well-known name that may be there or not. It is never started.
+@BusActor final class BusPeer {
+    private let connection: Connection
+    private var subscription: Connection.Subscription?
+    private var owner: String??
+    private let changed: @BusActor (String?) -> Void
+
+    /// Calls `changed` with the unique name of who owns `name` now, or nil, and whenever that changes, until `stop`.
+    init(_ name: String, on connection: Connection, changed: @escaping @BusActor (String?) -> Void) {
+        (self.connection, self.changed) = (connection, changed)
+        subscription = connection.watchOwner(of: name) { [weak self] in self?.take($0) }
+        BusActor.spawn { [weak self] in
+            let owner = try? await connection.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, name)
+            // A signal that came meanwhile is newer, or says the same.
+            if let self, self.owner == nil { take(owner) }
+        }
+    }
+
+    func stop() {
+        if let subscription { connection.unsubscribe(subscription) }
+        subscription = nil
+    }
+
+    private func take(_ owner: String?) {
+        guard subscription != nil, self.owner != .some(owner) else { return }
+        self.owner = .some(owner)
+        changed(owner)
+    }
+}

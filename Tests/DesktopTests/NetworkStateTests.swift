@@ -1,0 +1,121 @@
+internal import DownloadModel
+internal import EventLoop
+internal import TestSupport
+internal import Testing
+
+@testable internal import DBus
+@testable internal import Desktop
+
+/// What is known of the network on a machine of two private buses, and of a kernel that has a way out or not.
+@BusActor private final class Watcher: Sendable {
+    let machine: PrivateBus
+    let session: PrivateBus
+    private(set) var told: [NetworkCondition?] = []
+    private(set) var dials = 0
+    var hasRoute = true
+    private(set) var state: NetworkState?
+
+    init() async throws {
+        (machine, session) = (await PrivateBus(), await PrivateBus())
+        let address = machine.address
+        let system = SystemBus { [weak self] () throws(DBusError) in
+            self?.dials += 1
+            return try await Connection.open(address: address, within: .seconds(60))
+        }
+        state = NetworkState(system: system, session: try Connection.open(address: session.address)) { [weak self] in
+            self?.hasRoute ?? true
+        } report: { [weak self] in
+            self?.told.append($0)
+        }
+    }
+
+    func watch() { state?.needed(true) }
+    func has(_ condition: NetworkCondition?) async -> Bool { await eventually { told.last == .some(condition) } }
+}
+
+@Suite struct `The state of the network` {
+    @Test(
+        arguments: [
+            (20, 4, 0, true, NetworkCondition.open), (20, 4, 0, false, .init(reach: .offline)), (10, 0, 0, false, .init(reach: .offline)),
+            (40, 1, 1, false, .init(reach: .offline, isMetered: true)), (70, 1, 0, false, .init(reach: .offline)),
+            (70, 1, 0, true, .open), (60, 3, 0, false, .init(reach: .limited)), (50, 3, 1, false, .init(reach: .limited, isMetered: true)),
+            (60, 4, 0, true, .init(reach: .limited)), (0, 0, 0, false, .open), (70, 4, 4, false, .open),
+            (70, 2, 0, true, .init(reach: .captive)), (20, 2, 0, false, .init(reach: .captive)), (70, 4, 1, true, .init(isMetered: true)),
+            (70, 4, 3, true, .init(isMetered: true)),
+        ] as [(UInt32, UInt32, UInt32, Bool, NetworkCondition)])
+    func `is what NetworkManager says, but no network is gone that the kernel has`(
+        state: UInt32, connectivity: UInt32, metered: UInt32, hasRoute: Bool, condition: NetworkCondition
+    ) async throws {
+        let watcher = try await Watcher()
+        let manager = try await StandInNetworkManager(
+            on: watcher.machine.address, state: state, connectivity: connectivity, metered: metered)
+        await watcher.begin(hasRoute)
+        #expect(await watcher.has(condition))
+        withExtendedLifetime(manager) {}
+    }
+
+    @Test func `follows NetworkManager as it changes, goes and comes`() async throws {
+        let watcher = try await Watcher()
+        let manager = try await StandInNetworkManager(on: watcher.machine.address)
+        #expect(await watcher.dials == 0, "nobody has asked yet")
+        await watcher.begin(false)
+        #expect(await watcher.has(.open))
+        await manager.set("State", 20)
+        #expect(await watcher.has(.init(reach: .offline)))
+        await manager.set("State", 70)
+        #expect(await watcher.has(.open))
+        try await manager.vanish()
+        await manager.setSilently("Connectivity", 2)
+        try await manager.appear()
+        #expect(await watcher.has(.init(reach: .captive)))
+        await watcher.machine.stop()
+        #expect(await watcher.has(.open), "where nobody is left, it is tried")
+        #expect(await watcher.dials == 1)
+    }
+
+    @Test func `comes from the portal where there is no NetworkManager, and from NetworkManager once there is`() async throws {
+        let watcher = try await Watcher()
+        let portal = try await StandInPortal(on: watcher.session.address)
+        await portal.set("available", .bool(false))
+        await watcher.begin(false)
+        #expect(await watcher.has(.init(reach: .offline)))
+        await portal.set("available", .bool(true))
+        await portal.set("metered", .bool(true))
+        #expect(await watcher.has(.init(isMetered: true)))
+        await portal.set("connectivity", .uint32(3))
+        #expect(await watcher.has(.init(reach: .captive, isMetered: true)))
+        let manager = try await StandInNetworkManager(on: watcher.machine.address)
+        #expect(await watcher.has(.open))
+        withExtendedLifetime(manager) {}
+    }
+
+    @Test func `is unknown again, and the bus left, when nobody needs it`() async throws {
+        let watcher = try await Watcher()
+        let manager = try await StandInNetworkManager(on: watcher.machine.address, metered: 1)
+        await watcher.begin(true)
+        #expect(await watcher.has(.init(isMetered: true)))
+        await BusActor.run { watcher.state?.needed(false) }
+        #expect(await watcher.has(nil))
+        await watcher.begin(true)
+        #expect(await watcher.has(.init(isMetered: true)))
+        #expect(await watcher.dials == 2)
+        withExtendedLifetime(manager) {}
+    }
+
+    @Test func `is taken for open where an answer does not come`() async throws {
+        let watcher = try await Watcher()
+        // A program that has the name, and never answers.
+        let mute = try await Connection.open(address: watcher.machine.address)
+        #expect(try await mute.requestName(StandInNetworkManager.name))
+        await mute.hold()
+        await watcher.begin(true)
+        #expect(await watcher.has(.open))
+    }
+}
+
+extension Watcher {
+    fileprivate func begin(_ hasRoute: Bool) {
+        self.hasRoute = hasRoute
+        watch()
+    }
+}

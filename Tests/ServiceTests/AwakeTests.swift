@@ -1,0 +1,257 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloadStore
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+/// A server of one file, which sends so much of it to the first request and waits.
+struct SlowFile {
+    let server: ScriptedServer
+    let gate = Gate()
+    let body = patternBytes(1_500_000)
+    static let first = 1_200_000
+
+    init() {
+        let (body, gate) = (body, gate)
+        server = ScriptedServer { request, reply in
+            guard request.range == nil, request.number == 0 else { return reply.serve(body, for: request, entityTag: "\"v\"") }
+            reply.head(200, ["ETag": "\"v\""], length: body.count)
+            reply.send(body[..<SlowFile.first])
+            gate.wait()
+        }
+    }
+}
+
+extension Running {
+    /// Starts to fetch `url`, of which `SlowFile.first` bytes come, and waits for them.
+    func begin(_ url: String, _ options: [String: Variant] = [:]) async throws -> ObjectPath {
+        let path = try await download(url, options)
+        let has = await client.signals.until { seen in
+            seen.contains { $0.path == path.value && $0.progress?.received == UInt64(SlowFile.first) }
+        }
+        #expect(has, "the first bytes did not come")
+        return path
+    }
+
+    func state(_ path: ObjectPath) async throws -> String { try await client.get(Download.state, at: path) }
+}
+
+@Suite struct `While bytes move` {
+    @Test func `the machine is kept awake by a lock and a delay, and by nothing when all is paused, waiting or done`() async throws {
+        let file = SlowFile()
+        let bus = await PrivateBus()
+        let logind = try await StandInLogind(on: bus.address)
+        let running = try await Running.start(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address])
+        // With nothing to do it does not even connect.
+        _ = try await running.client.list()
+        #expect(await logind.asked == [])
+        let path = try await running.begin(file.server.url("/a"))
+        #expect(await eventually { await logind.held == ["block", "delay"] })
+        #expect(await Set(logind.asked) == ["sleep Todoku block", "sleep Todoku delay"], "never the screen, which is “idle”")
+        try await running.client.pause(path)
+        #expect(await eventually { await logind.held == [] })
+        file.gate.open()
+        try await running.client.resume(path)
+        #expect(readFile(try await running.client.wait(path)) == file.body)
+        #expect(await eventually { await logind.held == [] })
+
+        let busy = ScriptedServer { _, reply in reply.respond(503, ["Retry-After": "3600"]) }
+        let waiting = try await running.download(busy.url("/a"))
+        #expect(await running.client.signals.isIn("waiting", waiting))
+        #expect(await eventually { await logind.held == [] })
+        #expect(running.daemon.isRunning)
+    }
+
+    @Test func `many small files take the locks once, and what is killed holds none`() async throws {
+        let bus = await PrivateBus()
+        let logind = try await StandInLogind(on: bus.address)
+        let running = try await Running.start(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address])
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            if request.path == "/last" { gate.wait() }
+            reply.respond(200, text: "x")
+        }
+        try await running.client.set(Manager.maxActive, 1)
+        var paths: [ObjectPath] = []
+        for number in 0..<20 { paths.append(try await running.download(server.url("/\(number)"))) }
+        _ = try await running.download(server.url("/last"))
+        for path in paths { _ = try await running.client.wait(path) }
+        #expect(await eventually { await logind.held == ["block", "delay"] })
+        #expect(await logind.asked.count == 2)
+        await running.world.kill(running.daemon)
+        #expect(await eventually { await logind.held == [] })
+        gate.open()
+    }
+
+    @Test func `a logind that goes is asked again when it is back`() async throws {
+        let file = SlowFile()
+        let bus = await PrivateBus()
+        let logind = try await StandInLogind(on: bus.address)
+        let running = try await Running.start(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address])
+        let path = try await running.begin(file.server.url("/a"))
+        #expect(await eventually { await logind.held == ["block", "delay"] })
+        try await logind.vanish()
+        #expect(await logind.held == [])
+        try await logind.appear()
+        #expect(await eventually { await logind.held == ["block", "delay"] })
+        // It goes in a sleep: nobody is left to say that the machine is awake.
+        await logind.prepareForSleep(true)
+        #expect(await running.client.signals.isIn("queued", path))
+        try await logind.vanish()
+        #expect(readFile(try await running.client.wait(path)) == file.body)
+    }
+
+    @Test func `the session is asked too, which puts the machine to sleep itself: the portal, else the session manager`() async throws {
+        for (hasPortal, isRefused) in [(true, true), (false, true), (true, false)] {
+            let file = SlowFile()
+            let bus = await PrivateBus()
+            let logind = try await StandInLogind(on: bus.address)
+            await BusActor.run { logind.refused = isRefused ? ["block"] : [] }
+            let world = await ServiceWorld(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address])
+            let manager = try await StandInSessionManager(on: world.bus.address)
+            let portal = hasPortal ? try await StandInPortal(on: world.bus.address) : nil
+            let running = Running(world: world, daemon: await world.start(), client: try await world.client())
+            let path = try await running.begin(file.server.url("/a"))
+            if let portal { #expect(await eventually { await portal.calls == ["Inhibit 4"] }) }
+            #expect(await eventually { await manager.calls == (hasPortal ? [] : ["Inhibit 4"]) })
+            #expect(await eventually { await logind.held == (isRefused ? ["delay"] : ["block", "delay"]) })
+            try await running.client.pause(path)
+            if let portal { #expect(await eventually { await portal.calls == ["Inhibit 4", "Close"] }) }
+            #expect(await eventually { await manager.calls == (hasPortal ? [] : ["Inhibit 4", "Uninhibit 77"]) })
+            file.gate.open()
+        }
+    }
+
+    @Test(arguments: ["none", "mute", "full"])
+    func `a system bus that is not there, or hangs, holds up nothing`(kind: String) async throws {
+        let folder = TemporaryFolder()
+        let mute = kind == "none" ? nil : MuteBus(in: folder, isFull: kind == "full")
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        var extra = ["http_proxy": server.url("")]
+        if let mute { extra["DBUS_SYSTEM_BUS_ADDRESS"] = mute.address }
+        let running = try await Running.start(extra: extra)
+        let begun = ContinuousClock.now
+        #expect(readFile(try await running.fetch(server.url("/a"))) == [0x78])
+        #expect(readFile(try await running.fetch("http://files.example.org/b", ["allow-metered": .bool(false)])) == [0x78])
+        for number in 0..<20 {
+            let path = try await running.download(server.url("/\(number)"))
+            #expect(try await running.client.list().contains(path))
+            _ = try await running.client.wait(path)
+        }
+        // libdbus' own way to the bus would have waited 25 s.
+        #expect(ContinuousClock.now - begun < .seconds(20))
+        let exit = await running.world.stop(running.daemon)
+        #expect(exit.status == 0)
+        withExtendedLifetime(mute) {}
+    }
+}
+
+@Suite struct `A machine that goes to sleep` {
+    @Test func `has every byte on disk before its lock is let go, and goes on with the next byte when it is awake`() async throws {
+        let file = SlowFile()
+        let bus = await PrivateBus()
+        let logind = try await StandInLogind(on: bus.address)
+        let running = try await Running.start(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address])
+        let path = try await running.begin(file.server.url("/a"))
+        #expect(await eventually { await logind.held == ["block", "delay"] })
+        let daemon = running.daemon
+        // In the moment in which the machine may sleep, the service stands still: what the disk has then is what counts.
+        let released = Gate()
+        await BusActor.run {
+            logind.released = { mode in
+                guard mode == "delay" else { return }
+                daemon.signal(SIGSTOP)
+                released.open()
+            }
+        }
+        await logind.prepareForSleep(true)
+        #expect(await eventually { released.isOpen })
+        let record = try await savedRecord(running.world)
+        #expect(record.received == ByteCount(SlowFile.first) && record.resume?.written == ByteCount(SlowFile.first), "\(record)")
+        #expect(running.world.bytes(".todoku-1.part")?.prefix(SlowFile.first) == file.body[..<SlowFile.first])
+        daemon.signal(SIGCONT)
+        #expect(await running.client.signals.isIn("queued", path))
+        #expect(await eventually { await logind.held == [] })
+        // Nothing starts, whoever asks.
+        let other = try await running.download(file.server.url("/b"))
+        try await running.client.resume(path)
+        #expect(try await running.state(other) == "queued" && file.server.requests.count == 1)
+
+        await logind.prepareForSleep(false)
+        #expect(readFile(try await running.client.wait(path)) == file.body)
+        _ = try await running.client.wait(other)
+        let ranges = file.server.requests.filter { $0.path == "/a" }.map { $0.range?.first }
+        #expect(ranges == [nil, SlowFile.first])
+        #expect(await logind.asked.count == 4, "the locks are taken again")
+        file.gate.open()
+    }
+
+    @Test func `makes new connections when it is awake`() async throws {
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            if request.number == 0 {
+                reply.head(200, length: 2)
+                reply.send("x")
+                gate.wait()
+            } else {
+                reply.respond(200, text: "xy")
+            }
+        }
+        let bus = await PrivateBus()
+        let logind = try await StandInLogind(on: bus.address)
+        let running = try await Running.start(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address])
+        let slow = try await running.download(server.url("/slow"))
+        #expect(await running.client.signals.has("Progress", at: slow))
+        _ = try await running.fetch(server.url("/a"))  // its connection is kept for the next request
+        let before = server.connections
+        #expect(await eventually { await logind.held == ["block", "delay"] })
+        await logind.prepareForSleep(true)
+        #expect(await running.client.signals.isIn("queued", slow))
+        await logind.prepareForSleep(false)
+        _ = try await running.client.wait(slow)
+        #expect(server.requests.map(\.connection) == [0, 1, before], "the connections of before lead nowhere")
+        gate.open()
+    }
+
+    @Test func `is believed of logind alone`() async throws {
+        let file = SlowFile()
+        let bus = await PrivateBus()
+        let logind = try await StandInLogind(on: bus.address)
+        let running = try await Running.start(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address])
+        let path = try await running.begin(file.server.url("/a"))
+        #expect(await eventually { await logind.held == ["block", "delay"] })
+        let stranger = try await Connection.open(address: bus.address)
+        let names = try await stranger.call(
+            MethodOf(BusDaemon.name, "ListNames", out: [String].self), on: BusDaemon.name, at: BusDaemon.path, ())
+        for destination in names.filter({ $0.hasPrefix(":") }).map({ ["--dest=\($0)"] }) + [[]] {
+            let sent = await Child.run(
+                ["dbus-send", "--bus=\(bus.address)", "--type=signal"] + destination + [
+                    "/org/freedesktop/login1", "org.freedesktop.login1.Manager.PrepareForSleep", "boolean:true",
+                ])
+            #expect(sent.status == 0, "\(sent.errors)")
+        }
+        // The bus hands on in order: when logind's return has been seen, so has what came before it.
+        try await logind.vanish()
+        try await logind.appear()
+        #expect(await eventually { await logind.asked.count == 4 })
+        #expect(try await running.state(path) == "active" && file.server.requests.count == 1)
+        file.gate.open()
+    }
+
+    /// The record of the first download as a copy of the database has it: as it would be found after a power cut.
+    private func savedRecord(_ world: ServiceWorld) async throws -> DownloadRecord {
+        let copy = TemporaryFolder()
+        let folder = copy.makeFolder("todoku")
+        for name in ["todoku.db", "todoku.db-wal"] {
+            if let bytes = readFile("\(world.state)/\(name)") { writeFile("\(folder)/\(name)", bytes, mode: 0o600) }
+        }
+        chmod(folder, 0o700)
+        let store = Store(folder: folder)
+        let stored = try await store.open()
+        await store.close()
+        return try #require(stored.records.first)
+    }
+}

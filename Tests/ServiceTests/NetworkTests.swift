@@ -1,0 +1,140 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import TestSupport
+internal import Testing
+
+/// A host that is not this machine: all of `files.example.org` comes by a proxy of the test.
+private let remote = "http://files.example.org"
+
+extension Running {
+    /// Waits until the download waits for `reason`.
+    fileprivate func waits(_ path: ObjectPath, for reason: String) async -> Bool {
+        await client.signals.until { seen in
+            seen.last { $0.path == path.value && $0.changed?["WaitReason"] != nil }?.changed?["WaitReason"] == .string(reason)
+        }
+    }
+}
+
+/// A daemon on a machine with NetworkManager, or the portal, and a proxy to the world.
+private struct Online {
+    let running: Running
+    let bus: PrivateBus
+    let manager: StandInNetworkManager
+
+    init(_ proxy: ScriptedServer, state: UInt32 = 70, connectivity: UInt32 = 4, metered: UInt32 = 4) async throws {
+        bus = await PrivateBus()
+        manager = try await StandInNetworkManager(on: bus.address, state: state, connectivity: connectivity, metered: metered)
+        running = try await Running.start(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address, "http_proxy": proxy.url("")])
+    }
+}
+
+@Suite struct `A captive portal` {
+    @Test func `is never asked for a file: what needs the network waits, what this machine serves does not`() async throws {
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let online = try await Online(server, connectivity: 2)
+        let running = online.running
+        let path = try await running.download("\(remote)/a")
+        #expect(await running.waits(path, for: "offline"))
+        #expect(try await running.client.get(Download.waitUntil, at: path) == 0)
+        _ = try await running.fetch(server.url("/local"))
+        #expect(server.requests.map(\.target) == [server.url("/local")])
+        // Over a restart too.
+        await running.world.kill(running.daemon)
+        _ = await running.world.start()
+        #expect(await running.waits(path, for: "offline"))
+        await online.manager.set("Connectivity", 4)
+        #expect(readFile(try await running.client.wait(path)) == [0x78])
+        #expect(server.requests.count == 2)
+    }
+
+    @Test func `stops what runs, which goes on from its bytes; who resumes it means that`() async throws {
+        let file = SlowFile()
+        let online = try await Online(file.server)
+        let running = online.running
+        let path = try await running.begin("\(remote)/a")
+        await online.manager.set("Connectivity", 2)
+        #expect(await running.waits(path, for: "offline"))
+        #expect(file.server.requests.count == 1)
+        try await running.client.resume(path)
+        #expect(readFile(try await running.client.wait(path)) == file.body)
+        #expect(file.server.requests.last?.range?.first == SlowFile.first)
+        file.gate.open()
+    }
+}
+
+@Suite struct `A metered link` {
+    @Test func `stops what must not use it, which goes on over another from its bytes`() async throws {
+        let file = SlowFile()
+        let online = try await Online(file.server)
+        let running = online.running
+        let path = try await running.begin("\(remote)/a", ["allow-metered": .bool(false)])
+        await online.manager.set("Metered", 3)
+        #expect(await running.waits(path, for: "metered"))
+        let other = try await running.download("\(remote)/b", ["allow-metered": .bool(false)])
+        #expect(await running.waits(other, for: "metered"))
+        _ = try await running.fetch("\(remote)/c")
+        try await running.client.resume(path)
+        #expect(try await running.state(path) == "waiting")
+        #expect(file.server.requests.count == 2)
+        await online.manager.set("Metered", 2)
+        #expect(readFile(try await running.client.wait(path)) == file.body)
+        _ = try await running.client.wait(other)
+        #expect(file.server.requests.compactMap { $0.range?.first } == [SlowFile.first])
+        file.gate.open()
+    }
+
+    @Test func `is known before the first byte of what must not use it`() async throws {
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let online = try await Online(server, metered: 1)
+        let path = try await online.running.download("\(remote)/a", ["allow-metered": .bool(false)])
+        _ = try await online.running.fetch("\(remote)/b")
+        #expect(try await online.running.client.get(Download.waitReason, at: path) == "metered")
+        #expect(server.requests.map(\.target) == ["\(remote)/b"])
+    }
+
+    @Test func `is remembered while NetworkManager starts anew`() async throws {
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let online = try await Online(server, metered: 1)
+        let path = try await online.running.download("\(remote)/a", ["allow-metered": .bool(false)])
+        #expect(await online.running.waits(path, for: "metered"))
+        try await online.manager.vanish()
+        // As one that has just begun: it knows of no link yet.
+        await online.manager.setSilently("State", 20)
+        await online.manager.setSilently("Metered", 0)
+        try await online.manager.appear()
+        _ = try await online.running.fetch("\(remote)/b")
+        #expect(try await online.running.client.get(Download.waitReason, at: path) == "metered")
+        await online.manager.setSilently("Metered", 2)
+        await online.manager.set("State", 70)
+        _ = try await online.running.client.wait(path)
+    }
+}
+
+@Suite struct `Without NetworkManager` {
+    @Test func `the portal is asked`() async throws {
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let world = await ServiceWorld(extra: ["http_proxy": server.url("")])
+        let portal = try await StandInPortal(on: world.bus.address)
+        await portal.set("connectivity", .uint32(3))
+        let running = Running(world: world, daemon: await world.start(), client: try await world.client())
+        let path = try await running.download("\(remote)/a", ["allow-metered": .bool(false)])
+        #expect(await running.waits(path, for: "offline"))
+        await portal.set("metered", .bool(true))
+        await portal.set("connectivity", .uint32(4))
+        #expect(await running.waits(path, for: "metered"))
+        await portal.set("metered", .bool(false))
+        _ = try await running.client.wait(path)
+        #expect(server.requests.count == 1)
+    }
+
+    @Test func `and without a portal, or when it goes, it is simply tried`() async throws {
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let online = try await Online(server, connectivity: 2)
+        let path = try await online.running.download("\(remote)/a", ["allow-metered": .bool(false)])
+        #expect(await online.running.waits(path, for: "offline"))
+        try await online.manager.vanish()
+        _ = try await online.running.client.wait(path)
+        #expect(server.requests.count == 1)
+    }
+}

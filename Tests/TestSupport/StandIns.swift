@@ -1,0 +1,253 @@
+internal import CSystem
+public import DBus
+public import EventLoop
+internal import Glibc
+
+// Stand-ins for parts of a desktop, on a test's private buses. Each speaks the interface of the real one from a connection and under the name of its
+// own. They do what the real ones cannot be made to do in a test: logind puts no machine to sleep for us, NetworkManager finds no captive portal.
+// `RealHostTests` shows the real ones.
+
+/// One object with one interface.
+@BusActor private final class OneObject: ObjectTree {
+    private let path: String
+    private let found: @BusActor () -> [BoundFace]
+    init(_ path: String, _ found: @escaping @BusActor () -> [BoundFace]) { (self.path, self.found) = (path, found) }
+    func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? { path == self.path ? found() : nil }
+    func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
+}
+
+/// logind, as far as it is asked for locks and tells of sleep.
+@BusActor public final class StandInLogind: Sendable {
+    public nonisolated static let name = "org.freedesktop.login1"
+    private static let interface = "org.freedesktop.login1.Manager"
+    private static let path = ObjectPath("/org/freedesktop/login1")
+    private static let prepareForSleep = SignalOf(interface, "PrepareForSleep", Bool.self)
+    private static let face = Face<StandInLogind>(
+        interface, xml: { "" },
+        methods: [
+            Row(MethodOf(interface, "Inhibit", in: String.self, String.self, String.self, String.self, out: FileDescriptor.self)) {
+                object, terms, reply in try object.inhibit(what: terms.0, who: terms.1, mode: terms.3, reply)
+            }
+        ])
+
+    private let connection: Connection
+    private var watches: [Int32: (mode: String, token: Poller.Token)] = [:]
+    /// Modes of locks that are refused.
+    public var refused: Set<String> = []
+    /// What was asked for so far, as "sleep Todoku block".
+    public private(set) var asked: [String] = []
+    /// Called in the moment in which a lock is let go, with its mode.
+    public var released: (String) -> Void = { _ in }
+
+    public init(on address: String) throws {
+        connection = try Connection.open(address: address)
+        connection.export(OneObject(Self.path.value) { [weak self] in self.map { [Self.face.of($0)] } ?? [] })
+        try appear()
+    }
+
+    isolated deinit { for end in watches.keys { forget(end) } }
+
+    private func inhibit(what: String, who: String, mode: String, _ reply: DBus.Reply<FileDescriptor>) throws {
+        asked.append("\(what) \(who) \(mode)")
+        guard !refused.contains(mode) else { throw DBusError("org.freedesktop.DBus.Error.AccessDenied", "Permission denied") }
+        var ends: [Int32] = [0, 0]
+        guard todoku_pipe(&ends) == 0 else { throw DBusError.failed("pipe") }
+        reply(FileDescriptor(ends[1]))
+        close(ends[1])
+        let end = ends[0]
+        // The other end is closed: by the holder, or with it.
+        let token = Poller.shared.watch(end, for: .hangUp) { [weak self] _ in
+            self?.forget(end)
+            self?.released(mode)
+        }
+        watches[end] = (mode, token)
+    }
+
+    private func forget(_ end: Int32) {
+        guard let watch = watches.removeValue(forKey: end) else { return }
+        Poller.shared.cancel(watch.token)
+        close(end)
+    }
+
+    /// The modes of the locks that are held, sorted.
+    public var held: [String] { watches.values.map(\.mode).sorted() }
+
+    public func prepareForSleep(_ begins: Bool) { connection.send(Self.prepareForSleep.message(from: Self.path, begins)) }
+
+    public func appear() throws {
+        guard try connection.requestName(Self.name) else { throw DBusError.failed("\(Self.name) has an owner") }
+    }
+
+    /// Ends, as far as others see it: the name is free, and its locks mean nothing any more.
+    public func vanish() throws {
+        try connection.releaseName(Self.name)
+        for end in watches.keys { forget(end) }
+    }
+}
+
+/// NetworkManager, as far as it is asked what network there is.
+@BusActor public final class StandInNetworkManager: Sendable {
+    public nonisolated static let name = "org.freedesktop.NetworkManager"
+    private static let path = ObjectPath("/org/freedesktop/NetworkManager")
+    private static let face = Face<StandInNetworkManager>(
+        name, xml: { "" }, methods: [],
+        properties: [
+            PropertyRow(PropertyOf(name, "State", UInt32.self)) { $0.values["State"] ?? 0 },
+            PropertyRow(PropertyOf(name, "Connectivity", UInt32.self)) { $0.values["Connectivity"] ?? 0 },
+            PropertyRow(PropertyOf(name, "Metered", UInt32.self)) { $0.values["Metered"] ?? 0 },
+            PropertyRow(PropertyOf(name, "Version", String.self)) { _ in "stand-in" },
+        ])
+
+    private let connection: Connection
+    private var values: [String: UInt32]
+
+    public init(on address: String, state: UInt32 = 70, connectivity: UInt32 = 4, metered: UInt32 = 4) throws {
+        values = ["State": state, "Connectivity": connectivity, "Metered": metered]
+        connection = try Connection.open(address: address)
+        connection.export(OneObject(Self.path.value) { [weak self] in self.map { [Self.face.of($0)] } ?? [] })
+        try appear()
+    }
+
+    /// Changes a property and tells it.
+    public func set(_ property: String, _ value: UInt32) {
+        values[property] = value
+        connection.send(Standard.propertiesChanged.message(from: Self.path, (Self.name, [property: .uint32(value)], [])))
+    }
+
+    /// The same, told to nobody.
+    public func setSilently(_ property: String, _ value: UInt32) { values[property] = value }
+
+    public func appear() throws {
+        guard try connection.requestName(Self.name) else { throw DBusError.failed("\(Self.name) has an owner") }
+    }
+
+    public func vanish() throws { try connection.releaseName(Self.name) }
+}
+
+/// The desktop portal's Inhibit and NetworkMonitor, as xdg-desktop-portal has them.
+@BusActor public final class StandInPortal: Sendable {
+    public nonisolated static let name = "org.freedesktop.portal.Desktop"
+    private static let path = "/org/freedesktop/portal/desktop"
+    private static let inhibit = "org.freedesktop.portal.Inhibit"
+    private static let monitor = "org.freedesktop.portal.NetworkMonitor"
+    private static let request = "/org/freedesktop/portal/desktop/request/1_1/t"
+    private static let faces: (Face<StandInPortal>, Face<StandInPortal>, Face<StandInPortal>) = (
+        Face(
+            inhibit, xml: { "" },
+            methods: [
+                Row(MethodOf(inhibit, "Inhibit", in: String.self, UInt32.self, [String: Variant].self, out: ObjectPath.self)) {
+                    object, terms, reply in
+                    object.calls.append("Inhibit \(terms.1)")
+                    reply(ObjectPath(request))
+                }
+            ]),
+        Face(
+            monitor, xml: { "" },
+            methods: [Row(MethodOf(monitor, "GetStatus", out: [String: Variant].self)) { object, _, reply in reply(object.status) }]),
+        Face(
+            "org.freedesktop.portal.Request", xml: { "" },
+            methods: [
+                Row(MethodOf("org.freedesktop.portal.Request", "Close")) { object, _, reply in
+                    object.calls.append("Close")
+                    reply()
+                }
+            ])
+    )
+
+    /// What was asked of it, as "Inhibit 4" and "Close".
+    public private(set) var calls: [String] = []
+    private var status: [String: Variant] = ["available": .bool(true), "metered": .bool(false), "connectivity": .uint32(4)]
+    private let connection: Connection
+
+    public init(on address: String) throws {
+        connection = try Connection.open(address: address)
+        connection.export(Tree(self))
+        guard try connection.requestName(Self.name) else { throw DBusError.failed("\(Self.name) has an owner") }
+    }
+
+    public func set(_ key: String, _ value: Variant) {
+        status[key] = value
+        connection.send(SignalOf(Self.monitor, "changed").message(from: ObjectPath(Self.path), ()))
+    }
+
+    private final class Tree: ObjectTree {
+        private weak var portal: StandInPortal?
+        init(_ portal: StandInPortal) { self.portal = portal }
+        func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
+            guard let portal else { return nil }
+            return switch path {
+            case StandInPortal.path: [StandInPortal.faces.0.of(portal), StandInPortal.faces.1.of(portal)]
+            case StandInPortal.request: [StandInPortal.faces.2.of(portal)]
+            default: nil
+            }
+        }
+        func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
+    }
+}
+
+/// GNOME's session manager, as far as it is asked for locks.
+@BusActor public final class StandInSessionManager: Sendable {
+    private static let name = "org.gnome.SessionManager"
+    private static let face = Face<StandInSessionManager>(
+        name, xml: { "" },
+        methods: [
+            Row(MethodOf(name, "Inhibit", in: String.self, UInt32.self, String.self, UInt32.self, out: UInt32.self)) {
+                object, terms, reply in
+                object.calls.append("Inhibit \(terms.3)")
+                reply(77)
+            },
+            Row(MethodOf(name, "Uninhibit", in: UInt32.self)) { object, cookie, reply in
+                object.calls.append("Uninhibit \(cookie)")
+                reply()
+            },
+        ])
+    /// What was asked of it, as "Inhibit 4" and "Uninhibit 77".
+    public private(set) var calls: [String] = []
+    private let connection: Connection
+
+    public init(on address: String) throws {
+        connection = try Connection.open(address: address)
+        connection.export(OneObject("/org/gnome/SessionManager") { [weak self] in self.map { [Self.face.of($0)] } ?? [] })
+        guard try connection.requestName(Self.name) else { throw DBusError.failed("\(Self.name) has an owner") }
+    }
+}
+
+/// A bus that takes connections and never says a word.
+public final class MuteBus: Sendable {
+    public let address: String
+    private let descriptors: [Int32]
+
+    /// - Parameter isFull: it does not even take connections: connect(2) waits.
+    public init(in folder: TemporaryFolder, isFull: Bool) {
+        let path = folder("mute-bus")
+        address = "unix:path=\(path)"
+        func make() -> Int32 {
+            socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | Int32(SOCK_NONBLOCK.rawValue), 0)
+        }
+        var name = sockaddr_un()
+        name.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &name.sun_path) { $0.copyBytes(from: Array(path.utf8)) }
+        func with(_ call: (UnsafePointer<sockaddr>, socklen_t) -> Int32) -> Bool {
+            withUnsafePointer(to: &name) {
+                $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { call($0, socklen_t(MemoryLayout<sockaddr_un>.size)) == 0 }
+            }
+        }
+        let listener = make()
+        precondition(with { bind(listener, $0, $1) } && listen(listener, isFull ? 0 : 64) == 0, "cannot listen at \(path)")
+        var all = [listener]
+        while isFull {
+            let one = make()
+            all.append(one)
+            guard with({ connect(one, $0, $1) }) else { break }
+        }
+        descriptors = all
+    }
+
+    deinit { for descriptor in descriptors { close(descriptor) } }
+}
+
+extension BusActor {
+    /// Runs `body` on the bus loop.
+    public static func run(_ body: @BusActor @Sendable () -> Void) async { await onLoop(body) }
+    @BusActor private static func onLoop(_ body: @BusActor @Sendable () -> Void) { body() }
+}
