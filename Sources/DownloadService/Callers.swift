@@ -146,8 +146,8 @@ internal import EventLoop
     private func left(_ sender: String, _ downloader: Downloader) {
         guard let caller = callers[sender] else { return }
         for number in caller.numbers {
-            downloader.download(number)?.waiting.removeAll { $0.call.sender == sender }
-            downloader.download(number)?.fetching.removeAll { $0.call.sender == sender }
+            downloader.lively(number)?.waiting.removeAll { $0.call.sender == sender }
+            downloader.lively(number)?.fetching.removeAll { $0.call.sender == sender }
             downloader.batch(number)?.forget(sender)
         }
         dropGroups { $0.sender == sender }

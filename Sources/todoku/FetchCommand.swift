@@ -13,6 +13,7 @@ struct FetchCommand: ParsableCommand {
             The exit status is 0 whether or not something new has come; with --exit-code it is 4 where nothing has.
 
             EXAMPLES:
+              todoku fetch https://example.org/list.txt
               feed=$(todoku fetch --if-exists replace https://example.org/feed.xml)
               if todoku fetch --quiet --exit-code -o list.txt --if-exists replace https://example.org/list.txt; then make; fi
             """)

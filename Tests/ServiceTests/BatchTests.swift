@@ -523,3 +523,53 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(try await client.list() == Array(members[..<1000]))
     }
 }
+
+@Suite struct `A batch in the queue` {
+    @Test func `goes one after the other to a host with a request interval, and each knows how many go before it`() async throws {
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let running = try await Running.start()
+        let client = running.client
+        try await client.call(Manager.setHostRule, ("127.0.0.1", ["request-interval": .uint32(600_000)]))
+        let (batch, members) = try await running.batch((0..<4).map { server.url("/\($0)") })
+        #expect(await client.signals.has("DownloadEnded", count: 1))
+        for (ahead, member) in members.dropFirst().enumerated() {
+            let properties = try await client.all(member)
+            #expect(properties["State"] == .string("waiting"))
+            #expect(properties["WaitReason"] == .string("rate-limit"))
+            #expect(properties["Ahead"] == .uint32(UInt32(ahead)))
+        }
+        #expect(try await client.list(["batch": .objectPath(batch), "state": .string("waiting")]) == Array(members.dropFirst()))
+        #expect(try await client.counts(batch) == [3, 1, 0, 0])
+        try await client.call(Manager.setHostRule, ("127.0.0.1", ["request-interval": .uint32(500)]))
+        #expect(try await client.wait(batch: batch) == [4, 0, 0])
+        #expect(server.requests.map(\.target) == (0..<4).map { "/\($0)" })
+        let times = server.requests.map(\.arrived)
+        let span = try #require(times.last) - (try #require(times.first))
+        #expect(span >= .milliseconds(3 * 500 - 400))  // one may be seen late by a server without a processor
+        #expect(try await client.list(["batch": .objectPath(batch)]) == members)
+    }
+
+    @Test func `is waited for by WaitAll, and nothing else with it`() async throws {
+        let running = try await Running.start()
+        let client = running.client
+        let (batch, members) = try await running.batch((0..<3).map { "\(nowhere)/\($0)" }, paused)
+        let (other, _) = try await running.batch(["\(nowhere)/x"], paused)
+        let filter: [String: Variant] = ["batch": .objectPath(batch)]
+        try await client.cancel(members[1])
+        let answers = await Answers()
+        await answers.start("all") { "\(try await client.call(Manager.waitAll, filter))" }
+        await answers.start("paused") {
+            "\(try await client.call(Manager.waitAll, filter.merging(["state": .string("paused")]) { $1 }))"
+        }
+        _ = try await client.list()  // both have been taken in
+        try await client.cancel(members[0])
+        try await client.call(Batch.cancel, at: batch, ())
+        #expect(await answers.has(["all": "(0, 0, 3)", "paused": "(0, 0, 2)"]))
+        #expect(try await client.counts(other) == [1, 0, 0, 0])
+        // At once, of what has ended.
+        #expect(try await client.call(Manager.waitAll, filter) == (0, 0, 3))
+        let missing = ObjectPath("\(BusName.batchesPath)/999")
+        let error = await thrown { try await client.call(Manager.waitAll, ["batch": .objectPath(missing)]) }
+        #expect(error?.name.hasSuffix("NoSuchObject") == true && error?.message.contains(missing.value) == true)
+    }
+}

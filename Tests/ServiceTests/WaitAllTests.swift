@@ -217,7 +217,7 @@ extension Client {
 }
 
 /// Answers of calls that go on, by name.
-@BusActor private final class Answers {
+@BusActor final class Answers {
     private(set) var answers: [String: String] = [:]
 
     func start(_ name: String, _ body: @escaping @BusActor @Sendable () async throws -> String) {
