@@ -200,7 +200,8 @@ public final class Ledger {
     ///
     /// - Parameter requests: the last to each host that keeps an interval.
     public func restore(
-        _ records: [DownloadRecord], batches: [BatchRecord] = [], sweeps: [DownloadNumber: String], requests: [HostRequest] = [], now: WallTime
+        _ records: [DownloadRecord], batches: [BatchRecord] = [], sweeps: [DownloadNumber: String], requests: [HostRequest] = [],
+        now: WallTime
     ) {
         restore(batches)
         self.sweeps = sweeps.mapValues { Sweep(directory: $0) }

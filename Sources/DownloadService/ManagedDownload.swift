@@ -74,7 +74,8 @@ typealias FetchReply = Reply<(String, String)>
 
     /// Whether one made anew from the ledger would be the same.
     var isDispensable: Bool {
-        entry.work == .idle && waiting.isEmpty && fetching.isEmpty && validators == nil && propertiesTimer == nil && changedProperties.isEmpty && speed == 0
+        entry.work == .idle && waiting.isEmpty && fetching.isEmpty && validators == nil && propertiesTimer == nil
+            && changedProperties.isEmpty && speed == 0
             && received == record.received && toldReceived == received && hasToldBytes == (record.fileName != nil)
     }
 

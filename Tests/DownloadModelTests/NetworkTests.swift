@@ -1,7 +1,7 @@
 import DownloadModel
 import Testing
 
-/// A ledger with downloads that are on disk already: 1 to `count` from a host, 9 from this machine.
+/// A ledger with downloads that are on disk already: 1 to `count` from a host each, 9 from this machine.
 private final class Desk {
     let ledger: Ledger
     var now = WallTime(microseconds: 1_000_000_000_000_000)
@@ -11,7 +11,8 @@ private final class Desk {
         ledger.network(network, now: now)
         let records = (Array(1...count) + [9]).map { number in
             var record = DownloadRecord(
-                number: DownloadNumber(number), url: number == 9 ? "http://localhost/9" : "http://h/\(number)", options: DownloadOptions(),
+                number: DownloadNumber(number), url: number == 9 ? "http://localhost/9" : "http://h\(number)/\(number)",
+                options: DownloadOptions(),
                 directory: "/d", state: .queued, queuedAt: now, position: DownloadQueue.position(of: DownloadNumber(number)))
             if number != 9 { change(&record) }
             return record

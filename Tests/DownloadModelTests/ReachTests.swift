@@ -61,7 +61,12 @@ import Testing
         for _ in 0..<60 {
             guard let entry = ledger[DownloadNumber(.random(in: 1...count, using: &random))] else { continue }
             switch Int.random(in: 0...3, using: &random) {
-            case 0: if !entry.state.hasEnded { try ledger.apply(.cancel, to: entry, now: Self.now) } else { ledger.remove(entry) }
+            case 0:
+                if !entry.state.hasEnded {
+                    try ledger.apply(.cancel, to: entry, now: Self.now)
+                } else {
+                    ledger.remove(entry, now: Self.now)
+                }
             case 1: ledger.setPriority(entry, .random(in: -2...2, using: &random))
             case 2: if !entry.state.hasEnded { ledger.move(entry, to: .random(in: 0...20, using: &random)) }
             default: if entry.state == .cancelled { try ledger.apply(.retry, to: entry, now: Self.now) }
@@ -96,7 +101,8 @@ import Testing
         for entry in entries { ledger.enter(entry, now: Self.now) }
         #expect(ledger.total == nil)
         for entry in entries {
-            ledger.transferBegan(entry, fileName: "x", mediaType: nil, total: entry.number.value == 1 ? .max : 1000, offset: 0)
+            ledger.transferBegan(
+                entry, fileName: "x", mediaType: nil, total: entry.number.value == 1 ? .max : 1000, offset: 0, now: Self.now)
         }
         #expect(ledger.total == nil, "more than 2⁶⁴")
         let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
@@ -107,7 +113,7 @@ import Testing
         #expect(ledger.total == 2000)
         try ledger.apply(.cancel, to: entries[1], now: Self.now)
         #expect(ledger.received == 400 && ledger.total == 1000)
-        ledger.remove(entries[1])
+        ledger.remove(entries[1], now: Self.now)
         try ledger.apply(.retry, to: entries[0], now: Self.now)
         #expect(ledger.received == 400 && ledger.total == nil)
     }

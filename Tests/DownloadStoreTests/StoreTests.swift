@@ -38,7 +38,8 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
         #expect(
             state
                 == StoredState(
-                    records: [], batches: [], settings: Settings(), sweeps: [:], requests: [], nextNumber: DownloadNumber(1), setAside: nil))
+                    records: [], batches: [], settings: Settings(), sweeps: [:], requests: [], nextNumber: DownloadNumber(1), setAside: nil)
+        )
         #expect(try await reopened(folder("state/todoku")) == state)
     }
 
