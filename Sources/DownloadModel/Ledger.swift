@@ -10,7 +10,8 @@ public final class Ledger {
         /// disk knows nothing of. By then it may be told to stop already: then it has ended, `stopped`, with what its record has.
         case startTransfer(LedgerEntry, afterSave: Bool)
         case stopTransfer(LedgerEntry)
-        /// Let the transfer make the next request, for which it asked by `hop`; `afterSave` as with `startTransfer`.
+        /// Let the transfer make the next request, for which it asked by `hop`; `afterSave` as with `startTransfer`, and only if `requests` of the
+        /// entry is then what it is now.
         case permit(LedgerEntry, afterSave: Bool)
         case verify(LedgerEntry)
         case commit(LedgerEntry)

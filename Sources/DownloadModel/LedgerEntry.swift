@@ -27,6 +27,8 @@ public final class LedgerEntry {
     var startedAt = WallTime(microseconds: 0)
     /// When its request under way was started.
     var requestedAt = WallTime(microseconds: 0)
+    /// Requests of it that were started or permitted: tells a permission that comes late, behind a commit, from that of a later request.
+    public internal(set) var requests: UInt64 = 0
     /// Its request keeps an interval: the engine is to tell when it has gone out.
     public internal(set) var isPaced = false
     /// Active, it waits for its next request, or for a server that sends nothing: it takes no slot.

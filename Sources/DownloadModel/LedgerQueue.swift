@@ -264,6 +264,7 @@ extension Ledger {
         touched.insert(load.name)
         let spacing = entry.spacing
         entry.requestedAt = now
+        entry.requests += 1
         entry.isPaced = load.interval > .zero || spacing > .zero
         if load.interval > .zero {
             load.pacing.started(entry.number, at: now)

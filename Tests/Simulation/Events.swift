@@ -145,6 +145,17 @@ extension World {
         return record
     }
 
+    /// A person resumes it: what a server asked for, and the news of the network, count no more for it.
+    private mutating func isResumed(_ entry: LedgerEntry) {
+        switch entry.state {
+        case .waiting(.retry, _): (floors[entry.number], hostFloors[host(of: entry.record)]) = (nil, nil)
+        case .waiting(.offline, _):
+            floors[entry.number] = nil
+            defying.insert(entry.number)
+        default: break
+        }
+    }
+
     private mutating func steer(_ a: Int, _ b: Int) {
         guard let entry = pick(a) else { return }
         let number = entry.number
@@ -152,11 +163,7 @@ extension World {
             switch b % 8 {
             case 0: try ledger.apply(.pause, to: entry, now: now)
             case 1, 2:
-                if case .waiting(.retry, _) = entry.state { (floors[number], hostFloors[host(of: entry.record)]) = (nil, nil) }
-                if case .waiting(.offline, _) = entry.state {
-                    floors[number] = nil
-                    defying.insert(number)
-                }
+                isResumed(entry)
                 try ledger.apply(.resume, to: entry, now: now)
             case 3: try ledger.apply(.cancel, to: entry, now: now)
             case 4, 5:
@@ -202,7 +209,7 @@ extension World {
         switch b % 4 {
         case 0: ledger.apply(.pause, to: batch, now: now)
         case 1:
-            for entry in ledger.members(of: batch) { if case .waiting(.retry, _) = entry.state { floors[entry.number] = nil } }
+            for entry in ledger.members(of: batch) { isResumed(entry) }
             ledger.apply(.resume, to: batch, now: now)
         case 2: ledger.apply(.cancel, to: batch, now: now)
         default:

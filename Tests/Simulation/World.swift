@@ -10,7 +10,7 @@ enum Waiting {
     case end(DownloadNumber, String, path: String?)
     case removed(DownloadNumber)
     case start(LedgerEntry)
-    case permit(LedgerEntry)
+    case permit(LedgerEntry, request: UInt64)
     case commit(DownloadNumber)
     case sweep(DownloadNumber)
     case callOwner(LedgerEntry)
@@ -193,7 +193,7 @@ struct World {
         case .permit(let entry, let afterSave):
             checkRequest(entry, at: transfers[entry.number]?.host ?? "")
             transfers[entry.number]?.isPaced = entry.isPaced
-            if afterSave { post(.permit(entry)) } else { permit(entry.number) }
+            if afterSave { post(.permit(entry, request: entry.requests)) } else { permit(entry.number) }
         case .stopTransfer(let entry):
             transfers[entry.number]?.isStopping = true
         case .verify(let entry): pool.append(.verify(entry.number))
@@ -270,7 +270,7 @@ struct World {
             } else {
                 ledger.transferEnded(entry.number, .stopped(entry.record.resume), now: now)
             }
-        case .permit(let entry): permit(entry.number)
+        case .permit(let entry, let request): if entry.requests == request { permit(entry.number) }
         case .sweep(let number): pool.append(.sweep(number))
         case .callOwner(let entry): asked.append(entry)
         case .taken(let number, let revival):
@@ -330,7 +330,8 @@ struct World {
         hostFloors = [:]
         for record in saved.records.values {
             guard let time = record.retryAt, record.lastFailure?.retryAfter != nil, !record.state.hasEnded else { continue }
-            hostFloors[host(of: record)] = max(hostFloors[host(of: record)] ?? time, time)
+            let host = record.lastFailure?.host ?? host(of: record)
+            hostFloors[host] = max(hostFloors[host] ?? time, time)
         }
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
         ledger = Ledger(settings: saved.settings) { 0.5 }
