@@ -5,9 +5,15 @@ import Testing
 
 @Suite struct `Why nothing happens` {
     @Test func `is said in a sentence, with the rule, how many go before, and when its turn comes`() async throws {
-        let desk = await Desk(extra: ["http_proxy": "http://127.0.0.1:\(closedPort())/"])
+        let gate = Gate()
+        let server = ScriptedServer { _, reply in
+            gate.wait()
+            reply.respond(200, text: "x")
+        }
+        let desk = await Desk(extra: ["http_proxy": server.url("/")])
         _ = await desk.run("host", "example.org", "--interval", "1h")
         for number in 1...4 { _ = await desk.run("add", "http://example.org/\(number)") }
+        #expect(await server.waitForRequests(1))
         let why = await desk.run("why", "4")
         #expect(why.status == 0)
         let words = why.output.split(separator: " ")
@@ -21,6 +27,7 @@ import Testing
         let json = await desk.run("why", "--json", "3")
         #expect(JSON(json.output)?["reason"]?.string?.hasPrefix("waiting: everything is paused") == true)
         #expect(await desk.run("why", "99").status == 3)
+        gate.open()
     }
 
     @Test func `is said of one that waits for its turn, for a moment to come, and of one that has ended`() async throws {
