@@ -83,9 +83,13 @@ public struct DownloadQueue: Sendable {
 
     /// Puts `number` in its place; one that is in the queue already is moved there.
     public mutating func insert(_ number: DownloadNumber, lane: UInt32 = 0, priority: Int32, position: Int64) {
-        remove(number)
         let entry = Entry(lane: lane, priority: priority, position: position, number: number)
-        entries[number] = entry
+        if let old = entries.updateValue(entry, forKey: number) { takeOut(old) }
+        // What is added last, as nearly all is, costs no search.
+        if let last = chunks.last?.last, last < entry {
+            if chunks[chunks.count - 1].count < Self.chunkSize { chunks[chunks.count - 1].append(entry) } else { chunks.append([entry]) }
+            return
+        }
         guard !chunks.isEmpty else {
             chunks = [[entry]]
             return
@@ -94,16 +98,19 @@ public struct DownloadQueue: Sendable {
         let index = partition(chunks[chunk].count) { chunks[chunk][$0] < entry }
         chunks[chunk].insert(entry, at: index)
         guard chunks[chunk].count > Self.chunkSize else { return }
-        // What is added last leaves the chunk before it full.
-        let isLast = chunk == chunks.count - 1 && index == Self.chunkSize
-        let cut = isLast ? Self.chunkSize : Self.chunkSize / 2
-        chunks.insert(Array(chunks[chunk][cut...]), at: chunk + 1)
-        chunks[chunk].removeSubrange(cut...)
+        chunks.insert(Array(chunks[chunk][(Self.chunkSize / 2)...]), at: chunk + 1)
+        chunks[chunk].removeSubrange((Self.chunkSize / 2)...)
     }
 
     /// Nothing happens where `number` is not in the queue.
     public mutating func remove(_ number: DownloadNumber) {
-        guard let entry = entries.removeValue(forKey: number) else { return }
+        if let entry = entries.removeValue(forKey: number) { takeOut(entry) }
+    }
+
+    /// Makes room for so many more.
+    mutating func reserve(_ count: Int) { entries.reserveCapacity(entries.count + count) }
+
+    private mutating func takeOut(_ entry: Entry) {
         let chunk = partition(chunks.count) { chunks[$0][0] <= entry } - 1
         chunks[chunk].remove(at: partition(chunks[chunk].count) { chunks[chunk][$0] < entry })
         if chunks[chunk].isEmpty { chunks.remove(at: chunk) }

@@ -213,6 +213,8 @@ public final class Ledger {
                     ? request : HostRequest(host: request.host, spacing: request.spacing, at: now, isSent: true)
             }, by: \.host)
         entries.reserveCapacity(records.count)
+        order.reserve(records.count)
+        if !settings.paused { runnable.reserve(records.count) }
         func enter(_ record: DownloadRecord) {
             let entry = take(record)
             switch record.state {
