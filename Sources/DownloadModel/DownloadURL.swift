@@ -80,6 +80,18 @@ public struct DownloadURL: Hashable, Sendable {
     /// Whether the host is written as a loopback, private or link-local address, or is `localhost`. Nothing is looked up.
     public var isHostLiteralPrivate: Bool { isPrivateAddress(host) }
 
+    /// The host of a URL as `text` gives it, without a look at the rest; empty for what is none.
+    public static func host(of text: String) -> String {
+        let bytes = text.utf8
+        guard let colon = bytes.firstIndex(of: UInt8(ascii: ":")), bytes[colon...].starts(with: "://".utf8) else { return "" }
+        let authority = bytes[bytes.index(colon, offsetBy: 3)...].prefix { $0 != UInt8(ascii: "/") && $0 != UInt8(ascii: "?") }
+        // An address of the sixth version has colons of its own.
+        guard authority.first != UInt8(ascii: "["), !authority.contains(UInt8(ascii: "@")) else {
+            return (try? DownloadURL(text).host) ?? ""
+        }
+        return String(decoding: authority.prefix { $0 != UInt8(ascii: ":") }, as: UTF8.self)
+    }
+
     private var bracketedHost: String { host.contains(":") ? "[\(host)]" : host }
 
     private static func defaultPort(_ scheme: String) -> UInt16 { scheme == "https" ? 443 : 80 }

@@ -45,6 +45,8 @@ public final class Ledger {
     var heldBack: Set<DownloadNumber> = []
     /// By `HostRules.governing`'s name, as long as there is something to know of them.
     var hosts: [String: HostLoad] = [:]
+    /// The host that was looked up last.
+    var recentHost: (host: String, load: HostLoad)?
     /// Hosts at which something has changed since they were looked at.
     var touched: Set<String> = []
     var hostWakes = WakeHeap<String>()

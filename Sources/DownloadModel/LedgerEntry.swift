@@ -47,7 +47,7 @@ public final class LedgerEntry {
     /// What it adds to the ledger's sums.
     var summand: Sums.Summand?
     /// The host of its URL, for the limit per host.
-    public internal(set) lazy var host = (try? DownloadURL(record.url).host) ?? ""
+    public internal(set) lazy var host = DownloadURL.host(of: record.url)
     /// Whether that is this machine, which no network stands between.
     lazy var isLocal = isLoopbackAddress(host)
 

@@ -3,6 +3,16 @@ import Testing
 
 @Suite struct `Download URLs` {
     @Test(arguments: [
+        "http://example.org", "https://Example.ORG.:8080/a?b@c:d", "http://127.0.0.1:1/", "http://[::1]:8080/a", "http://u:p@h?q/r@s",
+        "http://localhost/@",
+    ])
+    func `tell their host without a look at the rest`(text: String) throws {
+        let url = try DownloadURL(text)
+        #expect(DownloadURL.host(of: url.text) == url.host)
+        #expect(DownloadURL.host(of: "no URL") == "" && DownloadURL.host(of: "a:b") == "" && DownloadURL.host(of: "") == "")
+    }
+
+    @Test(arguments: [
         ("http://example.org", "http://example.org/"),
         ("HTTPS://Example.ORG:443/a", "https://example.org/a"),
         ("http://example.org:80/a", "http://example.org/a"),
