@@ -5,7 +5,7 @@ internal import Testing
 
 @testable internal import DBus
 
-@Suite(.timeLimit(.minutes(2))) struct `A service on a real bus` {
+@Suite(.timeLimit(.minutes(5))) struct `A service on a real bus` {
     @Test @BusActor func `answers foreign clients by its declarations`() async throws {
         let service = try await TestService()
         #expect(await service.call(Shelf.interface, "Add", "uu", "2", "40").output == "u 42\n")
@@ -200,7 +200,7 @@ internal import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct `A call to another program` {
+@Suite(.timeLimit(.minutes(5))) struct `A call to another program` {
     @Test @BusActor func `throws NoReply when time is up, and the late answer harms nothing`() async throws {
         let service = try await TestService()
         let client = try service.client()

@@ -72,7 +72,7 @@ extension Answers {
     fileprivate func of(_ number: Int) -> String? { all.first { $0.0 == number }?.1 }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct `Before it is known who calls` {
+@Suite(.timeLimit(.minutes(5))) struct `Before it is known who calls` {
     @Test @BusActor func `its calls are held, and answered in their order; those of others are answered meanwhile`() async throws {
         let guarded = try await Guarded()
         let client = try guarded.service.client()

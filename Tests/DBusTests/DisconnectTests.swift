@@ -5,7 +5,7 @@ internal import Testing
 
 @testable internal import DBus
 
-@Suite(.timeLimit(.minutes(2))) struct `The end of the bus` {
+@Suite(.timeLimit(.minutes(5))) struct `The end of the bus` {
     @Test @BusActor func `is told once, ends what is pending, and harms nothing after`() async throws {
         let service = try await TestService()
         let client = try service.client()
@@ -67,7 +67,7 @@ internal import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct `A connection` {
+@Suite(.timeLimit(.minutes(5))) struct `A connection` {
     @Test @BusActor func `goes with its last reference, and the bus sees it`() async throws {
         let service = try await TestService()
         var client: Connection? = try service.client()

@@ -4,7 +4,7 @@ internal import Testing
 
 @testable internal import DBus
 
-@Suite(.timeLimit(.minutes(2))) struct `Signals` {
+@Suite(.timeLimit(.minutes(5))) struct `Signals` {
     @Test @BusActor func `reach foreign subscribers and ours, in their order`() async throws {
         let service = try await TestService()
         let monitor = Child(["gdbus", "monitor", "--session", "--dest", TestService.name], environment: service.bus.environment)
@@ -106,7 +106,7 @@ internal import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct `Names` {
+@Suite(.timeLimit(.minutes(5))) struct `Names` {
     @Test @BusActor func `a name that another owns is refused`() async throws {
         let service = try await TestService()
         let client = try service.client()

@@ -4,7 +4,7 @@ internal import Testing
 
 @testable internal import DBus
 
-@Suite(.timeLimit(.minutes(2))) struct `The standard interfaces` {
+@Suite(.timeLimit(.minutes(5))) struct `The standard interfaces` {
     @Test @BusActor func `properties are read one by one and all together`() async throws {
         let service = try await TestService()
         #expect(

@@ -3,7 +3,7 @@ internal import Testing
 
 @testable internal import EventLoop
 
-@Suite(.timeLimit(.minutes(1))) struct `Deadlines` {
+@Suite(.timeLimit(.minutes(5))) struct `Deadlines` {
     @Test @BusActor func `come in their order, none early`() async {
         let journal = Journal<(Int, Duration)>()
         let start = ContinuousClock.now

@@ -4,7 +4,7 @@ internal import Testing
 
 @testable internal import EventLoop
 
-@Suite(.timeLimit(.minutes(1))) struct `The bus loop` {
+@Suite(.timeLimit(.minutes(5))) struct `The bus loop` {
     @Test func `starts bodies in the order of the calls`() async {
         let journal = Journal<Int>()
         for number in 0..<10_000 { BusActor.spawn { journal.append(number) } }
@@ -149,7 +149,7 @@ internal import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(1))) struct `A loop on a thread of its own` {
+@Suite(.timeLimit(.minutes(5))) struct `A loop on a thread of its own` {
     @Test func `runs its actor there, in order, and ends with stop`() async {
         let other = Other()
         let thread = await other.thread()

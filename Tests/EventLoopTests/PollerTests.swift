@@ -3,7 +3,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-@Suite(.timeLimit(.minutes(1))) struct `The poller's descriptors` {
+@Suite(.timeLimit(.minutes(5))) struct `The poller's descriptors` {
     @Test @BusActor func `a pipe is readable as long as something is in it`() async {
         let pipe = Pipe()
         let journal = Journal<[UInt8]>()

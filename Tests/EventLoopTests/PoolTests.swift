@@ -3,7 +3,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-@Suite(.timeLimit(.minutes(1))) struct `A pool` {
+@Suite(.timeLimit(.minutes(5))) struct `A pool` {
     // Pools live as long as the program.
     private static let narrow = Pool(name: "test-narrow", width: 3)
     private static let brief = Pool(name: "test-brief", width: 2)

@@ -10,7 +10,7 @@ private func microseconds(_ later: Duration = .zero) -> UInt64 {
 }
 
 // That the clock is set cannot be shown without setting the machine's; what follows from it is shown by the ledger's tests.
-@Suite(.timeLimit(.minutes(1))) struct `An alarm on the wall clock` {
+@Suite(.timeLimit(.minutes(5))) struct `An alarm on the wall clock` {
     @BusActor private final class Bell {
         var rings: [UInt64] = []
         lazy var alarm = WallAlarm { [unowned self] in

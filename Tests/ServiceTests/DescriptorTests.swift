@@ -243,7 +243,7 @@ extension Running {
     @Test func `ends Interrupted with the service, by a word or without one, and the service does not leave it`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
-        var daemon = await world.start(["--idle-exit", "1"])
+        var daemon = await world.start(["--idle-exit", "5"])
         let gate = Gate()
         let server = ScriptedServer { _, reply in
             reply.head(200, length: 10)
@@ -256,7 +256,7 @@ extension Running {
         }
         // One that is paused keeps it.
         let paused = try await add(["start": .bool(false)])
-        await pause(milliseconds: 2500)
+        await pause(milliseconds: 6500)
         #expect(daemon.isRunning)
         let active = try await add([:])
         #expect(await server.waitForRequests(1))

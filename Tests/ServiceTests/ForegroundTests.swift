@@ -102,17 +102,17 @@ extension Client {
     }
 
     @Test func `keeps the service while it has downloads that have not ended, and no longer`() async throws {
-        let running = try await Running.start(["--idle-exit", "2"])
+        let running = try await Running.start(["--idle-exit", "5"])
         let path = try await running.download("http://127.0.0.1:1/a", ["app": .string(app), "start": .bool(false)])
         try await running.client.setForeground(app, true)
-        // It is still there well after the two seconds: nothing but time shows that.
-        #expect(await eventually(within: .milliseconds(3500)) { !running.daemon.isRunning } == false)
+        // It is still there well after the five seconds: nothing but time shows that.
+        #expect(await eventually(within: .milliseconds(7000)) { !running.daemon.isRunning } == false)
         try await running.client.cancel(path)
         #expect(await running.daemon.wait().isClean)
     }
 
     @Test func `that has gone does not keep it`() async throws {
-        let running = try await Running.start(["--idle-exit", "2"])
+        let running = try await Running.start(["--idle-exit", "5"])
         _ = try await running.download("http://127.0.0.1:1/a", ["app": .string(app), "start": .bool(false)])
         let leaving = await running.world.gdbus(BusName.managerPath.value, "\(Manager.interface).SetForeground", app, "true")
         #expect(leaving.output == "()\n")

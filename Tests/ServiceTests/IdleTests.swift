@@ -93,7 +93,7 @@ internal import Testing
     /// A wait until an instant, and an owner that is to be called again.
     @Test func `a wait for an instant keeps it, and does not wake it up`() async throws {
         if let sanitizer = underSanitizer() { return print("idle: the \(sanitizer) sanitizer has a thread that wakes up: not checked") }
-        let running = try await Running.start(["--idle-exit", "1"])
+        let running = try await Running.start(["--idle-exit", "5"])
         let hour = UInt64(3600) * 1_000_000
         let path = try await running.download(
             "http://127.0.0.1:1/a", ["not-before": .uint64(wallClock() + hour), "deadline": .uint64(1000)])

@@ -287,12 +287,12 @@ private struct Stage {
     }
 
     @Test func `keeps the service until it has acknowledged`() async throws {
-        let stage = try await Stage(["--idle-exit", "3"])
+        let stage = try await Stage(["--idle-exit", "5"])
         stage.app.misbehave("mute")
         let path = try await stage.download("/a")
         #expect(await stage.app.hasCalls(1))
-        // It is still there well after the three seconds: nothing but time shows that.
-        #expect(await eventually(within: .milliseconds(5000)) { !stage.daemon.isRunning } == false)
+        // It is still there well after the five seconds: nothing but time shows that.
+        #expect(await eventually(within: .milliseconds(7000)) { !stage.daemon.isRunning } == false)
         try await stage.client.call(Download.acknowledge, at: path, ())
         #expect(await stage.daemon.wait().isClean)
     }

@@ -6,7 +6,7 @@ import Testing
 
 @testable internal import TransferEngine
 
-@Suite(.timeLimit(.minutes(2)), .serialized, .enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
+@Suite(.timeLimit(.minutes(5)), .serialized, .enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
 struct `A small disk` {
     static let file = patternBytes(1_500_000)
 
@@ -159,7 +159,7 @@ struct `A small disk` {
     }
 }
 
-@Suite(.timeLimit(.minutes(1))) struct `A flush that fails` {
+@Suite(.timeLimit(.minutes(5))) struct `A flush that fails` {
     static let file = patternBytes(3_000_000)
 
     @Test(arguments: [EIO, ENOSPC]) func `leaves the checkpoint before it, and no map to believe`(code: Int32) async throws {

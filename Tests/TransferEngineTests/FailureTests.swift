@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 import TransferEngine
 
-@Suite(.timeLimit(.minutes(2))) struct `Failures of a transfer` {
+@Suite(.timeLimit(.minutes(5))) struct `Failures of a transfer` {
     @Test(arguments: [(404, false), (403, false), (410, false), (408, true), (425, true), (429, true), (500, true), (503, true)])
     func `of the server carry its status`(status: Int, isRetryable: Bool) async throws {
         let server = ScriptedServer { _, reply in reply.respond(status, ["Retry-After": "120"], text: "no") }

@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 import TransferEngine
 
-@Suite(.timeLimit(.minutes(2))) struct `Fetching a file` {
+@Suite(.timeLimit(.minutes(5))) struct `Fetching a file` {
     @Test func `brings every byte, tells what the response said, and ends once`() async throws {
         let file = patternBytes(3_000_001)
         let server = ScriptedServer { request, reply in

@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 import TransferEngine
 
-@Suite(.timeLimit(.minutes(1))) struct `A machine without a network` {
+@Suite(.timeLimit(.minutes(5))) struct `A machine without a network` {
     @Test(.enabled("only root can make a network of its own") { await Child.run(["unshare", "-n", "true"]).status == 0 })
     func `waits for one, unless the host is this machine`() async {
         await #expect(processExitsWith: .success) {

@@ -6,7 +6,7 @@ import Testing
 import TransferEngine
 
 /// A link of another user is made by root alone; where tests run as somebody else, Testing tells that these were left out.
-@Suite(.timeLimit(.minutes(1)), .enabled(if: geteuid() == 0, "only root can plant a link for another user"))
+@Suite(.timeLimit(.minutes(5)), .enabled(if: geteuid() == 0, "only root can plant a link for another user"))
 struct `A symbolic link that another user plants in the way after admission` {
     let folder = TemporaryFolder("todoku-planted")
 

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 import TransferEngine
 
-@Suite(.timeLimit(.minutes(2))) struct `Redirects` {
+@Suite(.timeLimit(.minutes(5))) struct `Redirects` {
     @Test(arguments: [301, 302, 303, 307, 308]) func `are followed, relative and absolute`(status: Int) async throws {
         let server = ScriptedServer { request, reply in
             switch request.path {

@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 import TransferEngine
 
-@Suite(.timeLimit(.minutes(2))) struct `A whole body instead of the rest` {
+@Suite(.timeLimit(.minutes(5))) struct `A whole body instead of the rest` {
     static let file = patternBytes(3_000_000)
     static let new = patternBytes(2_000_000, seed: 9)
     static let sameLength = patternBytes(3_000_000, seed: 7)

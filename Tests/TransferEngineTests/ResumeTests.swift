@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 import TransferEngine
 
-@Suite(.timeLimit(.minutes(2))) struct `Going on with a transfer` {
+@Suite(.timeLimit(.minutes(5))) struct `Going on with a transfer` {
     static let file = patternBytes(3_000_000)
 
     /// A server whose first answer stops after `cut` bytes until `gate` opens.

@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 import TransferEngine
 
-@Suite(.timeLimit(.minutes(2))) struct `Real nginx` {
+@Suite(.timeLimit(.minutes(5))) struct `Real nginx` {
     @Test func `gives a whole file over http, and the rest of one`() async throws {
         let file = patternBytes(5_000_000)
         let nginx = await Nginx()
@@ -81,7 +81,7 @@ import TransferEngine
     }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct `Speed limits` {
+@Suite(.timeLimit(.minutes(5))) struct `Speed limits` {
     /// Seconds that `count` transfers of `size` bytes take.
     private func time(_ fixture: EngineFixture, count: Int, size: Int, own: Speed?) async throws -> Double {
         let file = patternBytes(size)
@@ -143,7 +143,7 @@ import TransferEngine
     }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct `A proxy` {
+@Suite(.timeLimit(.minutes(5))) struct `A proxy` {
     @Test func `is taken from the environment, but not for the hosts that are excepted`() {
         let settings = ProxySettings(environment: [
             "http_proxy": "http://p:1", "HTTPS_PROXY": "http://q:2", "no_proxy": "localhost, .example.com,10.0.0.0/8,::1",

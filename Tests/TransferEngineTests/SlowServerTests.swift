@@ -6,7 +6,7 @@ import Testing
 
 @testable internal import TransferEngine
 
-@Suite(.timeLimit(.minutes(2))) struct `A slow server` {
+@Suite(.timeLimit(.minutes(5))) struct `A slow server` {
     /// Sends `text` again and again, each time after `milliseconds`, until the client has had enough. The pause is the fault that is
     /// shown, on the server's own thread: no test waits by it.
     private static func drip(_ reply: Reply, _ text: String, every milliseconds: UInt32) {

@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 import TransferEngine
 
-@Suite(.timeLimit(.minutes(1))) struct `The option expect-type` {
+@Suite(.timeLimit(.minutes(5))) struct `The option expect-type` {
     @Test(arguments: [
         ("image/png", "image/png", true), ("image/*", "image/png; q=1", true), ("image/png", "Image/PNG", true),
         ("image/png", "image/jpeg", false), ("image/*", "text/html; charset=utf-8", false), ("image/*", nil, false),

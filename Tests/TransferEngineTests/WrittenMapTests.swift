@@ -145,7 +145,7 @@ import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct `What is held` {
+@Suite(.timeLimit(.minutes(5))) struct `What is held` {
     static let file = patternBytes(3_000_000)
 
     /// A transfer that was stopped after 2,500,000 bytes: its end's resume data, and its map.
