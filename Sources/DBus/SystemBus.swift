@@ -41,7 +41,7 @@ extension Connection {
 
 /// A connection that nobody drives yet, on its way from one thread to another.
 private struct Dialled: Sendable {
-    nonisolated(unsafe) let raw: OpaquePointer  // one thread has it at a time
+    nonisolated(unsafe) let raw: OpaquePointer  // made by the dialling thread, which touches it no more once it has handed it over
 }
 
 private func dial(_ address: String) -> Result<Dialled, DBusError> {

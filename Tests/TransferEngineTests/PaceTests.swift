@@ -294,7 +294,7 @@ private func pow10(_ exponent: Double) -> Double {
     }
 }
 
-/// Waits on a thread of a server.
+/// The slowness of a server, on its own thread: that is what is shown, and no test waits by it.
 private func pause(until instant: ContinuousClock.Instant) {
     let left = (instant - .now) / .microseconds(1)
     if left > 0 { usleep(UInt32(min(left, 1e6))) }
