@@ -7,8 +7,9 @@ public import EventLoop
 ///
 /// Signals say only that something has changed: what is believed is the answer to a call.
 @BusActor public final class NetworkState {
-    /// For so long at most a first answer is waited for before it is simply tried.
-    public static let patience: Duration = .seconds(1)
+    /// For so long at most a first answer is waited for before it is simply tried. Where nobody is there to answer, the bus says so at once; who is
+    /// there may be slow at a login, and what is tried too early behind a captive portal would be its login page.
+    public static let patience: Duration = .seconds(10)
     /// For so long what NetworkManager said last holds when it goes: it may be back in a moment.
     static let grace: Duration = .seconds(10)
     /// For so long it is watched on when nobody needs it any more.
