@@ -49,7 +49,8 @@ let package = Package(
         room("DownloadModel"),
         room("TransferEngine", ["CCurl", "CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
         room("DownloadStore", ["CSQLite", "DownloadModel", "EventLoop"]),
-        room("Desktop", ["CNotify", "DBus", "DownloadModel", "EventLoop"]),
+        room("Localization", ["DownloadModel"]),
+        room("Desktop", ["CNotify", "DBus", "DownloadModel", "EventLoop", "Localization"]),
         room(
             "DownloaderInterface", ["DBus", "DownloadModel"],
             resources: [
@@ -59,7 +60,7 @@ let package = Package(
         room(
             "DownloadService",
             [
-                "EventLoop", "DBus", "DownloadModel", "TransferEngine", "DownloadStore", "Desktop", "DownloaderInterface",
+                "EventLoop", "DBus", "DownloadModel", "TransferEngine", "DownloadStore", "Desktop", "DownloaderInterface", "Localization",
                 .product(name: "Logging", package: "swift-log"),
             ]),
         room("TodokuClient", ["DownloaderInterface", "DBus", "EventLoop", "DownloadModel"]),
@@ -68,7 +69,7 @@ let package = Package(
         program("todokud", ["DownloadService", "EventLoop", .product(name: "Logging", package: "swift-log")]),
         program(
             "todoku",
-            ["TodokuClient", "EventLoop", "DownloadModel", .product(name: "ArgumentParser", package: "swift-argument-parser")]),
+            ["TodokuClient", "EventLoop", "DownloadModel", "Localization", .product(name: "ArgumentParser", package: "swift-argument-parser")]),
         program("todoku-demo", ["DBus", "EventLoop"]),
 
         // Tests

@@ -70,6 +70,8 @@ public struct DownloadOptions: Equatable, Sendable {
     /// The caller's own name for a group of downloads.
     public var tag = ""
     public var notify = NotifyPolicy.background
+    /// From the end to the toast, at most `Limits.longestNotifyDelay`.
+    public var notifyDelay: Duration = .zero
     /// Of the toast; nil: the service's own words.
     public var title: String?
     public var body: String?
@@ -77,9 +79,29 @@ public struct DownloadOptions: Equatable, Sendable {
     /// Sound name; empty: silent.
     public var sound = "complete-download"
     public var showProgress = true
+    /// Whose dock icon carries count and progress; nil: ours.
+    public var desktopID: DesktopID?
     /// The caller's own dictionary (`a{sv}`), as a marshalled D-Bus message; empty: none. Opaque here.
     public var metadata: [UInt8] = []
     public init() {}
+}
+
+/// The name of a desktop entry, without `.desktop` (Desktop Entry Specification, "File naming").
+public struct DesktopID: Hashable, Sendable {
+    public let name: String
+
+    /// - Parameter name: with or without `.desktop`. nil where it is not 1 to 255 of A–Z, a–z, 0–9, `.`, `-` and `_`.
+    public init?(_ name: String) {
+        let bare = name.hasSuffix(".desktop") ? String(name.dropLast(8)) : name
+        let isName = bare.utf8.allSatisfy { byte in
+            switch byte {
+            case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"): true
+            default: ".-_".utf8.contains(byte)
+            }
+        }
+        guard isName, (1...255).contains(bare.utf8.count) else { return nil }
+        self.name = bare
+    }
 }
 
 /// One request header field. The value holds no CR, LF or NUL.
@@ -99,6 +121,8 @@ public enum Limits {
     public static let metadataBytes = 64 * 1024
     /// Milliseconds; a hundred years. A longer deadline is as good as this one.
     public static let longestDeadline: UInt64 = 100 * 366 * 24 * 3600 * 1000
+    /// A toast that waits for its time keeps the service.
+    public static let longestNotifyDelay: Duration = .seconds(3600)
     public static let waitingCallsPerConnection = 256
     public static let hostRules = 1000
     /// Files of which we know what the server said of them, for conditional requests; the oldest are forgotten.

@@ -17,6 +17,22 @@ public enum StoreChange: Equatable, Sendable {
     case keepCopy(CopyHeld)
 }
 
+/// The language of toasts, tray and desktop texts.
+public enum Language: String, CaseIterable, Sendable {
+    case japanese = "ja"
+    case english = "en"
+    /// The locale of the session.
+    case auto
+}
+
+/// What the count on the dock's icon is.
+public enum BadgeContent: String, CaseIterable, Sendable {
+    /// Downloads that have not ended.
+    case remaining
+    /// Whole percent of all of them.
+    case percent
+}
+
 /// What a user has set for the whole service; kept over restarts.
 public struct Settings: Equatable, Sendable {
     /// Downloads at a time; 0: no limit.
@@ -28,6 +44,8 @@ public struct Settings: Equatable, Sendable {
     /// Absolute; empty: the XDG download folder.
     public var defaultDirectory = ""
     public var hostRules = HostRules()
+    public var language = Language.japanese
+    public var badge = BadgeContent.remaining
     /// PauseAll came, and no ResumeAll since.
     public var paused = false
     public init() {}

@@ -121,6 +121,18 @@ enum ManagerFace {
             try reply.refuseSandboxed("change the settings")
             try downloader.admission.setDefaultDirectory(value, reply)
         },
+        PropertyRow(Manager.language, { $0.settings.language.rawValue }) { downloader, value, reply in
+            try reply.refuseSandboxed("change the settings")
+            let language = try choice(Language.self, value, of: "Language")
+            downloader.set { $0.language = language }
+            downloader.answerChange(reply)
+        },
+        PropertyRow(Manager.badge, { $0.settings.badge.rawValue }) { downloader, value, reply in
+            try reply.refuseSandboxed("change the settings")
+            let badge = try choice(BadgeContent.self, value, of: "Badge")
+            downloader.set { $0.badge = badge }
+            downloader.answerChange(reply)
+        },
         PropertyRow(Manager.version) { _ in Service.version },
         PropertyRow(Manager.setAside) { $0.setAside },
         PropertyRow(Manager.supportedOptions) { _ in OptionKey.allCases.map(\.rawValue).sorted() },
@@ -196,4 +208,11 @@ extension Downloader {
         }
         return result
     }
+}
+
+/// - Throws: `InvalidOption`, naming the property and its values.
+private func choice<C: RawRepresentable & CaseIterable>(_: C.Type, _ value: String, of property: String) throws(Refusal) -> C
+where C.RawValue == String {
+    if let choice = C(rawValue: value) { return choice }
+    throw Refusal(.invalidOption, "\(property) is one of \(C.allCases.map(\.rawValue).joined(separator: ", ")), not “\(shown(value))”.")
 }

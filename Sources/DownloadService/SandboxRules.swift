@@ -60,10 +60,12 @@ extension DownloadOptions {
             case .priority: if priority > 0 { throw notAllowed(SandboxRules.priority) }
             case .activate:
                 guard activate == id || activate?.hasPrefix(id + ".") == true else { throw notAllowed("have another application called") }
+            case .desktopID:
+                guard desktopID?.name == id || desktopID?.name.hasPrefix(id + ".") == true else { throw notAllowed("mark another's icon") }
             // A new option is to be thought about here.
             case .token, .filename, .headers, .userAgent, .referrer, .username, .password, .checksum, .size, .maxSize, .start, .speedLimit,
                 .stallTimeout, .retries, .expectType, .notBefore, .deadline, .renewable, .allowMetered, .requestInterval, .onlyIfChanged,
-                .tag, .notify, .title, .body, .icon, .sound,
+                .tag, .notify, .notifyDelay, .title, .body, .icon, .sound,
                 .showProgress, .metadata:
                 break
             }

@@ -166,11 +166,13 @@ private struct RecordReader {
         options.retries = value(.retries)
         options.tag = value(.tag)
         options.notify = word(.notify, or: options.notify)
+        options.notifyDelay = .microseconds(value(.notifyDelay) as Int64)
         options.title = value(.title)
         options.body = value(.body)
         options.icon = value(.icon)
         options.sound = value(.sound)
         options.showProgress = value(.showProgress)
+        options.desktopID = desktopID()
         options.metadata = value(.metadata)
         return options
     }
@@ -180,6 +182,13 @@ private struct RecordReader {
         if let checksum = try? Checksum(text) { return checksum }
         note(.checksum)
         return Checksum(.sha256, digest: [UInt8](repeating: 0, count: Checksum.Algorithm.sha256.length))
+    }
+
+    private mutating func desktopID() -> DesktopID? {
+        guard let text: String = value(.desktopId) else { return nil }
+        if let id = DesktopID(text) { return id }
+        note(.desktopId)
+        return nil
     }
 
     /// Lines as `RecordWriter` wrote them.

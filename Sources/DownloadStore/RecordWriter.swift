@@ -115,11 +115,13 @@ extension DownloadOptions {
         try statement.bind(retries, .retries)
         try statement.bind(tag, .tag)
         try statement.bind(notify.rawValue, .notify)
+        try statement.bind(notifyDelay.microseconds, .notifyDelay)
         try statement.bind(title, .title)
         try statement.bind(body, .body)
         try statement.bind(icon, .icon)
         try statement.bind(sound, .sound)
         try statement.bind(showProgress, .showProgress)
+        try statement.bind(desktopID?.name, .desktopId)
         try statement.bind(metadata, .metadata)
     }
 }

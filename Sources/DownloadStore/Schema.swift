@@ -61,6 +61,8 @@ enum Schema {
         ALTER TABLE download ADD COLUMN request_interval INTEGER;
         ALTER TABLE download ADD COLUMN only_if_changed INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE download ADD COLUMN activate TEXT;
+        ALTER TABLE download ADD COLUMN notify_delay INTEGER NOT NULL DEFAULT 0;
+        ALTER TABLE download ADD COLUMN desktop_id TEXT;
         ALTER TABLE download ADD COLUMN batch INTEGER;
         ALTER TABLE download ADD COLUMN is_fetch INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE download ADD COLUMN is_unchanged INTEGER NOT NULL DEFAULT 0;
@@ -102,7 +104,7 @@ enum Column: Int32, CaseIterable {
     case app, token, wantedDirectory, wantedFileName, ifExists, headers, userAgent, referrer, username, password
     case checksum, size, maxSize, expectType, notBefore, deadline, renewable, allowMetered, requestInterval,
         onlyIfChanged, activate, start, priority, speedLimit, stallTimeout, retries
-    case tag, notify, title, body, icon, sound, showProgress, metadata
+    case tag, notify, notifyDelay, title, body, icon, sound, showProgress, desktopId, metadata
 
     /// As in the schema: `wait_reason`.
     var name: String {

@@ -241,6 +241,7 @@ extension Settings {
         [
             ("max-active", String(maxActive)), ("max-per-host", String(maxPerHost)), ("speed-limit", String(speedLimit)),
             ("default-directory", defaultDirectory), ("paused", String(paused)), ("host-rules", hostRules.text),
+            ("language", language.rawValue), ("badge", badge.rawValue),
         ]
     }
 
@@ -252,6 +253,8 @@ extension Settings {
         read("speed-limit", &speedLimit)
         read("default-directory", &defaultDirectory)
         read("paused", &paused)
+        language = values["language"].flatMap(Language.init) ?? language
+        badge = values["badge"].flatMap(BadgeContent.init) ?? badge
         hostRules = HostRules(text: values["host-rules"] ?? "")
     }
 }

@@ -41,6 +41,8 @@ public enum Manager {
     public static let maxPerHost = PropertyOf(interface, "MaxPerHost", UInt32.self, writable: true)
     public static let speedLimit = PropertyOf(interface, "SpeedLimit", UInt64.self, writable: true)
     public static let hostRules = PropertyOf(interface, "HostRules", HostRuleTable.self)
+    public static let language = PropertyOf(interface, "Language", String.self, writable: true)
+    public static let badge = PropertyOf(interface, "Badge", String.self, writable: true)
     public static let defaultDirectory = PropertyOf(interface, "DefaultDirectory", String.self, writable: true)
     public static let version = PropertyOf(interface, "Version", String.self, change: .constant)
     public static let setAside = PropertyOf(interface, "SetAside", String.self)

@@ -20,8 +20,11 @@ public enum OptionKey: String, CaseIterable, Sendable {
     case renewable
     case onlyIfChanged = "only-if-changed"
     case activate
-    case retries, tag, notify, title, body, icon, sound
+    case retries, tag, notify
+    case notifyDelay = "notify-delay"
+    case title, body, icon, sound
     case showProgress = "show-progress"
+    case desktopID = "desktop-id"
     case metadata
 
     /// The type of its value.
@@ -31,7 +34,7 @@ public enum OptionKey: String, CaseIterable, Sendable {
         case .size, .maxSize, .speedLimit, .notBefore, .deadline: "t"
         case .start, .showProgress, .renewable, .allowMetered, .onlyIfChanged: "b"
         case .priority: "i"
-        case .stallTimeout, .retries, .requestInterval: "u"
+        case .stallTimeout, .retries, .requestInterval, .notifyDelay: "u"
         case .metadata: "a{sv}"
         default: "s"
         }
@@ -134,11 +137,24 @@ extension DownloadOptions {
         case .retries: retries = value.uint32 ?? 10
         case .tag: tag = try text(value, most: 255)
         case .notify: notify = try choice(NotifyPolicy.self)
+        case .notifyDelay:
+            let delay = Duration.milliseconds(Int(value.uint32 ?? 0))
+            guard delay <= Limits.longestNotifyDelay else {
+                throw Refusal(.invalidOption, "Option notify-delay is at most \(Limits.longestNotifyDelay / .milliseconds(1)) ms.")
+            }
+            notifyDelay = delay
         case .title: title = try text(value)
         case .body: body = try text(value, most: 4096)
         case .icon: icon = try text(value, most: 4096)
         case .sound: sound = try text(value, most: 255)
         case .showProgress: showProgress = value.bool ?? true
+        case .desktopID:
+            guard let id = DesktopID(try text(value, most: 255)) else {
+                throw Refusal(
+                    .invalidOption,
+                    "Option desktop-id must be the name of a desktop entry as org.example.App, not “\(shown(value.string ?? ""))”.")
+            }
+            desktopID = id
         case .metadata:
             let bytes = Message.bytes(of: value.vardict ?? [:])
             guard bytes.count <= Limits.metadataBytes else {

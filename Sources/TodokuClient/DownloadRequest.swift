@@ -54,6 +54,8 @@ public struct DownloadRequest: Equatable, Sendable {
     public var retries: UInt32?
     public var tag: String?
     public var notify: NotifyPolicy?
+    /// From the end to the toast; in whole milliseconds.
+    public var notifyDelay: Duration?
     /// Of the completion toast.
     public var title: String?
     public var body: String?
@@ -61,6 +63,8 @@ public struct DownloadRequest: Equatable, Sendable {
     /// Sound name; empty: silent.
     public var sound: String?
     public var showProgress: Bool?
+    /// Name of the desktop entry whose dock icon carries count and progress.
+    public var desktopID: String?
     /// The caller's own; `DownloaderClient.metadata(of:)` gives it back.
     public var metadata: [String: Variant] = [:]
 
@@ -100,11 +104,13 @@ public struct DownloadRequest: Equatable, Sendable {
         put(.retries, retries)
         put(.tag, tag)
         put(.notify, notify?.rawValue)
+        put(.notifyDelay, notifyDelay.map { UInt32(clamping: $0.wholeMilliseconds) })
         put(.title, title)
         put(.body, body)
         put(.icon, icon)
         put(.sound, sound)
         put(.showProgress, showProgress)
+        put(.desktopID, desktopID)
         if !metadata.isEmpty { options[OptionKey.metadata.rawValue] = .dictionary(metadata) }
         return options
     }

@@ -148,6 +148,8 @@ public final class DownloaderClient: Sendable {
         case .maxActive(let value): try await core.set(Manager.maxActive, value, at: BusName.managerPath)
         case .maxPerHost(let value): try await core.set(Manager.maxPerHost, value, at: BusName.managerPath)
         case .speedLimit(let value): try await core.set(Manager.speedLimit, value, at: BusName.managerPath)
+        case .language(let value): try await core.set(Manager.language, value.rawValue, at: BusName.managerPath)
+        case .badge(let value): try await core.set(Manager.badge, value.rawValue, at: BusName.managerPath)
         case .defaultDirectory(let value): try await core.set(Manager.defaultDirectory, value, at: BusName.managerPath)
         }
     }

@@ -33,6 +33,8 @@ public struct ServiceStatus: Equatable, Sendable {
         settings.maxPerHost = value(Manager.maxPerHost) ?? 0
         settings.speedLimit = value(Manager.speedLimit) ?? 0
         settings.defaultDirectory = value(Manager.defaultDirectory) ?? ""
+        settings.language = value(Manager.language).flatMap(Language.init) ?? .japanese
+        settings.badge = value(Manager.badge).flatMap(BadgeContent.init) ?? .remaining
         hostRules = value(Manager.hostRules)?.rules ?? [:]
         version = value(Manager.version) ?? ""
         supportedOptions = value(Manager.supportedOptions) ?? []
@@ -47,6 +49,8 @@ public struct ServiceSettings: Equatable, Sendable {
     public internal(set) var speedLimit: Speed = 0
     /// Absolute folder.
     public internal(set) var defaultDirectory = ""
+    public internal(set) var language = Language.japanese
+    public internal(set) var badge = BadgeContent.remaining
 }
 
 /// One setting with its new value.
@@ -55,4 +59,6 @@ public enum ServiceSetting: Equatable, Sendable {
     case maxPerHost(UInt32)
     case speedLimit(Speed)
     case defaultDirectory(String)
+    case language(Language)
+    case badge(BadgeContent)
 }

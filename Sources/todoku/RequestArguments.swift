@@ -122,6 +122,14 @@ struct RequestArguments: ParsableArguments {
     @Option(help: ArgumentHelp("Name of the completion toast's sound; empty: silent.", valueName: "name"))
     var sound: String?
 
+    @Option(
+        help: ArgumentHelp("From the end to the toast, an hour at most.", valueName: "time"), transform: Amounts.parseDuration)
+    var notifyDelay: Duration?
+
+    @Option(
+        name: .customLong("desktop-id"), help: ArgumentHelp("Desktop entry whose dock icon carries count and progress.", valueName: "name"))
+    var desktopID: String?
+
     @Flag(inversion: .prefixedNo, help: "Whether to show the progress toast (default: shown).")
     var progressToast: Bool?
 
@@ -195,6 +203,7 @@ struct RequestArguments: ParsableArguments {
         (request.tag, request.app, request.token) = (tag, app, token)
         (request.notify, request.title, request.body, request.icon, request.sound) = (notify, title, body, icon, sound)
         request.showProgress = progressToast
+        (request.notifyDelay, request.desktopID) = (notifyDelay, desktopID)
         for entry in metadata { request.setMetadata(entry.text, for: entry.key) }
         return request
     }

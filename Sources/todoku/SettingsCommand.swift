@@ -10,6 +10,8 @@ struct SettingsCommand: ParsableCommand {
             max-per-host       of these, to one host; 0: no limit
             speed-limit        bytes per second in all, as in 2MiB; 0 or none: no limit
             default-directory  where files go that are given no folder; empty: the session's download folder
+            language           of toasts and tray: ja, en, or auto, the session's
+            badge              what the count on the dock's icon is: remaining or percent
 
             EXAMPLES:
               todoku settings
@@ -22,6 +24,7 @@ struct SettingsCommand: ParsableCommand {
         case maxPerHost = "max-per-host"
         case speedLimit = "speed-limit"
         case defaultDirectory = "default-directory"
+        case language, badge
     }
 
     @Argument(help: "Which setting.") var name: Name?
@@ -56,11 +59,17 @@ struct SettingsCommand: ParsableCommand {
             if let count = UInt32(value) { return count }
             throw ValidationError("\(name.rawValue) is a whole number; 0 means no limit.")
         }
+        func choice<C: RawRepresentable & CaseIterable>(_: C.Type) throws -> C where C.RawValue == String {
+            if let choice = C(rawValue: value) { return choice }
+            throw ValidationError("\(name.rawValue) is one of \(C.allCases.map(\.rawValue).joined(separator: ", ")).")
+        }
         return switch name {
         case .maxActive: .maxActive(try count())
         case .maxPerHost: .maxPerHost(try count())
         case .speedLimit: .speedLimit(try Amounts.parseSpeed(value))
         case .defaultDirectory: .defaultDirectory(value.isEmpty ? "" : LocalPath.absolute(value))
+        case .language: .language(try choice(Language.self))
+        case .badge: .badge(try choice(BadgeContent.self))
         }
     }
 
@@ -70,6 +79,8 @@ struct SettingsCommand: ParsableCommand {
         case .maxPerHost: String(settings.maxPerHost)
         case .speedLimit: String(settings.speedLimit)
         case .defaultDirectory: settings.defaultDirectory
+        case .language: settings.language.rawValue
+        case .badge: settings.badge.rawValue
         }
     }
 
@@ -79,6 +90,8 @@ struct SettingsCommand: ParsableCommand {
         case .maxPerHost: .unsigned(UInt64(settings.maxPerHost))
         case .speedLimit: .unsigned(settings.speedLimit)
         case .defaultDirectory: .string(settings.defaultDirectory)
+        case .language: .string(settings.language.rawValue)
+        case .badge: .string(settings.badge.rawValue)
         }
     }
 }

@@ -28,6 +28,7 @@ import Testing
             "--no-progress-toast",
             "--metadata", "k=v=w", "--expect-type", "Image/*", "--not-before", "@1800000000", "--deadline", "90m", "--renewable",
             "--not-metered", "--request-interval", "1500ms", "--only-if-changed", "--activate", "org.example.App",
+            "--notify-delay", "1500ms", "--desktop-id", "org.example.App.desktop",
         ])
         #expect(Set(all.keys) == Set(OptionKey.allCases.map(\.rawValue)))
         let read = try DownloadOptions(decoding: all)
@@ -45,6 +46,7 @@ import Testing
                 false, .milliseconds(1500), true, "org.example.App"
             ))
         #expect(read.notBefore == WallTime(microseconds: 1_800_000_000_000_000))
+        #expect((read.notifyDelay, read.desktopID) == (.milliseconds(1500), DesktopID("org.example.App")))
         #expect((read.sound, read.showProgress) == ("", false))
         #expect(Message.value([String: Variant].self, from: read.metadata) == ["k": .string("v=w")])
     }

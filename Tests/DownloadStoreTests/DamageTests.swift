@@ -273,7 +273,8 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             "has_started_over",
             "is_whole", "expect_type", "not_before", "deadline", "renewable",
             // And what version 3 did.
-            "allow_metered", "request_interval", "only_if_changed", "activate", "batch", "is_fetch", "is_unchanged", "is_to_descriptor",
+            "allow_metered", "request_interval", "only_if_changed", "activate", "notify_delay", "desktop_id", "batch", "is_fetch",
+            "is_unchanged", "is_to_descriptor",
             "is_acknowledged", "activations", "activate_at",
         ]
         for column in added { try tamper(folder.path, "ALTER TABLE download DROP COLUMN \(column)") }

@@ -81,11 +81,13 @@ struct RandomRecords {
         options.retries = [0, 10, .max].randomElement(using: &generator)!
         options.tag = text()
         options.notify = NotifyPolicy.allCases.randomElement(using: &generator)!
+        options.notifyDelay = .microseconds(Int64.random(in: 0...1 << 50, using: &generator))
         options.title = perhaps { $0.text() }
         options.body = perhaps { $0.text() }
         options.icon = perhaps { $0.text() }
         options.sound = text()
         options.showProgress = .random(using: &generator)
+        options.desktopID = perhaps { _ in DesktopID("org.example.App")! }
         options.metadata = (0..<Int.random(in: 0...64, using: &generator)).map { _ in .random(in: 0 ... .max, using: &generator) }
         return options
     }
@@ -177,6 +179,8 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.options.retries = 5
     record.options.tag = "tag"
     record.options.notify = .always
+    record.options.notifyDelay = .milliseconds(27)
+    record.options.desktopID = DesktopID("org.example.App")
     record.options.title = "title"
     record.options.body = "body"
     record.options.icon = "icon"

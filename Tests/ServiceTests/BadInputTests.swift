@@ -58,6 +58,8 @@ internal import Testing
         ("activate", .bool(true)), ("activate", .string("")), ("activate", .string("app")), ("activate", .string("org..App")),
         ("activate", .string("org.1example.App")), ("activate", .string(":1.7")), ("activate", .string("org.example.App/a")),
         ("notify", .bool(false)), ("notify", .string("")), ("notify", .string("sometimes")),
+        ("notify-delay", .uint64(1)), ("notify-delay", .uint32(3_600_001)),
+        ("desktop-id", .uint32(1)), ("desktop-id", .string("")), ("desktop-id", .string(".desktop")), ("desktop-id", .string("a/b")),
         ("title", .uint32(1)), ("title", .string(String(repeating: "a", count: 1025))), ("body", .uint32(1)),
         ("body", .string(String(repeating: "a", count: 4097))), ("icon", .uint32(1)), ("sound", .uint32(1)), ("show-progress", .uint32(1)),
         ("metadata", .string("a")), ("metadata", .dictionary([("a", "b")])),
@@ -80,7 +82,7 @@ internal import Testing
     /// What the contract has and this version does not.
     @Test(
         arguments: [
-            "mirrors", "connections", "extract", "notify-delay", "desktop-id", "unknown", "Directory", "",
+            "mirrors", "connections", "extract", "unknown", "Directory", "",
         ])
     func `with an option that is not built is refused, not ignored`(key: String) async throws {
         let running = try await Running.start()
@@ -166,7 +168,8 @@ internal import Testing
             (manager, Manager.interface, "DefaultDirectory", .string("/proc/sys"), todokuError("PermissionDenied")),
             (manager, Manager.interface, "Paused", .bool(true), "org.freedesktop.DBus.Error.PropertyReadOnly"),
             (manager, Manager.interface, "Version", .string("9"), "org.freedesktop.DBus.Error.PropertyReadOnly"),
-            (manager, Manager.interface, "Language", .string("en"), "org.freedesktop.DBus.Error.UnknownProperty"),
+            (manager, Manager.interface, "Language", .string("fr"), todokuError("InvalidOption")),
+            (manager, Manager.interface, "Badge", .string(""), todokuError("InvalidOption")),
             (manager, Download.interface, "Priority", .int32(1), "org.freedesktop.DBus.Error.UnknownInterface"),
             (path, Download.interface, "Priority", .uint32(1), "org.freedesktop.DBus.Error.InvalidArgs"),
             (path, Download.interface, "SpeedLimit", .variant(.uint64(1)), "org.freedesktop.DBus.Error.InvalidArgs"),

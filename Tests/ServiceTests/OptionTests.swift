@@ -39,6 +39,7 @@ internal import Testing
             "priority": .int32(-3), "speed-limit": .uint64(1000), "stall-timeout": .uint32(5000), "retries": .uint32(3),
             "tag": .string("group"),
             "notify": .string("never"), "title": .string("題"), "body": .string("本文"), "icon": .string("folder"), "sound": .string(""),
+            "notify-delay": .uint32(1500), "desktop-id": .string("org.example.App"),
             "show-progress": .bool(false), "metadata": .dictionary(["k": .int32(1)]),
         ]
         #expect(Set(options.keys) == Set(OptionKey.allCases.map(\.rawValue)))

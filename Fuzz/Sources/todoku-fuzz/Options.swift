@@ -94,11 +94,13 @@ private func value(of key: OptionKey, in options: DownloadOptions) -> Variant? {
     case .retries: .uint32(options.retries)
     case .tag: .string(options.tag)
     case .notify: .string(options.notify.rawValue)
+    case .notifyDelay: .uint32(UInt32(options.notifyDelay.wholeMilliseconds))
     case .title: options.title.map { .string($0) }
     case .body: options.body.map { .string($0) }
     case .icon: options.icon.map { .string($0) }
     case .sound: .string(options.sound)
     case .showProgress: .bool(options.showProgress)
+    case .desktopID: options.desktopID.map { .string($0.name) }
     case .metadata: Message.value([String: Variant].self, from: options.metadata).map { .dictionary($0) }
     default: nil
     }
