@@ -83,6 +83,8 @@ public final class Ledger {
     private var tally = (finished: UInt32(0), failed: UInt32(0), cancelled: UInt32(0))
     var untold: [LedgerEntry] = []
     var actions: [Action] = []
+    /// Records that had ended, between `beginRestore` and `endRestore`.
+    private var restoredEnded: [DownloadRecord] = []
     /// Set when the service ends: nothing new is started.
     public var isEnding = false
     /// The machine sleeps, or is about to: nothing is started.
@@ -206,6 +208,15 @@ public final class Ledger {
         _ records: [DownloadRecord], batches: [BatchRecord] = [], sweeps: [DownloadNumber: String], requests: [HostRequest] = [],
         now: WallTime
     ) {
+        beginRestore(count: records.count, batches: batches, sweeps: sweeps, requests: requests, now: now)
+        restore(records, now: now)
+        endRestore(now: now)
+    }
+
+    /// The same in pieces, while the rest is still being read: first this, with how many records will follow.
+    public func beginRestore(
+        count: Int, batches: [BatchRecord], sweeps: [DownloadNumber: String], requests: [HostRequest], now: WallTime
+    ) {
         restore(batches)
         self.sweeps = sweeps.mapValues { Sweep(directory: $0) }
         // One that is not known to have gone out may have done so until now; so may one of a clock that was set back since.
@@ -214,34 +225,45 @@ public final class Ledger {
                 request.isSent && request.at <= now
                     ? request : HostRequest(host: request.host, spacing: request.spacing, at: now, isSent: true)
             }, by: \.host)
-        entries.reserveCapacity(records.count)
-        order.reserve(records.count)
-        if !settings.paused { runnable.reserve(records.count) }
-        func enter(_ record: DownloadRecord) {
-            let entry = take(record)
-            switch record.state {
-            case .queued, .active, .verifying, .waiting: entry.record.state = obstacle(of: entry, now: now)
-            case .committing, .paused, .finished, .failed, .cancelled: break
-            }
-            if let expiresAt = record.expiresAt, let deadline = record.options.deadline, expiresAt - now > deadline {
-                entry.record.expiresAt = now + deadline  // the clock was set back while nobody looked
-            }
-            entry.isEntered = true
-            entry.isInPool = entry.state == .committing && !record.isToDescriptor
-            counts.insert(entry.state)
-            joinBatch(entry)
-            place(entry)
-            if entry.state.hasEnded { resumeCalls(entry, now: now) }
-        }
-        var hasEnded: [DownloadRecord] = []
-        for record in records { if record.state.hasEnded { hasEnded.append(record) } else { enter(record) } }
+        entries.reserveCapacity(count)
+        order.reserve(count)
+        if !settings.paused { runnable.reserve(count) }
+    }
+
+    /// Then the records, in any pieces.
+    public func restore(_ records: [DownloadRecord], now: WallTime) {
+        for record in records { if record.state.hasEnded { restoredEnded.append(record) } else { restore(record, now: now) } }
+    }
+
+    /// At last, when all are there.
+    public func endRestore(now: WallTime) {
         // In the order in which they ended.
-        hasEnded.sort { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }
-        for record in hasEnded { enter(record) }
+        restoredEnded.sort { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }
+        for record in restoredEnded { restore(record, now: now) }
+        restoredEnded = []
         dropEmptyBatches()
         for number in sweeps.keys { beginSweep(number) }
         recallPauses()
         prune(now: now)
+    }
+
+    private func restore(_ record: DownloadRecord, now: WallTime) {
+        let entry = take(record)
+        switch record.state {
+        case .queued, .active, .verifying, .waiting:
+            let obstacle = obstacle(of: entry, now: now)
+            if obstacle != record.state { entry.record.state = obstacle }
+        case .committing, .paused, .finished, .failed, .cancelled: break
+        }
+        if let expiresAt = record.expiresAt, let deadline = record.options.deadline, expiresAt - now > deadline {
+            entry.record.expiresAt = now + deadline  // the clock was set back while nobody looked
+        }
+        entry.isEntered = true
+        entry.isInPool = entry.state == .committing && !record.isToDescriptor
+        counts.insert(entry.state)
+        joinBatch(entry)
+        place(entry)
+        if entry.state.hasEnded { resumeCalls(entry, now: now) }
     }
 
     // MARK: Events

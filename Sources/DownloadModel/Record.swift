@@ -145,6 +145,12 @@ public struct DownloadRecord: Equatable, Sendable {
         (self.state, self.queuedAt, self.position) = (state, queuedAt, position)
     }
 
+    /// Whether it has what every download has, and no more: it has not started, and has not ended.
+    public var isUntouched: Bool { course.isIdentical(to: Course.untouched) }
+
+    /// Whether its options are those of `other`, by the same pointer.
+    public func sharesOptions(with other: DownloadRecord) -> Bool { sharedOptions.isIdentical(to: other.sharedOptions) }
+
     /// Holds the options, and what else is equal, together with `other`.
     mutating func join(_ other: DownloadRecord) {
         sharedOptions.join(other.sharedOptions)

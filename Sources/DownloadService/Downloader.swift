@@ -56,12 +56,12 @@ internal import TransferEngine
 
     init(
         journal: Journal, engine: Engine, announcer: Announcer, toaster: Toaster, callers: Callers, foreground: Foreground,
-        ownerCalls: OwnerCalls, stored: StoredState, mapFolder: String, allowsHiddenFolders: Bool, log: Logger
+        ownerCalls: OwnerCalls, intake: Intake, setAside: String?, mapFolder: String, allowsHiddenFolders: Bool, log: Logger
     ) {
         (self.journal, self.engine, self.announcer, self.toaster) = (journal, engine, announcer, toaster)
         (self.callers, self.foreground, self.ownerCalls, self.log) = (callers, foreground, ownerCalls, log)
-        (self.mapFolder, self.allowsHiddenFolders, setAside) = (mapFolder, allowsHiddenFolders, stored.setAside ?? "")
-        ledger = Ledger(settings: stored.settings) { .random(in: 0..<1) }
+        (self.mapFolder, self.allowsHiddenFolders, self.setAside) = (mapFolder, allowsHiddenFolders, setAside ?? "")
+        ledger = intake.ledger
         ledger.willChange = { [unowned self] entry, isState in
             hadEnded = entry.state.hasEnded
             guard let download = download(entry.number) else { return }
@@ -77,17 +77,12 @@ internal import TransferEngine
         }
         journal.everything = { [unowned self] in ledger.everything }
         journal.onSetAside = { [unowned self] path in
-            setAside = path
+            self.setAside = path
             announcer.flushManager(of: self, now: true)
         }
         ownerCalls.onQuiet = { [unowned self] in residenceChanged?() }
-        restore(stored)
-    }
-
-    private func restore(_ stored: StoredState) {
-        ledger.network(nil, now: .now)
-        ledger.restore(stored.records, batches: stored.batches, sweeps: stored.sweeps, requests: stored.requests, now: .now)
-        for record in stored.records where record.options.token != nil || record.isFetch { track(record) }
+        ledger.endRestore(now: .now)
+        for record in intake.tracked { track(record) }
         for batch in ledger.batches.values { track(batch) }
     }
 

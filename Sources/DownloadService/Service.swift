@@ -55,17 +55,18 @@ public struct ServiceOptions: Sendable {
                 return 2
             }
             let store = Store(folder: folder)
-            let stored: StoredState
-            do throws(StoreError) { stored = try await store.open() } catch {
+            let intake = Intake()
+            let opening: StoreOpening
+            do throws(StoreError) { opening = try await store.open { intake.take($0) } } catch {
                 log.error("the service cannot start", metadata: ["cause": "\(error)"])
                 connection.refuse(DBusError(ErrorName.storage.busName, "\(error)"), leaving: BusName.service)
                 return 1
             }
-            if let aside = stored.setAside {
+            if let aside = opening.setAside {
                 log.warning("the database was damaged and has been set aside; the queue starts empty", metadata: ["file": "\(aside)"])
             }
-            sweepMaps("\(folder)/segments", stored.records)
-            let service = Service(options, connection: connection, store: store, stored: stored, folder: folder)
+            let service = Service(options, connection: connection, store: store, opening, intake, folder: folder)
+            service.sweepMaps("\(folder)/segments")
             return await service.serve()
         } catch {
             log.error("no session bus", metadata: ["cause": "\(error.message)"])
@@ -75,27 +76,25 @@ public struct ServiceOptions: Sendable {
 
     /// Makes the folder of the written maps, without which checkpoints count alone, and deletes those of no download of the list: of one
     /// that was removed in the moment of a crash.
-    private static func sweepMaps(_ folder: String, _ records: [DownloadRecord]) {
+    private func sweepMaps(_ folder: String) {
         if mkdir(folder, 0o700) == 0 { return }
         guard let handle = opendir(folder) else { return }
         defer { closedir(handle) }
-        var known: Set<String>?
         while let entry = readdir(handle) {
             let name = withUnsafePointer(to: &entry.pointee.d_name) {
                 $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
             }
             guard name.first?.isNumber == true else { continue }
-            let numbers = known ?? Set(records.lazy.filter { !$0.state.hasEnded || $0.state.failure != nil }.map { "\($0.number)" })
-            known = numbers
             // NUMBER, and NUMBER.next while one takes another's place.
-            if !numbers.contains(String(name.prefix { $0.isNumber })) { unlink("\(folder)/\(name)") }
+            let state = UInt64(name.prefix { $0.isNumber }).flatMap { downloader.ledger[DownloadNumber($0)]?.state }
+            if state.map({ $0.hasEnded && $0.failure == nil }) ?? true { unlink("\(folder)/\(name)") }
         }
     }
 
-    private init(_ options: ServiceOptions, connection: Connection, store: Store, stored: StoredState, folder: String) {
+    private init(_ options: ServiceOptions, connection: Connection, store: Store, _ opening: StoreOpening, _ intake: Intake, folder: String) {
         let log = options.logger
         let links = Links()
-        journal = Journal(store: store, nextNumber: stored.nextNumber, log: log) { connection.send($0) }
+        journal = Journal(store: store, nextNumber: opening.nextNumber, log: log) { connection.send($0) }
         engine = Engine(configuration: EngineConfiguration(version: Self.version)) { links.downloader?.take($0) }
         notifier = Notifier { links.toaster?.take($0) }
         let foreground = Foreground(connection: connection)
@@ -105,7 +104,7 @@ public struct ServiceOptions: Sendable {
         downloader = Downloader(
             journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes }, toaster: toaster,
             callers: callers, foreground: foreground, ownerCalls: OwnerCalls(connection: connection, log: log),
-            stored: stored, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders, log: log)
+            intake: intake, setAside: opening.setAside, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders, log: log)
         let (downloader, journal) = (downloader, journal)
         let gate = CallerGate {
             Refusal(.limitExceeded, $0).dbusError

@@ -2,41 +2,53 @@ internal import DownloadModel
 
 extension DownloadRecord {
     /// Binds every column of `INSERT INTO download`.
-    func bind(to statement: borrowing Statement) throws(SQLiteError) {
+    ///
+    /// - Parameter options: its options' text.
+    func bind(to statement: borrowing Statement, options: String) throws(SQLiteError) {
+        // Columns that are not bound below, as what it waits for, are NULL.
+        statement.clear()
+        try statement.bind(number.value, Column.number)
+        try state.bind(to: statement)
+        try statement.bind(position, Column.position)
+        try statement.bind(queuedAt, Column.queuedAt)
+        try statement.bind(received, Column.received)
+        try statement.bind(total, Column.total)
+        try statement.bind(batch?.value, Column.batch)
+        try statement.bind(isFetch, Column.isFetch)
+        try statement.bind(url, Column.url)
+        try statement.bind(directory, Column.directory)
+        try statement.bind(options, Column.options)
+    }
+
+    /// Whether it has a row of `course`.
+    var hasCourse: Bool { !isUntouched || state.failure != nil }
+
+    /// Binds every column of `INSERT INTO course`.
+    func bindCourse(to statement: borrowing Statement) throws(SQLiteError) {
         // Columns that are not bound below, as of a failure, are NULL.
         statement.clear()
-        try statement.bind(number.value, .number)
-        try statement.bind(position, .position)
-        try statement.bind(queuedAt, .queuedAt)
-        try statement.bind(startedAt, .startedAt)
-        try statement.bind(endedAt, .endedAt)
-        try statement.bind(attempts, .attempts)
-        try statement.bind(retriesUsed, .retriesUsed)
-        try statement.bind(received, .received)
-        try statement.bind(total, .total)
-        try statement.bind(url, .url)
-        try statement.bind(directory, .directory)
-        try statement.bind(fileName, .fileName)
-        try statement.bind(mediaType, .mediaType)
-        try statement.bind(path, .path)
-        try statement.bind(retryAt, .retryAt)
-        try statement.bind(expiresAt, .expiresAt)
-        try statement.bind(timeLeft?.microseconds, .timeLeft)
-        try statement.bind(awaitsUrl, .awaitsUrl)
-        try statement.bind(isSpliced, .isSpliced)
-        try statement.bind(hasStartedOver, .hasStartedOver)
-        try statement.bind(isWhole, .isWhole)
-        try statement.bind(batch?.value, .batch)
-        try statement.bind(isFetch, .isFetch)
-        try statement.bind(isUnchanged, .isUnchanged)
-        try statement.bind(isToDescriptor, .isToDescriptor)
-        try statement.bind(isAcknowledged, .isAcknowledged)
-        try statement.bind(activations, .activations)
-        try statement.bind(activateAt, .activateAt)
-        try state.bind(to: statement)
+        try statement.bind(number.value, CourseColumn.number)
+        try statement.bind(startedAt, CourseColumn.startedAt)
+        try statement.bind(endedAt, CourseColumn.endedAt)
+        try statement.bind(attempts, CourseColumn.attempts)
+        try statement.bind(retriesUsed, CourseColumn.retriesUsed)
+        try statement.bind(fileName, CourseColumn.fileName)
+        try statement.bind(mediaType, CourseColumn.mediaType)
+        try statement.bind(path, CourseColumn.path)
+        try statement.bind(retryAt, CourseColumn.retryAt)
+        try statement.bind(expiresAt, CourseColumn.expiresAt)
+        try statement.bind(timeLeft?.microseconds, CourseColumn.timeLeft)
+        try statement.bind(awaitsUrl, CourseColumn.awaitsUrl)
+        try statement.bind(isSpliced, CourseColumn.isSpliced)
+        try statement.bind(hasStartedOver, CourseColumn.hasStartedOver)
+        try statement.bind(isWhole, CourseColumn.isWhole)
+        try statement.bind(isUnchanged, CourseColumn.isUnchanged)
+        try statement.bind(isToDescriptor, CourseColumn.isToDescriptor)
+        try statement.bind(isAcknowledged, CourseColumn.isAcknowledged)
+        try statement.bind(activations, CourseColumn.activations)
+        try statement.bind(activateAt, CourseColumn.activateAt)
         try (state.failure ?? lastFailure)?.bind(to: statement)
         try resume?.bind(to: statement)
-        try options.bind(to: statement)
     }
 }
 
@@ -45,11 +57,11 @@ extension DownloadState {
     var storedName: String { self == .committing ? "committing" : name }
 
     fileprivate func bind(to statement: borrowing Statement) throws(SQLiteError) {
-        try statement.bind(storedName, .state)
+        try statement.bind(storedName, Column.state)
         switch self {
         case .waiting(let reason, let until):
-            try statement.bind(reason.rawValue, .waitReason)
-            try statement.bind(until, .waitUntil)
+            try statement.bind(reason.rawValue, Column.waitReason)
+            try statement.bind(until, Column.waitUntil)
         case .queued, .active, .paused, .verifying, .committing, .finished, .failed, .cancelled: break
         }
     }
@@ -57,79 +69,31 @@ extension DownloadState {
 
 extension DownloadFailure {
     fileprivate func bind(to statement: borrowing Statement) throws(SQLiteError) {
-        try statement.bind(name.rawValue, .failureName)
-        try statement.bind(message, .failureMessage)
-        try statement.bind(httpStatus, .failureStatus)
-        try statement.bind(host, .failureHost)
-        try statement.bind(isRetryable, .failureRetryable)
-        try statement.bind(retryAfter?.microseconds, .failureRetryAfter)
-        try statement.bind(wait?.rawValue, .failureWait)
-        try statement.bind(missingBytes, .failureMissing)
-        try statement.bind(neededRoom, .failureNeeded)
+        try statement.bind(name.rawValue, CourseColumn.failureName)
+        try statement.bind(message, CourseColumn.failureMessage)
+        try statement.bind(httpStatus, CourseColumn.failureStatus)
+        try statement.bind(host, CourseColumn.failureHost)
+        try statement.bind(isRetryable, CourseColumn.failureRetryable)
+        try statement.bind(retryAfter?.microseconds, CourseColumn.failureRetryAfter)
+        try statement.bind(wait?.rawValue, CourseColumn.failureWait)
+        try statement.bind(missingBytes, CourseColumn.failureMissing)
+        try statement.bind(neededRoom, CourseColumn.failureNeeded)
     }
 }
 
 extension ResumeData {
     fileprivate func bind(to statement: borrowing Statement) throws(SQLiteError) {
-        try statement.bind(written, .resumeWritten)
-        try statement.bind(total, .resumeTotal)
+        try statement.bind(written, CourseColumn.resumeWritten)
+        try statement.bind(total, CourseColumn.resumeTotal)
         switch validator {
-        case .entityTag(let tag): try statement.bind(tag, .resumeEntityTag)
-        case .lastModified(let date): try statement.bind(date, .resumeLastModified)
+        case .entityTag(let tag): try statement.bind(tag, CourseColumn.resumeEntityTag)
+        case .lastModified(let date): try statement.bind(date, CourseColumn.resumeLastModified)
         case nil: break
         }
-        try statement.bind(identity.device, .resumeDevice)
-        try statement.bind(identity.inode, .resumeInode)
-        try statement.bind(identity.mount, .resumeMount)
-        try statement.bind(identity.boot, .resumeBoot)
-    }
-}
-
-extension DownloadOptions {
-    fileprivate func bind(to statement: borrowing Statement) throws(SQLiteError) {
-        try statement.bind(app, .app)
-        try statement.bind(token, .token)
-        try statement.bind(directory, .wantedDirectory)
-        try statement.bind(fileName, .wantedFileName)
-        try statement.bind(ifExists.rawValue, .ifExists)
-        try statement.bind(HeaderField.text(of: headers), .headers)
-        try statement.bind(userAgent, .userAgent)
-        try statement.bind(referrer, .referrer)
-        try statement.bind(username, .username)
-        try statement.bind(password, .password)
-        try statement.bind(checksum?.description, .checksum)
-        try statement.bind(size, .size)
-        try statement.bind(maxSize, .maxSize)
-        try statement.bind(expectType, .expectType)
-        try statement.bind(notBefore, .notBefore)
-        try statement.bind(deadline?.microseconds, .deadline)
-        try statement.bind(renewable, .renewable)
-        try statement.bind(allowsMetered, .allowMetered)
-        try statement.bind(requestInterval?.microseconds, .requestInterval)
-        try statement.bind(onlyIfChanged, .onlyIfChanged)
-        try statement.bind(activate, .activate)
-        try statement.bind(start, .start)
-        try statement.bind(priority, .priority)
-        try statement.bind(speedLimit, .speedLimit)
-        try statement.bind(stallTimeout.microseconds, .stallTimeout)
-        try statement.bind(retries, .retries)
-        try statement.bind(tag, .tag)
-        try statement.bind(notify.rawValue, .notify)
-        try statement.bind(notifyDelay.microseconds, .notifyDelay)
-        try statement.bind(title, .title)
-        try statement.bind(body, .body)
-        try statement.bind(icon, .icon)
-        try statement.bind(sound, .sound)
-        try statement.bind(showProgress, .showProgress)
-        try statement.bind(desktopID?.name, .desktopId)
-        try statement.bind(metadata, .metadata)
-    }
-}
-
-extension HeaderField {
-    /// `Name: value` each, ended by CR LF.
-    fileprivate static func text(of fields: [HeaderField]) -> String {
-        fields.reduce(into: "") { $0 += "\($1.name): \($1.value)\r\n" }
+        try statement.bind(identity.device, CourseColumn.resumeDevice)
+        try statement.bind(identity.inode, CourseColumn.resumeInode)
+        try statement.bind(identity.mount, CourseColumn.resumeMount)
+        try statement.bind(identity.boot, CourseColumn.resumeBoot)
     }
 }
 
@@ -144,5 +108,7 @@ extension Duration {
 }
 
 extension Statement {
-    fileprivate func bind(_ value: some SQLiteValue, _ column: Column) throws(SQLiteError) { try bind(value, at: column.rawValue) }
+    fileprivate func bind(_ value: some SQLiteValue, _ column: some TableColumn) throws(SQLiteError) {
+        try bind(value, at: column.rawValue)
+    }
 }

@@ -102,16 +102,21 @@ struct Statement: ~Copyable {
 
     /// Runs the statement to its end.
     func eachRow(_ body: (Row) -> Void) throws(SQLiteError) {
-        defer { sqlite3_reset(raw) }
-        while true {
-            let result = sqlite3_step(raw)
-            switch result {
-            case SQLITE_ROW: body(Row(raw: raw))
-            case SQLITE_DONE: return
-            default: throw error(result)
-            }
+        defer { rewind() }
+        while let row = try next() { body(row) }
+    }
+
+    /// The next row, for one who goes through two statements at a time; nil after the last. `rewind` comes after it.
+    func next() throws(SQLiteError) -> Row? {
+        let result = sqlite3_step(raw)
+        switch result {
+        case SQLITE_ROW: return Row(raw: raw)
+        case SQLITE_DONE: return nil
+        default: throw error(result)
         }
     }
+
+    func rewind() { sqlite3_reset(raw) }
 
     private func error(_ result: Int32) -> SQLiteError {
         SQLiteError(sqlite3_db_handle(raw), result, String(cString: sqlite3_sql(raw)))
@@ -124,48 +129,10 @@ struct Row {
 
     func value<V: SQLiteValue>(_ column: Int32, as type: V.Type = V.self) -> V { V(raw, column) }
 
-    /// Appends the type and the bytes of a column, with their count where it is a text or a blob.
-    func append(_ column: Int32, to bytes: inout [UInt8]) {
-        let type = sqlite3_column_type(raw, column)
-        bytes.append(UInt8(truncatingIfNeeded: type))
-        switch type {
-        case SQLITE_NULL: break
-        case SQLITE_INTEGER: withUnsafeBytes(of: sqlite3_column_int64(raw, column)) { bytes.append(contentsOf: $0) }
-        default:
-            let start = sqlite3_column_blob(raw, column)
-            let count = sqlite3_column_bytes(raw, column)
-            withUnsafeBytes(of: count) { bytes.append(contentsOf: $0) }
-            bytes.append(contentsOf: UnsafeRawBufferPointer(start: start, count: start == nil ? 0 : Int(count)))
-        }
-    }
-
-    /// Whether the columns from `first` on have the types and the bytes that `append` put into `key`.
-    func matches(_ key: [UInt8], from first: Int32) -> Bool {
-        key.withUnsafeBytes { key in
-            var (column, place) = (first, 0)
-            while place < key.count {
-                let type = sqlite3_column_type(raw, column)
-                guard key[place] == UInt8(truncatingIfNeeded: type) else { return false }
-                place += 1
-                switch type {
-                case SQLITE_NULL: break
-                case SQLITE_INTEGER:
-                    guard key.loadUnaligned(fromByteOffset: place, as: Int64.self) == sqlite3_column_int64(raw, column) else {
-                        return false
-                    }
-                    place += 8
-                default:
-                    let start = sqlite3_column_blob(raw, column)
-                    let count = sqlite3_column_bytes(raw, column)
-                    guard key.loadUnaligned(fromByteOffset: place, as: Int32.self) == count else { return false }
-                    place += 4
-                    if let start, let base = key.baseAddress, memcmp(base + place, start, Int(count)) != 0 { return false }
-                    place += Int(count)
-                }
-                column += 1
-            }
-            return true
-        }
+    /// Whether the text in a column is `bytes`.
+    func has(_ bytes: [UInt8], at column: Int32) -> Bool {
+        guard let text = sqlite3_column_text(raw, column), sqlite3_column_bytes(raw, column) == bytes.count else { return false }
+        return bytes.withUnsafeBytes { $0.isEmpty || memcmp($0.baseAddress!, text, $0.count) == 0 }
     }
 
     fileprivate func next<V: SQLiteValue>(_ type: V.Type, _ columns: inout PartialRangeFrom<Int32>) -> V {

@@ -6,6 +6,13 @@ enum Schema {
     /// The version that this program reads and writes (`PRAGMA user_version`).
     static let version = Int64(steps.count)
 
+    private static let courseOfVersion2 = """
+        number, failure_name, failure_message, failure_status, failure_host, failure_retryable, failure_retry_after, failure_wait,
+        failure_missing, failure_needed, started_at, ended_at, attempts, retries_used, retry_at, expires_at, time_left, awaits_url, is_spliced,
+        has_started_over, is_whole, resume_written, resume_total, resume_entity_tag, resume_last_modified, resume_device, resume_inode,
+        resume_mount, resume_boot, file_name, media_type, path
+        """
+
     /// Step n leads from version n to n + 1.
     ///
     /// Instants are microseconds since the Unix epoch, durations microseconds, sizes bytes, speeds bytes per second. Numbers that are
@@ -55,21 +62,35 @@ enum Schema {
         UPDATE download SET retry_at = wait_until WHERE state = 'waiting' AND wait_reason = 'retry';
         UPDATE download SET is_spliced = 1 WHERE received > 0;
         """,
-        // Batches, conditional requests and the copies held (an empty wanted_name: none; the highest id is the newest), descriptors of callers, owners that are called.
+        // Rows of what only waits are lean, and quick to read: options are one text, without the defaults (`OptionsText`), and what only a download
+        // that has started or ended has is a row of `course`. Batches, conditional requests and the copies held (an empty wanted_name: none; the
+        // highest id is the newest), descriptors of callers, owners that are called.
         """
-        ALTER TABLE download ADD COLUMN allow_metered INTEGER NOT NULL DEFAULT 1;
-        ALTER TABLE download ADD COLUMN request_interval INTEGER;
-        ALTER TABLE download ADD COLUMN only_if_changed INTEGER NOT NULL DEFAULT 0;
-        ALTER TABLE download ADD COLUMN activate TEXT;
-        ALTER TABLE download ADD COLUMN notify_delay INTEGER NOT NULL DEFAULT 0;
-        ALTER TABLE download ADD COLUMN desktop_id TEXT;
-        ALTER TABLE download ADD COLUMN batch INTEGER;
-        ALTER TABLE download ADD COLUMN is_fetch INTEGER NOT NULL DEFAULT 0;
-        ALTER TABLE download ADD COLUMN is_unchanged INTEGER NOT NULL DEFAULT 0;
-        ALTER TABLE download ADD COLUMN is_to_descriptor INTEGER NOT NULL DEFAULT 0;
-        ALTER TABLE download ADD COLUMN is_acknowledged INTEGER NOT NULL DEFAULT 0;
-        ALTER TABLE download ADD COLUMN activations INTEGER NOT NULL DEFAULT 0;
-        ALTER TABLE download ADD COLUMN activate_at INTEGER;
+        CREATE TABLE lean (
+            number INTEGER PRIMARY KEY,
+            state TEXT NOT NULL, wait_reason TEXT, wait_until INTEGER,
+            position INTEGER NOT NULL, queued_at INTEGER NOT NULL, received INTEGER NOT NULL, total INTEGER,
+            batch INTEGER, is_fetch INTEGER NOT NULL DEFAULT 0,
+            url TEXT NOT NULL, directory TEXT NOT NULL, options TEXT NOT NULL
+        ) STRICT;
+        CREATE TABLE course (
+            number INTEGER PRIMARY KEY,
+            failure_name TEXT, failure_message TEXT, failure_status INTEGER, failure_host TEXT,
+            failure_retryable INTEGER, failure_retry_after INTEGER, failure_wait TEXT, failure_missing INTEGER, failure_needed INTEGER,
+            started_at INTEGER, ended_at INTEGER, attempts INTEGER NOT NULL, retries_used INTEGER NOT NULL,
+            retry_at INTEGER, expires_at INTEGER, time_left INTEGER,
+            awaits_url INTEGER NOT NULL, is_spliced INTEGER NOT NULL, has_started_over INTEGER NOT NULL, is_whole INTEGER NOT NULL,
+            is_unchanged INTEGER NOT NULL DEFAULT 0, is_to_descriptor INTEGER NOT NULL DEFAULT 0,
+            is_acknowledged INTEGER NOT NULL DEFAULT 0, activations INTEGER NOT NULL DEFAULT 0, activate_at INTEGER,
+            resume_written INTEGER, resume_total INTEGER, resume_entity_tag TEXT, resume_last_modified TEXT,
+            resume_device INTEGER, resume_inode INTEGER, resume_mount INTEGER, resume_boot TEXT,
+            file_name TEXT, media_type TEXT, path TEXT
+        ) STRICT;
+        INSERT INTO lean SELECT number, state, wait_reason, wait_until, position, queued_at, received, total, NULL, 0, url, directory,
+            \(OptionsText.ofVersion2) FROM download;
+        INSERT INTO course (\(courseOfVersion2)) SELECT \(courseOfVersion2) FROM download;
+        DROP TABLE download;
+        ALTER TABLE lean RENAME TO download;
         CREATE TABLE request (host TEXT NOT NULL, spacing INTEGER NOT NULL, at INTEGER NOT NULL,
             is_sent INTEGER NOT NULL, PRIMARY KEY (host, spacing))
             STRICT, WITHOUT ROWID;
@@ -91,21 +112,26 @@ enum Schema {
     ]
 }
 
-/// The columns of `download`; their order is that of the statements' parameters and results, not the table's.
-enum Column: Int32, CaseIterable {
-    case number, state, waitReason, waitUntil
+/// The columns of a table; their order is that of the statements' parameters and results, not the table's.
+protocol TableColumn: CaseIterable, RawRepresentable<Int32> {}
+
+/// What every download has.
+enum Column: Int32, TableColumn {
+    case number, state, waitReason, waitUntil, position, queuedAt, received, total, batch, isFetch, url, directory, options
+}
+
+/// What only a download has that has started, or has ended.
+enum CourseColumn: Int32, TableColumn {
+    case number
     case failureName, failureMessage, failureStatus, failureHost, failureRetryable, failureRetryAfter, failureWait, failureMissing,
         failureNeeded
-    case retryAt, expiresAt, timeLeft, awaitsUrl, isSpliced, hasStartedOver, isWhole
-    case batch, isFetch, isUnchanged, isToDescriptor, isAcknowledged, activations, activateAt
-    case position, queuedAt, startedAt, endedAt, attempts, retriesUsed, received, total
+    case startedAt, endedAt, attempts, retriesUsed, retryAt, expiresAt, timeLeft, awaitsUrl, isSpliced, hasStartedOver, isWhole
+    case isUnchanged, isToDescriptor, isAcknowledged, activations, activateAt
     case resumeWritten, resumeTotal, resumeEntityTag, resumeLastModified, resumeDevice, resumeInode, resumeMount, resumeBoot
-    case url, directory, fileName, mediaType, path
-    case app, token, wantedDirectory, wantedFileName, ifExists, headers, userAgent, referrer, username, password
-    case checksum, size, maxSize, expectType, notBefore, deadline, renewable, allowMetered, requestInterval,
-        onlyIfChanged, activate, start, priority, speedLimit, stallTimeout, retries
-    case tag, notify, notifyDelay, title, body, icon, sound, showProgress, desktopId, metadata
+    case fileName, mediaType, path
+}
 
+extension TableColumn {
     /// As in the schema: `wait_reason`.
     var name: String {
         var name: [UInt8] = []
@@ -119,6 +145,6 @@ enum Column: Int32, CaseIterable {
         return String(decoding: name, as: UTF8.self)
     }
 
-    static let names = allCases.map(\.name).joined(separator: ", ")
-    static let parameters = allCases.map { _ in "?" }.joined(separator: ", ")
+    static var names: String { allCases.map(\.name).joined(separator: ", ") }
+    static var parameters: String { allCases.map { _ in "?" }.joined(separator: ", ") }
 }

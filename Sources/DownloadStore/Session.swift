@@ -7,12 +7,15 @@ final class Session {
     private static let nextNumberKey = "next-number"
     /// Most hosts whose last request is remembered over a restart.
     private static let mostRequests = 10_000
+    private static let recordsAtATime = 2048
 
     private let begin: Statement
     private let end: Statement
     private let undo: Statement
     private let put: Statement
     private let remove: Statement
+    private let putCourse: Statement
+    private let removeCourse: Statement
     private let set: Statement
     private let sweep: Statement
     private let swept: Statement
@@ -28,6 +31,8 @@ final class Session {
     /// Whether the file was made in this session, or in one that did not close, and may not be on disk yet: while nothing is acknowledged
     /// it need not be, and the first start is quicker so.
     private var isUnsynced: Bool
+    /// The record written last, and the text of its options: those of a batch have the same.
+    private var lastPut: (record: DownloadRecord, options: String)?
     /// The next number on disk.
     private var savedNumber = DownloadNumber(1)
 
@@ -66,6 +71,9 @@ final class Session {
             undo = try database.prepare("ROLLBACK")
             put = try database.prepare("INSERT OR REPLACE INTO download (\(Column.names)) VALUES (\(Column.parameters))")
             remove = try database.prepare("DELETE FROM download WHERE number = ?")
+            putCourse = try database.prepare(
+                "INSERT OR REPLACE INTO course (\(CourseColumn.names)) VALUES (\(CourseColumn.parameters))")
+            removeCourse = try database.prepare("DELETE FROM course WHERE number = ?")
             set = try database.prepare("INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)")
             sweep = try database.prepare("INSERT OR REPLACE INTO sweep (number, directory) VALUES (?, ?)")
             swept = try database.prepare("DELETE FROM sweep WHERE number = ?")
@@ -118,32 +126,52 @@ final class Session {
 
     // MARK: Reading
 
-    /// - Parameter now: see `DownloadRecord.init(_:now:)`.
-    func load(now: WallTime) throws(StoreError) -> StoredState {
-        var records: [DownloadRecord] = []
+    /// Reads everything; the records in pieces, that whoever takes them in can begin.
+    ///
+    /// - Parameters:
+    ///   - now: see `DownloadRecord.init(_:course:now:like:)`.
+    ///   - take: is given what the database holds besides records, and then these, in the order of their numbers.
+    /// - Returns: the next number.
+    func load(now: WallTime, _ take: (StoredPart) -> Void) throws(StoreError) -> DownloadNumber {
         var values: [String: String] = [:]
-        var sweeps: [DownloadNumber: String] = [:]
-        var requests: [HostRequest] = []
-        var batches: [BatchRecord] = []
+        var queue = StoredQueue()
+        var last = DownloadNumber(0)
         do throws(SQLiteError) {
-            records.reserveCapacity(Int(try database.number("SELECT count(*) FROM download")))
-            var model = RecordModel()
-            try database.prepare("SELECT \(Column.names) FROM download ORDER BY number").eachRow {
-                records.append(DownloadRecord($0, now: now, like: &model))
-            }
+            queue.count = Int(try database.number("SELECT count(*) FROM download"))
             try database.prepare("SELECT key, value FROM setting").each { (key: String, value: String) in values[key] = value }
+            queue.settings = Settings(values)
             try database.prepare("SELECT number, directory FROM sweep").each { (number: UInt64, directory: String) in
-                sweeps[DownloadNumber(number)] = directory
+                queue.sweeps[DownloadNumber(number)] = directory
             }
-            try requests = loadRequests(now: now)
-            try database.prepare("SELECT \(BatchRecord.columns) FROM batch ORDER BY number").eachRow { batches.append(BatchRecord($0)) }
+            try queue.requests = loadRequests(now: now)
+            try database.prepare("SELECT \(BatchRecord.columns) FROM batch ORDER BY number").eachRow { queue.batches.append(BatchRecord($0)) }
+            last = queue.batches.lazy.map(\.number).compactMap(Self.given).max() ?? last
+            take(.queue(queue))
+            try loadRecords(now: now) { records in
+                last = max(last, records.lazy.map(\.number).compactMap(Self.given).max() ?? last)
+                take(.records(records))
+            }
         } catch { throw StoreError(error, folder) }
         savedNumber = values[Session.nextNumberKey].flatMap { UInt64($0) }.map(DownloadNumber.init).flatMap(Self.given) ?? DownloadNumber(1)
-        let last = (records.lazy.map(\.number) + batches.lazy.map(\.number)).compactMap(Self.given).max()
-        let next = max(savedNumber, DownloadNumber((last?.value ?? 0) + 1))
-        return StoredState(
-            records: records, batches: batches, settings: Settings(values), sweeps: sweeps, requests: requests, nextNumber: next,
-            setAside: nil)
+        return max(savedNumber, DownloadNumber(last.value + 1))
+    }
+
+    private func loadRecords(now: WallTime, _ take: ([DownloadRecord]) -> Void) throws(SQLiteError) {
+        let downloads = try database.prepare("SELECT \(Column.names) FROM download ORDER BY number")
+        let courses = try database.prepare("SELECT \(CourseColumn.names) FROM course ORDER BY number")
+        var (records, model): ([DownloadRecord], RecordModel) = ([], RecordModel())
+        records.reserveCapacity(Self.recordsAtATime)
+        var course = try courses.next()
+        while let row = try downloads.next() {
+            let number: Int64 = row.value(Column.number.rawValue)
+            while let behind = course, behind.value(CourseColumn.number.rawValue) < number { course = try courses.next() }
+            let own = course.flatMap { $0.value(CourseColumn.number.rawValue) == number ? $0 : nil }
+            records.append(DownloadRecord(row, course: own, now: now, like: &model))
+            guard records.count == Self.recordsAtATime else { continue }
+            take(records)
+            records.removeAll(keepingCapacity: true)
+        }
+        if !records.isEmpty { take(records) }
     }
 
     /// What no interval can be waiting for any more is deleted: the longest is a number of milliseconds of 32 bits.
@@ -196,10 +224,10 @@ final class Session {
 
     private func apply(_ change: StoreChange) throws(SQLiteError) {
         switch change {
-        case .put(let record):
-            try record.bind(to: put)
-            try put.eachRow { _ in }
-        case .remove(let number): try remove.run(number.value)
+        case .put(let record): try save(record)
+        case .remove(let number):
+            try remove.run(number.value)
+            try removeCourse.run(number.value)
         case .sweep(let number, let directory): try sweep.run(number.value, directory)
         case .swept(let number): try swept.run(number.value)
         case .requested(let request): try requested.run(request.host, request.spacing.microseconds, request.at.microseconds, request.isSent)
@@ -207,6 +235,20 @@ final class Session {
         case .putBatch(let record): try record.put(by: putBatch)
         case .removeBatch(let number): try removeBatch.run(number.value)
         case .set(let settings): for (key, value) in settings.rows { try set.run(key, value) }
+        }
+    }
+
+    private func save(_ record: DownloadRecord) throws(SQLiteError) {
+        let options =
+            if let lastPut, record.sharesOptions(with: lastPut.record) { lastPut.options } else { OptionsText.text(of: record.options) }
+        lastPut = (record, options)
+        try record.bind(to: put, options: options)
+        try put.eachRow { _ in }
+        if record.hasCourse {
+            try record.bindCourse(to: putCourse)
+            try putCourse.eachRow { _ in }
+        } else {
+            try removeCourse.run(record.number.value)
         }
     }
 

@@ -38,41 +38,44 @@ public actor Store {
 
     /// Takes the folder and reads everything. A database that is damaged, or cannot be read, twice, is set aside, and a new one started.
     ///
+    /// - Parameter take: called on the store's thread with each part as it is read.
     /// - Throws: `inUse` where another daemon has the folder and keeps it for two seconds more, `newerVersion`, `diskFull`, `storage`.
-    public func open() throws(StoreError) -> StoredState {
+    public func open(_ take: @Sendable (StoredPart) -> Void) throws(StoreError) -> StoreOpening {
         guard !isOpen else { throw StoreError(.inUse, "The database \(folder.database) is open already.") }
         try folder.make()
         let lock = try folder.lock(wait: wait)
         let now = time(nil)
         // Of a file that was there and is empty, or damaged, we cannot know what numbers it gave.
         let afterLoss = DownloadNumber(UInt64(max(1, now)))
-        var state: StoredState
+        var opening: StoreOpening
         do throws(StoreError) {
             // One call that fails must cost neither the queue (SQLite calls a bad read damage) nor the start.
-            do throws(StoreError) { state = try load(afterLoss, now: now) } catch  where ![.inUse, .newerVersion].contains(error.reason) {
-                state = try load(afterLoss, now: now)
+            do throws(StoreError) { opening = try load(afterLoss, now: now, take) } catch  where ![.inUse, .newerVersion].contains(error.reason) {
+                opening = try load(afterLoss, now: now, take)
             }
         } catch  where error.isOfTheFile {
             let aside = try folder.setAside(at: now)
-            state = try load(afterLoss, now: now)
-            state.setAside = aside ?? folder.database
+            opening = try load(afterLoss, now: now, take)
+            opening.setAside = aside ?? folder.database
         }
         self.lock = consume lock
         isOpen = true
-        return state
+        return opening
     }
 
-    private func load(_ afterLoss: DownloadNumber, now: time_t) throws(StoreError) -> StoredState {
+    private func load(_ afterLoss: DownloadNumber, now: time_t, _ take: (StoredPart) -> Void) throws(StoreError) -> StoreOpening {
         let file = try folder.makeDatabase()
         let isFirst = file.isNew && !folder.hasSetAside
-        return try load(file, first: isFirst ? DownloadNumber(1) : afterLoss, now: now)
+        return try load(file, first: isFirst ? DownloadNumber(1) : afterLoss, now: now, take)
     }
 
-    private func load(_ file: consuming DatabaseFile, first: DownloadNumber, now: time_t) throws(StoreError) -> StoredState {
+    private func load(
+        _ file: consuming DatabaseFile, first: DownloadNumber, now: time_t, _ take: (StoredPart) -> Void
+    ) throws(StoreError) -> StoreOpening {
         let session = try Session(folder, file, first: first, wait: wait, mostPages: mostPages)
-        let state = try session.load(now: WallTime(microseconds: UInt64(max(0, now)) * 1_000_000))
+        let next = try session.load(now: WallTime(microseconds: UInt64(max(0, now)) * 1_000_000), take)
         self.session = session
-        return state
+        return StoreOpening(nextNumber: next)
     }
 
     /// Saves all of `changes`, in order, and the next number, or nothing. They are on disk when it returns.
@@ -138,8 +141,9 @@ public actor Store {
                 """
                 SELECT EXISTS (SELECT 1 FROM download WHERE state IN ('queued', 'active', 'verifying', 'committing')
                     OR state = 'waiting' AND wait_reason NOT IN ('\(WaitReason.pausedAll.rawValue)', '\(WaitReason.needsUrl.rawValue)')
-                    OR state IN ('finished', 'failed', 'cancelled') AND activate IS NOT NULL AND NOT is_acknowledged
-                        AND (activations = 0 OR ended_at > \(reminded)))
+                    OR state IN ('finished', 'failed', 'cancelled') AND instr(char(10) || options, char(10) || 'activate=')
+                        AND EXISTS (SELECT 1 FROM course WHERE course.number = download.number AND NOT is_acknowledged
+                            AND (activations = 0 OR ended_at > \(reminded))))
                 """) != 0
         } catch { return true }
     }

@@ -1,21 +1,34 @@
 public import DownloadModel
 
-/// What `Store.open` found.
-public struct StoredState: Equatable, Sendable {
-    /// All, in the order of their numbers.
+/// What `Store.open` hands over while it reads.
+public enum StoredPart: Equatable, Sendable {
+    /// Everything but the records. Always the first; where it comes again, what came before is to be forgotten: it is read anew.
+    case queue(StoredQueue)
+    /// The next records, in the order of their numbers.
     ///
     /// One that cannot be read whole, as after a downgrade, is not lost: it is `failed` with `Storage` and a message that names the
     /// first such column, and the fields that cannot be read have their defaults. Where the checksum is among them, the record has one
     /// that no file matches, so that a retry cannot pass unverified.
-    public var records: [DownloadRecord]
+    case records([DownloadRecord])
+}
+
+/// What is kept besides the records.
+public struct StoredQueue: Equatable, Sendable {
+    /// How many records follow.
+    public internal(set) var count = 0
     /// All, in the order of their numbers.
-    public var batches: [BatchRecord]
+    public internal(set) var batches: [BatchRecord] = []
     /// Those that were never set, or cannot be read, have their defaults.
-    public var settings: Settings
+    public internal(set) var settings = Settings()
     /// Part files that are still to be deleted, with their folders.
-    public var sweeps: [DownloadNumber: String]
+    public internal(set) var sweeps: [DownloadNumber: String] = [:]
     /// The last requests to hosts that keep an interval.
-    public var requests: [HostRequest]
+    public internal(set) var requests: [HostRequest] = []
+    public init() {}
+}
+
+/// What `Store.open` found out.
+public struct StoreOpening: Equatable, Sendable {
     /// Above the number of every download that was ever committed. Where an earlier database was lost (set aside, or emptied) numbers go on
     /// from the seconds since the epoch, which are above as long as less than one download a second is added.
     public var nextNumber: DownloadNumber

@@ -5,6 +5,32 @@ internal import Testing
 
 @testable internal import DownloadStore
 
+/// All that a store holds.
+struct StoredState: Equatable {
+    var records: [DownloadRecord] = []
+    var batches: [BatchRecord] = []
+    var settings = Settings()
+    var sweeps: [DownloadNumber: String] = [:]
+    var requests: [HostRequest] = []
+    var nextNumber = DownloadNumber(1)
+    var setAside: String?
+}
+
+extension Store {
+    @discardableResult func open() throws(StoreError) -> StoredState {
+        nonisolated(unsafe) var state = StoredState()  // written by the store's thread, on which this runs
+        let opening = try open { part in
+            switch part {
+            case .queue(let queue):
+                state = StoredState(batches: queue.batches, settings: queue.settings, sweeps: queue.sweeps, requests: queue.requests)
+            case .records(let records): state.records += records
+            }
+        }
+        (state.nextNumber, state.setAside) = (opening.nextNumber, opening.setAside)
+        return state
+    }
+}
+
 /// A store that is opened, used and closed.
 func withStore<R: Sendable>(_ folder: String, _ body: (Store, StoredState) async throws -> R) async throws -> R {
     let store = Store(folder: folder)

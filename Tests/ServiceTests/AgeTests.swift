@@ -18,7 +18,7 @@ internal import Testing
             return StoreChange.put(record)
         }
         let store = Store(folder: world.state)
-        _ = try await store.open()
+        _ = try await store.open { _ in }
         try await store.commit(changes, nextNumber: DownloadNumber(UInt64(ages.count + 1)))
         await store.close()
     }

@@ -178,7 +178,7 @@ internal import Testing
     @Test @BusActor func `may queue 100,000 downloads that have not ended, and not one more`() async throws {
         let world = await ServiceWorld()
         let store = Store(folder: world.state)
-        _ = try await store.open()
+        _ = try await store.open { _ in }
         let most = Limits.downloadsNotEnded
         let records = (1...UInt64(most - 10)).map { number in
             DownloadRecord(

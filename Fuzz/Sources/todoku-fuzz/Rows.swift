@@ -3,13 +3,13 @@ internal import Glibc
 
 @testable internal import DownloadStore
 
-/// Rows of the table `download` and of `setting`, each column with any value of any of SQLite's types.
+/// Rows of the tables `download`, `course` and `setting`, each column with any value of any of SQLite's types.
 ///
 /// The tables are made without types: ours are STRICT, but a file that claims to be ours need not be.
 func fuzzRows(_ bytes: [UInt8]) {
     var tape = Tape(bytes)
     do {
-        try store.database.execute("DELETE FROM download; DELETE FROM setting")
+        try store.database.execute("DELETE FROM download; DELETE FROM course; DELETE FROM setting")
         let count = 1 + tape.choice(3)
         for number in 1...count { try insert(&tape, number) }
         for key in ["next-number", "max-active", "max-per-host", "speed-limit", "default-directory", "paused"] where tape.flag() {
@@ -18,9 +18,9 @@ func fuzzRows(_ bytes: [UInt8]) {
             try bind(&tape, to: statement, at: 1)
             try statement.eachRow { _ in }
         }
-        let first = try store.session.load(now: now)
+        let first = try load()
         check(first.records.count == count, "\(first.records.count) of \(count) rows")
-        check(try store.session.load(now: now) == first, "read twice, it differs")
+        check(try load() == first, "read twice, it differs")
         for record in first.records {
             if case .failed(let failure) = record.state, failure.name == .storage { check(record.endedAt != nil, "no end: \(record)") }
             check(record.options.headers.allSatisfy { !$0.value.contains("\n") }, "\(record.options.headers)")
@@ -34,9 +34,9 @@ func fuzzRows(_ bytes: [UInt8]) {
         }
         check(first.nextNumber.value < UInt64.max / 2, "the numbers are at their end: \(first.nextNumber)")
         // Written by us, they are read as the same.
-        try store.database.execute("DELETE FROM download")
+        try store.database.execute("DELETE FROM download; DELETE FROM course")
         try store.session.commit(first.records.map { .put($0) }, nextNumber: first.nextNumber)
-        let again = try store.session.load(now: now)
+        let again = try load()
         check(Set(again.records.map(\.number)) == Set(first.records.map(\.number)), "\(again.records) for \(first.records)")
         if Set(first.records.map(\.number)).count == count {
             check(again.records.sorted(by: number) == first.records.sorted(by: number), "\(again.records)\nfor\n\(first.records)")
@@ -46,27 +46,53 @@ func fuzzRows(_ bytes: [UInt8]) {
 
 private let now = WallTime(microseconds: 1_800_000_000_000_000)
 
+/// What one reads of it.
+private struct Loaded: Equatable {
+    var queue = StoredQueue()
+    var records: [DownloadRecord] = []
+    var nextNumber = DownloadNumber(1)
+}
+
+private func load() throws -> Loaded {
+    var loaded = Loaded()
+    loaded.nextNumber = try store.session.load(now: now) { part in
+        switch part {
+        case .queue(let queue): loaded.queue = queue
+        case .records(let records): loaded.records += records
+        }
+    }
+    return loaded
+}
+
 private func number(_ a: DownloadRecord, _ b: DownloadRecord) -> Bool { a.number < b.number }
 
 private func insert(_ tape: inout Tape, _ number: Int) throws {
-    let statement = try store.database.prepare("INSERT INTO download (\(Column.names)) VALUES (\(Column.parameters))")
-    statement.clear()
-    try statement.bind(Int64(number), at: Column.number.rawValue)
     // What is plain, unless the tape says otherwise: so that a few bytes reach far.
-    let plain: [(Column, String)] = [
-        (.state, "queued"), (.url, "http://h/a"), (.directory, "/home"), (.ifExists, "rename"), (.notify, "background"),
-    ]
+    try insert(&tape, number, "download", Column.self, [(.state, "queued"), (.url, "http://h/a"), (.directory, "/home"), (.options, "")])
+    if tape.flag() { try insert(&tape, number, "course", CourseColumn.self, []) }
+}
+
+private func insert<C: TableColumn>(_ tape: inout Tape, _ number: Int, _ table: String, _: C.Type, _ plain: [(C, String)]) throws {
+    let statement = try store.database.prepare("INSERT INTO \(table) (\(C.names)) VALUES (\(C.parameters))")
+    statement.clear()
+    try statement.bind(Int64(number), at: 0)
     for (column, text) in plain { try statement.bind(text, at: column.rawValue) }
+    let columns = Array(C.allCases)
     for _ in 0..<tape.choice(64) {
-        let column = Column.allCases[tape.choice(Column.allCases.count)]
-        if tape.flag() {
-            try statement.bind(words[tape.choice(words.count)], at: column.rawValue)
-        } else {
-            try bind(&tape, to: statement, at: column.rawValue)
+        let column = columns[tape.choice(columns.count)].rawValue
+        switch tape.choice(3) {
+        case 0: try bind(&tape, to: statement, at: column)
+        case 1: try statement.bind(words[tape.choice(words.count)], at: column)
+        default: try statement.bind(options[tape.choice(options.count)] + words[tape.choice(words.count)] + "\n", at: column)
         }
     }
     try statement.eachRow { _ in }
 }
+
+/// The beginnings of lines of the column `options`.
+private let options = [
+    "app=", "if-exists=", "header=", "checksum=", "size=", "start=", "priority=", "deadline=", "metadata=", "desktop-id=", "title=\\", "later=",
+]
 
 private func bind(_ tape: inout Tape, to statement: borrowing Statement, at index: Int32) throws {
     switch tape.choice(6) {
@@ -103,7 +129,8 @@ private final class FuzzedStore {
         database = try Database(folder.database, flags: 2)
         try database.execute(
             """
-            PRAGMA synchronous = OFF; BEGIN; DROP TABLE download; DROP TABLE setting; CREATE TABLE download (\(Column.names));
+            PRAGMA synchronous = OFF; BEGIN; DROP TABLE download; DROP TABLE course; DROP TABLE setting; CREATE TABLE download (\(Column.names));
+            CREATE TABLE course (\(CourseColumn.names));
             CREATE TABLE setting (key PRIMARY KEY, value); COMMIT
             """)
     }

@@ -1,0 +1,226 @@
+internal import DownloadModel
+
+/// The options of a download as the column `options` has them: a line `key=value` for each that is not the default, by the keys of the bus.
+/// Durations are microseconds, `header` is a line of its own for each field, `metadata` is in hexadecimal digits. A backslash and a line feed
+/// in a value are `\\` and `\n`.
+enum OptionsText {
+    static func text(of options: DownloadOptions) -> String {
+        var text = ""
+        func line(_ key: String, _ value: String) {
+            text += key
+            text += "="
+            for scalar in value.unicodeScalars {
+                switch scalar {
+                case "\\": text += "\\\\"
+                case "\n": text += "\\n"
+                default: text.unicodeScalars.append(scalar)
+                }
+            }
+            text += "\n"
+        }
+        for field in fields { if let value = field.text(options) { line(field.key, value) } }
+        for header in options.headers { line("header", "\(header.name): \(header.value)") }
+        return text
+    }
+
+    /// - Returns: the options, as far as they can be read, and whether that is all of them.
+    static func read(_ text: String) -> (options: DownloadOptions, isWhole: Bool) {
+        var (options, isWhole) = (DownloadOptions(), true)
+        for line in text.utf8.split(separator: UInt8(ascii: "\n")) {
+            guard let equals = line.firstIndex(of: UInt8(ascii: "=")), let key = String(line[..<equals]),
+                let value = unescaped(line[line.index(after: equals)...])
+            else {
+                isWhole = false
+                continue
+            }
+            let isTaken = key == "header" ? take(header: value, &options) : byKey[key]?.take(&options, value) ?? false
+            if !isTaken { isWhole = false }
+        }
+        return (options, isWhole)
+    }
+
+    private static func unescaped(_ value: Substring.UTF8View) -> String? {
+        guard value.contains(UInt8(ascii: "\\")) else { return String(value) }
+        var bytes: [UInt8] = []
+        var rest = value.makeIterator()
+        while let byte = rest.next() {
+            guard byte == UInt8(ascii: "\\") else {
+                bytes.append(byte)
+                continue
+            }
+            switch rest.next() {
+            case UInt8(ascii: "\\")?: bytes.append(UInt8(ascii: "\\"))
+            case UInt8(ascii: "n")?: bytes.append(UInt8(ascii: "\n"))
+            default: return nil
+            }
+        }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    private static func take(header line: String, _ options: inout DownloadOptions) -> Bool {
+        let scalars = line.unicodeScalars
+        guard let colon = scalars.firstIndex(of: ":"), scalars[scalars.index(after: colon)...].first == " ",
+            !scalars.contains(where: { $0 == "\r" || $0 == "\n" })
+        else { return false }
+        let value = scalars[scalars.index(colon, offsetBy: 2)...]
+        options.headers.append(HeaderField(name: String(scalars[..<colon]), value: String(value)))
+        return true
+    }
+
+    // MARK: Fields
+
+    private struct Field: Sendable {
+        let key: String
+        /// nil: the default.
+        let text: @Sendable (DownloadOptions) -> String?
+        let take: @Sendable (inout DownloadOptions, String) -> Bool
+    }
+
+    private typealias Path<V> = any WritableKeyPath<DownloadOptions, V> & Sendable
+
+    private static let fields = [
+        plain("app", \.app), optional("token", \.token), optional("directory", \.directory), optional("filename", \.fileName),
+        word("if-exists", \.ifExists), optional("user-agent", \.userAgent), optional("referrer", \.referrer),
+        optional("username", \.username), optional("password", \.password), checksum, optional("size", \.size),
+        optional("max-size", \.maxSize), optional("expect-type", \.expectType), plain("start", \.start), plain("priority", \.priority),
+        optional("speed-limit", \.speedLimit), time("stall-timeout", \.stallTimeout), plain("retries", \.retries), notBefore,
+        optionalTime("deadline", \.deadline), plain("renewable", \.renewable), plain("allow-metered", \.allowsMetered),
+        optionalTime("request-interval", \.requestInterval), plain("only-if-changed", \.onlyIfChanged), optional("activate", \.activate),
+        plain("tag", \.tag), word("notify", \.notify), time("notify-delay", \.notifyDelay), optional("title", \.title),
+        optional("body", \.body), optional("icon", \.icon), plain("sound", \.sound), plain("show-progress", \.showProgress), desktopID,
+        metadata,
+    ]
+    private static let byKey = Dictionary(uniqueKeysWithValues: fields.map { ($0.key, $0) })
+    private static let defaults = DownloadOptions()
+
+    private static func plain<V: LosslessStringConvertible & Equatable & Sendable>(_ key: String, _ path: Path<V>) -> Field {
+        Field(key: key) { options in
+            options[keyPath: path] == defaults[keyPath: path] ? nil : String(options[keyPath: path])
+        } take: { options, text in
+            guard let value = V(text) else { return false }
+            options[keyPath: path] = value
+            return true
+        }
+    }
+
+    private static func optional<V: LosslessStringConvertible & Sendable>(_ key: String, _ path: Path<V?>) -> Field {
+        Field(key: key) { options in
+            options[keyPath: path].map { String($0) }
+        } take: { options, text in
+            guard let value = V(text) else { return false }
+            options[keyPath: path] = value
+            return true
+        }
+    }
+
+    private static func word<V: RawRepresentable<String> & Equatable & Sendable>(_ key: String, _ path: Path<V>) -> Field {
+        Field(key: key) { options in
+            options[keyPath: path] == defaults[keyPath: path] ? nil : options[keyPath: path].rawValue
+        } take: { options, text in
+            guard let value = V(rawValue: text) else { return false }
+            options[keyPath: path] = value
+            return true
+        }
+    }
+
+    private static func time(_ key: String, _ path: Path<Duration>) -> Field {
+        Field(key: key) { options in
+            options[keyPath: path] == defaults[keyPath: path] ? nil : String(options[keyPath: path].microseconds)
+        } take: { options, text in
+            guard let value = Int64(text) else { return false }
+            options[keyPath: path] = .microseconds(value)
+            return true
+        }
+    }
+
+    private static func optionalTime(_ key: String, _ path: Path<Duration?>) -> Field {
+        Field(key: key) { options in
+            options[keyPath: path].map { String($0.microseconds) }
+        } take: { options, text in
+            guard let value = Int64(text) else { return false }
+            options[keyPath: path] = .microseconds(value)
+            return true
+        }
+    }
+
+    private static let notBefore = Field(key: "not-before") { options in
+        options.notBefore.map { String($0.microseconds) }
+    } take: { options, text in
+        guard let value = UInt64(text) else { return false }
+        options.notBefore = WallTime(microseconds: value)
+        return true
+    }
+
+    private static let desktopID = Field(key: "desktop-id") { options in
+        options.desktopID?.name
+    } take: { options, text in
+        guard let id = DesktopID(text) else { return false }
+        options.desktopID = id
+        return true
+    }
+
+    /// One that cannot be read becomes one that no file has: what was to be verified never passes unverified.
+    private static let checksum = Field(key: "checksum") { options in
+        options.checksum?.description
+    } take: { options, text in
+        let read = try? Checksum(text)
+        options.checksum = read ?? Checksum(.sha256, digest: [UInt8](repeating: 0, count: Checksum.Algorithm.sha256.length))
+        return read != nil
+    }
+
+    private static let metadata = Field(key: "metadata") { options in
+        guard !options.metadata.isEmpty else { return nil }
+        let digits = Array("0123456789abcdef".utf8)
+        return String(decoding: options.metadata.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
+    } take: { options, text in
+        var (bytes, half): ([UInt8], UInt8?) = ([], nil)
+        for character in text {
+            guard let digit = character.hexDigitValue, character.isASCII else { return false }
+            if let high = half { bytes.append(high << 4 | UInt8(digit)) }
+            half = half == nil ? UInt8(digit) : nil
+        }
+        options.metadata = bytes
+        return half == nil
+    }
+
+    // MARK: From version 2
+
+    /// SQL: the text, of the columns of version 2 of the schema.
+    static let ofVersion2: String = {
+        func escaped(_ column: String) -> String { "replace(replace(\(column), '\\', '\\\\'), char(10), '\\n')" }
+        func line(_ key: String, _ value: String, where condition: String) -> String {
+            "iif(\(condition), '\(key)=' || \(value) || char(10), '')"
+        }
+        func texts(_ columns: (key: String, column: String, standard: String?)...) -> [String] {
+            columns.map { key, column, standard in line(key, escaped(column), where: "\(column) IS NOT " + (standard.map { "'\($0)'" } ?? "NULL")) }
+        }
+        func numbers(_ columns: (key: String, column: String, standard: Int?)...) -> [String] {
+            columns.map { key, column, standard in line(key, column, where: "\(column) IS NOT " + (standard.map { "\($0)" } ?? "NULL")) }
+        }
+        func sizes(_ columns: (key: String, column: String)...) -> [String] {
+            // Kept by the bit pattern of 64 bits.
+            columns.map { line($0.key, "printf('%llu', \($0.column))", where: "\($0.column) IS NOT NULL") }
+        }
+        let fields =
+            texts(
+                ("app", "app", ""), ("token", "token", nil), ("directory", "wanted_directory", nil), ("filename", "wanted_file_name", nil),
+                ("if-exists", "if_exists", "rename"), ("user-agent", "user_agent", nil), ("referrer", "referrer", nil),
+                ("username", "username", nil), ("password", "password", nil), ("checksum", "checksum", nil),
+                ("expect-type", "expect_type", nil), ("tag", "tag", ""), ("notify", "notify", "background"), ("title", "title", nil),
+                ("body", "body", nil), ("icon", "icon", nil), ("sound", "sound", "complete-download"))
+            + numbers(
+                ("priority", "priority", 0), ("stall-timeout", "stall_timeout", 30_000_000), ("retries", "retries", 10),
+                ("deadline", "deadline", nil))
+            + sizes(("size", "size"), ("max-size", "max_size"), ("speed-limit", "speed_limit"), ("not-before", "not_before"))
+            + [
+                line("start", "'false'", where: "NOT start"), line("show-progress", "'false'", where: "NOT show_progress"),
+                line("renewable", "'true'", where: "renewable"), line("metadata", "lower(hex(metadata))", where: "length(metadata)"),
+                // "Name: value" CR LF each.
+                """
+                iif(headers = '', '', 'header=' || replace(replace(substr(headers, 1, length(headers) - 2), '\\', '\\\\'),
+                    char(13, 10), char(10) || 'header=') || char(10))
+                """,
+            ]
+        return fields.joined(separator: " || ")
+    }()
+}
