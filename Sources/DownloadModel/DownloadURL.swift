@@ -92,6 +92,32 @@ public struct DownloadURL: Hashable, Sendable {
         return String(decoding: authority.prefix { $0 != UInt8(ascii: ":") }, as: UTF8.self)
     }
 
+    /// The host of the URL that was looked at before, by what the URL began with.
+    struct Authority {
+        private var start: [UInt8] = []
+        private var host = ""
+
+        /// `DownloadURL.host(of:)` of `text`; quick where it is that of the one before. nil: ask that.
+        mutating func host(of text: String) -> String? {
+            let isSame = text.utf8.withContiguousStorageIfAvailable { bytes in
+                guard !start.isEmpty, bytes.count >= start.count else { return false }
+                for index in start.indices where bytes[index] != start[index] { return false }
+                return true
+            }
+            if isSame ?? false { return host }
+            host = DownloadURL.host(of: text)
+            let bytes = text.utf8
+            guard let colon = bytes.firstIndex(of: UInt8(ascii: ":")),
+                let slash = bytes[colon...].dropFirst(3).firstIndex(of: UInt8(ascii: "/"))
+            else {
+                start = []
+                return host
+            }
+            start = Array(bytes[...slash])
+            return host
+        }
+    }
+
     private var bracketedHost: String { host.contains(":") ? "[\(host)]" : host }
 
     private static func defaultPort(_ scheme: String) -> UInt16 { scheme == "https" ? 443 : 80 }

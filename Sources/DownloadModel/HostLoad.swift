@@ -202,3 +202,11 @@ final class AppShare {
 
     var isIdle: Bool { lanes == 0 && active == 0 }
 }
+
+/// A download, its host and its lane.
+final class RecentLane {
+    let record: DownloadRecord
+    let host: String
+    let lane: Lane
+    init(record: DownloadRecord, host: String, lane: Lane) { (self.record, self.host, self.lane) = (record, host, lane) }
+}

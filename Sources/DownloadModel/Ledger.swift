@@ -47,6 +47,8 @@ public final class Ledger {
     var hosts: [String: HostLoad] = [:]
     /// The host that was looked up last.
     var recentHost: (host: String, load: HostLoad)?
+    /// What was queued last, without a request interval of its own, and its lane.
+    var recentLane: RecentLane?
     /// Hosts at which something has changed since they were looked at.
     var touched: Set<String> = []
     var hostWakes = WakeHeap<String>()
@@ -85,6 +87,14 @@ public final class Ledger {
     var actions: [Action] = []
     /// Records that had ended, between `beginRestore` and `endRestore`.
     private var restoredEnded: [DownloadRecord] = []
+    /// Of what was restored and has not ended: what had started before.
+    private var restoredCourses: [LedgerEntry] = []
+    private var restoredSought: [LedgerEntry] = []
+    /// The lane of the one before, and what is said of those in it.
+    private var restoredLane: (lane: Lane, reason: WaitReason?)?
+    private var recentAuthority = DownloadURL.Authority()
+    /// Between `beginRestore` and `endRestore`: hosts are looked at when all are there.
+    private(set) var isRestoring = false
     /// Set when the service ends: nothing new is started.
     public var isEnding = false
     /// The machine sleeps, or is about to: nothing is started.
@@ -118,15 +128,25 @@ public final class Ledger {
     }
 
     private func take(_ record: consuming DownloadRecord) -> LedgerEntry {
+        join(&record)
+        return add(record)
+    }
+
+    /// Has it hold its options together with others.
+    private func join(_ record: inout DownloadRecord) {
         if !(model?.isJoined(record) ?? false) {
             if models.count >= Self.mostModels { models = [:] }
             if let model { models[model.options.app] = model }
             if let model = models[record.options.app] { record.join(model) }
             model = record
         }
+    }
+
+    private func add(_ record: consuming DownloadRecord) -> LedgerEntry {
+        index.insert(record)
+        let number = record.number
         let entry = LedgerEntry(record, sums: sums)
-        entries[entry.number] = entry
-        index.insert(entry.record)
+        entries[number] = entry
         return entry
     }
 
@@ -150,17 +170,20 @@ public final class Ledger {
     /// The row of `entry` could not be saved: it never was.
     public func undo(_ entry: LedgerEntry, now: WallTime) { forget(entry, now: now) }
 
-    private func place(_ entry: LedgerEntry) {
-        if entry.state.hasEnded {
+    private func place(_ entry: LedgerEntry) { place(entry, entry.record) }
+
+    /// - Parameter record: the entry's: who asks an entry for it again and again has it copied each time.
+    private func place(_ entry: LedgerEntry, _ record: DownloadRecord) {
+        if record.state.hasEnded {
             endings += 1
             entry.ending = endings
-            ended.insert(entry.number, priority: 0, position: endings)
+            ended.insert(record.number, priority: 0, position: endings)
         } else {
             sums.add(entry)
-            order.insert(entry.number, priority: entry.record.options.priority, position: entry.record.position)
-            if entry.state == .queued { makeRunnable(entry) }
+            order.insert(record.number, priority: record.options.priority, position: record.position)
+            if record.state == .queued { makeRunnable(entry, record) }
         }
-        arm(entry)
+        if record.state != .queued || !record.isUntouched || entry.wakeAt != nil { arm(entry) }
     }
 
     private func forget(_ entry: LedgerEntry, now: WallTime) {
@@ -225,6 +248,7 @@ public final class Ledger {
                 request.isSent && request.at <= now
                     ? request : HostRequest(host: request.host, spacing: request.spacing, at: now, isSent: true)
             }, by: \.host)
+        isRestoring = true
         entries.reserveCapacity(count)
         order.reserve(count)
         if !settings.paused { runnable.reserve(count) }
@@ -232,38 +256,64 @@ public final class Ledger {
 
     /// Then the records, in any pieces.
     public func restore(_ records: [DownloadRecord], now: WallTime) {
-        for record in records { if record.state.hasEnded { restoredEnded.append(record) } else { restore(record, now: now) } }
+        for index in records.indices {
+            if records[index].state.hasEnded {
+                restoredEnded.append(records[index])
+            } else {
+                // Who read them has had each share with the one before.
+                let isShared = index > 0 && records[index].sharesOptions(with: records[index - 1])
+                restore(records[index], isShared: isShared, now: now)
+            }
+        }
     }
 
     /// At last, when all are there.
-    public func endRestore(now: WallTime) {
+    ///
+    /// - Returns: those that are found by their tokens, or by what they fetch.
+    @discardableResult public func endRestore(now: WallTime) -> [LedgerEntry] {
         // In the order in which they ended.
         restoredEnded.sort { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }
-        for record in restoredEnded { restore(record, now: now) }
-        restoredEnded = []
+        for record in restoredEnded { restore(record, isShared: false, now: now) }
+        isRestoring = false
+        touched.formUnion(hosts.keys)
         dropEmptyBatches()
         for number in sweeps.keys { beginSweep(number) }
-        recallPauses()
+        recallPauses(restoredCourses)
+        interruptDescriptors(among: restoredCourses, now: now)
         prune(now: now)
+        defer { (restoredEnded, restoredCourses, restoredSought, restoredLane) = ([], [], [], nil) }
+        return restoredSought
     }
 
-    private func restore(_ record: DownloadRecord, now: WallTime) {
-        let entry = take(record)
-        switch record.state {
+    private func restore(_ record: consuming DownloadRecord, isShared: Bool, now: WallTime) {
+        let (isUntouched, isSought) = (record.isUntouched, record.isFetch || record.options.token != nil)
+        let entry = isShared ? add(record) : take(record)
+        if let host = recentAuthority.host(of: entry.record.url) { entry.host = host }
+        if !isUntouched { resumeCourse(of: entry, now: now) }
+        switch entry.state {
         case .queued, .active, .verifying, .waiting:
             let obstacle = obstacle(of: entry, now: now)
-            if obstacle != record.state { entry.record.state = obstacle }
+            if obstacle != entry.state { entry.record.state = obstacle }
         case .committing, .paused, .finished, .failed, .cancelled: break
         }
-        if let expiresAt = record.expiresAt, let deadline = record.options.deadline, expiresAt - now > deadline {
-            entry.record.expiresAt = now + deadline  // the clock was set back while nobody looked
-        }
         entry.isEntered = true
-        entry.isInPool = entry.state == .committing && !record.isToDescriptor
+        entry.isInPool = entry.state == .committing && !entry.record.isToDescriptor
         counts.insert(entry.state)
         joinBatch(entry)
         place(entry)
+        if isSought { restoredSought.append(entry) }
+        if let lane = entry.lane {
+            if lane !== restoredLane?.lane { restoredLane = (lane, reasonAtStart(lane.host, now: now)) }
+            entry.toldHold = restoredLane?.reason
+        }
         if entry.state.hasEnded { resumeCalls(entry, now: now) }
+    }
+
+    private func resumeCourse(of entry: LedgerEntry, now: WallTime) {
+        if !entry.state.hasEnded { restoredCourses.append(entry) }
+        if let expiresAt = entry.record.expiresAt, let deadline = entry.record.options.deadline, expiresAt - now > deadline {
+            entry.record.expiresAt = now + deadline  // the clock was set back while nobody looked
+        }
     }
 
     // MARK: Events

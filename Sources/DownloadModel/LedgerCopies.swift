@@ -22,13 +22,15 @@ extension Ledger {
         save(entry)
     }
 
-    /// Ends what writes into descriptors: at the end of the process that holds them, and for those of one that ended without a word.
+    /// Ends what writes into descriptors, at the end of the process that holds them.
     public func interruptDescriptors(now: WallTime) {
-        for number in order.ordered {
-            guard let entry = entries[number], entry.record.isToDescriptor else { continue }
-            try? apply(.interrupt(.interrupted), to: entry, now: now)
-        }
+        interruptDescriptors(among: order.ordered.compactMap { entries[$0] }, now: now)
         schedule(now: now)
+    }
+
+    /// The same for those of a process that ended without a word.
+    func interruptDescriptors(among entries: [LedgerEntry], now: WallTime) {
+        for entry in entries where entry.record.isToDescriptor { try? apply(.interrupt(.interrupted), to: entry, now: now) }
     }
 
     /// Whether nothing reads or writes the file of `number` any more, nor will.

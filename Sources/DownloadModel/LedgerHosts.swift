@@ -77,7 +77,7 @@ extension Ledger {
         review(host, now: now)
         if host.isIdle(now: now) {
             hosts[host.name] = nil
-            recentHost = nil
+            (recentHost, recentLane) = (nil, nil)
         }
     }
 
@@ -230,7 +230,7 @@ extension Ledger {
         for entry in queued { leaveLane(entry) }
         let old = hosts.values.sorted { $0.name < $1.name }
         let (places, waiting) = (atHosts, Set(old.flatMap(\.hops)))
-        (hosts, touched, hostWakes, recentHost) = ([:], [], WakeHeap(), nil)
+        (hosts, touched, hostWakes, recentHost, recentLane) = ([:], [], WakeHeap(), nil, nil)
         for former in old { load(of: former.name).inherit(former) }
         for (number, host) in places.sorted(by: { $0.key < $1.key }) {
             let load = load(of: host)
@@ -243,8 +243,8 @@ extension Ledger {
     }
 
     /// What a restart must not forget: pauses that servers asked for.
-    func recallPauses() {
-        for entry in entries.values {
+    func recallPauses(_ entries: [LedgerEntry]) {
+        for entry in entries {
             guard let failure = entry.record.lastFailure, [429, 503].contains(failure.httpStatus), failure.retryAfter != nil,
                 let until = entry.record.retryAt
             else { continue }

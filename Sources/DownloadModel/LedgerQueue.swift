@@ -83,22 +83,25 @@ extension Ledger {
     // MARK: Lanes
 
     /// Puts what is queued in its lane; what is still being worked on comes later.
-    func makeRunnable(_ entry: LedgerEntry) {
+    func makeRunnable(_ entry: LedgerEntry) { makeRunnable(entry, entry.record) }
+
+    /// - Parameter record: the entry's.
+    func makeRunnable(_ entry: LedgerEntry, _ record: DownloadRecord) {
         guard entry.isEntered, !entry.isRemoved else { return }
         leaveLane(entry)
         guard !isBusy(entry) else {
             heldBack.insert(entry.number)
             return
         }
-        let lane = lane(of: entry)
+        let lane = lane(of: entry, record)
         entry.lane = lane
         lane.count += 1
-        runnable.insert(entry.number, lane: lane.id, priority: entry.record.options.priority, position: entry.record.position)
-        touched.insert(lane.host.name)
+        runnable.insert(record.number, lane: lane.id, priority: record.options.priority, position: record.position)
+        if !isRestoring { touched.insert(lane.host.name) }
     }
 
     func leaveLane(_ entry: LedgerEntry) {
-        heldBack.remove(entry.number)
+        if !heldBack.isEmpty { heldBack.remove(entry.number) }
         guard let lane = entry.lane else { return }
         entry.lane = nil
         lane.count -= 1
@@ -111,7 +114,20 @@ extension Ledger {
         forgetIfIdle(lane.app)
     }
 
-    private func lane(of entry: LedgerEntry) -> Lane {
+    private func lane(of entry: LedgerEntry, _ record: DownloadRecord) -> Lane {
+        // Of a hundred thousand, most have the lane of the one before. One whose last has left it is none any more.
+        if let recentLane, recentLane.lane.count > 0, recentLane.host == entry.host, !record.isWhole,
+            record.sharesOptions(with: recentLane.record)
+        {
+            return recentLane.lane
+        }
+        let lane = findLane(of: entry)
+        let isPlain = record.options.requestInterval == nil && !record.isWhole
+        recentLane = isPlain ? RecentLane(record: record, host: entry.host, lane: lane) : nil
+        return lane
+    }
+
+    private func findLane(of entry: LedgerEntry) -> Lane {
         // What is whole asks no host for anything; no host has the empty name.
         let host = load(of: entry.record.isWhole ? "" : entry.host)
         let (app, spacing) = (entry.record.options.app, host.told(apart: entry.record.options.requestInterval ?? .zero))

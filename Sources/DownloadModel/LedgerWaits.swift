@@ -40,9 +40,7 @@ extension Ledger {
     /// Notices of whom it is to be told that what they wait for is another by now: of all, where the host's ways have changed; else of
     /// those in front.
     func review(_ host: HostLoad, now: WallTime) {
-        let limit = bindingLimit(of: host)
-        let isPaced = host.interval > .zero || host.opens(now: now).map { $0 > now } ?? true
-        let regime = HostLoad.Regime(isPaced: isPaced, limit: limit)
+        let regime = regime(of: host, now: now)
         if regime != host.regime {
             host.regime = regime
             for lane in host.lanes {
@@ -54,7 +52,7 @@ extension Ledger {
             return
         }
         for lane in host.lanes {
-            var left = 1 + max(0, limit - host.active)
+            var left = 1 + max(0, regime.limit - host.active)
             runnable.prefix(of: lane.id) { number in
                 guard left > 0, let entry = entries[number], entry.toldHold != nil else { return false }
                 left -= 1
@@ -62,6 +60,19 @@ extension Ledger {
                 return true
             }
         }
+    }
+
+    private func regime(of host: HostLoad, now: WallTime) -> HostLoad.Regime {
+        let isPaced = host.interval > .zero || host.opens(now: now).map { $0 > now } ?? true
+        return HostLoad.Regime(isPaced: isPaced, limit: bindingLimit(of: host))
+    }
+
+    /// What a queued download is taken to wait for that has just been restored, without looking at who is ahead: nobody has been told
+    /// anything yet, and those in front, of whom it is not true, are told as soon as their host is reviewed.
+    func reasonAtStart(_ host: HostLoad, now: WallTime) -> WaitReason? {
+        let regime = host.regime ?? regime(of: host, now: now)
+        host.regime = regime
+        return regime.isPaced ? .rateLimit : regime.limit > 0 ? .hostLimit : nil
     }
 
     func review(_ entry: LedgerEntry, now: WallTime) {

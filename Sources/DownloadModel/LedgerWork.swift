@@ -17,7 +17,7 @@ extension Ledger {
     func isAtWork(_ entry: LedgerEntry) -> Bool { entry.work != .idle || entry.isInPool }
 
     /// Whether no transfer may begin yet: work on its files is under way or to be done, or it is not known whether there is a network for it.
-    func isBusy(_ entry: LedgerEntry) -> Bool { isAtWork(entry) || sweeps[entry.number] != nil }
+    func isBusy(_ entry: LedgerEntry) -> Bool { isAtWork(entry) || !sweeps.isEmpty && sweeps[entry.number] != nil }
 
     /// Whether anything is to be done, or goes on by itself at an instant that is known or when what it waits for is seen.
     public var hasWork: Bool {

@@ -24,108 +24,114 @@ public struct DownloadRecord: Equatable, Sendable {
     public var batch: DownloadNumber?
     /// A call of `Fetch` added it.
     public var isFetch = false
-    private var course = Course.untouched
+    /// nil: it has not started, and has not ended.
+    private var course: Shared<Course>?
+
+    private mutating func change(_ change: (inout Course) -> Void) {
+        if course == nil { course = Shared(Course()) }
+        change(&course!.value)
+    }
 
     public var startedAt: WallTime? {
-        get { course.value.startedAt }
-        set { if newValue != startedAt { course.value.startedAt = newValue } }
+        get { course?.value.startedAt }
+        set { if newValue != startedAt { change { $0.startedAt = newValue } } }
     }
     public var endedAt: WallTime? {
-        get { course.value.endedAt }
-        set { if newValue != endedAt { course.value.endedAt = newValue } }
+        get { course?.value.endedAt }
+        set { if newValue != endedAt { change { $0.endedAt = newValue } } }
     }
     /// Attempts begun since it was added.
     public var attempts: UInt32 {
-        get { course.value.attempts }
-        set { if newValue != attempts { course.value.attempts = newValue } }
+        get { course?.value.attempts ?? 0 }
+        set { if newValue != attempts { change { $0.attempts = newValue } } }
     }
     /// Attempts without progress since the last byte; compared with `options.retries`.
     public var retriesUsed: UInt32 {
-        get { course.value.retriesUsed }
-        set { if newValue != retriesUsed { course.value.retriesUsed = newValue } }
+        get { course?.value.retriesUsed ?? 0 }
+        set { if newValue != retriesUsed { change { $0.retriesUsed = newValue } } }
     }
     /// Safe bare name, once known.
     public var fileName: String? {
-        get { course.value.fileName }
-        set { if newValue != fileName { course.value.fileName = newValue } }
+        get { course?.value.fileName }
+        set { if newValue != fileName { change { $0.fileName = newValue } } }
     }
     public var mediaType: String? {
-        get { course.value.mediaType }
-        set { if newValue != mediaType { course.value.mediaType = newValue } }
+        get { course?.value.mediaType }
+        set { if newValue != mediaType { change { $0.mediaType = newValue } } }
     }
     /// The final path, once finished.
     public var path: String? {
-        get { course.value.path }
-        set { if newValue != path { course.value.path = newValue } }
+        get { course?.value.path }
+        set { if newValue != path { change { $0.path = newValue } } }
     }
     public var resume: ResumeData? {
-        get { course.value.resume }
-        set { if newValue != resume { course.value.resume = newValue } }
+        get { course?.value.resume }
+        set { if newValue != resume { change { $0.resume = newValue } } }
     }
     /// Not tried again before this instant: the back-off, or what the server asked for. It outlasts a pause.
     public var retryAt: WallTime? {
-        get { course.value.retryAt }
-        set { if newValue != retryAt { course.value.retryAt = newValue } }
+        get { course?.value.retryAt }
+        set { if newValue != retryAt { change { $0.retryAt = newValue } } }
     }
     /// When `options.deadline` strikes, while its time runs.
     public var expiresAt: WallTime? {
-        get { course.value.expiresAt }
-        set { if newValue != expiresAt { course.value.expiresAt = newValue } }
+        get { course?.value.expiresAt }
+        set { if newValue != expiresAt { change { $0.expiresAt = newValue } } }
     }
     /// What was left of `options.deadline` when its time was stopped by a pause.
     public var timeLeft: Duration? {
-        get { course.value.timeLeft }
-        set { if newValue != timeLeft { course.value.timeLeft = newValue } }
+        get { course?.value.timeLeft }
+        set { if newValue != timeLeft { change { $0.timeLeft = newValue } } }
     }
     /// The server takes the link no more, and no fresh one has come.
     public var awaitsUrl: Bool {
-        get { course.value.awaitsUrl }
-        set { if newValue != awaitsUrl { course.value.awaitsUrl = newValue } }
+        get { course?.value.awaitsUrl ?? false }
+        set { if newValue != awaitsUrl { change { $0.awaitsUrl = newValue } } }
     }
     /// The bytes come from more than one response: only a checksum can prove that they belong together.
     public var isSpliced: Bool {
-        get { course.value.isSpliced }
-        set { if newValue != isSpliced { course.value.isSpliced = newValue } }
+        get { course?.value.isSpliced ?? false }
+        set { if newValue != isSpliced { change { $0.isSpliced = newValue } } }
     }
     /// It has started once from 0 because a spliced file did not match its checksum.
     public var hasStartedOver: Bool {
-        get { course.value.hasStartedOver }
-        set { if newValue != hasStartedOver { course.value.hasStartedOver = newValue } }
+        get { course?.value.hasStartedOver ?? false }
+        set { if newValue != hasStartedOver { change { $0.hasStartedOver = newValue } } }
     }
     /// The part file is whole; trusted only while `resume` names the same file of the same boot.
     public var isWhole: Bool {
-        get { course.value.isWhole }
-        set { if newValue != isWhole { course.value.isWhole = newValue } }
+        get { course?.value.isWhole ?? false }
+        set { if newValue != isWhole { change { $0.isWhole = newValue } } }
     }
     /// Why it waits: the failure of the last attempt.
     public var lastFailure: DownloadFailure? {
-        get { course.value.lastFailure }
-        set { if newValue != lastFailure { course.value.lastFailure = newValue } }
+        get { course?.value.lastFailure }
+        set { if newValue != lastFailure { change { $0.lastFailure = newValue } } }
     }
     /// It ended with the copy that was held: the server has nothing newer. A Fetch that ended with a file that was there (`skip`), too.
     public var isUnchanged: Bool {
-        get { course.value.isUnchanged }
-        set { if newValue != isUnchanged { course.value.isUnchanged = newValue } }
+        get { course?.value.isUnchanged ?? false }
+        set { if newValue != isUnchanged { change { $0.isUnchanged = newValue } } }
     }
     /// It writes into its caller's descriptor: it has no folder, no part file and no path, and ends with the process that holds the descriptor.
     public var isToDescriptor: Bool {
-        get { course.value.isToDescriptor }
-        set { if newValue != isToDescriptor { course.value.isToDescriptor = newValue } }
+        get { course?.value.isToDescriptor ?? false }
+        set { if newValue != isToDescriptor { change { $0.isToDescriptor = newValue } } }
     }
     /// The owner has taken what ended: `options.activate` is called no more.
     public var isAcknowledged: Bool {
-        get { course.value.isAcknowledged }
-        set { if newValue != isAcknowledged { course.value.isAcknowledged = newValue } }
+        get { course?.value.isAcknowledged ?? false }
+        set { if newValue != isAcknowledged { change { $0.isAcknowledged = newValue } } }
     }
     /// How often the owner was called since it ended, starts of ours after the first call aside.
     public var activations: UInt32 {
-        get { course.value.activations }
-        set { if newValue != activations { course.value.activations = newValue } }
+        get { course?.value.activations ?? 0 }
+        set { if newValue != activations { change { $0.activations = newValue } } }
     }
     /// When the owner is called next.
     public var activateAt: WallTime? {
-        get { course.value.activateAt }
-        set { if newValue != activateAt { course.value.activateAt = newValue } }
+        get { course?.value.activateAt }
+        set { if newValue != activateAt { change { $0.activateAt = newValue } } }
     }
 
     public init(
@@ -145,8 +151,15 @@ public struct DownloadRecord: Equatable, Sendable {
         (self.state, self.queuedAt, self.position) = (state, queuedAt, position)
     }
 
+    public static func == (a: DownloadRecord, b: DownloadRecord) -> Bool {
+        func course(_ record: DownloadRecord) -> Course { record.course?.value ?? Course() }
+        return (a.number, a.url, a.directory, a.queuedAt, a.position) == (b.number, b.url, b.directory, b.queuedAt, b.position)
+            && (a.state, a.received, a.total, a.batch, a.isFetch) == (b.state, b.received, b.total, b.batch, b.isFetch)
+            && a.sharedOptions == b.sharedOptions && course(a) == course(b)
+    }
+
     /// Whether it has what every download has, and no more: it has not started, and has not ended.
-    public var isUntouched: Bool { course.isIdentical(to: Course.untouched) }
+    public var isUntouched: Bool { course == nil }
 
     /// Whether its options are those of `other`, by the same pointer.
     public func sharesOptions(with other: DownloadRecord) -> Bool { sharedOptions.isIdentical(to: other.sharedOptions) }
@@ -164,8 +177,6 @@ public struct DownloadRecord: Equatable, Sendable {
 
     /// What only a download that has started, or ended, has.
     private struct Course: Equatable, Sendable {
-        static let untouched = Shared(Course())
-
         var startedAt: WallTime?
         var endedAt: WallTime?
         var attempts: UInt32 = 0

@@ -81,8 +81,7 @@ internal import TransferEngine
             announcer.flushManager(of: self, now: true)
         }
         ownerCalls.onQuiet = { [unowned self] in residenceChanged?() }
-        ledger.endRestore(now: .now)
-        for record in intake.tracked { track(record) }
+        for entry in ledger.endRestore(now: .now) { track(entry.record) }
         for batch in ledger.batches.values { track(batch) }
     }
 
@@ -130,10 +129,6 @@ internal import TransferEngine
     func begin() {
         announcer.begin(with: self)
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
-        // Of a process that ended without a word.
-        if ledger.entries.values.contains(where: { $0.record.isToDescriptor && !$0.state.hasEnded }) {
-            ledger.interruptDescriptors(now: .now)
-        }
         if counts.verifying > 0 { for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) } }
         ledger.schedule(now: .now)
         carryOut()

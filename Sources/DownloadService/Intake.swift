@@ -6,22 +6,22 @@ internal import EventLoop
 /// their sum.
 @BusActor final class Intake {
     private(set) var ledger = Intake.ledger(Settings())
-    /// Those that are to be found by their tokens, or by what they fetch.
-    private(set) var tracked: [DownloadRecord] = []
 
     /// To be called from the store's thread.
     nonisolated func take(_ part: StoredPart) { BusActor.spawn { self.takeIn(part) } }
 
+    /// Waits until all that was given before is taken in; to be awaited before the ledger is used. A call to the store may return sooner: only
+    /// bodies that are spawned keep the order among them.
+    func settle() async { await withCheckedContinuation { settled in BusActor.spawn { settled.resume() } } }
+
     private func takeIn(_ part: StoredPart) {
         switch part {
         case .queue(let queue):
-            (ledger, tracked) = (Self.ledger(queue.settings), [])
+            ledger = Self.ledger(queue.settings)
             // What is known of the network is asked for: until then nothing is started that needs it.
             ledger.network(nil, now: .now)
             ledger.beginRestore(count: queue.count, batches: queue.batches, sweeps: queue.sweeps, requests: queue.requests, now: .now)
-        case .records(let records):
-            ledger.restore(records, now: .now)
-            for record in records where record.options.token != nil || record.isFetch { tracked.append(record) }
+        case .records(let records): ledger.restore(records, now: .now)
         }
     }
 

@@ -62,6 +62,7 @@ public struct ServiceOptions: Sendable {
                 connection.refuse(DBusError(ErrorName.storage.busName, "\(error)"), leaving: BusName.service)
                 return 1
             }
+            await intake.settle()
             if let aside = opening.setAside {
                 log.warning("the database was damaged and has been set aside; the queue starts empty", metadata: ["file": "\(aside)"])
             }
@@ -91,7 +92,8 @@ public struct ServiceOptions: Sendable {
         }
     }
 
-    private init(_ options: ServiceOptions, connection: Connection, store: Store, _ opening: StoreOpening, _ intake: Intake, folder: String) {
+    private init(_ options: ServiceOptions, connection: Connection, store: Store, _ opening: StoreOpening, _ intake: Intake, folder: String)
+    {
         let log = options.logger
         let links = Links()
         journal = Journal(store: store, nextNumber: opening.nextNumber, log: log) { connection.send($0) }
@@ -104,7 +106,8 @@ public struct ServiceOptions: Sendable {
         downloader = Downloader(
             journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes }, toaster: toaster,
             callers: callers, foreground: foreground, ownerCalls: OwnerCalls(connection: connection, log: log),
-            intake: intake, setAside: opening.setAside, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders, log: log)
+            intake: intake, setAside: opening.setAside, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
+            log: log)
         let (downloader, journal) = (downloader, journal)
         let gate = CallerGate {
             Refusal(.limitExceeded, $0).dbusError

@@ -192,7 +192,9 @@ enum OptionsText {
             "iif(\(condition), '\(key)=' || \(value) || char(10), '')"
         }
         func texts(_ columns: (key: String, column: String, standard: String?)...) -> [String] {
-            columns.map { key, column, standard in line(key, escaped(column), where: "\(column) IS NOT " + (standard.map { "'\($0)'" } ?? "NULL")) }
+            columns.map { key, column, standard in
+                line(key, escaped(column), where: "\(column) IS NOT " + (standard.map { "'\($0)'" } ?? "NULL"))
+            }
         }
         func numbers(_ columns: (key: String, column: String, standard: Int?)...) -> [String] {
             columns.map { key, column, standard in line(key, column, where: "\(column) IS NOT " + (standard.map { "\($0)" } ?? "NULL")) }

@@ -144,7 +144,9 @@ final class Session {
                 queue.sweeps[DownloadNumber(number)] = directory
             }
             try queue.requests = loadRequests(now: now)
-            try database.prepare("SELECT \(BatchRecord.columns) FROM batch ORDER BY number").eachRow { queue.batches.append(BatchRecord($0)) }
+            try database.prepare("SELECT \(BatchRecord.columns) FROM batch ORDER BY number").eachRow {
+                queue.batches.append(BatchRecord($0))
+            }
             last = queue.batches.lazy.map(\.number).compactMap(Self.given).max() ?? last
             take(.queue(queue))
             try loadRecords(now: now) { records in
@@ -169,7 +171,9 @@ final class Session {
             records.append(DownloadRecord(row, course: own, now: now, like: &model))
             guard records.count == Self.recordsAtATime else { continue }
             take(records)
-            records.removeAll(keepingCapacity: true)
+            // What the next ones share is their own: counting references to what another thread counts, too, is dear.
+            (records, model) = ([], RecordModel())
+            records.reserveCapacity(Self.recordsAtATime)
         }
         if !records.isEmpty { take(records) }
     }

@@ -50,7 +50,9 @@ public actor Store {
         var opening: StoreOpening
         do throws(StoreError) {
             // One call that fails must cost neither the queue (SQLite calls a bad read damage) nor the start.
-            do throws(StoreError) { opening = try load(afterLoss, now: now, take) } catch  where ![.inUse, .newerVersion].contains(error.reason) {
+            do throws(StoreError) { opening = try load(afterLoss, now: now, take) } catch
+                where ![.inUse, .newerVersion].contains(error.reason)
+            {
                 opening = try load(afterLoss, now: now, take)
             }
         } catch  where error.isOfTheFile {

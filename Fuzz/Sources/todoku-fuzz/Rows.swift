@@ -91,7 +91,8 @@ private func insert<C: TableColumn>(_ tape: inout Tape, _ number: Int, _ table: 
 
 /// The beginnings of lines of the column `options`.
 private let options = [
-    "app=", "if-exists=", "header=", "checksum=", "size=", "start=", "priority=", "deadline=", "metadata=", "desktop-id=", "title=\\", "later=",
+    "app=", "if-exists=", "header=", "checksum=", "size=", "start=", "priority=", "deadline=", "metadata=", "desktop-id=", "title=\\",
+    "later=",
 ]
 
 private func bind(_ tape: inout Tape, to statement: borrowing Statement, at index: Int32) throws {
