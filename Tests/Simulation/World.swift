@@ -337,10 +337,16 @@ struct World {
         ledger = Ledger(settings: saved.settings) { 0.5 }
         (network, isAsleep, defying) = (random.below(4) == 0 ? nil : .open, false, [])
         ledger.network(network, now: now)
-        ledger.restore(
-            Array(saved.records.values), batches: Array(saved.batches.values), sweeps: saved.sweeps,
-            requests: Array(saved.requests.values), now: now)
-        ledger.interruptDescriptors(now: now)
+        ledger.beginRestore(
+            count: saved.records.count, batches: Array(saved.batches.values), sweeps: saved.sweeps, requests: Array(saved.requests.values),
+            now: now)
+        var rest = Array(saved.records.values)[...]
+        while !rest.isEmpty {
+            let piece = rest.prefix(1 + random.below(rest.count))
+            ledger.restore(Array(piece), now: now)
+            rest = rest.dropFirst(piece.count)
+        }
+        ledger.endRestore(now: now)
         for (number, entry) in ledger.entries where entry.state == .committing {
             pool.append(.find(number))
             if plant == .twice { post(.end(number, "finished", path: entry.record.path)) }
