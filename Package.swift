@@ -69,7 +69,10 @@ let package = Package(
         program("todokud", ["DownloadService", "EventLoop", .product(name: "Logging", package: "swift-log")]),
         program(
             "todoku",
-            ["TodokuClient", "EventLoop", "DownloadModel", "Localization", .product(name: "ArgumentParser", package: "swift-argument-parser")]),
+            [
+                "TodokuClient", "EventLoop", "DownloadModel", "Localization",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            ]),
         program("todoku-demo", ["DBus", "EventLoop"]),
 
         // Tests
