@@ -30,7 +30,7 @@ final class HostLoad {
     var hops: [DownloadNumber] = []
     /// When it is to be looked at again; the entry of `hostWakes` that counts.
     var wakeAt: WallTime?
-    /// So many different own intervals are told apart; what comes beyond that keeps one that is there, a longer one if there is.
+    /// So many different own intervals are told apart; what comes beyond that keeps a longer one, which is there or is shared by many.
     private static let mostSpacings = 64
     /// What its downloads were last reviewed by: see `Ledger.review`.
     var regime: Regime?
@@ -56,14 +56,15 @@ final class HostLoad {
 
         mutating func begins(at now: WallTime) { last = last ?? now }
 
+        /// The next keeps its distance from `now`, too.
+        mutating func passed(_ now: WallTime) { last = max(last ?? now, now) }
+
         mutating func sent(_ number: DownloadNumber, at time: WallTime) {
             if unsent.remove(number) != nil { last = max(last ?? time, time) }
         }
 
-        mutating func join(_ other: Pacing) {
-            last = [last, other.last].compactMap { $0 }.max()
-            unsent.formUnion(other.unsent)
-        }
+        /// What was asked for before it. What is on its way may be counted elsewhere from now on.
+        mutating func join(_ other: Pacing) { if let time = other.last { passed(time) } }
 
         mutating func gaveUp(_ number: DownloadNumber) { unsent.remove(number) }
 
@@ -108,7 +109,7 @@ final class HostLoad {
         if let slowedAt, start <= slowedAt { return }
         slowness = min(max(Self.firstSlowness, interval * 2), max(Self.mostSlowness, rule.requestInterval ?? .zero))
         slowedAt = now
-        pacing = Pacing(last: max(pacing.last ?? now, now))
+        pacing.passed(now)
     }
 
     /// The server answered as it should.
@@ -130,7 +131,11 @@ final class HostLoad {
         guard spacing > .zero else { return .zero }
         let known = Set(lanes.lazy.map(\.spacing)).union(spacings.keys).subtracting([.zero])
         if known.contains(spacing) || known.count < Self.mostSpacings { return spacing }
-        return known.filter { $0 > spacing }.min() ?? known.max() ?? spacing
+        if let longer = known.filter({ $0 > spacing }).min() { return longer }
+        // Powers of two, in milliseconds: there are few of them.
+        var longer: Duration = .milliseconds(1)
+        while longer < spacing { longer = longer * 2 }
+        return longer
     }
 
     /// Drops what no request has to wait for any more, where much is remembered.
@@ -139,7 +144,16 @@ final class HostLoad {
         spacings = spacings.filter { spacing, pacing in pacing.next(spacing, now: now).map { $0 > now } ?? true }
     }
 
-    /// Takes over what another load, under other rules, knew of the same host.
+    /// Those whose requests are on their way.
+    var unsent: Set<DownloadNumber> { spacings.values.reduce(into: pacing.unsent) { $0.formUnion($1.unsent) } }
+
+    /// The request of `number`, which was started at `start` and counted elsewhere, is on its way here.
+    func awaitsSent(_ number: DownloadNumber, spacing: Duration, since start: WallTime) {
+        if interval > .zero { pacing.started(number, at: start) }
+        if spacing > .zero { spacings[spacing, default: Pacing()].started(number, at: start) }
+    }
+
+    /// Takes over what another load, under other rules, knew of the same host; but not what is under way.
     func inherit(_ former: HostLoad) {
         pacing.join(former.pacing)
         for (spacing, pacing) in former.spacings { spacings[spacing, default: Pacing()].join(pacing) }

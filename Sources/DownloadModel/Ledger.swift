@@ -58,8 +58,13 @@ public final class Ledger {
     var atHosts: [DownloadNumber: String] = [:]
     var apps: [String: AppShare] = [:]
     var laneNumber: UInt32 = 0
-    /// Transfers of `counts.active` that take no slot.
+    /// Transfers of `counts.active` that take no slot; and those of them that wait for their next request.
     var idleTransfers = 0
+    var heldTransfers = 0
+    /// Hosts that would take the next request of a transfer which has no slot for it.
+    var awaitingSlot: Set<String> = []
+    /// With so many it is looked which of them need not be remembered any more.
+    var hostsBeforeSweep = 1024
     /// When it is to be looked at whether one application owes another a slot.
     var sliceAt: WallTime?
     /// What has ended, oldest first.
@@ -325,13 +330,14 @@ public final class Ledger {
         // Its descriptor is closed.
         if entry.record.isToDescriptor, before.hasEnded, !next.hasEnded { throw IllegalTransition(state: before, event: event) }
         guard next != before || !effects.isEmpty else { return }
+        let refusedBy = entry.record.lastFailure?.host
         willChange(entry, true)
         entry.record.take(event, from: before, to: next, now: now)
         didChange(entry)
         if before.hasEnded, !next.hasEnded { (entry.isRevived, entry.isCallDue) = (true, false) }
         if event == .resume, case .waiting(.offline, _) = before { entry.defiesNetwork = true }
         switch (before, event) {
-        case (.waiting(.retry, _), .resume), (_, .retry), (_, .renew): liftPause(of: entry)
+        case (.waiting(.retry, _), .resume), (_, .retry), (_, .renew): liftPause(of: entry, refusedBy: before.failure?.host ?? refusedBy)
         default: break
         }
         move(entry, from: before, to: next, now: now)
@@ -449,15 +455,16 @@ public final class Ledger {
     // MARK: The queue
 
     /// Moves to `place` among those of its priority, 0 = next.
-    public func move(_ entry: LedgerEntry, to place: UInt32) {
+    ///
+    /// - Parameter takesTurn: the next, whichever application's turn it is; else it waits for its own.
+    public func move(_ entry: LedgerEntry, to place: UInt32, takesTurn: Bool = true) {
         for (number, position) in order.move(entry.number, to: place) {
             guard let moved = entries[number] else { continue }
             moved.record.position = position
             if moved.lane != nil { makeRunnable(moved) }
             save(moved)
         }
-        // Next means next, whichever application's turn it is.
-        if place == 0, let app = apps[entry.record.options.app], let least = apps.values.map(\.cost).min() {
+        if takesTurn, place == 0, let app = apps[entry.record.options.app], let least = apps.values.map(\.cost).min() {
             app.cost = min(app.cost, least - AppShare.start)
         }
     }

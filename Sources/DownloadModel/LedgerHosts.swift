@@ -13,6 +13,10 @@ extension Ledger {
         let (name, rule) = settings.hostRules.governing(host)
         if let load = hosts[name] { return load }
         let load = HostLoad(name: name, rule: rule)
+        if hosts.count >= hostsBeforeSweep {
+            touched.formUnion(hosts.keys)
+            hostsBeforeSweep *= 2
+        }
         hosts[name] = load
         for request in lastRequests.removeValue(forKey: name) ?? [] {
             if request.spacing == .zero {
@@ -25,7 +29,7 @@ extension Ledger {
     }
 
     /// The most transfers at a time at `host`; 0: no limit.
-    private func limit(of host: HostLoad) -> Int { Int(host.rule.connections ?? settings.maxPerHost) }
+    func limit(of host: HostLoad) -> Int { Int(host.rule.connections ?? settings.maxPerHost) }
 
     /// The same where it is less than what may be active at all: else it is never what a download waits for.
     func bindingLimit(of host: HostLoad) -> Int {
@@ -39,6 +43,10 @@ extension Ledger {
             hostWakes.removeFirst()
             hosts[name]?.wakeAt = nil
             touched.insert(name)
+        }
+        if !awaitingSlot.isEmpty, hasSlotForHop {
+            touched.formUnion(awaitingSlot)
+            awaitingSlot = []
         }
         refreshHosts(now: now)
     }
@@ -55,6 +63,7 @@ extension Ledger {
             touched = []
             for name in names { if let host = hosts[name] { refresh(host, now: now) } }
         }
+        if hosts.count < hostsBeforeSweep / 4 { hostsBeforeSweep = max(1024, 2 * hosts.count) }
     }
 
     /// Offers what may start at `host`, takes back what may not, and says when to look again.
@@ -66,7 +75,8 @@ extension Ledger {
         let hasRoom = limit == 0 || host.active < limit
         for lane in host.lanes {
             let opens = host.opens(spacing: lane.spacing, now: now)
-            let mayStart = isKnown && hasRoom && host.hops.isEmpty && opens.map { $0 <= now } ?? false
+            // A hop that is still there waits for what these wait for too, or for an interval of its own, which is not theirs.
+            let mayStart = isKnown && hasRoom && opens.map { $0 <= now } ?? false
             offer(mayStart ? runnable.next(in: lane.id) : nil, of: lane)
             if hasRoom, let opens, opens > now { wake = min(wake ?? opens, opens) }
         }
@@ -165,6 +175,7 @@ extension Ledger {
     /// The next request of a transfer under way goes to `host`: by a redirect, or once more. `.permit` follows when the host takes it.
     public func hop(_ entry: LedgerEntry, to host: String, now: WallTime) {
         guard entry.work == .running, entry.state == .active else { return }  // it is being stopped
+        heard(from: entry, nil, now: now)
         leaveHost(entry)
         let load = load(of: host)
         atHosts[entry.number] = host
@@ -186,6 +197,12 @@ extension Ledger {
                 wake = min(wake ?? opens, opens)
                 continue
             }
+            // While it waited others took the slot that it had.
+            guard hasSlotForHop else {
+                awaitingSlot.insert(host.name)
+                review(entry, now: now)
+                continue
+            }
             host.hops.removeAll { $0 == number }
             guard let name = atHosts[number] else { continue }
             begin(entry, at: name, now: now)
@@ -205,6 +222,7 @@ extension Ledger {
 
     private func setIdle(_ entry: LedgerEntry, isHeld: Bool, isStalled: Bool) {
         let wasIdle = entry.isHeld || entry.isStalled
+        heldTransfers += (isHeld ? 1 : 0) - (entry.isHeld ? 1 : 0)
         (entry.isHeld, entry.isStalled) = (isHeld, isStalled)
         idleTransfers += (isHeld || isStalled ? 1 : 0) - (wasIdle ? 1 : 0)
     }
@@ -229,12 +247,20 @@ extension Ledger {
         let queued = runnable.ordered.compactMap { entries[$0] }
         for entry in queued { leaveLane(entry) }
         let old = hosts.values.sorted { $0.name < $1.name }
-        let (places, waiting) = (atHosts, Set(old.flatMap(\.hops)))
-        (hosts, touched, hostWakes, recentHost, recentLane) = ([:], [], WakeHeap(), nil, nil)
+        let (places, waiting, unsent) = (atHosts, Set(old.flatMap(\.hops)), Set(old.flatMap(\.unsent)))
+        (hosts, touched, hostWakes, recentHost, recentLane, awaitingSlot) = ([:], [], WakeHeap(), nil, nil, [])
         for former in old { load(of: former.name).inherit(former) }
         for (number, host) in places.sorted(by: { $0.key < $1.key }) {
             let load = load(of: host)
-            if waiting.contains(number) { load.hops.append(number) } else { load.active += 1 }
+            if waiting.contains(number) {
+                load.hops.append(number)
+                continue
+            }
+            load.active += 1
+            // Where it is counted now is where it will be heard that it has gone out.
+            if let entry = entries[number], unsent.contains(number) {
+                load.awaitsSent(number, spacing: entry.spacing, since: entry.requestedAt)
+            }
         }
         // Nobody knows when requests went out that kept no interval.
         for load in hosts.values where load.active > 0 && load.interval > .zero { load.pacing.begins(at: now) }
@@ -264,11 +290,12 @@ extension Ledger {
         actions += requests.map { .save(.requested($0)) }
     }
 
-    /// A person wants a try now, whatever pause the server asked for.
-    func liftPause(of entry: LedgerEntry) {
-        guard let host = hosts[settings.hostRules.governing(entry.host).name] else { return }
-        host.liftPause()
-        touched.insert(host.name)
+    /// A person wants a try now, whatever pause the server asked for: that of its URL, and that which refused it.
+    func liftPause(of entry: LedgerEntry, refusedBy host: String?) {
+        for name in Set([entry.host, host ?? entry.host].map { settings.hostRules.governing($0).name }) {
+            hosts[name]?.liftPause()
+            touched.insert(name)
+        }
     }
 
     /// The last requests, as far as they are remembered.

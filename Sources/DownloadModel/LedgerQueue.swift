@@ -38,6 +38,9 @@ extension Ledger {
         settings.maxActive == 0 || counts.active < settings.maxActive + UInt32(min(idleTransfers, Self.mostIdle))
     }
 
+    /// Whether one that waits for its next request may go on beside those that take a slot.
+    var hasSlotForHop: Bool { settings.maxActive == 0 || counts.active < settings.maxActive + UInt32(idleTransfers) }
+
     /// The first of the application whose turn it is, of those of the highest priority.
     private func nextInTurn(now: WallTime) -> LedgerEntry? {
         var best: (entry: LedgerEntry, app: AppShare)?
@@ -79,6 +82,9 @@ extension Ledger {
         if isContended { sliceAt = now + Self.sliceLook }
         return false
     }
+
+    /// Whether any transfer is under way that does not wait for its next request.
+    public var isMoving: Bool { counts.active > heldTransfers }
 
     // MARK: Lanes
 

@@ -5,8 +5,9 @@ extension Ledger {
     /// - Returns: the reason, and when its turn comes, as far as that can be reckoned.
     public func hold(of entry: LedgerEntry, now: WallTime) -> (reason: WaitReason, until: WallTime?)? {
         if entry.isHeld, let host = atHosts[entry.number].map(load(of:)) {
-            let opens = host.opens(spacing: entry.spacing, now: now)
-            return opens.map { $0 <= now } ?? false ? (.hostLimit, nil) : (.rateLimit, opens)
+            let (opens, limit) = (host.opens(spacing: entry.spacing, now: now), limit(of: host))
+            if opens.map({ $0 > now }) ?? true { return (.rateLimit, opens) }
+            return limit > 0 && host.active >= limit ? (.hostLimit, nil) : nil
         }
         guard entry.state == .queued, let lane = entry.lane else { return nil }
         let (host, limit) = (lane.host, bindingLimit(of: lane.host))

@@ -93,7 +93,9 @@ extension Ledger {
             } else {
                 advance(entry, .fail(.alreadyExists(path)), now: now)
             }
-        case .unchanged(let copy): end(entry, with: copy, now: now)
+        case .unchanged(let copy):
+            heard(from: entry, nil, now: now)
+            end(entry, with: copy, now: now)
         case .stopped: break
         }
     }

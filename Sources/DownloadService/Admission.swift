@@ -92,8 +92,9 @@ internal import TransferEngine
     private var head = 0
     /// How many downloads the requests are about.
     private var waiting = 0
-    /// Requests by folder, while a look at that folder is under way: those that came before it began, and after.
-    private var looking: [String: (asked: [Request], gathered: [Request])] = [:]
+    /// Requests by folder, while a look at that folder is under way: those that came before it began, and after; and whether one of these is
+    /// to have it made.
+    private var looking: [String: (asked: [Request], gathered: [Request], makes: Bool)] = [:]
     private var timer: Poller.Token?
 
     init(_ downloader: Downloader) { self.downloader = downloader }
@@ -176,11 +177,12 @@ internal import TransferEngine
     }
 
     private func look(at directory: String, isDefault: Bool, for request: Request) {
-        if looking[directory] != nil {
+        if let makes = looking[directory]?.makes {
             looking[directory]?.gathered.append(request)
+            looking[directory]?.makes = makes || isDefault
             return
         }
-        looking[directory] = ([request], [])
+        looking[directory] = ([request], [], false)
         check(directory, create: isDefault)
         armTimer()
     }
@@ -190,11 +192,11 @@ internal import TransferEngine
         Pool.shared.perform {
             Destination.check(directory, allowHidden: allowHidden, create: create)
         } then: { [self] result in
-            guard let (asked, gathered) = looking.removeValue(forKey: directory) else { return }
+            guard let (asked, gathered, makes) = looking.removeValue(forKey: directory) else { return }
             for request in asked { request.saw(directory, result) }
             if !gathered.isEmpty {
-                looking[directory] = (gathered, [])
-                check(directory, create: create)
+                looking[directory] = (gathered, [], false)
+                check(directory, create: makes)
             }
             drain()
         }
@@ -245,7 +247,7 @@ internal import TransferEngine
             isFetch = true
             let key = CopyKey(app: wanted.options.app, url: wanted.url, directory: directory, wantedName: wanted.options.fileName)
             if let running = downloader.runningFetch(of: key, like: { wanted.isSame(as: $0) }) {
-                answer(ask, by: running.entry)
+                answer(ask, by: running)
                 return false
             }
         }

@@ -75,6 +75,9 @@ internal import EventLoop
     /// A download came on the list, or begins again after an end.
     func began(_ number: DownloadNumber) { if !groups.isEmpty { liveSince[number] = tick } }
 
+    /// A download is off the list, and will not end again.
+    func forget(_ number: DownloadNumber) { liveSince[number] = nil }
+
     /// Counts a call of `sender` that is going to wait, until `arrived`.
     func arrives(_ sender: String) throws(Refusal) {
         try checkLimit(sender)

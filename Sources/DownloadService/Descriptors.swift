@@ -75,7 +75,7 @@ extension Downloader {
             held?.empty()
         } then: { [self] in
             decide { ledger, now in ledger.swept(number, isGone: true, now: now) }
-            download(number)?.rewind()
+            glance(number)?.rewind()
             residenceChanged?()
         }
     }

@@ -53,7 +53,8 @@ enum DownloadFace {
             reply(download.record.options.metadata.isEmpty ? [:] : Message.value(from: download.record.options.metadata) ?? [:])
         },
         Row(Download.moveTo) { download, place, reply in
-            try download.downloader.move(download, to: place)
+            // An app in a sandbox changes the order of its own, and not whose turn it is.
+            try download.downloader.move(download, to: place, takesTurn: reply.call.caller == .user)
             download.downloader.journal.answer(reply, ())
         },
         Row(Download.openFile) { download, _, reply in

@@ -115,6 +115,7 @@ internal import TransferEngine
     }
 
     func untrack(_ entry: LedgerEntry) {
+        callers.forget(entry.number)
         if entry.record.options.token != nil { tokens[BusName.path(of: entry.record).value] = nil }
         if let key = fetchKeys.removeValue(forKey: entry.number) {
             fetches[key]?.remove(entry.number)
@@ -256,6 +257,7 @@ internal import TransferEngine
             }
             if let batch = entry.batch { batches[batch.number]?.changed() }
         case .tellWait(let entry):
+            if let batch = entry.batch { batches[batch.number]?.changed() }
             guard let download = download(entry.number) else { return }
             download.changedProperties.formUnion([Download.state.name, Download.waitReason.name, Download.waitUntil.name])
             announcer.flushProperties(of: download)
@@ -314,12 +316,12 @@ internal import TransferEngine
 
     // MARK: Steering
 
-    /// Moves to `place` among those of its priority, 0 = next.
-    func move(_ download: ManagedDownload, to place: UInt32) throws(Refusal) {
+    /// Moves to `place` among those of its priority, 0 = next; where `takesTurn`, also before what other applications have queued.
+    func move(_ download: ManagedDownload, to place: UInt32, takesTurn: Bool) throws(Refusal) {
         guard !download.state.hasEnded else {
             throw Refusal(.invalidState, "A download that is \(download.state.name) has no place in the queue.")
         }
-        decide { ledger, _ in ledger.move(download.entry, to: place) }
+        decide { ledger, _ in ledger.move(download.entry, to: place, takesTurn: takesTurn) }
     }
 
     func setSpeedLimit(_ download: ManagedDownload, _ limit: Speed?) {

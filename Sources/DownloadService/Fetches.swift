@@ -9,8 +9,8 @@ internal import TransferEngine
 
 extension Downloader {
     /// The Fetch under way that another call of the same wants to wait for; nil: there is none.
-    func runningFetch(of key: CopyKey, like isSame: (DownloadRecord) -> Bool) -> ManagedDownload? {
-        fetches[key]?.sorted().lazy.compactMap { self.download($0) }.first { !$0.state.hasEnded && isSame($0.record) }
+    func runningFetch(of key: CopyKey, like isSame: (DownloadRecord) -> Bool) -> LedgerEntry? {
+        fetches[key]?.sorted().lazy.compactMap { self.ledger[$0] }.first { !$0.state.hasEnded && isSame($0.record) }
     }
 
     /// Takes what former Fetches of the same ended in off the list, so that one who polls does not fill it. Not what has a name of its caller's,

@@ -74,7 +74,7 @@ typealias FetchReply = Reply<(String, String)>
 
     /// Whether one made anew from the ledger would be the same.
     var isDispensable: Bool {
-        entry.work == .idle && waiting.isEmpty && fetching.isEmpty && validators == nil && propertiesTimer == nil
+        entry.work == .idle && waiting.isEmpty && fetching.isEmpty && (validators == nil || state.hasEnded) && propertiesTimer == nil
             && changedProperties.isEmpty && speed == 0
             && received == record.received && toldReceived == received && hasToldBytes == (record.fileName != nil)
     }

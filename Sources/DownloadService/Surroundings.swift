@@ -29,7 +29,7 @@ internal import TransferEngine
 
     /// After each decision of the ledger.
     func changed(_ ledger: Ledger) {
-        awake.keep(ledger.counts.active + ledger.counts.verifying > 0)
+        awake.keep(ledger.isMoving || ledger.counts.verifying > 0)
         network.needed(ledger.counts.queued + ledger.counts.active + ledger.counts.waitingForTime > 0)
         guard isExpected, ledger.isAtRest else { return }
         isExpected = false

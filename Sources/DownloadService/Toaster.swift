@@ -110,6 +110,7 @@ internal import Logging
         switch event {
         case .shown(let number):
             guard let (path, isFolder) = handed.removeValue(forKey: number) else { return }
+            if let former = shown[number] { Poller.shared.cancel(former.timer) }  // of an end before this one
             let timer = Poller.shared.schedule(after: clickable) { [self] in forget(number) }
             shown[number] = (path, isFolder, timer)
         case .action(let number, let action, let token):

@@ -66,9 +66,12 @@ struct Reason {
         }
     }
 
+    /// As the service finds it.
     private var rule: (name: String, rule: HostRule)? {
-        status.hostRules.filter { host == $0.key || host.hasSuffix("." + $0.key) }.max { $0.key.utf8.count < $1.key.utf8.count }
-            .map { ($0.key, $0.value) } ?? status.hostRules[HostRules.others].map { (host, $0) }
+        var rules = HostRules()
+        for (host, rule) in status.hostRules { try? rules.set(host, rule) }
+        let (name, rule) = rules.governing(host)
+        return rule.isEmpty ? nil : (name, rule)
     }
 
     private var rateLimit: String {

@@ -102,6 +102,9 @@ private final class Desk {
     }
 }
 
+private let copy = CopyHeld(
+    key: CopyKey(app: "", url: "http://h/f", directory: "/d", wantedName: nil), name: "f",
+    stamp: FileStamp(identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"), size: 1, modified: 1), validators: nil)
 private let second = HostRule(requestInterval: .seconds(1))
 /// One second, and what is waited longer.
 private let interval: Duration = .seconds(1) + .seconds(1) / 64
@@ -205,16 +208,36 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 3, 4, 2])
     }
 
+    @Test func `of an option that a redirect to the same host keeps delays no others there`() {
+        let desk = Desk()
+        desk.add(1) { $0.options.requestInterval = .seconds(3600) }
+        desk.sent(1)
+        desk.ledger.hop(desk.entry(1), to: "h", now: desk.now)
+        desk.take()
+        #expect(desk.hold(1) == .rateLimit)
+        desk.add(2)
+        #expect(desk.started == [1, 2] && desk.hold(2) == nil)
+        desk.finish(2)
+        desk.wake()
+        #expect(desk.permitted == [1])
+    }
+
     @Test func `of any number of different lengths costs no more than a few, and none is kept shorter`() {
-        let desk = Desk { $0.maxActive = 0 }
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         for number in 1...400 {
             desk.add(UInt64(number)) { $0.options.requestInterval = .milliseconds(10_000 + number) }
         }
-        #expect(desk.started.count <= 65)
+        for number in 401...402 { desk.add(UInt64(number)) { $0.options.requestInterval = .seconds(3600) } }
+        #expect(desk.started.count <= 70)
         for number in desk.started { desk.sent(number) }
         let before = desk.started.count
         desk.wait(.seconds(9))
         #expect(desk.started.count == before)
+        for _ in 0..<100 {
+            desk.wait(.seconds(30))
+            for number in desk.started.dropFirst(before) { desk.sent(number) }
+        }
+        #expect(!(desk.started.contains(401) && desk.started.contains(402)), "within 50 minutes")
     }
 
     @Test func `outlasts the process, also where nobody knows whether the last request went out`() {
@@ -282,6 +305,22 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 }
 
 @Suite struct `A host's refusal` {
+    @Test func `that divides a domain while a request is under way holds up neither part`() {
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        desk.add(1, "http://www.h/1")
+        desk.add(2, "http://h/2")
+        desk.rule("www.h", HostRule(requestInterval: .milliseconds(100)))
+        desk.add(3, "http://www.h/3")
+        #expect(desk.started == [1])
+        desk.wait(.seconds(5))
+        #expect(!desk.started.contains(3), "the first has not gone out yet")
+        desk.sent(1)
+        let gone = desk.now
+        desk.live { Set(desk.started) == [1, 2, 3] }
+        let times = desk.saved.filter { !$0.isSent && $0.host == "www.h" }.map(\.at)
+        #expect(times.last.map { $0 - gone >= .milliseconds(100) } == true)
+    }
+
     @Test(arguments: [429, 503] as [UInt32]) func `slows it down for all, more each time, and answers hasten it again`(status: UInt32) {
         let desk = Desk { $0.maxActive = 0 }
         desk.add(1)
@@ -302,6 +341,42 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         let many = desk.started.count
         for number in 10...12 { desk.add(UInt64(number)) }
         #expect(desk.started.count == many + 3, "it answers as it should: nothing is slowed any more")
+    }
+
+    @Test func `is over after answers of other kinds, too: redirects, and that nothing has changed`() {
+        for isRedirect in [true, false] {
+            let desk = Desk { $0.maxActive = 0 }
+            desk.add(1)
+            desk.fail(1, 503)
+            for number in 2...41 {
+                desk.add(UInt64(number))
+                desk.live { desk.started.contains(UInt64(number)) }
+                if isRedirect {
+                    desk.ledger.hop(desk.entry(UInt64(number)), to: "elsewhere", now: desk.now)
+                } else {
+                    desk.ledger.transferEnded(DownloadNumber(UInt64(number)), .unchanged(copy), now: desk.now)
+                }
+                desk.take()
+            }
+            let before = desk.started.count
+            for number in 50...52 { desk.add(UInt64(number)) }
+            #expect(desk.started.count == before + 3)
+        }
+    }
+
+    @Test func `of one request shortens no interval to another that has not gone out yet`() {
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        for number in 1...3 { desk.add(UInt64(number)) }
+        desk.sent(1)
+        desk.wake()
+        #expect(desk.started == [1, 2])
+        desk.fail(1, 503)
+        desk.wait(.seconds(10))
+        #expect(desk.started == [1, 2], "the second is still on its way")
+        desk.sent(2)
+        let gone = desk.now
+        desk.wake()
+        #expect(desk.started.count == 3 && desk.now - gone >= .seconds(2))
     }
 
     @Test func `of what was under way together counts once`() {
@@ -347,12 +422,46 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 1])
     }
 
+    @Test func `where a redirect led does not stand against that person either`() throws {
+        let desk = Desk()
+        desk.add(1)
+        desk.ledger.hop(desk.entry(1), to: "mirror", now: desk.now)
+        desk.take()
+        let refusal = DownloadFailure(
+            .httpStatus, "…", httpStatus: 503, host: "mirror", isRetryable: true, retryAfter: .seconds(3600))
+        desk.ledger.transferEnded(DownloadNumber(1), .failed(refusal, madeProgress: false, nil), now: desk.now)
+        desk.wait(.seconds(5))
+        try desk.ledger.apply(.resume, to: desk.entry(1), now: desk.now)
+        desk.ledger.schedule(now: desk.now)
+        desk.ledger.hop(desk.entry(1), to: "mirror", now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 1] && desk.permitted == [1, 1])
+    }
+
     @Test func `of another kind slows nothing`() {
         let desk = Desk()
         desk.add(1)
         desk.fail(1, 500, retryAfter: .seconds(60))
         desk.add(2)
         #expect(desk.started == [1, 2])
+    }
+}
+
+@Suite struct `What is known of hosts` {
+    @Test func `is forgotten when nothing has to wait for it any more, however many were asked`() {
+        let desk = Desk { try? $0.hostRules.set("*", second) }
+        func remembered() -> Int {
+            desk.ledger.everything.count { if case .requested = $0 { true } else { false } }
+        }
+        for number in 1...6000 {
+            desk.add(UInt64(number), "http://h\(number)/f")
+            desk.sent(UInt64(number))
+            desk.finish(UInt64(number))
+            desk.ledger.remove(desk.entry(UInt64(number)), now: desk.now)
+            desk.wait(.milliseconds(10))
+        }
+        #expect(remembered() < 2500)
+        #expect(remembered() >= 100, "those of the last second are still to be kept")
     }
 }
 
@@ -405,6 +514,26 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.ledger.hop(desk.entry(3), to: "elsewhere", now: desk.now)
         desk.take()
         #expect(desk.permitted == [2, 3])
+    }
+
+    @Test func `leave a redirect whose turn has come waiting for a slot, where others have taken its own`() {
+        let desk = Desk { settings in
+            settings.maxActive = 1
+            try? settings.hostRules.set("slow", second)
+        }
+        desk.add(1, "http://slow/1")
+        desk.sent(1)
+        desk.finish(1)
+        desk.add(2, "http://a/2")
+        desk.ledger.hop(desk.entry(2), to: "slow", now: desk.now)
+        desk.take()
+        desk.add(3, "http://a/3")
+        #expect(desk.started == [1, 2, 3], "who waits for a host takes no slot")
+        desk.wait(.seconds(5))
+        #expect(desk.permitted == [], "or two were active, and one may be")
+        #expect(desk.hold(2) == nil, "its host would take it")
+        desk.finish(3)
+        #expect(desk.permitted == [2])
     }
 
     @Test func `are free again when one that waits for a redirect is stopped`() throws {

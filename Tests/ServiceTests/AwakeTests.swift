@@ -39,6 +39,24 @@ extension Running {
     func state(_ path: ObjectPath) async throws -> String { try await client.get(Download.state, at: path) }
 }
 
+/// A service that fetches a `SlowFile`, and holds the two locks of a logind for that.
+private struct KeptAwake {
+    let file = SlowFile()
+    let bus: PrivateBus
+    let logind: StandInLogind
+    let running: Running
+    let path: ObjectPath
+
+    init() async throws {
+        bus = await PrivateBus()
+        logind = try await StandInLogind(on: bus.address)
+        running = try await Running.start(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address])
+        path = try await running.begin(file.server.url("/a"))
+        let logind = logind
+        #expect(await eventually { await logind.held == ["block", "delay"] })
+    }
+}
+
 @Suite struct `While bytes move` {
     @Test func `the machine is kept awake by a lock and a delay, and by nothing when all is paused, waiting or done`() async throws {
         let file = SlowFile()
@@ -65,6 +83,23 @@ extension Running {
         #expect(running.daemon.isRunning)
     }
 
+    @Test func `nothing is held for one that was redirected and waits for its host`() async throws {
+        let bus = await PrivateBus()
+        let logind = try await StandInLogind(on: bus.address)
+        let server = ScriptedServer { request, reply in
+            let isFirst = request.target.contains("first.example")
+            if isFirst { reply.respond(302, ["Location": "http://slow.example/f"]) } else { reply.respond(200, text: "x") }
+        }
+        let running = try await Running.start(extra: ["http_proxy": server.url("/"), "DBUS_SYSTEM_BUS_ADDRESS": bus.address])
+        try await running.client.call(Manager.setHostRule, ("slow.example", ["request-interval": .uint32(3_600_000)]))
+        _ = try await running.fetch("http://slow.example/e")
+        #expect(await eventually { await logind.held == [] })
+        let redirected = try await running.download("http://first.example/f")
+        #expect(await running.client.signals.isIn("waiting", redirected))
+        #expect(await eventually { await logind.held == [] })
+        #expect(try await running.state(redirected) == "waiting")
+    }
+
     @Test func `many small files take the locks once, and what is killed holds none`() async throws {
         let bus = await PrivateBus()
         let logind = try await StandInLogind(on: bus.address)
@@ -87,12 +122,8 @@ extension Running {
     }
 
     @Test func `a logind that goes is asked again when it is back`() async throws {
-        let file = SlowFile()
-        let bus = await PrivateBus()
-        let logind = try await StandInLogind(on: bus.address)
-        let running = try await Running.start(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address])
-        let path = try await running.begin(file.server.url("/a"))
-        #expect(await eventually { await logind.held == ["block", "delay"] })
+        let awake = try await KeptAwake()
+        let (file, logind, running, path) = (awake.file, awake.logind, awake.running, awake.path)
         try await logind.vanish()
         #expect(await logind.held == [])
         try await logind.appear()
@@ -151,12 +182,8 @@ extension Running {
 
 @Suite struct `A machine that goes to sleep` {
     @Test func `has every byte on disk before its lock is let go, and goes on with the next byte when it is awake`() async throws {
-        let file = SlowFile()
-        let bus = await PrivateBus()
-        let logind = try await StandInLogind(on: bus.address)
-        let running = try await Running.start(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address])
-        let path = try await running.begin(file.server.url("/a"))
-        #expect(await eventually { await logind.held == ["block", "delay"] })
+        let awake = try await KeptAwake()
+        let (file, logind, running, path) = (awake.file, awake.logind, awake.running, awake.path)
         let daemon = running.daemon
         // In the moment in which the machine may sleep, the service stands still: what the disk has then is what counts.
         let released = Gate()
@@ -217,12 +244,8 @@ extension Running {
     }
 
     @Test func `is believed of logind alone`() async throws {
-        let file = SlowFile()
-        let bus = await PrivateBus()
-        let logind = try await StandInLogind(on: bus.address)
-        let running = try await Running.start(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address])
-        let path = try await running.begin(file.server.url("/a"))
-        #expect(await eventually { await logind.held == ["block", "delay"] })
+        let awake = try await KeptAwake()
+        let (file, bus, logind, running, path) = (awake.file, awake.bus, awake.logind, awake.running, awake.path)
         let stranger = try await Connection.open(address: bus.address)
         let names = try await stranger.call(
             MethodOf(BusDaemon.name, "ListNames", out: [String].self), on: BusDaemon.name, at: BusDaemon.path, ())

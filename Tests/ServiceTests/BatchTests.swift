@@ -242,6 +242,22 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(await client.signals.has("AllEnded", count: 2))
     }
 
+    @Test func `tells that a member begins again also where that one has to wait for its host`() async throws {
+        let server = ScriptedServer { _, reply in reply.respond(404) }
+        let running = try await Running.start()
+        let client = running.client
+        try await client.call(Manager.setHostRule, ("127.0.0.1", ["request-interval": .uint32(3_600_000)]))
+        let (batch, members) = try await running.batch([server.url("/a")])
+        #expect(try await client.wait(batch: batch) == [0, 1, 0])
+        try await client.retry(members[0])
+        #expect(await client.signals.isIn("waiting", members[0]))
+        #expect(try await client.counts(batch) == [1, 0, 0, 0])
+        #expect(
+            await client.signals.until(within: .seconds(10)) { seen in
+                seen.last { $0.path == batch.value && $0.member == "PropertiesChanged" }?.changed?["Remaining"] == .uint32(1)
+            })
+    }
+
     @Test func `tells honest totals: none while one is not known, and what it has when all have ended`() async throws {
         let running = try await Running.start()
         let client = running.client

@@ -126,6 +126,22 @@ internal import Testing
         #expect(try await running.client.get(Download.path, at: path) == "")
     }
 
+    @Test func `directory that is left out has its folder made, also while another call that names it has it looked at`() async throws {
+        let running = try await Running.start()
+        let folder = try await running.client.get(Manager.defaultDirectory)
+        #expect(!fileExists(folder))
+        // The first calls of a connection are taken in one after the other in one turn.
+        let (client, pipeline) = (try await running.world.client(), await Pipeline())
+        for directory in [folder, nil, nil] {
+            var options: [String: Variant] = ["start": .bool(false)]
+            options["directory"] = directory.map { .string($0) }
+            await pipeline.start { [options] in try await client.download("http://127.0.0.1:1/a", options).value }
+        }
+        let answers = await pipeline.answers(3)
+        #expect(answers[0] == todokuError("InvalidOption"))
+        #expect(answers[1...].allSatisfy { $0?.hasPrefix(BusName.downloadsPath) == true }, "\(answers)")
+    }
+
     @Test func `size that is another, told or found, ends it with nothing left`() async throws {
         let running = try await Running.start()
         let world = running.world

@@ -288,6 +288,34 @@ private let app = "org.example.App"
         try await client.retry(given)
     }
 
+    @Test func `moves its own among its own, and takes no turn of others by that`() async throws {
+        let running = try await Running.start()
+        let sandbox = await Sandbox(running.world)
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            guard request.path == "/first" else { return reply.respond(200, text: "x") }
+            // One that is silent would lose its slot.
+            reply.head(200, length: 1_000_000)
+            while !gate.isOpen, reply.send("x") { poll(nil, 0, 20) }
+            reply.close()
+        }
+        try await running.client.set(Manager.maxActive, 1)
+        let user: [String: Variant] = ["app": .string("org.example.User")]
+        let first = try await running.download(server.url("/first"), user)
+        #expect(await running.client.signals.isIn("active", first))
+        let theirs = try await running.download(server.url("/theirs"), user)
+        let client = try await sandbox.client()
+        var own: [ObjectPath] = []
+        for number in 1...20 { own.append(try await client.download(server.url("/own\(number)"), ["notify": .string("never")])) }
+        for path in own.reversed() { try await client.call(Download.moveTo, at: path, 0) }
+        gate.open()
+        _ = try await running.client.wait(theirs)
+        for path in own { _ = try await client.wait(path) }
+        let order = server.requests.map(\.path)
+        #expect(order.last != "/theirs", "\(order)")
+        #expect(order.filter { $0.hasPrefix("/own") } == (1...20).map { "/own\($0)" })
+    }
+
     @Test func `waits for all of its own, and says of itself alone that it is in front`() async throws {
         let running = try await Running.start()
         let sandbox = await Sandbox(running.world)

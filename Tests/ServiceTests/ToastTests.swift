@@ -5,22 +5,28 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
+/// A server of `body`, but for one path whose file comes byte by byte until `gate` opens, and never whole, and one where nothing is.
+private func dripping(_ slow: String, until gate: Gate, failing: String, _ body: some Sequence<UInt8>) -> ScriptedServer {
+    let body = Array(body)
+    return ScriptedServer { request, reply in
+        switch request.path {
+        case failing: reply.respond(404)
+        case slow:
+            reply.head(200, length: 200_000)
+            while !gate.isOpen, reply.send("x") { poll(nil, 0, 20) }
+            reply.close()
+        default: reply.respond(200, body: body)
+        }
+    }
+}
+
 @Suite struct `With dunst` {
     @Test func `a download is toasted while it lasts, when it has finished and when it has failed`() async throws {
         let display = await Display()
         let running = try await Running.start(extra: ["DISPLAY": display.name])
         let dunst = await Dunst(on: running.world.bus, display)
         let gate = Gate()
-        let server = ScriptedServer { request, reply in
-            switch request.path {
-            case "/bad.zip": reply.respond(404)
-            case "/%E5%86%99%E7%9C%9F.zip":
-                reply.head(200, length: 200_000)
-                while !gate.isOpen, reply.send("x") { poll(nil, 0, 20) }
-                reply.close()
-            default: reply.respond(200, text: "12345")
-            }
-        }
+        let server = dripping("/%E5%86%99%E7%9C%9F.zip", until: gate, failing: "/bad.zip", "12345".utf8)
         let options: [String: Variant] = ["notify": .string("background")]
         _ = try await running.fetch(server.url("/quiet"))  // notify: never
         _ = try await running.fetch(server.url("/a.bin"), options)
@@ -114,16 +120,7 @@ internal import Testing
         let (world, client) = (running.world, running.client)
         let dunst = await Dunst(on: world.bus, display)
         let gate = Gate()
-        let server = ScriptedServer { request, reply in
-            switch request.path {
-            case "/bad": reply.respond(404)
-            case "/long":
-                reply.head(200, length: 100_000)
-                while !gate.isOpen, reply.send("x") { poll(nil, 0, 20) }
-                reply.close()
-            default: reply.respond(200, body: patternBytes(1024))
-            }
-        }
+        let server = dripping("/long", until: gate, failing: "/bad", patternBytes(1024))
         let folder = Variant.string(world.folder)
         // One of its items lasts longer than what has a progress toast else.
         let (first, members) = try await client.batch(
