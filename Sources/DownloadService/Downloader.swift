@@ -134,6 +134,7 @@ internal import TransferEngine
     /// Begins to work on what the database held.
     func begin() {
         announcer.begin(with: self)
+        toaster.language = settings.language
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
         // Of a process that ended without a word.
         if ledger.entries.values.contains(where: { $0.record.isToDescriptor && !$0.state.hasEnded }) {
@@ -341,6 +342,7 @@ internal import TransferEngine
         let before = settings.speedLimit
         decide { ledger, now in _ = ledger.set(now: now, change) }
         if settings.speedLimit != before { engine.setTotalSpeedLimit(settings.speedLimit == 0 ? nil : settings.speedLimit) }
+        toaster.language = settings.language
     }
 
     func clearEnded() -> UInt32 {
