@@ -16,10 +16,10 @@ public final class Catalog: Sendable {
 
     /// - Parameter environment: a variable of the process's, which says what `auto` is.
     public init(_ language: Language, environment: (String) -> String? = SessionLocale.variable) {
-        let session = SessionLocale(environment)
+        let session = language == .auto ? SessionLocale(environment) : nil
         self.language = language
-        spoken = language == .auto ? session.language : language
-        numbers = language == .auto ? session.numbers : NumberStyle()
+        spoken = session?.language ?? language
+        numbers = session?.numbers ?? NumberStyle()
     }
 
     /// The translation of `text`, or `text` itself where there is none.
