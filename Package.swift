@@ -49,7 +49,7 @@ let package = Package(
         room("DownloadModel"),
         room("TransferEngine", ["CCurl", "CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
         room("DownloadStore", ["CSQLite", "DownloadModel", "EventLoop"]),
-        room("Localization", ["DownloadModel"]),
+        room("Localization", ["DownloadModel"], resources: [.embedInCode("Resources/ja.po")]),
         room("Desktop", ["CNotify", "DBus", "DownloadModel", "EventLoop", "Localization"]),
         room(
             "DownloaderInterface", ["DBus", "DownloadModel"],
@@ -83,10 +83,11 @@ let package = Package(
         suite("DownloadModelTests", ["DownloadModel"]),
         suite("TransferEngineTests", ["TransferEngine", "DownloadModel", "EventLoop"]),
         suite("DownloadStoreTests", ["DownloadStore", "DownloadModel", "EventLoop"]),
-        suite("DesktopTests", ["Desktop", "DBus", "DownloadModel", "EventLoop"]),
+        suite("LocalizationTests", ["Localization", "DownloadModel"]),
+        suite("DesktopTests", ["Desktop", "Localization", "DBus", "DownloadModel", "EventLoop"]),
         suite(
             "ServiceTests", ["todokud", "DownloadService", "DownloadStore", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite("FaultTests", ["todokud", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
-        suite("CommandTests", ["todoku", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
+        suite("CommandTests", ["todoku", "Localization", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
     ]
 )

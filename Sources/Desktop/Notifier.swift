@@ -38,15 +38,16 @@ public actor Notifier {
         var queue = ToastQueue()
         var isDelivering = false
         var finished: [@BusActor () -> Void] = []
-        nonisolated init() {}
+        var texts: ToastTexts
+        nonisolated init(texts: ToastTexts) { self.texts = texts }
     }
 
-    private nonisolated let outbox = Outbox()
+    private nonisolated let outbox: Outbox
     private nonisolated let loop: LoopExecutor
     private nonisolated let notifyLoop: NotifyLoop
-    private nonisolated let texts: ToastTexts
     private nonisolated let report: @BusActor @Sendable (ToastEvent) -> Void
 
+    private var texts: ToastTexts
     private var session: NotifySession?
     private var server: ToastServer?
     private var slowUntil = ContinuousClock.now
@@ -61,6 +62,7 @@ public actor Notifier {
     /// - Parameter report: called on the bus loop, in the order of events.
     public init(texts: ToastTexts = .japanese, report: @escaping @BusActor @Sendable (ToastEvent) -> Void) {
         self.texts = texts
+        outbox = Outbox(texts: texts)
         self.report = report
         let notifyLoop = NotifyLoop()
         self.notifyLoop = notifyLoop
@@ -73,6 +75,9 @@ public actor Notifier {
     }
 
     // MARK: The bus loop's side
+
+    /// The texts of toasts that are shown from now on.
+    @BusActor public func use(_ texts: ToastTexts) { outbox.texts = texts }
 
     /// Shows or updates the progress toast of a download, where the server draws it well.
     @BusActor public func show(_ toast: ProgressToast) {
@@ -115,7 +120,7 @@ public actor Notifier {
 
     @BusActor private func deliverAll() async {
         while let delivery = outbox.queue.next() {
-            let gate = await perform(delivery)
+            let gate = await perform(delivery, outbox.texts)
             outbox.queue.set(gate)
             // Without libnotify the thread has ended, and nothing may be sent to it again.
             if gate == .absent { for number in outbox.queue.dropAll() { tell(.failed(number)) } }
@@ -128,7 +133,8 @@ public actor Notifier {
 
     // MARK: The notify thread's side
 
-    private func perform(_ delivery: ToastDelivery) -> ProgressGate {
+    private func perform(_ delivery: ToastDelivery, _ texts: ToastTexts) -> ProgressGate {
+        self.texts = texts
         guard notifyLoop.isLoaded else {
             if case .end(let toast) = delivery { tell(.failed(toast.number)) }
             return .absent

@@ -129,6 +129,7 @@ internal import TransferEngine
     /// Begins to work on what the database held.
     func begin() {
         announcer.begin(with: self)
+        toaster.language = settings.language
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
         if counts.verifying > 0 { for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) } }
         ledger.schedule(now: .now)
@@ -333,6 +334,7 @@ internal import TransferEngine
         let before = settings.speedLimit
         decide { ledger, now in _ = ledger.set(now: now, change) }
         if settings.speedLimit != before { engine.setTotalSpeedLimit(settings.speedLimit == 0 ? nil : settings.speedLimit) }
+        toaster.language = settings.language
     }
 
     func clearEnded() -> UInt32 {

@@ -13,7 +13,7 @@ internal import Logging
     /// For so long at most, a toast that can be clicked keeps the service.
     private let clickable: Duration
     private let notifier: Notifier
-    private let texts = ToastTexts.japanese
+    private var texts = ToastTexts.japanese
     private let opener: Opener
     private let foreground: Foreground
     private let log: Logger
@@ -26,6 +26,15 @@ internal import Logging
     init(notifier: Notifier, opener: Opener, foreground: Foreground, clickable: Duration, log: Logger) {
         (self.notifier, self.opener, self.foreground) = (notifier, opener, foreground)
         (self.clickable, self.log) = (clickable, log)
+    }
+
+    /// The language of the toasts from now on.
+    var language = Language.japanese {
+        didSet {
+            guard language != oldValue else { return }
+            texts = ToastTexts(language)
+            notifier.use(texts)
+        }
     }
 
     /// Whether a toast of ours can still be clicked, or is on its way.

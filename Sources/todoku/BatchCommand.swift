@@ -2,6 +2,7 @@ internal import ArgumentParser
 internal import DownloadModel
 internal import EventLoop
 internal import Glibc
+internal import Localization
 internal import TodokuClient
 
 struct BatchCommand: ParsableCommand {
@@ -72,14 +73,18 @@ struct URLList: Equatable {
 
     /// - Parameter file: a path; `-` is standard input.
     init(file: String) throws(CommandFailure) {
-        let name = file == "-" ? "standard input" : file
+        let name = file == "-" ? catalog.text("standard input") : file
         let descriptor = file == "-" ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC)
         defer { if descriptor > STDERR_FILENO { close(descriptor) } }
         guard descriptor >= 0, let bytes = Self.read(descriptor) else {
-            throw CommandFailure(.usage, "cannot read “\(name)”: \(String(cString: strerror(errno)))")
+            throw CommandFailure(.usage, catalog.text("cannot read “%1$s”: %2$s", name, String(cString: strerror(errno))))
         }
         guard bytes.count <= Self.longest else {
-            throw CommandFailure(.usage, "“\(name)” is longer than a batch may be: \(Limits.batchItems) URLs of \(Limits.urlBytes) bytes")
+            throw CommandFailure(
+                .usage,
+                catalog.text(
+                    "“%1$s” is longer than a batch may be: %2$s URLs of %3$s bytes", name, catalog.count(Limits.batchItems),
+                    catalog.count(Limits.urlBytes)))
         }
         try self.init(bytes, name: name)
     }
@@ -94,19 +99,28 @@ struct URLList: Equatable {
             while let last = line.last, Self.isBlank(last) { line.removeLast() }
             guard let first = line.first, first != UInt8(ascii: "#") else { continue }
             guard let url = String(validating: line, as: UTF8.self) else {
-                throw CommandFailure(.refused, "\(name), line \(index + 1): it is not UTF-8")
+                throw CommandFailure(.refused, catalog.text("%1$s, line %2$s: it is not UTF-8", name, String(index + 1)))
             }
             do throws(Refusal) { _ = try DownloadURL(url) } catch {
-                throw CommandFailure(.refused, "\(name), line \(index + 1): \(error.message)", name: error.name.busName)
+                throw CommandFailure(
+                    .refused, Self.text(name, line: index + 1, catalog.explanation(name: error.name.busName, error.message)),
+                    name: error.name.busName)
             }
             lines.append(Line(number: index + 1, url: url))
         }
-        guard !lines.isEmpty else { throw CommandFailure(.usage, "“\(name)” has no URL in it") }
+        guard !lines.isEmpty else { throw CommandFailure(.usage, catalog.text("“%1$s” has no URL in it", name)) }
         guard lines.count <= Limits.batchItems else {
             throw CommandFailure(
-                .refused, "“\(name)” has \(lines.count) URLs, and a batch has at most \(Limits.batchItems)",
+                .refused,
+                catalog.text(
+                    "“%1$s” has %2$s URLs, and a batch has at most %3$s", name, catalog.count(lines.count),
+                    catalog.count(Limits.batchItems)),
                 name: ErrorName.limitExceeded.busName)
         }
+    }
+
+    private static func text(_ name: String, line: Int, _ reason: String) -> String {
+        catalog.text("%1$s, line %2$s: %3$s", name, String(line), reason)
     }
 
     private static func isBlank(_ byte: UInt8) -> Bool {
@@ -131,7 +145,7 @@ struct URLList: Equatable {
         guard error.cause == .refused, error.message.hasPrefix("Item "), let colon = error.message.firstIndex(of: ":"),
             let index = Int(error.message[..<colon].dropFirst(5)), lines.indices.contains(index)
         else { return CommandFailure(error) }
-        let reason = error.message[colon...].dropFirst(2)
-        return CommandFailure(.refused, "\(name), line \(lines[index].number): \(reason)", name: error.name)
+        let reason = catalog.explanation(name: error.name, String(error.message[colon...].dropFirst(2)))
+        return CommandFailure(.refused, Self.text(name, line: lines[index].number, reason), name: error.name)
     }
 }

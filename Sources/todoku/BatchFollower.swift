@@ -1,5 +1,6 @@
 internal import DownloadModel
 internal import EventLoop
+internal import Localization
 internal import TodokuClient
 
 /// Follows a batch to its end, showing its counts: a line at a terminal that is drawn anew each second, lines for a log, or JSON.
@@ -42,7 +43,7 @@ internal import TodokuClient
         do throws(ClientError) { outcomes = try await client.wait(for: batch.reference) } catch {
             stop()
             guard error.cause == .unknownDownload else { throw error }
-            throw CommandFailure(.ended, "batch \(batch.reference) was removed", name: error.name)
+            throw CommandFailure(.ended, catalog.text("batch %1$s was removed", "\(batch.reference)"), name: error.name)
         }
         stop()
         // Cancelled by Ctrl-C: that ends the program.
@@ -72,26 +73,21 @@ internal import TodokuClient
             return
         }
         for download in failed {
-            let name = TerminalText.cut(download.displayName, to: 60, ellipsis: "...")
-            Output.complain("\(name) (download \(download.reference)) failed: \(download.error?.message ?? "no reason is known")")
+            Output.complain(download.complaint)
         }
-        if !isQuiet { Output.write("\(batch.reference) ended \(Self.text(outcomes))\n") }
+        if !isQuiet { Output.write("\(batch.reference) ended \(words.outcomes(outcomes, always: true))\n") }
     }
 
-    /// "97 finished, 2 failed".
-    nonisolated static func text(_ outcomes: OutcomeCounts) -> String {
-        [("finished", outcomes.finished), ("failed", outcomes.failed), ("cancelled", outcomes.cancelled)]
-            .filter { $0.1 > 0 || $0.0 == "finished" }.map { "\($0.1) \($0.0)" }.joined(separator: ", ")
-    }
+    private var words: Catalog { Terminal.current == nil ? plainCatalog : catalog }
 
     /// "40 of 100 finished, 2 failed  12.3 MiB of 29.0 MiB  42 %".
-    nonisolated static func text(_ batch: BatchDescription) -> String {
-        var text = "\(batch.outcomes.finished) of \(batch.count) finished"
-        if batch.outcomes.failed > 0 { text += ", \(batch.outcomes.failed) failed" }
-        if batch.outcomes.cancelled > 0 { text += ", \(batch.outcomes.cancelled) cancelled" }
-        text += "  \(HumanText.size(batch.received))"
-        if let total = batch.total { text += " of \(HumanText.size(total))" }
-        if let fraction = batch.fraction { text += "  \(Int(fraction * 100)) %" }
+    nonisolated static func text(_ batch: BatchDescription, _ catalog: Catalog = todoku.catalog) -> String {
+        var others = batch.outcomes
+        others.finished = 0
+        let finished = catalog.text("%1$s of %2$s finished", catalog.count(batch.outcomes.finished), catalog.count(batch.count))
+        var text = catalog.list([finished, others.failed + others.cancelled > 0 ? catalog.outcomes(others) : nil])
+        text += "  \(catalog.size(batch.received, of: batch.total))"
+        if let fraction = batch.fraction { text += "  \(catalog.percent(Int(fraction * 100)))" }
         return text
     }
 
@@ -114,11 +110,12 @@ internal import TodokuClient
         if json {
             Output.write(JSON.object([("event", .string("changed"))] + now.json).text + "\n")
         } else if let terminal = Terminal.current {
-            let line = TerminalText.cut("batch \(batch.reference)  \(Self.text(now))", to: terminal.columns - 1, ellipsis: "...")
+            let line = TerminalText.cut(
+                catalog.text("batch %1$s", "\(batch.reference)") + "  " + Self.text(now), to: terminal.columns - 1, ellipsis: "...")
             Output.write("\r\u{1b}[K" + line)
             width = line.utf8.count
         } else if before?.outcomes != now.outcomes {
-            Output.write("\(batch.reference) progress \(Self.text(now))\n")
+            Output.write("\(batch.reference) progress \(Self.text(now, words))\n")
         }
     }
 
@@ -137,8 +134,9 @@ internal import TodokuClient
 
     var farewell: String? {
         if isOver { return nil }
-        return "the batch goes on in the background; “todoku list --batch \(batch.reference)” shows it. "
-            + "Press Ctrl-C again within 2 s to cancel it."
+        return catalog.text(
+            "the batch goes on in the background; “todoku list --batch %1$s” shows it. Press Ctrl-C again within 2 s to cancel it.",
+            "\(batch.reference)")
     }
 
     func leave() {
@@ -150,9 +148,9 @@ internal import TodokuClient
         isAbandoned = true
         do throws(ClientError) {
             try await client.cancel(batch.reference)
-            Output.writeError("todoku: batch \(batch.reference) is cancelled\n")
+            Output.complain(catalog.text("batch %1$s is cancelled", "\(batch.reference)"))
         } catch {
-            if error.errorName != .invalidState { Output.complain(error.message) }  // else it has ended meanwhile
+            if error.errorName != .invalidState { Output.complain(catalog.explanation(error)) }  // else it has ended meanwhile
         }
     }
 }

@@ -1,4 +1,5 @@
 internal import DownloadModel
+internal import Localization
 internal import TodokuClient
 
 /// What the command ends with; documented in `todoku --help` and in the man page.
@@ -28,20 +29,21 @@ struct CommandFailure: Error, Equatable {
     init(_ status: ExitStatus, _ message: String, name: String = "") { (self.status, self.message, self.name) = (status, message, name) }
 
     init(_ error: ClientError) {
-        (status, message, name) = (.refused, error.message, error.name)
+        (status, message, name) = (.refused, catalog.explanation(error), error.name)
     }
 
     /// `error` about one download.
     init(_ error: ClientError, about download: DownloadReference) {
         status = .refused
         name = error.name
-        message = error.cause == .unknownDownload ? "there is no download \(download)" : error.message
+        message =
+            error.cause == .unknownDownload ? catalog.text("there is no download %1$s", "\(download)") : catalog.explanation(error)
     }
 
     /// `error` about one of several URLs; what may hold secrets is not repeated.
     init(_ error: ClientError, about url: String, number: Int, of count: Int) {
         self.init(error)
-        if count > 1 { self.prefix((try? DownloadURL(url))?.redacted ?? "URL \(number)") }
+        if count > 1 { self.prefix((try? DownloadURL(url))?.redacted ?? catalog.text("URL %1$s", String(number))) }
     }
 
     private mutating func prefix(_ text: String) { self = CommandFailure(status, "\(text): \(message)", name: name) }

@@ -41,7 +41,7 @@ struct FetchCommand: ParsableCommand {
                 return file.isNew || !exitCode ? .success : .unchanged
             } catch {
                 guard error.isEnd else { throw error }
-                return Program.report(CommandFailure(.ended, error.message, name: error.name), json: output.json)
+                return Program.report(CommandFailure(.ended, catalog.explanation(error), name: error.name), json: output.json)
             }
         }
     }

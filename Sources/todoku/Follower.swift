@@ -1,5 +1,6 @@
 internal import DownloadModel
 internal import EventLoop
+internal import Localization
 internal import TodokuClient
 
 /// Follows downloads to their end, and hands what happens to a display.
@@ -65,9 +66,9 @@ internal import TodokuClient
         for download in remaining {
             do throws(ClientError) {
                 try await client.cancel(download)
-                Output.writeError("todoku: download \(download) is cancelled\n")
+                Output.complain(catalog.text("download %1$s is cancelled", "\(download)"))
             } catch {
-                if error.errorName != .invalidState { Output.complain(error.message) }  // else it has ended meanwhile
+                if error.errorName != .invalidState { Output.complain(catalog.explanation(error)) }  // else it has ended meanwhile
             }
         }
     }

@@ -1,5 +1,6 @@
 internal import EventLoop
 internal import Glibc
+internal import Localization
 internal import TodokuClient
 
 /// What Ctrl-C leaves to the service.
@@ -48,7 +49,13 @@ internal import TodokuClient
 
     nonisolated static func sentence(_ downloads: [DownloadReference]) -> String {
         let ids = downloads.prefix(20).map(\.description).joined(separator: " ")
-        let (subject, object) = downloads.count == 1 ? ("the download goes", "it") : ("\(downloads.count) downloads go", "them")
-        return "\(subject) on in the background; “todoku watch \(ids)” shows \(object). Press Ctrl-C again within 2 s to cancel \(object)."
+        guard downloads.count != 1 else {
+            return catalog.text(
+                "the download goes on in the background; “todoku watch %1$s” shows it. Press Ctrl-C again within 2 s to cancel it.", ids)
+        }
+        return catalog.text(
+            "%1$s download goes on in the background; “todoku watch %2$s” shows it. Press Ctrl-C again within 2 s to cancel it.",
+            "%1$s downloads go on in the background; “todoku watch %2$s” shows them. Press Ctrl-C again within 2 s to cancel them.",
+            count: UInt64(downloads.count), ids)
     }
 }

@@ -1,6 +1,7 @@
 internal import ArgumentParser
 internal import DownloadModel
 internal import Glibc
+internal import Localization
 internal import TodokuClient
 
 struct ListCommand: ParsableCommand {
@@ -40,7 +41,7 @@ struct ListCommand: ParsableCommand {
             } else if !downloads.isEmpty {
                 Output.write(Table.of(downloads).text(width: Terminal.current?.columns))
             } else if Terminal.errorsAreSeen {
-                Output.writeError("There are no such downloads.\n")
+                Output.writeError(catalog.text("There are no such downloads.") + "\n")
             }
             return .success
         }
@@ -85,32 +86,37 @@ struct ShowCommand: ParsableCommand {
     }
 
     /// A line for each thing that is known.
-    static func text(_ download: DownloadDescription) -> String {
+    static func text(_ download: DownloadDescription, _ catalog: Catalog = todoku.catalog) -> String {
         var lines: [(String, String)] = [
-            ("Download", download.reference.description), ("Name", download.displayName), ("URL", download.url),
+            (catalog.text("Download"), download.reference.description), (catalog.text("Name"), download.displayName),
+            (catalog.text("URL"), download.url),
         ]
-        var state = download.state.name
-        if let reason = download.waitReason { state += " (\(reason)\(download.waitUntil.map { ", until \(Clock.text($0))" } ?? ""))" }
-        lines.append(("State", state))
-        if let error = download.error { lines.append(("Error", "\(error.message) (\(error.name))")) }
-        if let path = download.path { lines.append(("Path", path)) }
-        var received = HumanText.size(download.received)
-        if let total = download.total { received += " of \(HumanText.size(total))" }
-        if let fraction = download.fraction { received += " (\(Int(fraction * 100)) %)" }
-        lines.append(("Received", received))
-        if download.state == .active { lines.append(("Speed", HumanText.speed(download.speed))) }
-        if let type = download.mediaType { lines.append(("Media type", type)) }
-        if !download.app.isEmpty { lines.append(("App", download.app)) }
-        if !download.tag.isEmpty { lines.append(("Tag", download.tag)) }
-        if let batch = download.batch.flatMap({ BatchReference($0) }) { lines.append(("Batch", batch.description)) }
-        if let time = download.queuedAt { lines.append(("Queued", Clock.text(time))) }
-        if let time = download.startedAt { lines.append(("Started", Clock.text(time))) }
-        if let time = download.endedAt { lines.append(("Ended", Clock.text(time))) }
-        lines.append(("Attempts", String(download.attempts)))
-        if download.priority != 0 { lines.append(("Priority", String(download.priority))) }
-        if let limit = download.speedLimit { lines.append(("Speed limit", HumanText.speed(limit))) }
-        lines.append(("Object", download.reference.path))
-        return lines.map { TerminalText.padded($0.0 + ":", to: 13) + TerminalText.plain($0.1) + "\n" }.joined()
+        var state = catalog.state(download.state)
+        if let reason = download.waitReason.map({ catalog.waitReason($0) }) {
+            state =
+                download.waitUntil.map { catalog.text("%1$s (%2$s, until %3$s)", state, reason, Clock.text($0)) }
+                ?? catalog.text("%1$s (%2$s)", state, reason)
+        }
+        lines.append((catalog.text("State"), state))
+        if let error = download.error { lines.append((catalog.text("Error"), "\(catalog.explanation(error)) (\(error.name))")) }
+        if let path = download.path { lines.append((catalog.text("Path"), path)) }
+        var received = catalog.size(download.received, of: download.total)
+        if let fraction = download.fraction { received += " (\(catalog.percent(Int(fraction * 100))))" }
+        lines.append((catalog.text("Received"), received))
+        if download.state == .active { lines.append((catalog.text("Speed"), catalog.speed(download.speed))) }
+        if let type = download.mediaType { lines.append((catalog.text("Media type"), type)) }
+        if !download.app.isEmpty { lines.append((catalog.text("App"), download.app)) }
+        if !download.tag.isEmpty { lines.append((catalog.text("Tag"), download.tag)) }
+        if let batch = download.batch.flatMap({ BatchReference($0) }) { lines.append((catalog.text("Batch"), batch.description)) }
+        if let time = download.queuedAt { lines.append((catalog.text("Queued"), Clock.text(time))) }
+        if let time = download.startedAt { lines.append((catalog.text("Started"), Clock.text(time))) }
+        if let time = download.endedAt { lines.append((catalog.text("Ended"), Clock.text(time))) }
+        lines.append((catalog.text("Attempts"), catalog.count(download.attempts)))
+        if download.priority != 0 { lines.append((catalog.text("Priority"), String(download.priority))) }
+        if let limit = download.speedLimit { lines.append((catalog.text("Speed limit"), catalog.speed(limit))) }
+        lines.append((catalog.text("Object"), download.reference.path))
+        let width = max(13, (lines.map { TerminalText.width($0.0) }.max() ?? 0) + 2)
+        return lines.map { TerminalText.padded($0.0 + ":", to: width) + TerminalText.plain($0.1) + "\n" }.joined()
     }
 }
 

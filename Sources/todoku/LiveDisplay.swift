@@ -1,5 +1,6 @@
 internal import EventLoop
 internal import Glibc
+internal import Localization
 internal import TodokuClient
 
 /// Bars at a terminal, drawn in place: what has ended is written above them and stays.
@@ -53,7 +54,7 @@ final class LiveDisplay: ProgressDisplay {
     func removed(_ download: DownloadReference) {
         shown.removeAll { $0.reference == download }
         moved[download] = nil
-        above.append("removed  download \(download)")
+        above.append(catalog.text("removed  download %1$s", "\(download)"))
         draw()
     }
 
@@ -107,7 +108,7 @@ final class LiveDisplay: ProgressDisplay {
 
     /// As many as the terminal has lines for: what is active first.
     private func bars(_ terminal: Terminal) -> [String] {
-        if shown.isEmpty, isEndless { return ["Nothing to download now; Ctrl-C ends this."] }
+        if shown.isEmpty, isEndless { return [catalog.text("Nothing to download now; Ctrl-C ends this.")] }
         var time = timespec()
         clock_gettime(CLOCK_REALTIME, &time)
         style.now = UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1000
@@ -127,7 +128,10 @@ final class LiveDisplay: ProgressDisplay {
             let flows = moved[download.reference].map { .now - $0 < Self.stall } ?? false
             return style.text(download, speed: flows ? download.speed : nil, columns: columns)
         }
-        if visible.count < ordered.count { lines.append("and \(ordered.count - visible.count) more") }
+        if visible.count < ordered.count {
+            let rest = UInt64(ordered.count - visible.count)
+            lines.append(catalog.text("and %1$s more", "and %1$s more", count: rest))
+        }
         return lines
     }
 }

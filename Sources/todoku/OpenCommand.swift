@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import Glibc
+internal import Localization
 internal import TodokuClient
 
 struct OpenCommand: ParsableCommand {
@@ -22,12 +23,16 @@ struct OpenCommand: ParsableCommand {
                 throw CommandFailure(error, about: download)
             }
             guard description.state == .finished, let path = description.path else {
-                throw CommandFailure(.refused, "download \(download) is \(description.state.name), so there is no file to open")
+                throw CommandFailure(
+                    .refused,
+                    catalog.text("download %1$s is %2$s, so there is no file to open", "\(download)", catalog.state(description.state)))
             }
             let target = folder ? LocalPath.folder(of: path) : path
-            guard LocalPath.exists(target) else { throw CommandFailure(.refused, "“\(target)” is not there any more") }
+            guard LocalPath.exists(target) else { throw CommandFailure(.refused, catalog.text("“%1$s” is not there any more", target)) }
             let status = try Self.spawn(["xdg-open", target])
-            guard status == 0 else { throw CommandFailure(.refused, "xdg-open could not open “\(target)” (exit status \(status))") }
+            guard status == 0 else {
+                throw CommandFailure(.refused, catalog.text("xdg-open could not open “%1$s” (exit status %2$s)", target, String(status)))
+            }
             return .success
         }
     }
@@ -46,7 +51,8 @@ struct OpenCommand: ParsableCommand {
         var pid: pid_t = 0
         let result = posix_spawnp(&pid, arguments[0], nil, &attributes, argv, environ)
         guard result == 0 else {
-            throw CommandFailure(.refused, "cannot run \(arguments[0]) (package xdg-utils): \(String(cString: strerror(result)))")
+            throw CommandFailure(
+                .refused, catalog.text("cannot run %1$s (package xdg-utils): %2$s", arguments[0], String(cString: strerror(result))))
         }
         var status: Int32 = 0
         while waitpid(pid, &status, 0) < 0, errno == EINTR {}

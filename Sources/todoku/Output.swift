@@ -1,4 +1,5 @@
 internal import Glibc
+internal import Localization
 
 /// Standard output and standard error, unbuffered.
 enum Output {
@@ -22,7 +23,9 @@ enum Output {
                     var slot = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
                     _ = poll(&slot, 1, -1)
                 } else if errno != EINTR {
-                    if descriptor == STDOUT_FILENO { complain("cannot write the output: \(String(cString: strerror(errno)))") }
+                    if descriptor == STDOUT_FILENO {
+                        complain(catalog.text("cannot write the output: %1$s", String(cString: strerror(errno))))
+                    }
                     exit(ExitStatus.refused.rawValue)
                 }
             }

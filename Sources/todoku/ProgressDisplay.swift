@@ -1,6 +1,7 @@
 internal import DownloadModel
 internal import EventLoop
 internal import Glibc
+internal import Localization
 internal import TodokuClient
 
 /// Shows how downloads go on. Failures are told on standard error by each but JSON's.
@@ -20,9 +21,15 @@ extension ProgressDisplay {
     func queued(_ download: DownloadReference) {}
     func end() {}
 
-    func complain(of download: DownloadDescription) {
-        let name = TerminalText.cut(download.displayName, to: 60, ellipsis: "...")
-        Output.complain("\(name) (download \(download.reference)) failed: \(download.error?.message ?? "no reason is known")")
+    func complain(of download: DownloadDescription) { Output.complain(download.complaint) }
+}
+
+extension DownloadDescription {
+    /// That it failed, and why.
+    var complaint: String {
+        let name = TerminalText.cut(displayName, to: 60, ellipsis: "...")
+        let reason = error.map { catalog.explanation($0) } ?? catalog.text("no reason is known")
+        return catalog.text("%1$s (download %2$s) failed: %3$s", name, "\(reference)", reason)
     }
 }
 
@@ -58,7 +65,7 @@ final class JSONDisplay: ProgressDisplay {
     }
 }
 
-/// Lines for a log: the download, a word, and what belongs to it.
+/// Lines for a log: the download, a word, and what belongs to it. The words are the same in every language: scripts read them.
 final class PlainDisplay: ProgressDisplay {
     private var steps: [DownloadReference: ProgressSteps] = [:]
     private let write: (String) -> Void
@@ -110,10 +117,10 @@ struct ProgressSteps {
             let tenth = Int(Double(min(received, total)) / Double(total) * 10)
             guard tenth > tenths else { return nil }
             tenths = tenth
-            return "\(tenth * 10) % \(HumanText.size(received)) of \(HumanText.size(total))"
+            return "\(plainCatalog.percent(tenth * 10)) \(plainCatalog.size(received, of: total))"
         }
         guard received >= size else { return nil }
         while size <= received, size < 1 << 62 { size <<= 1 }
-        return HumanText.size(received)
+        return plainCatalog.size(received)
     }
 }

@@ -1,10 +1,12 @@
 internal import DownloadModel
+internal import Localization
 internal import TodokuClient
 
 /// One download on one line of a terminal. Pure.
 struct ProgressLine {
     /// Whether the terminal shows more than ASCII.
     let utf8: Bool
+    var catalog: Catalog = todoku.catalog
     /// Counts the drawings; moves the bar where no total is known.
     var turn = 0
     /// Wall clock, microseconds since the epoch: for the end of a wait.
@@ -47,9 +49,9 @@ struct ProgressLine {
             if layout.bar > 0 { line += "  " + bar(download, columns: layout.bar) }
             var fields = [TerminalText.padded(percent(download) ?? "", to: Self.fields[0], right: true), sizes(download)]
             if download.state == .active {
-                fields += [HumanText.speed(speed ?? 0), timeLeft(download, speed: speed) ?? ""]
+                fields += [catalog.speed(speed ?? 0), timeLeft(download, speed: speed) ?? ""]
             } else {
-                fields.append(download.state.name)
+                fields.append(catalog.state(download.state))
             }
             for (field, width) in zip(fields, Self.fields).prefix(layout.fields) { line += "  " + TerminalText.padded(field, to: width) }
         default: line += "  " + stateText(download)
@@ -74,51 +76,58 @@ struct ProgressLine {
     }
 
     /// Rounded down: 100 % is all of it.
-    private func percent(_ download: DownloadDescription) -> String? { download.fraction.map { "\(Int($0 * 100)) %" } }
+    private func percent(_ download: DownloadDescription) -> String? { download.fraction.map { catalog.percent(Int($0 * 100)) } }
 
     /// "1.5/30.0 MiB": what has come in the unit of the whole.
     private func sizes(_ download: DownloadDescription) -> String {
-        guard let total = download.total else { return HumanText.size(download.received) }
-        let whole = HumanText.size(total)
+        guard let total = download.total else { return catalog.size(download.received) }
+        let whole = catalog.size(total)
         let units = [" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"]
         guard let power = units.lastIndex(where: whole.hasSuffix), power > 0 else { return "\(download.received)/\(whole)" }
         let tenths = Int((Double(download.received) / Double(UInt64(1) << (10 * UInt64(power))) * 10).rounded(.down))
-        return "\(tenths / 10).\(tenths % 10)/\(whole)"
+        return "\(tenths / 10)\(catalog.numbers.point)\(tenths % 10)/\(whole)"
     }
 
     private func timeLeft(_ download: DownloadDescription, speed: Speed?) -> String? {
         guard let total = download.total, let speed, speed > 0, total > download.received else { return nil }
         let seconds = (total - download.received) / speed
         guard seconds < 100 * 86_400 else { return nil }
-        return HumanText.duration(.seconds(Int64(seconds) + 1)) + " left"
+        return catalog.text("%1$s left", catalog.duration(.seconds(Int64(seconds) + 1)))
     }
 
     private func stateText(_ download: DownloadDescription) -> String {
-        guard download.state == .waiting else { return download.state.name }
+        guard download.state == .waiting else { return catalog.state(download.state) }
         switch download.waitReason {
         case "retry", "offline":
-            let cause = download.waitReason == "offline" ? "offline, " : ""
-            guard let until = download.waitUntil?.microseconds, until > now else { return cause + "waiting to try again" }
-            return cause + "trying again in " + HumanText.duration(.microseconds(Int64(clamping: until - now)))
-        case "metered": return "waiting for a link that is not metered"
-        case "not-before": return "waiting until " + (download.waitUntil.map { Clock.text($0) } ?? "its time")
+            let isOffline = download.waitReason == "offline"
+            guard let until = download.waitUntil?.microseconds, until > now else {
+                return isOffline ? catalog.text("offline, waiting to try again") : catalog.text("waiting to try again")
+            }
+            let left = catalog.duration(.microseconds(Int64(clamping: until - now)))
+            return isOffline ? catalog.text("offline, trying again in %1$s", left) : catalog.text("trying again in %1$s", left)
+        case "metered": return catalog.text("waiting for a link that is not metered")
+        case "not-before":
+            return download.waitUntil.map { catalog.text("waiting until %1$s", Clock.text($0)) } ?? catalog.text("waiting until its time")
         case "disk-space":
-            return "waiting for room" + (download.error?.missingBytes.map { ": \(HumanText.size($0)) missing" } ?? " on the disk")
-        case "destination": return "waiting for its folder"
-        case "needs-url": return "waiting for a fresh link (todoku renew)"
-        case "paused-all": return "paused with everything (todoku resume --all)"
-        case let reason: return "waiting: \(reason ?? "")"
+            return download.error?.missingBytes.map { catalog.text("waiting for room: %1$s missing", catalog.size($0)) }
+                ?? catalog.text("waiting for room on the disk")
+        case "destination": return catalog.text("waiting for its folder")
+        case "needs-url": return catalog.text("waiting for a fresh link (todoku renew)")
+        case "paused-all": return catalog.text("paused with everything (todoku resume --all)")
+        case let reason: return catalog.text("waiting: %1$s", catalog.waitReason(reason ?? ""))
         }
     }
 
     /// The line that stays when a download has ended well, or was cancelled.
-    static func end(_ download: DownloadDescription) -> String {
+    static func end(_ download: DownloadDescription, _ catalog: Catalog = todoku.catalog) -> String {
         let name = TerminalText.plain(download.displayName)
-        guard download.state == .finished else { return "\(download.state.name)  \(name)" }
-        var text = "finished  \(TerminalText.plain(download.path ?? name))  \(HumanText.size(download.received))"
+        guard download.state == .finished else { return "\(catalog.state(download.state))  \(name)" }
+        let text = "\(catalog.state(.finished))  \(TerminalText.plain(download.path ?? name))  "
+        let size = catalog.size(download.received)
         if let started = download.startedAt, let ended = download.endedAt, ended > started {
-            text += " in " + HumanText.duration(.microseconds(Int64(clamping: ended.microseconds - started.microseconds)))
+            let time = catalog.duration(.microseconds(Int64(clamping: ended.microseconds - started.microseconds)))
+            return text + catalog.text("%1$s in %2$s", size, time)
         }
-        return text
+        return text + size
     }
 }

@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import DownloadModel
+internal import Localization
 internal import TodokuClient
 
 struct HostCommand: ParsableCommand {
@@ -43,7 +44,10 @@ struct HostCommand: ParsableCommand {
             } else if !rules.isEmpty {
                 Output.write(Self.table(rules).text(width: Terminal.current?.columns))
             } else if Terminal.errorsAreSeen {
-                Output.writeError(host.map { "\(TerminalText.plain($0)) has no rule of its own.\n" } ?? "No host has a rule.\n")
+                Output.writeError(
+                    (host.map { catalog.text("%1$s has no rule of its own.", TerminalText.plain($0)) }
+                        ?? catalog.text("No host has a rule."))
+                        + "\n")
             }
             return .success
         }
@@ -51,12 +55,13 @@ struct HostCommand: ParsableCommand {
 
     static func table(_ rules: [String: HostRule]) -> Table {
         var table = Table([
-            .init(heading: "INTERVAL", isNumber: true), .init(heading: "CONNECTIONS", isNumber: true), .init(heading: "HOST"),
+            .init(heading: catalog.text("INTERVAL"), isNumber: true), .init(heading: catalog.text("CONNECTIONS"), isNumber: true),
+            .init(heading: catalog.text("HOST")),
         ])
         for (host, rule) in rules.sorted(by: { $0.key < $1.key }) {
             table.add([
-                rule.requestInterval.map { "\($0.wholeMilliseconds) ms" } ?? "-",
-                rule.connections.map { $0 == 0 ? "no limit" : "\($0)" } ?? "-",
+                rule.requestInterval.map { catalog.text("%1$s ms", catalog.count($0.wholeMilliseconds)) } ?? "-",
+                rule.connections.map { $0 == 0 ? catalog.text("no limit") : catalog.count($0) } ?? "-",
                 host,
             ])
         }
@@ -90,7 +95,8 @@ struct LimitCommand: ParsableCommand {
         Program.run(json: output.json) { client in
             guard let speed else {
                 let limit = try await client.status().settings.speedLimit
-                Output.write(output.json ? JSON.unsigned(limit).text + "\n" : limit == 0 ? "none\n" : HumanText.speed(limit) + "\n")
+                Output.write(
+                    output.json ? JSON.unsigned(limit).text + "\n" : (limit == 0 ? catalog.text("none") : catalog.speed(limit)) + "\n")
                 return .success
             }
             guard !downloads.isEmpty else {

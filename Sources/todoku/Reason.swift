@@ -1,68 +1,94 @@
 internal import DownloadModel
+internal import Localization
 internal import TodokuClient
 
 /// Why a download does what it does, or nothing, in one sentence.
 struct Reason {
     private let download: DownloadDescription
     private let status: ServiceStatus
+    private let catalog: Catalog
 
-    init(_ download: DownloadDescription, _ status: ServiceStatus) { (self.download, self.status) = (download, status) }
+    init(_ download: DownloadDescription, _ status: ServiceStatus, _ catalog: Catalog = todoku.catalog) {
+        (self.download, self.status, self.catalog) = (download, status, catalog)
+    }
 
     var sentence: String {
-        let text =
+        let reason =
             switch download.state {
             case .queued: queued
             case .waiting: waiting
             case .active: active
-            case .paused: "‘todoku resume \(download.reference)’ lets it go on"
-            case .verifying: "all bytes are there, and are being checked"
-            case .finished: "the file is \(download.path ?? download.displayName)"
-            case .failed, .cancelled: (download.error?.message ?? "it was cancelled").withoutStop
-            default: "nothing more is known"
+            case .paused: catalog.text("‘todoku resume %1$s’ lets it go on", "\(download.reference)")
+            case .verifying: catalog.text("all bytes are there, and are being checked")
+            case .finished: catalog.text("the file is %1$s", download.path ?? download.displayName)
+            case .failed, .cancelled: cause ?? catalog.text("it was cancelled")
+            default: catalog.text("nothing more is known")
             }
-        return "\(download.state.name): \(text)"
+        return catalog.text("%1$s: %2$s", catalog.state(download.state), reason)
     }
 
     /// The host of its URL.
     private var host: String { (try? DownloadURL(download.url).host) ?? download.url }
 
-    /// "; 212 ahead".
-    private var ahead: String { download.ahead > 0 ? "; \(download.ahead) ahead" : "" }
+    /// What it failed by, or the last attempt.
+    private var cause: String? { download.error.map { catalog.explanation($0).withoutStop } }
 
-    /// "; next at 14:03:07".
-    private var turn: String { download.waitUntil.map { "; \(download.ahead > 0 ? "its turn" : "next") at \(Clock.brief($0))" } ?? "" }
+    private var until: String? { download.waitUntil.map { Clock.brief($0) } }
+
+    /// "…; 212 ahead".
+    private func withAhead(_ reason: String) -> String {
+        download.ahead > 0 ? catalog.text("%1$s; %2$s ahead", reason, catalog.count(download.ahead)) : reason
+    }
+
+    /// "…; next at 14:03:07".
+    private func withTurn(_ reason: String) -> String {
+        let reason = withAhead(reason)
+        guard let until else { return reason }
+        return download.ahead > 0
+            ? catalog.text("%1$s; its turn at %2$s", reason, until) : catalog.text("%1$s; next at %2$s", reason, until)
+    }
 
     private var queued: String {
         let most = status.settings.maxActive
-        return most > 0 && status.active >= most
-            ? "\(most == 1 ? "another download is" : "\(most) others are") active, and no more may be at a time\(ahead)"
-            : "it starts as soon as its turn comes\(ahead)"
+        guard most > 0, status.active >= most else { return withAhead(catalog.text("it starts as soon as its turn comes")) }
+        return withAhead(
+            most == 1
+                ? catalog.text("another download is active, and no more may be at a time")
+                : catalog.text("%1$s others are active, and no more may be at a time", catalog.count(most)))
     }
 
     private var active: String {
-        guard download.speed > 0 else { return "\(download.error?.host ?? host) has not sent anything for a moment" }
-        return
-            "\(download.fraction.map { "\(Int($0 * 100)) % are" } ?? "\(HumanText.size(download.received)) are") here, at \(HumanText.speed(download.speed))"
+        guard download.speed > 0 else { return catalog.text("%1$s has not sent anything for a moment", download.error?.host ?? host) }
+        let received = download.fraction.map { catalog.percent(Int($0 * 100)) } ?? catalog.size(download.received)
+        return catalog.text("%1$s are here, at %2$s", received, catalog.speed(download.speed))
     }
 
     private var waiting: String {
-        let until = download.waitUntil.map { Clock.brief($0) }
-        let cause = download.error.map { "\($0.message.withoutStop)" }
-        return switch download.waitReason {
-        case WaitReason.retry.rawValue:
-            "\(cause ?? "the last attempt failed"); it is tried again at \(until ?? "some time"), for the \(ordinal(download.attempts + 1)) time"
-        case WaitReason.rateLimit.rawValue: rateLimit
-        case WaitReason.hostLimit.rawValue: "as many downloads from \(host) are active as may be at a time\(connections)\(ahead)"
-        case WaitReason.notBefore.rawValue: "it is to start at \(until ?? "a later time"), and not before"
-        case WaitReason.offline.rawValue:
-            "there is no network; it goes on as soon as there is one\(until.map { ", and is tried at \($0)" } ?? "")"
-        case WaitReason.metered.rawValue: "the network costs by the byte, and this download may not use such a one; it waits for another"
-        case WaitReason.diskSpace.rawValue:
-            "\(cause ?? "the disk is full")\(download.error?.missingBytes.map { "; \(HumanText.size($0)) more have to be free" } ?? "")"
-        case WaitReason.destination.rawValue: cause ?? "its folder cannot be written"
-        case WaitReason.needsUrl.rawValue: "its link has expired; ‘todoku renew \(download.reference) URL’ gives it a fresh one"
-        case WaitReason.pausedAll.rawValue: "everything is paused; ‘todoku resume --all’ lets it go on"
-        case let other: "\(other ?? "nobody knows what for")\(until.map { ", until \($0)" } ?? "")"
+        switch download.waitReason.flatMap(WaitReason.init) {
+        case .retry:
+            return catalog.text(
+                "%1$s; it is tried again at %2$s, for the %3$s time", cause ?? catalog.text("the last attempt failed"),
+                until ?? catalog.text("some time"), ordinal(download.attempts + 1))
+        case .rateLimit: return rateLimit
+        case .hostLimit:
+            return withAhead(
+                catalog.text("as many downloads from %1$s are active as may be at a time (%2$s)", host, catalog.count(connections)))
+        case .notBefore: return catalog.text("it is to start at %1$s, and not before", until ?? catalog.text("a later time"))
+        case .offline:
+            return until.map { catalog.text("there is no network; it goes on as soon as there is one, and is tried at %1$s", $0) }
+                ?? catalog.text("there is no network; it goes on as soon as there is one")
+        case .metered:
+            return catalog.text("the network costs by the byte, and this download may not use such a one; it waits for another")
+        case .diskSpace:
+            let cause = cause ?? catalog.text("the disk is full")
+            return download.error?.missingBytes.map { catalog.text("%1$s; %2$s more have to be free", cause, catalog.size($0)) } ?? cause
+        case .destination: return cause ?? catalog.text("its folder cannot be written")
+        case .needsUrl:
+            return catalog.text("its link has expired; ‘todoku renew %1$s URL’ gives it a fresh one", "\(download.reference)")
+        case .pausedAll: return catalog.text("everything is paused; ‘todoku resume --all’ lets it go on")
+        default:
+            let reason = download.waitReason ?? catalog.text("nobody knows what for")
+            return until.map { catalog.text("%1$s, until %2$s", reason, $0) } ?? reason
         }
     }
 
@@ -76,30 +102,34 @@ struct Reason {
 
     private var rateLimit: String {
         guard let (name, rule) = rule, let interval = rule.requestInterval, interval > .zero else {
-            return "\(host) is asked for less at a time, as it wants, or as the option request-interval says\(ahead)\(turn)"
+            return withTurn(catalog.text("%1$s is asked for less at a time, as it wants, or as the option request-interval says", host))
         }
-        return "\(name) allows one request \(Self.every(interval))\(ahead)\(turn)"
+        return withTurn(catalog.text("%1$s allows one request %2$s", name, Self.every(interval, catalog)))
     }
 
-    private var connections: String { rule?.rule.connections.map { " (\($0))" } ?? " (\(status.settings.maxPerHost))" }
+    private var connections: UInt32 { rule?.rule.connections ?? status.settings.maxPerHost }
 
     /// "a second", "every 250 ms".
-    static func every(_ interval: Duration) -> String {
+    static func every(_ interval: Duration, _ catalog: Catalog = todoku.catalog) -> String {
         let milliseconds = interval.wholeMilliseconds
-        return switch milliseconds {
-        case 1000: "a second"
-        case 60_000: "a minute"
-        case 3_600_000: "an hour"
-        default: milliseconds % 1000 == 0 ? "every \(HumanText.duration(interval))" : "every \(milliseconds) ms"
+        switch milliseconds {
+        case 1000: return catalog.text("a second")
+        case 60_000: return catalog.text("a minute")
+        case 3_600_000: return catalog.text("an hour")
+        default:
+            let time = milliseconds % 1000 == 0 ? catalog.duration(interval) : catalog.text("%1$s ms", catalog.count(milliseconds))
+            return catalog.text("every %1$s", time)
         }
     }
 
     private func ordinal(_ number: UInt32) -> String {
-        let ending = (11...13).contains(number % 100) ? "th" : [1: "st", 2: "nd", 3: "rd"][number % 10] ?? "th"
-        return "\(number)\(ending)"
+        let text = catalog.count(number)
+        guard !(11...13).contains(number % 100) else { return catalog.text("%1$sth", text) }
+        return switch number % 10 {
+        case 1: catalog.text("%1$sst", text)
+        case 2: catalog.text("%1$snd", text)
+        case 3: catalog.text("%1$srd", text)
+        default: catalog.text("%1$sth", text)
+        }
     }
-}
-
-extension String {
-    fileprivate var withoutStop: String { hasSuffix(".") ? String(dropLast()) : self }
 }

@@ -1,6 +1,7 @@
 internal import ArgumentParser
 internal import DownloadModel
 internal import Glibc
+internal import Localization
 internal import TodokuClient
 
 /// How a download is wanted: the options that `get` and `add` share, one for each of the contract's.
@@ -214,16 +215,18 @@ struct RequestArguments: ParsableArguments {
         if let passwordFile {
             let descriptor = passwordFile == "-" ? STDIN_FILENO : open(passwordFile, O_RDONLY | O_CLOEXEC)
             guard descriptor >= 0 else {
-                throw CommandFailure(.usage, "cannot read the password from “\(passwordFile)”: \(String(cString: strerror(errno)))")
+                throw CommandFailure(
+                    .usage,
+                    catalog.text("cannot read the password from “%1$s”: %2$s", passwordFile, String(cString: strerror(errno))))
             }
             defer { if descriptor != STDIN_FILENO { close(descriptor) } }
             guard let password = InputLine.read(from: descriptor) else {
-                throw CommandFailure(.usage, "the password in “\(passwordFile)” is not UTF-8")
+                throw CommandFailure(.usage, catalog.text("the password in “%1$s” is not UTF-8", passwordFile))
             }
             return (user, password)
         }
-        guard let password = Terminal.password(prompt: "Password of \(TerminalText.plain(user)): ") else {
-            throw CommandFailure(.usage, "there is no terminal to ask for the password of \(user); give --password-file")
+        guard let password = Terminal.password(prompt: catalog.text("Password of %1$s:", TerminalText.plain(user)) + " ") else {
+            throw CommandFailure(.usage, catalog.text("there is no terminal to ask for the password of %1$s; give --password-file", user))
         }
         return (user, password)
     }

@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import DownloadModel
+internal import Localization
 internal import TodokuClient
 
 /// Which downloads a steering command is for.
@@ -169,7 +170,7 @@ struct RemoveCommand: ParsableCommand {
                 if json {
                     Output.write(JSON.object([("removed", .unsigned(UInt64(count)))]).text + "\n")
                 } else {
-                    Output.write("\(count) \(count == 1 ? "download" : "downloads") removed\n")
+                    Output.write(catalog.text("%1$s download removed", "%1$s downloads removed", count: UInt64(count)) + "\n")
                 }
                 return .success
             }

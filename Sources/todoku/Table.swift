@@ -1,4 +1,5 @@
 internal import DownloadModel
+internal import Localization
 internal import TodokuClient
 
 /// Columns under headings, aligned by what a terminal shows.
@@ -36,17 +37,19 @@ struct Table {
 }
 
 extension Table {
-    static func of(_ downloads: [DownloadDescription]) -> Table {
+    static func of(_ downloads: [DownloadDescription], _ catalog: Catalog = todoku.catalog) -> Table {
         var table = Table([
-            Column(heading: "DOWNLOAD", isNumber: true), Column(heading: "STATE"), Column(heading: "%", isNumber: true),
-            Column(heading: "SIZE", isNumber: true), Column(heading: "SPEED", isNumber: true), Column(heading: "NAME"),
+            Column(heading: catalog.text("DOWNLOAD"), isNumber: true), Column(heading: catalog.text("STATE")),
+            Column(heading: "%", isNumber: true),
+            Column(heading: catalog.text("SIZE"), isNumber: true), Column(heading: catalog.text("SPEED"), isNumber: true),
+            Column(heading: catalog.text("NAME")),
         ])
         for download in downloads {
             table.add([
-                download.reference.description, download.state.name,
+                download.reference.description, catalog.state(download.state),
                 download.fraction.map { String(Int($0 * 100)) } ?? "-",
-                (download.total ?? (download.received > 0 ? download.received : nil)).map(HumanText.size) ?? "-",
-                download.state == .active ? HumanText.speed(download.speed) : "-", download.displayName,
+                (download.total ?? (download.received > 0 ? download.received : nil)).map { catalog.size($0) } ?? "-",
+                download.state == .active ? catalog.speed(download.speed) : "-", download.displayName,
             ])
         }
         return table

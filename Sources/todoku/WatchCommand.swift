@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import DownloadModel
+internal import Localization
 internal import TodokuClient
 
 struct WatchCommand: ParsableCommand {
@@ -77,7 +78,9 @@ struct WaitCommand: ParsableCommand {
                     var failure = CommandFailure(error, about: download)
                     // Refused are: a download that is not there, too many waiting calls. All else is what it ended in.
                     if error.cause == .refused, error.errorName != .limitExceeded {
-                        failure = CommandFailure(.ended, "download \(download) did not finish: \(error.message)", name: error.name)
+                        failure = CommandFailure(
+                            .ended,
+                            catalog.text("download %1$s did not finish: %2$s", "\(download)", catalog.explanation(error)), name: error.name)
                     }
                     status = status.and(Program.report(failure, json: output.json))
                 }
@@ -87,7 +90,11 @@ struct WaitCommand: ParsableCommand {
     }
 
     private static func text(_ counts: OutcomeCounts, json: Bool) -> String {
-        guard json else { return "\(counts.finished) finished, \(counts.failed) failed, \(counts.cancelled) cancelled\n" }
+        guard json else {
+            return catalog.text(
+                "%1$s finished, %2$s failed, %3$s cancelled", catalog.count(counts.finished), catalog.count(counts.failed),
+                catalog.count(counts.cancelled)) + "\n"
+        }
         let members = [("finished", counts.finished), ("failed", counts.failed), ("cancelled", counts.cancelled)]
         return JSON.object(members.map { ($0.0, .unsigned(UInt64($0.1))) }).text + "\n"
     }

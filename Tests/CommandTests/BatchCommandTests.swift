@@ -131,7 +131,7 @@ import Testing
     }
 
     @Test func `shows one line at a terminal`() async throws {
-        #expect(BatchFollower.text(OutcomeCounts(finished: 3)) == "3 finished")
-        #expect(BatchFollower.text(OutcomeCounts(failed: 2, cancelled: 1)) == "0 finished, 2 failed, 1 cancelled")
+        #expect(plainCatalog.outcomes(OutcomeCounts(finished: 3), always: true) == "3 finished")
+        #expect(plainCatalog.outcomes(OutcomeCounts(failed: 2, cancelled: 1), always: true) == "0 finished, 2 failed, 1 cancelled")
     }
 }

@@ -150,19 +150,4 @@ import Testing
             (1_048_575, "1.0 MiB"), (2_147_483_648, "2.0 GiB"), (1 << 40, "1.0 TiB"), (1 << 50, "1.0 PiB"), (.max, "16.0 EiB"),
         ] as [(ByteCount, String)])
     func `gives sizes in binary multiples`(bytes: ByteCount, expected: String) { #expect(HumanText.size(bytes) == expected) }
-
-    @Test func `gives speeds a second`() {
-        #expect(HumanText.speed(3_355_443) == "3.2 MiB/s")
-        #expect(HumanText.speed(0) == "0 B/s")
-    }
-
-    @Test(
-        arguments: [
-            (.zero, "0 s"), (.seconds(-5), "0 s"), (.milliseconds(1), "1 s"), (.seconds(45), "45 s"), (.milliseconds(59_001), "1 min"),
-            (.seconds(125), "2 min 5 s"), (.seconds(3600), "1 h"), (.seconds(3780), "1 h 3 min"), (.seconds(86_399), "23 h 59 min"),
-            (.seconds(187_200), "2 d 4 h"), (.seconds(Int64.max), "106751991167300 d 15 h"),
-        ] as [(Duration, String)])
-    func `gives durations in their two largest units`(duration: Duration, expected: String) {
-        #expect(HumanText.duration(duration) == expected)
-    }
 }
