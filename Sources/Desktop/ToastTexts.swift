@@ -22,11 +22,40 @@ public struct ToastTexts: Sendable {
                 .joined(separator: "、")
         }, reasonOf: japaneseReason, statusReason: { "サーバーがエラーを返しました（HTTP \($0)）。" })
 
-    /// "写真.zip — 42 %  12.3 MiB / 29.0 MiB"; without a total the bytes only.
+    /// "ダウンロード中", or "3 件ダウンロード中 · 45 %".
+    public func progressSummary(_ toast: ProgressToast) -> String {
+        guard toast.fileName == nil else { return progressSummary }
+        return "\(toast.count) 件ダウンロード中" + (toast.percent.map { " · \($0) %" } ?? "")
+    }
+
+    /// "写真.zip — 42 %  12.3 MiB / 29.0 MiB", of several the bytes alone; without a total what has come.
     public func progressBody(_ toast: ProgressToast) -> String {
         let received = HumanText.size(toast.received)
-        guard let percent = toast.percent, let total = toast.total else { return "\(toast.fileName) — \(received)" }
-        return "\(toast.fileName) — \(percent) %  \(received) / \(HumanText.size(total))"
+        let bytes = toast.total.map { "\(received) / \(HumanText.size($0))" } ?? received
+        guard let name = toast.fileName else { return bytes }
+        return "\(name) — " + (toast.percent.map { "\($0) %  " } ?? "") + bytes
+    }
+
+    /// Of a button.
+    func label(of action: ToastAction) -> String {
+        switch action {
+        case .open: open
+        case .showFolder: showFolder
+        case .retry: "再試行"
+        case .freeSpace: "空き容量を確認"
+        case .newLink: "リンクのページを開く"
+        }
+    }
+
+    /// What a download waits for that only its user can bring about.
+    public func waitingSummary(_ reason: WaitReason) -> String {
+        reason == .needsUrl ? "新しいリンクが必要です" : "ディスクの空き容量が足りません"
+    }
+
+    /// The file's name, and what makes it go on, on a line of its own.
+    public func waitingBody(fileName: String, _ reason: WaitReason, missing: ByteCount?) -> String {
+        if reason == .needsUrl { return "\(fileName)\nリンクの有効期限が切れています。" }
+        return "\(fileName)\n" + (missing.map { "あと\(HumanText.size($0))空くと、続きから再開します。" } ?? "空きができると、続きから再開します。")
     }
 
     /// "写真.zip (29.0 MiB)".
