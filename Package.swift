@@ -41,6 +41,7 @@ let package = Package(
         .systemLibrary(name: "CSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
         .target(name: "CCurl"),
         .target(name: "CNotify"),
+        .target(name: "CSound"),
         .target(name: "CCrypto"),
 
         // Rooms
@@ -50,7 +51,7 @@ let package = Package(
         room("TransferEngine", ["CCurl", "CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
         room("DownloadStore", ["CSQLite", "DownloadModel", "EventLoop"]),
         room("Localization", ["DownloadModel"], resources: [.embedInCode("Resources/ja.po")]),
-        room("Desktop", ["CNotify", "DBus", "DownloadModel", "EventLoop", "Localization"]),
+        room("Desktop", ["CNotify", "CSound", "DBus", "DownloadModel", "EventLoop", "Localization"]),
         room(
             "DownloaderInterface", ["DBus", "DownloadModel"],
             resources: [

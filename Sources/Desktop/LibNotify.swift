@@ -49,6 +49,9 @@ final class NotifySession {
             G_DBUS_SIGNAL_FLAGS_NONE, notifyOwnerChanged, ToastSource(notifier, 0).retained(), releaseToastSource)
     }
 
+    /// Whether the session bus has gone: it does not come back.
+    var isClosed: Bool { library.pointee.g_dbus_connection_is_closed(connection) != 0 }
+
     /// The unique name of the server that runs now. Asks the bus, not the server, and starts none.
     func serverOwner() -> String? {
         var name = library.pointee.g_variant_new_string(Self.busName)
@@ -188,8 +191,8 @@ private func notifyOwnerChanged(
     _ parameters: OpaquePointer?, _ data: UnsafeMutableRawPointer?
 ) {
     guard let notifier = ToastSource.from(data)?.notifier, let parameters else { return }
-    let before = notifyString(parameters, at: 1)
-    notifier.assumeIsolated { $0.serverChanged(from: before) }
+    let (before, next) = (notifyString(parameters, at: 1), notifyString(parameters, at: 2))
+    notifier.assumeIsolated { $0.serverChanged(from: before, to: next) }
 }
 
 /// The string at `index` of a tuple of strings.

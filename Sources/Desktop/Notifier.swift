@@ -4,16 +4,21 @@ public import EventLoop
 /// Toasts through libnotify, on a thread of their own that starts with the first one.
 ///
 /// Called from the bus loop; nothing waits. Order is kept. While a call to the server is under way, perhaps for 25 s, progress is merged
-/// and end toasts wait, bounded (`ToastQueue`). Without libnotify, session bus or server, end toasts are reported as `failed` and that is all.
+/// and end toasts wait, bounded (`ToastQueue`). What no server takes is shown by the next one that comes, within `patience`, and is then reported as
+/// `failed`; without libnotify or session bus at once.
 public actor Notifier {
     /// A call that took longer means that the server hangs. libnotify's own limit is 25 s.
     static let slowCall: Duration = .seconds(5)
     /// How long progress toasts are left out after a slow call, or where there is no server.
     static let progressPause: Duration = .seconds(60)
+    /// How long an end toast waits for a server.
+    public static let patience: Duration = .seconds(60)
+    /// Sounds at most so often: of many ends at once one is heard.
+    static let soundInterval: Duration = .seconds(1)
     /// How long a progress toast stays without news: one of a service that was killed goes away by itself.
     static let progressMilliseconds: Int32 = 30_000
-    /// Most toasts that can be clicked at a time; beyond it the oldest stays on screen, but its click is not told.
-    static let mostClickable = 64
+    /// Most end toasts that are followed at a time; beyond it the oldest stays on screen, but its click is not told.
+    static let mostShown = 64
     /// How long `shutDown` waits for progress toasts to go off the screen.
     static let shutDownWait: Duration = .seconds(1)
     /// Our desktop entry's name, without `.desktop`.
@@ -23,10 +28,11 @@ public actor Notifier {
         let notification: Notification
         let serial: UInt64
         let owner: String
-        var body: String
+        let round: UInt64
+        var texts: (summary: String, body: String)
     }
 
-    private struct Clickable {
+    private struct Shown {
         let notification: Notification
         let number: DownloadNumber
         let owner: String
@@ -38,11 +44,19 @@ public actor Notifier {
         var queue = ToastQueue()
         var isDelivering = false
         var finished: [@BusActor () -> Void] = []
+        var expiry: Poller.Token?
+        /// Whose end toast is with the server, and whether it was taken back meanwhile.
+        var current: DownloadNumber?
+        var isCurrentWithdrawn = false
         var texts: ToastTexts
         nonisolated init(texts: ToastTexts) { self.texts = texts }
     }
 
+    /// What has become of an end toast.
+    private enum Fate { case shown, waits, failed }
+
     private nonisolated let outbox: Outbox
+    private nonisolated let patience: Duration
     private nonisolated let loop: LoopExecutor
     private nonisolated let notifyLoop: NotifyLoop
     private nonisolated let report: @BusActor @Sendable (ToastEvent) -> Void
@@ -52,16 +66,20 @@ public actor Notifier {
     private var server: ToastServer?
     private var slowUntil = ContinuousClock.now
     private var serial: UInt64 = 0
-    private var progress: [DownloadNumber: Progress] = [:]
-    /// Downloads whose progress toast the user has put away: it does not come back.
-    private var dismissed: Set<DownloadNumber> = []
-    private var clickable: [UInt64: Clickable] = [:]
+    private var progress: Progress?
+    /// The round of the progress toast that the user has put away.
+    private var dismissedRound: UInt64?
+    /// End toasts on screen, by serial.
+    private var shown: [UInt64: Shown] = [:]
+    private var soundedAt: ContinuousClock.Instant?
 
     public nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
 
     /// - Parameter report: called on the bus loop, in the order of events.
-    public init(texts: ToastTexts = .japanese, report: @escaping @BusActor @Sendable (ToastEvent) -> Void) {
-        self.texts = texts
+    public init(
+        texts: ToastTexts = .japanese, patience: Duration = Notifier.patience, report: @escaping @BusActor @Sendable (ToastEvent) -> Void
+    ) {
+        (self.texts, self.patience) = (texts, patience)
         outbox = Outbox(texts: texts)
         self.report = report
         let notifyLoop = NotifyLoop()
@@ -79,25 +97,35 @@ public actor Notifier {
     /// The texts of toasts that are shown from now on.
     @BusActor public func use(_ texts: ToastTexts) { outbox.texts = texts }
 
-    /// Shows or updates the progress toast of a download, where the server draws it well.
+    /// Whether a progress toast would be shown now, as far as is known.
+    @BusActor public var wantsProgress: Bool { outbox.queue.wantsProgress(at: .now) }
+
+    /// Shows or updates the progress toast, where the server draws it well.
     @BusActor public func show(_ toast: ProgressToast) {
         outbox.queue.add(toast, at: .now)
         deliver()
     }
 
-    /// Takes the progress toast of a download off the screen, if there is one.
-    @BusActor public func closeProgress(_ number: DownloadNumber) {
-        outbox.queue.closeProgress(number)
+    /// Takes the progress toast off the screen, if there is one.
+    @BusActor public func closeProgress() {
+        outbox.queue.closeProgress()
         deliver()
     }
 
-    /// Closes the progress toast and shows how the download ended; always a new toast.
+    /// Shows how a download ended, or what it waits for; always a new toast.
     @BusActor public func show(_ toast: EndToast) {
-        if let dropped = outbox.queue.add(toast) { tell(.failed(dropped.number)) }
+        if let dropped = outbox.queue.add(toast, until: .now + patience) { tell(.failed(dropped.number)) }
         deliver()
     }
 
-    /// Shows nothing more and closes progress toasts; end toasts stay on screen. `finished` is called when that is done, or after
+    /// What was shown, or is to be, of the end of `number` is not true any more.
+    @BusActor public func withdraw(_ number: DownloadNumber) {
+        for _ in 0..<outbox.queue.withdraw(number) { tell(.failed(number)) }
+        if outbox.current == number { outbox.isCurrentWithdrawn = true }
+        deliver()
+    }
+
+    /// Shows nothing more and closes the progress toast; end toasts stay on screen. `finished` is called when that is done, or after
     /// `shutDownWait`: a server that hangs does not hold up an exit.
     @BusActor public func shutDown(finished: @escaping @BusActor @Sendable () -> Void = {}) {
         outbox.queue.finish()
@@ -120,8 +148,10 @@ public actor Notifier {
 
     @BusActor private func deliverAll() async {
         while let delivery = outbox.queue.next() {
-            let gate = await perform(delivery, outbox.texts)
+            if case .end(let toast, _) = delivery { (outbox.current, outbox.isCurrentWithdrawn) = (toast.number, false) }
+            let (gate, fate) = await perform(delivery, outbox.texts)
             outbox.queue.set(gate)
+            if case .end(let toast, let until) = delivery { settle(toast, until, fate) }
             // Without libnotify the thread has ended, and nothing may be sent to it again.
             if gate == .absent { for number in outbox.queue.dropAll() { tell(.failed(number)) } }
         }
@@ -129,23 +159,47 @@ public actor Notifier {
         finish()
     }
 
+    @BusActor private func settle(_ toast: EndToast, _ until: ContinuousClock.Instant, _ fate: Fate) {
+        outbox.current = nil
+        switch fate {
+        case .shown: break
+        case .failed: tell(.failed(toast.number))
+        case .waits where outbox.isCurrentWithdrawn: tell(.failed(toast.number))
+        case .waits:
+            if let dropped = outbox.queue.hold(toast, until: until) { tell(.failed(dropped.number)) }
+            awaitExpiry()
+        }
+    }
+
+    @BusActor private func awaitExpiry() {
+        guard outbox.expiry == nil, let time = outbox.queue.expiry else { return }
+        outbox.expiry = Poller.shared.schedule(at: time) { [self] in
+            outbox.expiry = nil
+            for toast in outbox.queue.expire(at: .now) { tell(.failed(toast.number)) }
+            awaitExpiry()
+        }
+    }
+
+    @BusActor private func serverCame() {
+        outbox.queue.serverCame()
+        deliver()
+    }
+
     private nonisolated func tell(_ event: ToastEvent) { BusActor.spawn { [report] in report(event) } }
 
     // MARK: The notify thread's side
 
-    private func perform(_ delivery: ToastDelivery, _ texts: ToastTexts) -> ProgressGate {
+    private func perform(_ delivery: ToastDelivery, _ texts: ToastTexts) -> (ProgressGate, Fate) {
         self.texts = texts
-        guard notifyLoop.isLoaded else {
-            if case .end(let toast) = delivery { tell(.failed(toast.number)) }
-            return .absent
-        }
+        guard notifyLoop.isLoaded else { return (.absent, .failed) }
+        var fate = Fate.shown
         switch delivery {
-        case .progress(let toast): return update(toast)
-        case .closeProgress(let number): takeAway(number)
-        case .closeAllProgress: for number in progress.keys { takeAway(number) }
-        case .end(let toast): if !present(toast) { tell(.failed(toast.number)) }
+        case .progress(let toast): return (update(toast), fate)
+        case .closeProgress: takeAwayProgress()
+        case .end(let toast, let until): fate = until > .now ? present(toast) : .failed
+        case .withdraw(let number): takeAway(number)
         }
-        return gate
+        return (gate, fate)
     }
 
     private var gate: ProgressGate {
@@ -157,66 +211,83 @@ public actor Notifier {
     private func update(_ toast: ProgressToast) -> ProgressGate {
         guard slowUntil <= .now else { return gate }
         guard let server = findServer() else { return .closed(until: .now + Self.progressPause) }
-        guard server.drawsProgress, !dismissed.contains(toast.number) else { return gate }
-        let summary = server.summary(texts.progressSummary)
+        guard server.drawsProgress, toast.round != dismissedRound else { return gate }
+        let summary = server.summary(texts.progressSummary(toast))
         let body = server.body(texts.progressBody(toast))
         let icon = toast.icon ?? "folder-download"
-        if let shown = progress[toast.number] {
-            guard shown.body != body else { return gate }
-            shown.notification.update(summary: summary, body: body, icon: icon)
-            progress[toast.number]?.body = body
+        if let progress {
+            guard progress.texts != (summary, body) else { return gate }
+            progress.notification.update(summary: summary, body: body, icon: icon)
+            self.progress?.texts = (summary, body)
         } else {
             guard let notification = session?.makeNotification(summary: summary, body: body, icon: icon) else { return gate }
             serial += 1
             notification.set(category: "transfer", urgency: .low, milliseconds: Self.progressMilliseconds)
             notification.setHint("desktop-entry", Self.desktopEntry)
             notification.setHint("suppress-sound", true)
+            notification.setHint("transient", true)  // nothing to be looked up later
             notification.connectClosed(for: self, serial)
-            progress[toast.number] = Progress(notification: notification, serial: serial, owner: server.owner, body: body)
+            progress = Progress(
+                notification: notification, serial: serial, owner: server.owner, round: toast.round, texts: (summary, body))
         }
-        guard let notification = progress[toast.number]?.notification else { return gate }
+        guard let notification = progress?.notification else { return gate }
         notification.setHint("value", toast.percent.map { Int32($0) })
-        if !timed({ notification.show() }) { progress[toast.number] = nil }
+        if !timed({ notification.show() }) { progress = nil }
         return gate
     }
 
-    private func takeAway(_ number: DownloadNumber) {
-        dismissed.remove(number)
-        guard let shown = progress.removeValue(forKey: number), shown.owner == session?.serverOwner() else { return }
-        timed { shown.notification.close() }
+    private func takeAwayProgress() {
+        guard let gone = progress else { return }
+        progress = nil
+        guard gone.owner == session?.serverOwner() else { return }
+        timed { gone.notification.close() }
     }
 
-    private func present(_ toast: EndToast) -> Bool {
-        guard let server = findServer() else { return false }
+    /// Takes the earlier end toast of a download off the screen. What it was about is told no more, so its click neither.
+    private func takeAway(_ number: DownloadNumber) {
+        guard let (serial, toast) = shown.first(where: { $0.value.number == number }) else { return }
+        forget(serial)
+        guard let server, server.traits.takesAway, slowUntil <= .now, toast.owner == session?.serverOwner() else { return }
+        timed { toast.notification.close() }
+    }
+
+    private func present(_ toast: EndToast) -> Fate {
+        guard let server = findServer() else { return session?.isClosed ?? true ? .failed : .waits }
         let (category, usualIcon, usualSound) =
             switch toast.kind {
             case .finished, .finishedBatch: ("transfer.complete", "folder-download", "complete-download")
             case .failed: ("transfer.error", "dialog-error", "dialog-error")
+            case .waiting: ("transfer.error", "dialog-warning", "dialog-warning")
             }
         let notification = session?.makeNotification(
             summary: server.summary(toast.summary), body: server.body(toast.body), icon: toast.icon ?? usualIcon)
-        guard let notification else { return false }
+        guard let notification else { return .waits }
+        takeAway(toast.number)
         notification.set(category: category, urgency: .normal, milliseconds: -1)
         notification.setHint("desktop-entry", Self.desktopEntry)
         let sound = toast.sound ?? usualSound
-        if sound.isEmpty { notification.setHint("suppress-sound", true) } else { notification.setHint("sound-name", sound) }
+        let isHeard = !sound.isEmpty && soundedAt.map { .now - $0 >= Self.soundInterval } ?? true
+        let isOurs = server.traits.sounds == .ours
+        if !sound.isEmpty { notification.setHint("sound-name", sound) }
+        if isOurs || !isHeard { notification.setHint("suppress-sound", true) }
         if let host = toast.host { notification.setHint("x-kde-origin-name", host) }
         switch toast.kind {
         case .finished(let path), .finishedBatch(let path): notification.setHint("x-kde-urls", one: fileUri(path))
-        case .failed: break
+        case .failed, .waiting: break
         }
         serial += 1
         let actions = server.actions(for: toast.kind)
-        for (key, action) in actions {
-            notification.addAction(key, label: action == .open ? texts.open : texts.showFolder, for: self, serial)
+        for (key, action) in actions { notification.addAction(key, label: texts.label(of: action), for: self, serial) }
+        notification.connectClosed(for: self, serial)
+        guard timed({ notification.show() }) else { return .waits }
+        if isHeard {
+            soundedAt = .now
+            if isOurs { tell(.sounds(sound)) }
         }
-        if !actions.isEmpty { notification.connectClosed(for: self, serial) }
-        guard timed({ notification.show() }) else { return false }
-        guard !actions.isEmpty else { return true }
-        if clickable.count >= Self.mostClickable, let oldest = clickable.keys.min() { forget(oldest) }
-        clickable[serial] = Clickable(notification: notification, number: toast.number, owner: server.owner, actions: actions)
-        tell(.shown(toast.number))
-        return true
+        if shown.count >= Self.mostShown, let oldest = shown.keys.min() { forget(oldest) }
+        shown[serial] = Shown(notification: notification, number: toast.number, owner: server.owner, actions: actions)
+        tell(.shown(toast.number, isClickable: !actions.isEmpty))
+        return .shown
     }
 
     /// The server that runs now; asks the bus each time and the server once. nil where there is none, or it does not answer.
@@ -240,31 +311,34 @@ public actor Notifier {
     }
 
     private func forget(_ serial: UInt64) {
-        if let toast = clickable.removeValue(forKey: serial) { tell(.closed(toast.number)) }
+        if let toast = shown.removeValue(forKey: serial) { tell(.closed(toast.number)) }
     }
 
     // MARK: What the server tells
 
-    /// A server that was there or a new one: toasts of the server `owner` are gone, and their numbers mean nothing to the next.
-    func serverChanged(from owner: String) {
+    /// The server `owner` has gone (empty: there was none), and with it its toasts, whose numbers mean nothing to the next; or `next` has come.
+    func serverChanged(from owner: String, to next: String = "") {
         if server?.owner == owner { server = nil }
-        progress = progress.filter { $0.value.owner != owner }
-        for (serial, toast) in clickable.sorted(by: { $0.key < $1.key }) where toast.owner == owner { forget(serial) }
+        if progress?.owner == owner { progress = nil }
+        for (serial, toast) in shown.sorted(by: { $0.key < $1.key }) where toast.owner == owner { forget(serial) }
         slowUntil = .now
-        BusActor.spawn { [outbox] in outbox.queue.set(.open) }
+        if !next.isEmpty { BusActor.spawn { [self] in serverCame() } }
     }
 
     /// The first click counts: GNOME tells one click once per update of the toast.
     func actionInvoked(_ serial: UInt64, key: String, token: String?) {
-        guard let toast = clickable[serial], let action = toast.actions.first(where: { $0.key == key })?.action else { return }
+        guard let toast = shown[serial], let action = toast.actions.first(where: { $0.key == key })?.action else { return }
         tell(.action(toast.number, action, activationToken: token))
         forget(serial)
     }
 
     func notificationClosed(_ serial: UInt64, byUser: Bool) {
-        if let (number, _) = progress.first(where: { $0.value.serial == serial }) {
-            progress[number] = nil
-            if byUser { dismissed.insert(number) }
+        if let gone = progress, gone.serial == serial {
+            progress = nil
+            if byUser {
+                dismissedRound = gone.round
+                tell(.progressDismissed)
+            }
         }
         forget(serial)
     }

@@ -60,16 +60,24 @@ internal import Glibc
         }
     }
 
+    /// Opens an http or https page in the user's browser.
+    public func openPage(_ page: String, activationToken: String? = nil) async -> Outcome {
+        guard page.hasPrefix("http://") || page.hasPrefix("https://") else { return .failed }
+        return await start(page, activationToken) ? .opened : .failed
+    }
+
     /// Runs `xdg-open` in a session of its own, as a child of no one: it may stay as long as the program it starts.
-    private func start(_ path: String, _ token: String?) async -> Bool {
-        guard path.hasPrefix("/") else { return false }
+    ///
+    /// - Parameter what: an absolute path, or a URL that was looked at: never what the program might take for an option.
+    private func start(_ what: String, _ token: String?) async -> Bool {
+        guard what.hasPrefix("/") || what.hasPrefix("http") else { return false }
         var environment = environment
         for key in ["XDG_ACTIVATION_TOKEN", "DESKTOP_STARTUP_ID"] { environment[key] = token }
         let program = findProgram("xdg-open", in: environment["PATH"] ?? "/usr/local/bin:/usr/bin:/bin")
         let final = environment
         return await inPool {
             guard let program else { return false }
-            return runDetached([program, path], environment: final)
+            return runDetached([program, what], environment: final)
         }
     }
 

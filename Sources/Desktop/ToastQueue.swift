@@ -3,9 +3,11 @@ internal import DownloadModel
 /// One thing for the notify thread to do.
 enum ToastDelivery: Equatable, Sendable {
     case progress(ProgressToast)
-    case closeProgress(DownloadNumber)
-    case end(EndToast)
-    case closeAllProgress
+    case closeProgress
+    /// Worth showing until then.
+    case end(EndToast, until: ContinuousClock.Instant)
+    /// Takes the end toast of a download off the screen: it is not true any more.
+    case withdraw(DownloadNumber)
 }
 
 /// Whether progress toasts are worth a hop to the notify thread.
@@ -19,66 +21,108 @@ enum ProgressGate: Equatable, Sendable {
     case absent
 }
 
-/// What waits while the notify thread is busy, perhaps for 25 s with a server that hangs. Order is kept; progress is merged; bounded.
+/// What waits while the notify thread is busy, perhaps for 25 s with a server that hangs, or until there is a server. Order is kept; progress is
+/// merged; bounded.
 struct ToastQueue {
-    /// Most end toasts that wait; beyond it the oldest is dropped.
+    /// Most end toasts that wait, and most that are held; beyond it the oldest is dropped.
     static let mostEnds = 32
-    /// Most downloads that have a progress toast; further ones get none.
-    static let mostProgress = 64
 
     private(set) var gate = ProgressGate.open
     private var waiting: [ToastDelivery] = []
-    /// Downloads of which a progress toast was handed out and not closed since.
-    private var delivered: Set<DownloadNumber> = []
+    /// A progress toast was handed out and not closed since.
+    private var isProgressOut = false
+    /// End toasts that no server has taken: for the next one.
+    private var held: [(toast: EndToast, until: ContinuousClock.Instant)] = []
 
     var isEmpty: Bool { waiting.isEmpty }
 
     mutating func set(_ gate: ProgressGate) { if self.gate != .absent { self.gate = gate } }
 
-    mutating func add(_ toast: ProgressToast, at now: ContinuousClock.Instant) {
+    func wantsProgress(at now: ContinuousClock.Instant) -> Bool {
         switch gate {
-        case .open: break
-        case .closed(let until) where now >= until: gate = .open
-        case .closed, .closedUntilServerChanges, .absent: return
-        }
-        if let same = waiting.firstIndex(where: { $0.isProgress(of: toast.number) }) {
-            waiting[same] = .progress(toast)
-        } else if delivered.contains(toast.number) || delivered.count + waiting.count(where: \.isProgress) < Self.mostProgress {
-            waiting.append(.progress(toast))
+        case .open: true
+        case .closed(let until): now >= until
+        case .closedUntilServerChanges, .absent: false
         }
     }
 
-    mutating func closeProgress(_ number: DownloadNumber) {
-        waiting.removeAll { $0.isProgress(of: number) }
-        if delivered.remove(number) != nil { waiting.append(.closeProgress(number)) }
+    mutating func add(_ toast: ProgressToast, at now: ContinuousClock.Instant) {
+        guard wantsProgress(at: now) else { return }
+        gate = .open
+        if let same = waiting.firstIndex(where: \.isProgress) { waiting[same] = .progress(toast) } else { waiting.append(.progress(toast)) }
+    }
+
+    mutating func closeProgress() {
+        waiting.removeAll(where: \.isProgress)
+        if isProgressOut { waiting.append(.closeProgress) }
+        isProgressOut = false
     }
 
     /// - Returns: a toast that had to be dropped for it, or itself where nothing can be shown.
-    mutating func add(_ toast: EndToast) -> EndToast? {
+    mutating func add(_ toast: EndToast, until: ContinuousClock.Instant) -> EndToast? {
         guard gate != .absent else { return toast }
-        closeProgress(toast.number)
-        waiting.append(.end(toast))
-        let ends = waiting.indices.filter { if case .end = waiting[$0] { true } else { false } }
-        guard ends.count > Self.mostEnds, case .end(let oldest) = waiting.remove(at: ends[0]) else { return nil }
-        return oldest
+        waiting.append(.end(toast, until: until))
+        let ends = waiting.indices.filter { waiting[$0].end != nil }
+        return ends.count > Self.mostEnds ? waiting.remove(at: ends[0]).end : nil
     }
 
-    /// Forgets what waits; what is left to do is to take progress toasts off the screen.
+    /// What was to be said of `number` is not true any more.
+    ///
+    /// - Returns: how many toasts of it were still to be shown, and are not.
+    mutating func withdraw(_ number: DownloadNumber) -> Int {
+        let before = waiting.count + held.count
+        waiting.removeAll { $0.end?.number == number }
+        held.removeAll { $0.toast.number == number }
+        defer { if gate != .absent { waiting.append(.withdraw(number)) } }
+        return before - waiting.count - held.count
+    }
+
+    // MARK: Without a server
+
+    /// No server has taken `toast`.
+    ///
+    /// - Returns: a toast that had to be dropped for it, or itself where nothing can be shown.
+    mutating func hold(_ toast: EndToast, until: ContinuousClock.Instant) -> EndToast? {
+        guard gate != .absent else { return toast }
+        held.append((toast, until))
+        return held.count > Self.mostEnds ? held.removeFirst().toast : nil
+    }
+
+    /// A server has come that was not there.
+    mutating func serverCame() {
+        set(.open)
+        waiting.insert(contentsOf: held.map { .end($0.toast, until: $0.until) }, at: 0)
+        held = []
+    }
+
+    /// When the first of those that are held is not worth showing any more.
+    var expiry: ContinuousClock.Instant? { held.lazy.map(\.until).min() }
+
+    /// Forgets those that are held and not worth showing any more, and returns them.
+    mutating func expire(at now: ContinuousClock.Instant) -> [EndToast] {
+        defer { held.removeAll { $0.until <= now } }
+        return held.filter { $0.until <= now }.map(\.toast)
+    }
+
+    // MARK: The end
+
+    /// Forgets what waits; what is left to do is to take the progress toast off the screen.
     mutating func finish() {
-        waiting = gate == .absent || delivered.isEmpty ? [] : [.closeAllProgress]
+        waiting = gate == .absent || !isProgressOut ? [] : [.closeProgress]
+        held = []
         gate = .absent
     }
 
     /// Forgets what waits and returns the end toasts among it.
     mutating func dropAll() -> [DownloadNumber] {
-        defer { waiting = [] }
-        return waiting.compactMap { if case .end(let toast) = $0 { toast.number } else { nil } }
+        defer { (waiting, held) = ([], []) }
+        return held.map(\.toast.number) + waiting.compactMap { $0.end?.number }
     }
 
     mutating func next() -> ToastDelivery? {
         guard !waiting.isEmpty else { return nil }
         let first = waiting.removeFirst()
-        if case .progress(let toast) = first { delivered.insert(toast.number) }
+        if first.isProgress { isProgressOut = true }
         return first
     }
 }
@@ -86,7 +130,5 @@ struct ToastQueue {
 extension ToastDelivery {
     fileprivate var isProgress: Bool { if case .progress = self { true } else { false } }
 
-    fileprivate func isProgress(of number: DownloadNumber) -> Bool {
-        if case .progress(let toast) = self { toast.number == number } else { false }
-    }
+    fileprivate var end: EndToast? { if case .end(let toast, _) = self { toast } else { nil } }
 }

@@ -1,32 +1,29 @@
-/// What is known of the notification server that owns the name, and what follows from it.
-///
-/// The rules come from looking at the real programs (docs/desktop.md); the specification has no word for most of them.
+/// The notification server that owns the name, and how a toast is put for it.
 struct ToastServer: Equatable {
     /// Its unique bus name: another owner is another server.
     let owner: String
-    let name: String
-    let vendor: String
     let capabilities: Set<String>
+    let traits: ToastServerTraits
 
-    /// Whether it updates a toast in place and draws the hint `value` under the text. Elsewhere a progress toast loses its text,
-    /// stays on screen or answers a click many times.
-    var drawsProgress: Bool { ["dunst", "mako", "todoku-demo"].contains(name) }
+    init(owner: String, name: String, vendor: String, capabilities: Set<String>) {
+        (self.owner, self.capabilities) = (owner, capabilities)
+        traits = ToastServers.traits(name: name, vendor: vendor)
+    }
+
+    var drawsProgress: Bool { traits.progress == .drawn }
 
     var hasActions: Bool { capabilities.contains("actions") }
 
-    /// Where the key `default` is drawn as a button, a second one with the same label would stand beside it.
-    var drawsDefaultAsButton: Bool { name == "Xfce Notify Daemon" || name == "lxqt-notificationd" }
-
     /// Keys and what they mean, in the order of display; none where clicks are not told.
+    ///
+    /// A click on the toast itself (`default`) does what is expected of one that tells of a file. What has failed is not tried again by a click that
+    /// was meant to put the toast away, unless that is the only click there is.
     func actions(for kind: EndToast.Kind) -> [(key: String, action: ToastAction)] {
-        guard hasActions else { return [] }
-        switch kind {
-        case .failed: return []
-        case .finishedBatch: return [("default", .showFolder)] + (drawsDefaultAsButton ? [] : [("folder", .showFolder)])
-        case .finished: break
-        }
-        return drawsDefaultAsButton
-            ? [("default", .open), ("folder", .showFolder)] : [("default", .open), ("open", .open), ("folder", .showFolder)]
+        let all = kind.actions
+        guard hasActions, let first = all.first else { return [] }
+        let hasDefault = kind.isOfFile || !traits.drawsButtons
+        let isDrawnTwice = hasDefault && traits.drawsDefault
+        return (hasDefault ? [("default", first)] : []) + all.dropFirst(isDrawnTwice ? 1 : 0).map { ($0.key, $0) }
     }
 
     /// `text` as the server wants it: markup where it announces that it reads markup.

@@ -17,11 +17,42 @@ public struct ToastTexts: Sendable {
     public var open: String { catalog.text("Open") }
     public var showFolder: String { catalog.text("Show in folder") }
 
-    /// "写真.zip — 42 %  12.3 MiB / 29.0 MiB"; without a total the bytes only.
+    /// "ダウンロード中", or "3 件ダウンロード中 · 45 %".
+    public func progressSummary(_ toast: ProgressToast) -> String {
+        guard toast.fileName == nil else { return progressSummary }
+        let count = catalog.text("%1$s download running", "%1$s downloads running", count: UInt64(toast.count))
+        return count + (toast.percent.map { " · " + catalog.percent($0) } ?? "")
+    }
+
+    /// "写真.zip — 42 %  12.3 MiB / 29.0 MiB", of several the bytes alone; without a total what has come.
     public func progressBody(_ toast: ProgressToast) -> String {
         let received = catalog.size(toast.received)
-        guard let percent = toast.percent, let total = toast.total else { return "\(toast.fileName) — \(received)" }
-        return "\(toast.fileName) — \(catalog.percent(percent))  \(received) / \(catalog.size(total))"
+        let bytes = toast.total.map { "\(received) / \(catalog.size($0))" } ?? received
+        guard let name = toast.fileName else { return bytes }
+        return "\(name) — " + (toast.percent.map { "\(catalog.percent($0))  " } ?? "") + bytes
+    }
+
+    /// Of a button.
+    func label(of action: ToastAction) -> String {
+        switch action {
+        case .open: open
+        case .showFolder: showFolder
+        case .retry: catalog.text("Try again")
+        case .freeSpace: catalog.text("Check free space")
+        case .newLink: catalog.text("Open the link's page")
+        }
+    }
+
+    /// What a download waits for that only its user can bring about.
+    public func waitingSummary(_ reason: WaitReason) -> String {
+        reason == .needsUrl ? catalog.text("A new link is needed") : catalog.text("Not enough disk space")
+    }
+
+    /// The file's name, and what makes it go on, on a line of its own.
+    public func waitingBody(fileName: String, _ reason: WaitReason, missing: ByteCount?) -> String {
+        if reason == .needsUrl { return "\(fileName)\n\(catalog.text("The link has expired."))" }
+        guard let missing else { return "\(fileName)\n\(catalog.text("It goes on as soon as there is room."))" }
+        return "\(fileName)\n\(catalog.text("It goes on as soon as there is room for %1$s more.", catalog.size(missing)))"
     }
 
     /// "写真.zip (29.0 MiB)".

@@ -75,6 +75,8 @@ public final class LedgerBatch {
     public internal(set) var record: BatchRecord
     /// How many of it have not ended.
     public internal(set) var remaining: UInt32 = 0
+    /// How many of it run, or start without anybody's doing as soon as their turn comes.
+    public private(set) var underWay: UInt32 = 0
     /// Its row is on disk.
     public internal(set) var isEntered = false
     /// Off the list: it was removed, or its last member was.
@@ -108,8 +110,15 @@ public final class LedgerBatch {
         count(next)
     }
 
-    private func count(_ state: DownloadState) { if state.hasEnded { ended.insert(state) } else { remaining += 1 } }
-    private func uncount(_ state: DownloadState) { if state.hasEnded { ended.remove(state) } else { remaining -= 1 } }
+    private func count(_ state: DownloadState) {
+        if state.hasEnded { ended.insert(state) } else { remaining += 1 }
+        if state.isUnderWay { underWay += 1 }
+    }
+
+    private func uncount(_ state: DownloadState) {
+        if state.hasEnded { ended.remove(state) } else { remaining -= 1 }
+        if state.isUnderWay { underWay -= 1 }
+    }
 }
 
 /// Batches: their members are downloads like any other; what is decided here is what they come to together.

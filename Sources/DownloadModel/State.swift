@@ -55,6 +55,14 @@ public enum DownloadState: Equatable, Sendable {
         }
     }
 
+    /// It runs, or starts as soon as its turn comes.
+    var isUnderWay: Bool {
+        switch self {
+        case .queued, .active, .verifying, .committing: true
+        case .waiting, .paused, .finished, .failed, .cancelled: false
+        }
+    }
+
     public var failure: DownloadFailure? { if case .failed(let failure) = self { failure } else { nil } }
 }
 

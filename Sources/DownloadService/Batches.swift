@@ -1,4 +1,5 @@
 internal import DBus
+internal import Desktop
 internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
@@ -66,6 +67,7 @@ extension Downloader {
     /// Its last member is off the list.
     func batchRemoved(_ entry: LedgerBatch) {
         guard let batch = untrack(entry.number) else { return }
+        toaster.removed(entry.number)
         callers.answered(batch.removing.filter(\.isCounted).map(\.reply.call.sender), batch.number)
         let (replies, files) = (batch.removing.map(\.reply), batch.filesToDelete)
         guard !files.isEmpty else {
@@ -114,6 +116,10 @@ struct BatchEnd {
     let failure: DownloadFailure?
     /// Whether anything has come that was not there before.
     let hasNews: Bool
+    /// What helps after `failure`.
+    let remedy: Remedy?
+    /// From the end to the toast: the longest that a member asks for.
+    let delay: Duration
 
     @BusActor init(_ batch: ManagedBatch, _ outcomes: OutcomeCounts) {
         (record, self.outcomes) = (batch.record, outcomes)
@@ -123,6 +129,8 @@ struct BatchEnd {
         }
         let unchanged = members.lazy.filter { $0.state == .finished && $0.record.isUnchanged }.count
         hasNews = outcomes.finished > unchanged
-        failure = outcomes.finished > 0 ? nil : members.lazy.compactMap(\.state.failure).first
+        delay = members.lazy.map(\.record.options.notifyDelay).max() ?? .zero
+        let failed = outcomes.finished > 0 ? nil : members.lazy.compactMap { entry in entry.state.failure.map { ($0, entry.record) } }.first
+        (failure, remedy) = (failed?.0, failed.flatMap { Remedy(after: $0.0, of: $0.1) })
     }
 }

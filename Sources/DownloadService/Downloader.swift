@@ -71,7 +71,10 @@ internal import TransferEngine
         ledger.didChange = { [unowned self] entry in
             guard let download = download(entry.number) else { return }
             if entry.work == .idle { download.rewind() }
-            if hadEnded, !entry.state.hasEnded { callers.began(entry.number) }
+            if hadEnded, !entry.state.hasEnded {
+                callers.began(entry.number)
+                toaster.began(entry)
+            }
             announcer.compare(download)
             forget(entry.number)
         }
@@ -133,6 +136,7 @@ internal import TransferEngine
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
         if counts.verifying > 0 { for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) } }
         ledger.schedule(now: .now)
+        toaster.resume(self, now: .now)
         carryOut()
     }
 
@@ -235,6 +239,7 @@ internal import TransferEngine
         alarm.set(microseconds: ledger.nextWake?.microseconds)
         folderProbe.needed(counts.awaitingFolder > 0)
         surroundings?.changed(ledger)
+        toaster.progress.settle(self)
     }
 
     private func perform(_ action: Ledger.Action) {
@@ -252,6 +257,7 @@ internal import TransferEngine
         case .sweep(let number, ""): emptyDescriptor(number)
         case .sweep(let number, let directory): journal.afterCommit { [self] in sweep(number, directory) }
         case .tell(let entry):
+            toaster.told(entry)
             if let download = downloads[entry.number] {
                 announcer.flushProperties(of: download)
                 forget(entry.number)
@@ -273,7 +279,7 @@ internal import TransferEngine
             if let batch = entry.batch.flatMap({ batches[$0.number] }) { noteFile(of: entry, in: batch) }
             untrack(entry)
             journal.post(Manager.downloadRemoved.message(from: BusName.managerPath, download.path))
-            toaster.removed(download)
+            toaster.removed(download.number)
             residenceChanged?()
         case .batchRemoved(let batch): batchRemoved(batch)
         case .callOwner(let entry):

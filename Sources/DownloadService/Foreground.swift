@@ -11,6 +11,8 @@ internal import EventLoop
     private var callers: [String: (subscription: Connection.Subscription, apps: Set<String>)] = [:]
     private var counts: [String: Int] = [:]
     var changed: (() -> Void)?
+    /// An app of which no connection said so is in front now.
+    var cameToFront: ((String) -> Void)?
 
     init(connection: Connection) { self.connection = connection }
 
@@ -37,8 +39,10 @@ internal import EventLoop
             throw Refusal(
                 .limitExceeded, "One connection may say of at most \(Limits.foregroundAppsPerConnection) apps that they are in front.")
         }
+        let isFirst = counts[app] == nil
         if caller.apps.insert(app).inserted { counts[app, default: 0] += 1 }
         callers[sender] = caller
+        if isFirst { cameToFront?(app) }
     }
 
     private func drop(_ app: String) {

@@ -37,8 +37,6 @@ typealias FetchReply = Reply<(String, String)>
         set { if record.keepsCopy { copyValidators = newValue } }
     }
     private var copyValidators: CopyValidators?
-    /// When the progress toast was last updated.
-    var progressToasted: ContinuousClock.Instant?
 
     /// The property `Url`, and of which URL it was made: it is looked at before and after each change.
     private var shownUrl = (of: "", text: "")

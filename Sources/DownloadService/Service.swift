@@ -132,6 +132,8 @@ public struct ServiceOptions: Sendable {
         gate.onQuiet = { residence.changed() }
         toaster.changed = { residence.changed() }
         journal.onQuiet = { residence.changed() }
+        toaster.retry = { downloader.retryByClick($0) }
+        foreground.cameToFront = { [unowned toaster] in toaster.cameToFront($0) }
         links.leave = { [weak self] in self?.end(status: 0) }
     }
 

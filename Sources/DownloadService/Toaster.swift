@@ -4,11 +4,15 @@ internal import DownloadModel
 internal import EventLoop
 internal import Logging
 
-/// Decides which toasts there are; the Notifier shows them on its own thread. Downloads never wait for it.
+/// Decides which toasts there are, and does what their buttons ask for; the Notifier shows them on its own thread. Downloads never wait for it.
 @BusActor final class Toaster {
-    /// A progress toast is for what lasts longer than this, and is updated at most so often.
-    private static let progressDelay: Duration = .seconds(2)
-    private static let progressInterval: Duration = .milliseconds(500)
+    /// A toast that is to come a while after the end (option `notify-delay`).
+    private struct Delayed {
+        let toast: EndToast
+        let app: String
+        let policy: NotifyPolicy
+        let timer: Poller.Token
+    }
 
     /// For so long at most, a toast that can be clicked keeps the service.
     private let clickable: Duration
@@ -16,16 +20,24 @@ internal import Logging
     private var texts = ToastTexts.japanese
     private let opener: Opener
     private let foreground: Foreground
+    private let sound = Sound()
     private let log: Logger
-    private var shown: [DownloadNumber: (path: String, isFolder: Bool, timer: Poller.Token)] = [:]
-    /// Toasts handed to the notifier whose fate is not told yet: they keep the service too.
-    private var handed: [DownloadNumber: (path: String, isFolder: Bool)] = [:]
-    private var progressing: Set<DownloadNumber> = []
+    let progress: ProgressToasts
+    private var shown: [DownloadNumber: (kind: EndToast.Kind, timer: Poller.Token)] = [:]
+    /// Toasts handed to the notifier whose fate is not told yet, in order: they keep the service too.
+    private var handed: [DownloadNumber: [EndToast.Kind]] = [:]
+    private var delayed: [DownloadNumber: Delayed] = [:]
+    /// Downloads, or batches, that wait for room and for a fresh link, and were told of: the toast comes once.
+    private var roomless: Set<DownloadNumber> = []
+    private var linkless: Set<DownloadNumber> = []
+    /// Tries a failed download, or what failed of a batch, again.
+    var retry: ((DownloadNumber) -> Void)?
     var changed: (() -> Void)?
 
     init(notifier: Notifier, opener: Opener, foreground: Foreground, clickable: Duration, log: Logger) {
         (self.notifier, self.opener, self.foreground) = (notifier, opener, foreground)
         (self.clickable, self.log) = (clickable, log)
+        progress = ProgressToasts(notifier: notifier)
     }
 
     /// The language of the toasts from now on.
@@ -38,7 +50,7 @@ internal import Logging
     }
 
     /// Whether a toast of ours can still be clicked, or is on its way.
-    var keepsService: Bool { !shown.isEmpty || !handed.isEmpty }
+    var keepsService: Bool { !shown.isEmpty || !handed.isEmpty || !delayed.isEmpty }
 
     /// Whether it is toasted: an app in front shows what happens itself.
     private func isWanted(_ policy: NotifyPolicy, of app: String) -> Bool {
@@ -49,98 +61,225 @@ internal import Logging
         }
     }
 
+    /// What a member says of toasts counts less than what its batch was given.
+    private func isWanted(_ entry: LedgerEntry) -> Bool {
+        if let batch = entry.batch?.record { return isWanted(batch.notify, of: batch.app) }
+        return isWanted(entry.record.options.notify, of: entry.record.options.app)
+    }
+
+    // MARK: While it lasts
+
+    /// Bytes have come.
     func progress(_ download: ManagedDownload) {
-        let options = download.record.options
-        guard download.record.batch == nil else { return }  // a batch has one toast for all
-        guard isWanted(options.notify, of: options.app) else { return stopped(download) }
-        guard options.showProgress, let started = download.transferStarted else { return }
-        let now = ContinuousClock.now
-        guard now - started > Self.progressDelay else { return }
-        if let last = download.progressToasted, now - last < Self.progressInterval { return }
-        download.progressToasted = now
-        progressing.insert(download.number)
-        notifier.show(
-            ProgressToast(
-                number: download.number, fileName: download.record.fileName ?? "", received: download.received, total: download.total,
-                icon: options.icon))
+        let number = download.record.batch ?? download.number
+        if !roomless.isEmpty || !linkless.isEmpty { goesOn(number) }
+        if isWanted(download.entry) { progress.take(download) } else { progress.leave(number) }
     }
 
     /// The download is not active any more.
-    func stopped(_ download: ManagedDownload) {
-        download.progressToasted = nil
-        if progressing.remove(download.number) != nil { notifier.closeProgress(download.number) }
+    func stopped(_ download: ManagedDownload) { progress.stopped(download) }
+
+    /// It has another state: where it waits for its user, that is said once.
+    func told(_ entry: LedgerEntry) {
+        guard case .waiting(let reason, _) = entry.state, reason == .needsUrl || reason == .diskSpace else { return }
+        let (record, number) = (entry.record, entry.batch?.number ?? entry.number)
+        let isNews: Bool
+        if reason == .needsUrl {
+            isNews = linkless.insert(number).inserted
+        } else {
+            isNews = roomless.isEmpty  // the disk is full for all of them
+            roomless.insert(number)
+        }
+        guard isNews, isWanted(entry) else { return }
+        let isSilent = (entry.batch?.record.sound ?? record.options.sound).isEmpty
+        hand(
+            EndToast(
+                number: number, kind: .waiting(Remedy(for: reason, of: record)), summary: texts.waitingSummary(reason),
+                body: texts.waitingBody(fileName: record.shownName, reason, missing: record.lastFailure?.missingBytes),
+                icon: record.options.icon, sound: isSilent ? "" : nil, host: entry.host))
     }
 
+    /// What it waited for is there.
+    private func goesOn(_ number: DownloadNumber) {
+        let waited = (roomless.remove(number) != nil, linkless.remove(number) != nil)
+        if waited.0 || waited.1 { notifier.withdraw(number) }
+    }
+
+    /// Takes back what is on screen, or is to be.
+    private func withdraw(_ number: DownloadNumber) {
+        if let waiting = delayed.removeValue(forKey: number) { Poller.shared.cancel(waiting.timer) }
+        if shown[number] != nil || handed[number] != nil { notifier.withdraw(number) }
+        changed?()
+    }
+
+    /// It had ended, and goes on: what was said of its end is not true any more.
+    func began(_ entry: LedgerEntry) {
+        withdraw(entry.number)
+        if let batch = entry.batch { withdraw(batch.number) }
+    }
+
+    // MARK: Ends
+
     func ended(_ download: ManagedDownload) {
-        stopped(download)
+        progress.ended(download.number)
+        goesOn(download.number)
+        guard let toast = endToast(of: download.entry) else { return }
         let options = download.record.options
-        guard download.record.batch == nil, isWanted(options.notify, of: options.app) else { return }
-        let number = download.number
-        let toast: EndToast
-        switch download.state {
-        // Nothing has come; or it is in the app's own file, where nobody can open it.
-        case .finished where download.record.isUnchanged || download.record.isToDescriptor: return
+        show(toast, after: options.notifyDelay, of: options.app, options.notify)
+    }
+
+    /// nil where there is nothing to say: nothing has come, it is in the app's own file, where nobody can open it, or its batch says it.
+    private func endToast(of entry: LedgerEntry) -> EndToast? {
+        let (record, options) = (entry.record, entry.record.options)
+        guard record.batch == nil, isWanted(entry) else { return nil }
+        switch entry.state {
+        case .finished where record.isUnchanged || record.isToDescriptor: return nil
         case .finished:
-            let path = download.record.path ?? ""
-            toast = EndToast(
-                number: number, kind: .finished(path: path), summary: options.title ?? texts.finishedSummary,
-                body: options.body ?? texts.finishedBody(fileName: Self.lastPart(path), size: download.record.total ?? 0),
-                icon: options.icon, sound: options.sound, host: download.host)
-            handed[number] = (path, false)
+            let path = record.path ?? ""
+            return EndToast(
+                number: entry.number, kind: .finished(path: path), summary: options.title ?? texts.finishedSummary,
+                body: options.body ?? texts.finishedBody(fileName: Self.lastPart(path), size: record.total ?? 0),
+                icon: options.icon, sound: options.sound, host: entry.host)
         case .failed(let failure):
-            toast = EndToast(
-                number: number, kind: .failed, summary: texts.failedSummary,
-                body: texts.failedBody(fileName: download.record.fileName ?? redacted(download.record.url), failure: failure),
-                icon: options.icon, sound: options.sound.isEmpty ? "" : nil, host: download.host)
-        default: return
+            return EndToast(
+                number: entry.number, kind: .failed(Remedy(after: failure, of: record)), summary: texts.failedSummary,
+                body: texts.failedBody(fileName: record.shownName, failure: failure),
+                icon: options.icon, sound: options.sound.isEmpty ? "" : nil, host: entry.host)
+        default: return nil
         }
-        notifier.show(toast)
     }
 
     /// The one toast of a batch: that it is there, or that nothing of it came. What was cancelled altogether needs none, nor what was there
     /// already.
     func ended(_ end: BatchEnd) {
         let (record, outcomes) = (end.record, end.outcomes)
+        progress.ended(record.number)
+        goesOn(record.number)
         guard isWanted(record.notify, of: record.app), end.hasNews || outcomes.failed > 0 else { return }
         let hasFailed = outcomes.finished == 0
         let counts = texts.batchBody(outcomes, size: end.size, failure: end.failure)
-        if !hasFailed { handed[record.number] = (record.directory, true) }
-        notifier.show(
-            EndToast(
-                number: record.number, kind: hasFailed ? .failed : .finishedBatch(folder: record.directory),
-                summary: hasFailed ? texts.failedSummary : record.title ?? texts.batchSummary(outcomes),
-                body: hasFailed ? counts : record.body ?? counts, icon: record.icon,
-                sound: hasFailed && !record.sound.isEmpty ? nil : record.sound))
+        let toast = EndToast(
+            number: record.number, kind: hasFailed ? .failed(end.remedy) : .finishedBatch(folder: record.directory),
+            summary: hasFailed ? texts.failedSummary : record.title ?? texts.batchSummary(outcomes),
+            body: hasFailed ? counts : record.body ?? counts, icon: record.icon,
+            sound: hasFailed && !record.sound.isEmpty ? nil : record.sound)
+        show(toast, after: end.delay, of: record.app, record.notify)
     }
 
-    func removed(_ download: ManagedDownload) { stopped(download) }
+    private func show(_ toast: EndToast, after delay: Duration, of app: String, _ policy: NotifyPolicy) {
+        guard delay > .zero else { return hand(toast) }
+        let number = toast.number
+        let timer = Poller.shared.schedule(after: delay) { [self] in
+            delayed[number] = nil
+            if isWanted(policy, of: app) { hand(toast) } else { changed?() }
+        }
+        delayed[number] = Delayed(toast: toast, app: app, policy: policy, timer: timer)
+        changed?()
+    }
 
-    func take(_ event: ToastEvent) {
-        switch event {
-        case .shown(let number):
-            guard let (path, isFolder) = handed.removeValue(forKey: number) else { return }
-            if let former = shown[number] { Poller.shared.cancel(former.timer) }  // of an end before this one
-            let timer = Poller.shared.schedule(after: clickable) { [self] in forget(number) }
-            shown[number] = (path, isFolder, timer)
-        case .action(let number, let action, let token):
-            guard let (path, isFolder, _) = shown[number] else { return }
-            log.debug("toast clicked", metadata: ["download": "\(number)", "action": "\(action)"])
-            switch action {
-            case _ where isFolder: BusActor.spawn { [opener] in _ = await opener.openFolder(path, activationToken: token) }
-            case .open: BusActor.spawn { [opener] in _ = await opener.open(path, activationToken: token) }
-            case .showFolder: BusActor.spawn { [opener] in _ = await opener.showInFolder(path, activationToken: token) }
-            }
-        case .closed(let number): forget(number)
-        case .failed(let number): handed[number] = nil
+    private func hand(_ toast: EndToast) {
+        handed[toast.number, default: []].append(toast.kind)
+        notifier.show(toast)
+        changed?()
+    }
+
+    /// The time of some toasts came while no service ran, or is still to come. Those of which that is sure come at their time; what was due may
+    /// have been shown, and is not shown again.
+    func resume(_ downloader: Downloader, now: WallTime) {
+        for number in downloader.ledger.ended.ordered.reversed() {
+            guard let entry = downloader.ledger[number], let time = entry.record.endedAt, now - time < Limits.longestNotifyDelay else { return }
+            let options = entry.record.options
+            let rest = options.notifyDelay - (now - time)
+            // Of a clock that was set back since, no more is left than there was.
+            guard options.notifyDelay > .zero, rest > .zero, let toast = endToast(of: entry) else { continue }
+            show(toast, after: min(rest, options.notifyDelay), of: options.app, options.notify)
+        }
+    }
+
+    /// It is off the list.
+    func removed(_ number: DownloadNumber) {
+        progress.ended(number)
+        goesOn(number)
+        guard let waiting = delayed.removeValue(forKey: number) else { return }
+        Poller.shared.cancel(waiting.timer)
+        changed?()
+    }
+
+    /// The app is in front: it shows itself what its toasts were to say.
+    func cameToFront(_ app: String) {
+        for (number, waiting) in delayed where waiting.app == app && waiting.policy == .background {
+            delayed[number] = nil
+            Poller.shared.cancel(waiting.timer)
         }
         changed?()
     }
 
+    // MARK: What the notifier tells
+
+    func take(_ event: ToastEvent) {
+        switch event {
+        case .shown(let number, let isClickable):
+            guard let kind = handedOver(number), isClickable else { break }
+            if let (_, timer) = shown[number] { Poller.shared.cancel(timer) }
+            let timer = Poller.shared.schedule(after: clickable) { [self] in forget(number) }
+            shown[number] = (kind, timer)
+        case .action(let number, let action, let token):
+            guard let (kind, _) = shown[number] else { return }
+            log.debug("toast clicked", metadata: ["download": "\(number)", "action": "\(action)"])
+            perform(action, of: number, kind, token)
+        case .closed(let number): forget(number)
+        case .failed(let number): _ = handedOver(number)
+        case .progressDismissed: progress.dismissed()
+        case .sounds(let name): sound.play(name)
+        }
+        changed?()
+    }
+
+    private func perform(_ action: ToastAction, of number: DownloadNumber, _ kind: EndToast.Kind, _ token: String?) {
+        switch (kind, action) {
+        case (.finished(let path), .open): BusActor.spawn { [opener] in _ = await opener.open(path, activationToken: token) }
+        case (.finished(let path), .showFolder): BusActor.spawn { [opener] in _ = await opener.showInFolder(path, activationToken: token) }
+        case (.finishedBatch(let folder), _), (.failed(.freeSpace(let folder)), _), (.waiting(.freeSpace(let folder)), _):
+            BusActor.spawn { [opener] in _ = await opener.openFolder(folder, activationToken: token) }
+        case (.failed(.newLink(let page)), _), (.waiting(.newLink(let page)), _):
+            BusActor.spawn { [opener] in _ = await opener.openPage(page, activationToken: token) }
+        case (.failed(.retry), _): retry?(number)
+        default: break
+        }
+    }
+
+    private func handedOver(_ number: DownloadNumber) -> EndToast.Kind? {
+        guard var kinds = handed.removeValue(forKey: number) else { return nil }
+        let first = kinds.removeFirst()
+        if !kinds.isEmpty { handed[number] = kinds }
+        return first
+    }
+
     private func forget(_ number: DownloadNumber) {
-        guard let (_, _, timer) = shown.removeValue(forKey: number) else { return }
+        guard let (_, timer) = shown.removeValue(forKey: number) else { return }
         Poller.shared.cancel(timer)
         changed?()
     }
 
     private static func lastPart(_ path: String) -> String { path.split(separator: "/").last.map(String.init) ?? path }
+}
+
+extension Downloader {
+    /// A click on the toast of its failure asked for it. A batch: all that failed of it.
+    func retryByClick(_ number: DownloadNumber) {
+        let entries = ledger[number].map { [$0] } ?? ledger.batch(number).map { ledger.members(of: $0) } ?? []
+        decide { ledger, now in
+            for entry in entries {
+                guard let failure = entry.state.failure, failure.name != .storage else { continue }
+                _ = try? ledger.apply(.retry, to: entry, now: now)  // it is too late where somebody else has
+            }
+            ledger.schedule(now: now)
+        }
+        residenceChanged?()
+    }
+}
+
+extension DownloadRecord {
+    /// The file's name, or where it was to come from.
+    fileprivate var shownName: String { fileName ?? redacted(url) }
 }

@@ -20,10 +20,12 @@ func beginSession(activatable: [String: String] = [:], display: Display? = nil) 
 /// What a notifier has reported, in order.
 @BusActor final class Reports {
     private(set) var events: [ToastEvent] = []
+    /// What the server leaves to us to be played, apart.
+    private(set) var sounds: [String] = []
     nonisolated init() {}
-    func take(_ event: ToastEvent) { events.append(event) }
+    func take(_ event: ToastEvent) { if case .sounds(let name) = event { sounds.append(name) } else { events.append(event) } }
 
-    nonisolated func make() -> Notifier { Notifier { self.take($0) } }
+    nonisolated func make(patience: Duration = Notifier.patience) -> Notifier { Notifier(patience: patience) { self.take($0) } }
 
     nonisolated func contains(_ event: ToastEvent, within limit: Duration = .seconds(60)) async -> Bool {
         await eventually(within: limit) { await events.contains(event) }
@@ -42,16 +44,20 @@ extension EndToast {
             body: ToastTexts.japanese.finishedBody(fileName: fileName, size: 30_408_704), host: "example.org")
     }
 
-    static func failed(_ number: UInt64) -> EndToast {
+    static func failed(_ number: UInt64, _ remedy: Remedy? = nil) -> EndToast {
         EndToast(
-            number: DownloadNumber(number), kind: .failed, summary: ToastTexts.japanese.failedSummary,
+            number: DownloadNumber(number), kind: .failed(remedy), summary: ToastTexts.japanese.failedSummary,
             body: ToastTexts.japanese.failedBody(
                 fileName: "<i>写真</i>.zip", failure: DownloadFailure(.httpStatus, "the server said no", httpStatus: 404)))
     }
 }
 
 extension ProgressToast {
-    static func of(_ number: UInt64, _ received: ByteCount, total: ByteCount? = 30_408_704) -> ProgressToast {
-        ProgressToast(number: DownloadNumber(number), fileName: "写真アーカイブ.zip", received: received, total: total)
+    static func of(_ received: ByteCount, total: ByteCount? = 30_408_704, round: UInt64 = 0) -> ProgressToast {
+        ProgressToast([Part(name: "写真アーカイブ.zip", received: received, total: total)], round: round)
     }
+}
+
+extension ToastEvent {
+    static func shown(_ number: DownloadNumber) -> ToastEvent { .shown(number, isClickable: true) }
 }

@@ -14,11 +14,11 @@ internal import Testing
             let dunst = await Dunst(on: bus, display)
             let reports = Reports()
             let notifier = reports.make()
-            for received in [1_000_000, 5_000_000, 12_897_484] as [ByteCount] { await notifier.show(.of(1, received)) }
+            for received in [1_000_000, 5_000_000, 12_897_484] as [ByteCount] { await notifier.show(ProgressToast.of(received)) }
             expect(await eventually { await dunst.displayed() == 1 }, is: true)
             // One more update in place.
-            await notifier.show(.of(1, 12_897_485 + 1_000_000))
-            await notifier.show(.of(1, 12_897_485))
+            await notifier.show(ProgressToast.of(12_897_485 + 1_000_000))
+            await notifier.show(ProgressToast.of(12_897_485))
             expect(await eventually { await dunst.displayed() == 1 }, is: true)
             await display.screenshot(productPath("toast-progress-dunst.png"))
             await notifier.show(EndToast.finished(1))
@@ -66,7 +66,7 @@ internal import Testing
                 ])
             await dunst.control("close-all")
             await notifier.show(EndToast.finished(8))
-            await notifier.show(ProgressToast.of(9, 1000))
+            await notifier.show(ProgressToast.of(1000))
             expect(await eventually { await dunst.displayed() == 2 }, is: true)
             await withCheckedContinuation { continuation in
                 BusActor.spawn { notifier.shutDown { continuation.resume() } }
@@ -107,13 +107,13 @@ internal import Testing
             let dunst = await Dunst(on: bus, display)
             let reports = Reports()
             let notifier = reports.make()
-            await notifier.show(ProgressToast.of(1, 1_000_000))
+            await notifier.show(ProgressToast.of(1_000_000))
             expect(await eventually { await dunst.displayed() == 1 }, is: true)
             await dunst.control("close-all")
             // The close is on its way to us: another download's toast comes after it, on the same connection.
-            await notifier.show(ProgressToast.of(2, 1_000_000))
+            await notifier.show(ProgressToast.of(1_000_000))
             expect(await eventually { await dunst.displayed() == 1 }, is: true)
-            await notifier.show(ProgressToast.of(1, 2_000_000))
+            await notifier.show(ProgressToast.of(2_000_000))
             await notifier.show(EndToast.finished(3))
             expect(await reports.contains(.shown(DownloadNumber(3))), is: true)
             expect(await dunst.displayed(), is: 2)
@@ -130,7 +130,7 @@ internal import Testing
             let first = await Dunst(on: bus, display)
             let reports = Reports()
             let notifier = reports.make()
-            await notifier.show(ProgressToast.of(1, 1_000_000))
+            await notifier.show(ProgressToast.of(1_000_000))
             await notifier.show(EndToast.finished(2))
             expect(await reports.contains(.shown(DownloadNumber(2))), is: true)
             await first.kill()
@@ -144,7 +144,7 @@ internal import Testing
                     "org.freedesktop.Notifications", "Notify", "susssasa{sv}i", "other", "0", "", "other", "", "0", "0", "-1",
                 ], environment: bus.environment)
             expect(other.errors, is: "")
-            await notifier.show(ProgressToast.of(1, 2_000_000))
+            await notifier.show(ProgressToast.of(2_000_000))
             await notifier.show(EndToast.finished(3))
             expect(await reports.contains(.shown(DownloadNumber(3))), is: true)
             expect(await eventually { await second.displayed() == 3 }, is: true)

@@ -1,6 +1,22 @@
 internal import TestSupport
 internal import Testing
 
+@Suite struct `The table of libcanberra's functions` {
+    @Test func `agrees with the real header`() async throws {
+        let include = String(#filePath).split(separator: "/").dropLast(3).joined(separator: "/")
+        let folder = TemporaryFolder()
+        let source = """
+            #include <canberra.h>
+            #include "CSound.h"
+            #define CHECK(result, name, ...) result (*check_##name)(__VA_ARGS__) = name;
+            TODOKU_SOUND_FUNCTIONS(CHECK)
+            """
+        writeFile(folder("check.c"), source.utf8)
+        let compiled = await Child.run(["clang", "-Werror", "-fsyntax-only", "-I/\(include)/Sources/CSound/include", folder("check.c")])
+        #expect(compiled.status == 0, "this test needs libcanberra-dev: \(compiled.errors)")
+    }
+}
+
 @Suite struct `The table of libnotify's functions` {
     /// Our own copies of C's types and prototypes, against the headers of libnotify-dev.
     @Test func `agrees with the real headers`() async throws {

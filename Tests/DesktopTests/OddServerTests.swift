@@ -14,7 +14,7 @@ internal import Testing
             let server = try await OddServer(name: "gnome-shell")
             let reports = Reports()
             let notifier = reports.make()
-            await notifier.show(ProgressToast.of(1, 1000))
+            await notifier.show(ProgressToast.of(1000))
             await notifier.show(EndToast.finished(1, "100% & <b>.zip"))
             expect(await reports.contains(.shown(DownloadNumber(1))), is: true)
             var silent = EndToast.finished(2)
@@ -69,6 +69,69 @@ internal import Testing
         }
     }
 
+    @Test func `say with one button what helps, and what it does`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let server = try await OddServer(name: "gnome-shell")
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(EndToast.failed(1, .retry))
+            await notifier.show(EndToast.failed(2, .freeSpace(folder: "/tmp")))
+            await notifier.show(EndToast.failed(3))
+            expect(await reports.contains(.shown(DownloadNumber(3), isClickable: false)), is: true)
+            let received = await server.received
+            expect(received.map(\.actions), is: [["retry", "再試行"], ["space", "空き容量を確認"], []])
+            expect(received.map { $0.hints["category"] }, is: Array(repeating: .string("transfer.error"), count: 3))
+            await server.click(1, "retry", times: 3)
+            await server.click(2, "default")  // not one of its keys
+            await server.click(2, "space")
+            expect(await reports.contains(.closed(DownloadNumber(2))), is: true)
+            expect(
+                await reports.events.suffix(4),
+                is: [
+                    .action(DownloadNumber(1), .retry, activationToken: nil), .closed(DownloadNumber(1)),
+                    .action(DownloadNumber(2), .freeSpace, activationToken: nil), .closed(DownloadNumber(2)),
+                ])
+            await bus.stop()
+        }
+    }
+
+    @Test func `take the place of the earlier one of their download, and go when they are not true any more`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let server = try await OddServer(name: "Plasma")
+            let reports = Reports()
+            let notifier = reports.make()
+            var waiting = EndToast.failed(1)
+            waiting.kind = .waiting(.newLink(page: "https://example.org/"))
+            await notifier.show(waiting)
+            await notifier.show(EndToast.finished(1))
+            await notifier.withdraw(DownloadNumber(2))
+            await notifier.withdraw(DownloadNumber(1))
+            expect(await eventually { await server.closed == [1, 2] }, is: true)
+            expect(await server.received[0].actions, is: ["link", "リンクのページを開く"])
+            expect(await server.received.map(\.replaces), is: [0, 0])
+            expect(
+                await reports.events,
+                is: [.shown(DownloadNumber(1)), .closed(DownloadNumber(1)), .shown(DownloadNumber(1)), .closed(DownloadNumber(1))])
+            await bus.stop()
+        }
+    }
+
+    @Test func `sound once by a server that plays sounds, many at once like one`() async {
+        await #expect(processExitsWith: .success) {
+            let (heard, ours, most) = try await fiveSounds("gnome-shell")
+            #expect((1...most).contains(heard) && ours.isEmpty, "\(heard) heard, \(ours)")
+        }
+    }
+
+    @Test func `sound once by us where the server plays none, many at once like one`() async {
+        await #expect(processExitsWith: .success) {
+            let (heard, ours, most) = try await fiveSounds("Plasma")
+            #expect((1...most).contains(ours.count) && Set(ours) == ["complete-download"] && heard == 0, "\(heard) heard, \(ours)")
+        }
+    }
+
     @Test func `have one button less where the default is drawn as one`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
@@ -88,11 +151,11 @@ internal import Testing
             let server = try await OddServer(name: "todoku-demo")
             let reports = Reports()
             let notifier = reports.make()
-            await notifier.show(ProgressToast.of(1, 1000, total: nil))
+            await notifier.show(ProgressToast.of(1000, total: nil))
             expect(await eventually { await server.received.count == 1 }, is: true)
-            await notifier.show(ProgressToast.of(1, 15_204_352))
+            await notifier.show(ProgressToast.of(15_204_352))
             expect(await eventually { await server.received.count == 2 }, is: true)
-            await notifier.closeProgress(DownloadNumber(1))
+            await notifier.closeProgress()
             expect(await eventually { await server.closed == [1] }, is: true)
             let received = await server.received
             expect(received[0].body, is: "写真アーカイブ.zip — 1000 B")
@@ -101,26 +164,95 @@ internal import Testing
             expect(received[1].body, is: "写真アーカイブ.zip — 50 %  14.5 MiB / 29.0 MiB")
             expect(received[1].hints["value"], is: .int32(50))
             expect(received[1].hints["category"], is: .string("transfer"))
+            expect(received[1].hints["transient"], is: .bool(true))
+            await bus.stop()
+        }
+    }
+
+    @Test func `show no progress that was on its way to the toast that the user put away`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let server = try await OddServer(name: "mako")
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(ProgressToast.of(1000))
+            expect(await eventually { await server.received.count == 1 }, is: true)
+            await server.dismiss(1)
+            expect(await reports.contains(.progressDismissed), is: true)
+            await notifier.show(ProgressToast.of(2000))
+            await notifier.show(ProgressToast.of(3000, round: 1))
+            expect(await eventually { await server.received.count == 2 }, is: true)
+            expect(await server.received[1].replaces, is: 0)
+            expect(await server.received[1].body.contains("2.9 KiB"), is: true)
             await bus.stop()
         }
     }
 }
 
 @Suite struct `Toasts without a good server` {
-    @Test func `fail at once where there is none`() async {
+    @Test func `are shown by the first that comes within a minute, once and in order`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let reports = Reports()
             let notifier = reports.make()
-            for step in 0..<100 as Range<UInt64> { await notifier.show(ProgressToast.of(1, step)) }
+            for step in 0..<100 as Range<UInt64> { await notifier.show(ProgressToast.of(step)) }
             await notifier.show(EndToast.finished(1))
-            expect(await reports.contains(.failed(DownloadNumber(1)), within: .seconds(20)), is: true)
-            // One that comes later is found.
+            await notifier.show(EndToast.finished(2, "2"))
+            await notifier.show(EndToast.finished(3, "3"))
+            await notifier.withdraw(DownloadNumber(3))
+            // It was looked for, and is not there.
+            expect(await reports.contains(.failed(DownloadNumber(3))), is: true)
             let server = try await OddServer(name: "mako")
-            await notifier.show(EndToast.finished(2))
             expect(await reports.contains(.shown(DownloadNumber(2))), is: true)
-            await notifier.show(ProgressToast.of(3, 1000))
-            expect(await eventually { await server.received.count == 2 }, is: true)
+            await notifier.show(ProgressToast.of(1000))
+            expect(await eventually { await server.received.count == 3 }, is: true)
+            expect(await server.received.map(\.summary), is: ["ダウンロードが完了しました", "ダウンロードが完了しました", "ダウンロード中"])
+            expect(await server.received[1].body.hasPrefix("2 ("), is: true)
+            expect(await reports.events, is: [.failed(DownloadNumber(3)), .shown(DownloadNumber(1)), .shown(DownloadNumber(2))])
+            await bus.stop()
+        }
+    }
+
+    @Test func `fail where none comes for too long`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let reports = Reports()
+            let notifier = reports.make(patience: .milliseconds(500))
+            for number in 1...40 as ClosedRange<UInt64> { await notifier.show(EndToast.finished(number)) }
+            expect(await reports.contains(.failed(DownloadNumber(40)), within: .seconds(20)), is: true)
+            expect(await reports.events.count, is: 40)
+            let server = try await OddServer(name: "mako")
+            await notifier.show(EndToast.finished(41))
+            expect(await reports.contains(.shown(DownloadNumber(41))), is: true)
+            expect(await server.received.count, is: 1)
+            await bus.stop()
+        }
+    }
+
+    @Test func `are told again to the next where one has gone with them, and to none twice`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let server = try await OddServer(name: "mako", .hangsInNotify)
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(EndToast.finished(1))
+            expect(await eventually { await server.received.count == 1 }, is: true)
+            await notifier.show(EndToast.finished(2))
+            await server.vanish()
+            expect(await bus.waitForOwner("org.freedesktop.Notifications", present: false), is: true)
+            await server.forget()
+            await server.behave(.answers)
+            try await server.come()
+            expect(await reports.contains(.shown(DownloadNumber(2))), is: true)
+            expect(await server.received.map(\.replaces), is: [0, 0])
+            expect(await reports.events, is: [.shown(DownloadNumber(1)), .shown(DownloadNumber(2))])
+            // Nothing is left to be told to one that comes then.
+            await server.vanish()
+            expect(await reports.contains(.closed(DownloadNumber(2))), is: true)
+            try await server.come()
+            await notifier.show(EndToast.finished(3))
+            expect(await reports.contains(.shown(DownloadNumber(3))), is: true)
+            expect(await server.received.count, is: 3)
             await bus.stop()
         }
     }
@@ -150,7 +282,7 @@ internal import Testing
             let notifier = reports.make()
             for number in 1...3 as ClosedRange<UInt64> { await notifier.show(EndToast.finished(number)) }
             expect(await reports.contains(.failed(DownloadNumber(3)), within: .seconds(20)), is: true)
-            await notifier.show(ProgressToast.of(4, 1))
+            await notifier.show(ProgressToast.of(1))
             await notifier.show(EndToast.finished(5))
             expect(await reports.contains(.failed(DownloadNumber(5)), within: .seconds(20)), is: true)
             expect(await reports.events, is: [1, 2, 3, 5].map { .failed(DownloadNumber($0)) })
@@ -180,21 +312,22 @@ internal import Testing
     @Test func `wait bounded for one that hangs, and hold up no one`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
-            let server = try await OddServer(name: "dunst", hangs: true)
+            let server = try await OddServer(name: "dunst", .hangsInNotify)
             let reports = Reports()
             let notifier = reports.make()
             let start = ContinuousClock.now
             await notifier.show(EndToast.finished(0))
             expect(await eventually { await server.received.count == 1 }, is: true)
-            for step in 0..<10_000 as Range<UInt64> { await notifier.show(ProgressToast.of(step % 200, step)) }
+            for step in 0..<10_000 as Range<UInt64> { await notifier.show(ProgressToast.of(step)) }
             for number in 1...100 as ClosedRange<UInt64> { await notifier.show(EndToast.finished(number)) }
             // The oldest are dropped and told.
             expect(await reports.contains(.failed(DownloadNumber(68)), within: .seconds(20)), is: true)
             expect(await reports.events, is: (1...68).map { .failed(DownloadNumber($0)) })
-            // libnotify gives up after 25 s.
-            expect(await reports.contains(.failed(DownloadNumber(0)), within: .seconds(40)), is: true)
+            // libnotify gives up after 25 s, and tries the next.
+            expect(await eventually(within: .seconds(50)) { await server.received.count == 2 }, is: true)
             let waited = start.duration(to: .now)
             expect(waited > .seconds(20), is: true)
+            expect(await reports.events.count, is: 68)
             // An exit does not wait for the server.
             let ending = ContinuousClock.now
             await withCheckedContinuation { continuation in
@@ -214,7 +347,7 @@ internal import Testing
             let notifier = reports.make()
             let start = ContinuousClock.now
             await notifier.show(EndToast.finished(1))
-            await notifier.show(ProgressToast.of(1, 1))
+            await notifier.show(ProgressToast.of(1))
             await withCheckedContinuation { continuation in
                 BusActor.spawn { notifier.shutDown { continuation.resume() } }
             }
@@ -223,4 +356,20 @@ internal import Testing
             await bus.stop()
         }
     }
+}
+
+/// Shows five toasts at once. How many of them the server is to sound, what is to be played by us, and how many sounds the time that it took allows.
+private func fiveSounds(_ name: String) async throws -> (heard: Int, ours: [String], most: Int) {
+    let bus = await beginSession()
+    let server = try await OddServer(name: name)
+    let reports = Reports()
+    let notifier = reports.make()
+    let start = ContinuousClock.now
+    for number in 1...5 as ClosedRange<UInt64> { await notifier.show(EndToast.finished(number)) }
+    expect(await reports.contains(.shown(DownloadNumber(5))), is: true)
+    let most = 1 + Int(start.duration(to: .now) / .seconds(1))
+    let received = await server.received
+    #expect(received.allSatisfy { $0.hints["sound-name"] == .string("complete-download") })
+    await bus.stop()
+    return (received.count { $0.hints["suppress-sound"] == nil }, await reports.sounds, most)
 }

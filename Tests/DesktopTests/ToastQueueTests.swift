@@ -5,6 +5,7 @@ internal import Testing
 
 @Suite struct `What waits for the notification server` {
     let now = ContinuousClock.now
+    var later: ContinuousClock.Instant { now + .seconds(60) }
 
     private func drain(_ queue: inout ToastQueue) -> [ToastDelivery] {
         var all: [ToastDelivery] = []
@@ -14,55 +15,82 @@ internal import Testing
 
     @Test func `is merged: the newest progress, in its old place`() {
         var queue = ToastQueue()
-        queue.add(.of(1, 10), at: now)
-        queue.add(.of(2, 10), at: now)
-        queue.add(.of(1, 20), at: now)
-        #expect(drain(&queue) == [.progress(.of(1, 20)), .progress(.of(2, 10))])
+        queue.add(.of(10), at: now)
+        #expect(queue.add(.finished(2), until: later) == nil)
+        queue.add(.of(20), at: now)
+        #expect(drain(&queue) == [.progress(.of(20)), .end(.finished(2), until: later)])
     }
 
-    @Test func `loses the progress of a download that has ended, and closes what was shown`() {
+    @Test func `loses the progress of what has ended, and closes what was shown, once`() {
         var queue = ToastQueue()
-        queue.add(.of(1, 10), at: now)
-        #expect(queue.add(.finished(1)) == nil)
-        #expect(drain(&queue) == [.end(.finished(1))])
-        queue.add(.of(2, 10), at: now)
-        _ = queue.next()
-        queue.add(.of(2, 20), at: now)
-        #expect(queue.add(.finished(2)) == nil)
-        #expect(drain(&queue) == [.closeProgress(DownloadNumber(2)), .end(.finished(2))])
-        queue.closeProgress(DownloadNumber(2))
-        queue.closeProgress(DownloadNumber(3))
+        queue.add(.of(10), at: now)
+        queue.closeProgress()
         #expect(queue.isEmpty)
+        queue.add(.of(10), at: now)
+        _ = queue.next()
+        queue.add(.of(20), at: now)
+        queue.closeProgress()
+        queue.closeProgress()
+        #expect(drain(&queue) == [.closeProgress])
     }
 
-    @Test func `is bounded: the oldest end is dropped, further progress is not taken`() {
+    @Test func `is bounded: the oldest end is dropped`() {
         var queue = ToastQueue()
-        let dropped = (1...40).compactMap { queue.add(.finished($0))?.number.value }
+        let dropped = (1...40).compactMap { queue.add(.finished($0), until: later)?.number.value }
         #expect(dropped == Array(1...8))
         #expect(drain(&queue).count == ToastQueue.mostEnds)
-        for number in 1...100 as ClosedRange<UInt64> { queue.add(.of(number, 1), at: now) }
-        #expect(drain(&queue).count == ToastQueue.mostProgress)
-        queue.add(.of(100, 2), at: now)
-        #expect(queue.isEmpty)
-        queue.add(.of(1, 2), at: now)
-        #expect(drain(&queue) == [.progress(.of(1, 2))])
+        #expect((1...40).compactMap { queue.hold(.finished($0), until: later)?.number.value } == Array(1...8))
+        queue.serverCame()
+        #expect(drain(&queue).count == ToastQueue.mostEnds)
     }
 
     @Test func `leaves progress out while the gate is closed`() {
         var queue = ToastQueue()
         queue.set(.closed(until: now + .seconds(60)))
-        queue.add(.of(1, 1), at: now + .seconds(59))
-        #expect(queue.isEmpty)
-        queue.add(.of(1, 1), at: now + .seconds(60))
+        queue.add(.of(1), at: now + .seconds(59))
+        #expect(queue.isEmpty && !queue.wantsProgress(at: now + .seconds(59)))
+        queue.add(.of(1), at: now + .seconds(60))
         #expect(!queue.isEmpty)
         queue = ToastQueue()
         queue.set(.closedUntilServerChanges)
-        queue.add(.of(1, 1), at: now)
-        #expect(queue.isEmpty)
+        queue.add(.of(1), at: now)
+        #expect(queue.isEmpty && !queue.wantsProgress(at: now))
+        queue.serverCame()
+        #expect(queue.wantsProgress(at: now))
         queue.set(.absent)
         queue.set(.open)
-        #expect(queue.add(.finished(1)) == .finished(1))
+        #expect(queue.add(.finished(1), until: later) == .finished(1))
+        #expect(queue.hold(.finished(1), until: later) == .finished(1))
         #expect(queue.isEmpty)
+    }
+
+    @Test func `is held for the next server, in order and before what came since, as long as it is worth showing`() {
+        var queue = ToastQueue()
+        for number in 1...3 as ClosedRange<UInt64> {
+            #expect(queue.hold(.finished(number), until: now + .seconds(number)) == nil)
+        }
+        #expect(queue.isEmpty && queue.expiry == now + .seconds(1))
+        #expect(queue.expire(at: now + .seconds(1)) == [.finished(1)])
+        #expect(queue.expiry == now + .seconds(2))
+        #expect(queue.add(.finished(4), until: later) == nil)
+        queue.serverCame()
+        #expect(queue.expiry == nil && queue.expire(at: later) == [])
+        #expect(
+            drain(&queue) == [
+                .end(.finished(2), until: now + .seconds(2)), .end(.finished(3), until: now + .seconds(3)), .end(.finished(4), until: later),
+            ])
+    }
+
+    @Test func `is taken back where it is not true any more`() {
+        var queue = ToastQueue()
+        _ = queue.add(.finished(1), until: later)
+        _ = queue.add(.finished(2), until: later)
+        _ = queue.hold(.failed(1), until: later)
+        #expect(queue.withdraw(DownloadNumber(1)) == 2)
+        #expect(queue.withdraw(DownloadNumber(3)) == 0)
+        queue.serverCame()
+        #expect(
+            drain(&queue) == [.end(.finished(2), until: later), .withdraw(DownloadNumber(1)), .withdraw(DownloadNumber(3))])
     }
 
     @Test func `ends with what is on screen being closed, or nothing`() {
@@ -70,10 +98,12 @@ internal import Testing
         queue.finish()
         #expect(queue.isEmpty)
         queue = ToastQueue()
-        queue.add(.of(1, 1), at: now)
+        queue.add(.of(1), at: now)
         _ = queue.next()
-        queue.add(.of(2, 1), at: now)
+        _ = queue.add(.finished(2), until: later)
+        _ = queue.hold(.finished(3), until: later)
         queue.finish()
-        #expect(drain(&queue) == [.closeAllProgress])
+        #expect(drain(&queue) == [.closeProgress])
+        #expect(queue.expiry == nil)
     }
 }

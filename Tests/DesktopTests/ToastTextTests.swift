@@ -11,8 +11,39 @@ internal import Testing
             (2000, 1000, "a.zip — 2.0 KiB"), (1 << 60, 1 << 62, "a.zip — 25 %  1.0 EiB / 4.0 EiB"),
         ] as [(ByteCount, ByteCount?, String)])
     func `say the percentage where there is one, and invent nothing`(received: ByteCount, total: ByteCount?, text: String) {
-        let toast = ProgressToast(number: DownloadNumber(1), fileName: "a.zip", received: received, total: total)
+        let toast = ProgressToast([ProgressToast.Part(name: "a.zip", received: received, total: total)])
+        #expect(ToastTexts.japanese.progressSummary(toast) == "ダウンロード中")
         #expect(ToastTexts.japanese.progressBody(toast) == text)
+    }
+
+    @Test(
+        arguments: [
+            ([(1, 50, 100, nil), (1, 40, 100, nil), (1, 45, 100, nil)], "3 件ダウンロード中 · 45 %", "135 B / 300 B"),
+            ([(1, 50, 100, nil), (1, 40, nil, nil)], "2 件ダウンロード中", "90 B"),
+            // A batch alone, with and without known sizes: of its bytes, and of its downloads.
+            ([(7, 300, 1000, (3, 10))], "7 件ダウンロード中 · 30 %", "300 B / 1000 B"),
+            ([(5, 1536, nil, (5, 10))], "5 件ダウンロード中 · 50 %", "1.5 KiB"),
+            ([(3, 10, nil, (1, 4)), (1, 75, 100, nil)], "4 件ダウンロード中 · 35 %", "85 B"),
+            ([(1, 200, 100, nil), (1, 40, 100, nil)], "2 件ダウンロード中", "240 B"),
+        ] as [([(UInt32, ByteCount, ByteCount?, (UInt32, UInt32)?)], String, String)])
+    func `count what is under way, with what is done of all`(
+        parts: [(UInt32, ByteCount, ByteCount?, (UInt32, UInt32)?)], summary: String, body: String
+    ) {
+        let toast = ProgressToast(
+            parts.map { part in
+                ProgressToast.Part(name: "a", count: part.0, received: part.1, total: part.2, ended: part.3.map { ($0.0, of: $0.1) })
+            })
+        #expect(ToastTexts.japanese.progressSummary(toast) == summary)
+        #expect(ToastTexts.japanese.progressBody(toast) == body)
+    }
+
+    @Test func `say what a download waits for`() {
+        let texts = ToastTexts.japanese
+        #expect(texts.waitingSummary(.needsUrl) == "新しいリンクが必要です")
+        #expect(texts.waitingBody(fileName: "a", .needsUrl, missing: nil) == "a\nリンクの有効期限が切れています。")
+        #expect(texts.waitingSummary(.diskSpace) == "ディスクの空き容量が足りません")
+        #expect(texts.waitingBody(fileName: "a", .diskSpace, missing: 1536) == "a\nあと1.5 KiB空くと、続きから再開します。")
+        #expect(texts.waitingBody(fileName: "a", .diskSpace, missing: nil) == "a\n空きができると、続きから再開します。")
     }
 
     @Test(arguments: ErrorName.allCases)
@@ -33,20 +64,37 @@ internal import Testing
     }
 
     @Test(arguments: [
-        ("dunst", true, 3), ("mako", true, 3), ("todoku-demo", true, 3), ("gnome-shell", false, 3), ("Plasma", false, 3),
-        ("Notification Daemon", false, 3), ("Xfce Notify Daemon", false, 2), ("lxqt-notificationd", false, 2),
+        ("dunst", "knopwob", true, 3, ["default", "retry"]), ("mako", "emersion", true, 3, ["default", "retry"]),
+        ("todoku-demo", "Todoku", true, 3, ["retry"]), ("gnome-shell", "GNOME", false, 3, ["retry"]),
+        ("Plasma", "KDE", false, 3, ["retry"]), ("Notification Daemon", "GNOME", false, 3, ["retry"]),
+        ("Notification Daemon", "MATE", false, 3, ["retry"]), ("Xfce Notify Daemon", "Xfce", false, 2, ["retry"]),
+        ("lxqt-notificationd", "lxqt.org", false, 2, ["retry"]), ("another", "", false, 3, ["retry"]),
     ])
-    func `follow what each server draws`(name: String, progress: Bool, actions: Int) {
-        let server = ToastServer(owner: ":1.1", name: name, vendor: "", capabilities: ["actions"])
+    func `follow what each server draws`(name: String, vendor: String, progress: Bool, actions: Int, failed: [String]) {
+        let server = ToastServer(owner: ":1.1", name: name, vendor: vendor, capabilities: ["actions"])
         #expect(server.drawsProgress == progress)
         #expect(server.actions(for: .finished(path: "/a")).count == actions)
-        #expect(server.actions(for: .failed).isEmpty)
-        let bare = ToastServer(owner: ":1.1", name: name, vendor: "", capabilities: [])
+        #expect(server.actions(for: .failed(nil)).isEmpty)
+        // A click that only puts a toast away tries nothing again, unless there is no other click.
+        let afterFailure = server.actions(for: .failed(.retry))
+        #expect(afterFailure.map(\.key) == failed && afterFailure.allSatisfy { $0.action == .retry })
+        #expect(server.actions(for: .waiting(.newLink(page: "https://example.org/"))).map(\.action).last == .newLink)
+        let bare = ToastServer(owner: ":1.1", name: name, vendor: vendor, capabilities: [])
         #expect(bare.actions(for: .finished(path: "/a")).isEmpty)
         // Of a batch there is the folder to be shown, and nothing to be opened.
         let ofBatch = server.actions(for: .finishedBatch(folder: "/a"))
         #expect(ofBatch.count == actions - 1 && ofBatch.allSatisfy { $0.action == .showFolder } && ofBatch.first?.key == "default")
         #expect(bare.actions(for: .finishedBatch(folder: "/a")).isEmpty)
+    }
+
+    @Test func `know a server by name and vendor, and one of another vendor by its name`() {
+        #expect(!ToastServers.traits(name: "Notification Daemon", vendor: "GNOME").takesAway)
+        #expect(ToastServers.traits(name: "Notification Daemon", vendor: "MATE").takesAway)
+        #expect(!ToastServers.traits(name: "Notification Daemon", vendor: "").takesAway)
+        #expect(ToastServers.traits(name: "dunst", vendor: "another").progress == .drawn)
+        #expect(ToastServers.traits(name: "dunstish", vendor: "knopwob") == ToastServers.unknown)
+        #expect(ToastServers.traits(name: "gnome-shell", vendor: "GNOME").sounds == .server)
+        #expect(ToastServers.unknown.sounds == .ours)
     }
 
     @Test(

@@ -10,7 +10,7 @@ internal import Testing
     static let todokud = builtProgram("todokud", variable: "TODOKUD")
 
     let shim: Shim
-    let toasts: ToastCounter
+    let toasts: OddServer
     private let bus: PrivateBus
     private let connection: Connection
     private var owner: String?
@@ -23,7 +23,7 @@ internal import Testing
         self.shim = shim
         let proxies = ["http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"]
         bus = await PrivateBus(extra: Dictionary(uniqueKeysWithValues: proxies.map { ($0, "") }))
-        toasts = try ToastCounter(address: bus.address)
+        toasts = try OddServer(name: "counter", at: bus.address, capabilities: ["actions", "body"])
         connection = try Connection.open(address: bus.address)
         _ = connection.watchOwner(of: BusName.service) { [weak self] in self?.owner = $0 }
         _ = connection.subscribe(MatchRule(sender: BusName.service)) { [weak self] in self?.take($0) }
@@ -40,7 +40,7 @@ internal import Testing
     /// Forgets the case before.
     func begin() {
         (signals, received) = ([:], [:])
-        toasts.bodies = []
+        toasts.forget()
     }
 
     /// How often a signal came from a download.
@@ -164,45 +164,9 @@ func isClear(_ message: String) -> Bool {
         && !["\n", "Optional(", "DiskError", "StoreError", "SQLITE_", "nil"].contains { message.contains($0) }
 }
 
-/// A notification server that keeps the texts it was given.
-@BusActor final class ToastCounter: ObjectTree {
-    private static let interface = "org.freedesktop.Notifications"
-    private static let path = ObjectPath("/org/freedesktop/Notifications")
-    private static let information = MethodOf(
-        interface, "GetServerInformation", out: String.self, String.self, String.self, String.self)
-    private static let capabilities = MethodOf(interface, "GetCapabilities", out: [String].self)
-    private static let notify = MethodOf(
-        interface, "Notify", in: String.self, UInt32.self, String.self, String.self, String.self, [String].self, [String: Variant].self,
-        Int32.self, out: UInt32.self)
-    private static let close = MethodOf(interface, "CloseNotification", in: UInt32.self)
-
-    private let connection: Connection
-    private var next: UInt32 = 0
+extension OddServer {
     /// Of the toasts of ends, in order: 「ダウンロードが完了しました」 and 「ダウンロードに失敗しました」.
-    var bodies: [String] = []
+    var bodies: [String] { received.lazy.filter { $0.summary.hasSuffix("ました") }.map(\.body) }
     /// How many told that this file is complete: "name (size)".
     func ends(of name: String) -> Int { bodies.count { $0.hasPrefix("\(name) (") } }
-
-    init(address: String) throws {
-        connection = try Connection.open(address: address)
-        connection.export(self)
-        _ = try connection.requestName(Self.interface)
-    }
-
-    func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? { path == Self.path.value ? [Self.face.of(self)] : nil }
-    func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
-
-    private static let face = Face<ToastCounter>(
-        interface, xml: { "" },
-        methods: [
-            Row(information) { _, _, reply in reply(("counter", "test", "1", "1.2")) },
-            Row(capabilities) { _, _, reply in reply(["actions", "body"]) },
-            Row(notify) { server, arguments, reply in
-                let (_, replaces, _, summary, body, _, _, _) = arguments
-                if summary.hasSuffix("ました") { server.bodies.append(body) }
-                server.next += 1
-                reply(replaces > 0 ? replaces : server.next)
-            },
-            Row(close) { _, _, reply in reply() },
-        ], properties: [])
 }

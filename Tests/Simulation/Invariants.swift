@@ -77,6 +77,13 @@ extension World {
                 fail("batch \(number) does not find its members")
             }
             if Int(batch.remaining) != remaining { fail("\(batch.remaining) of batch \(number) remain, and should be \(remaining)") }
+            let underWay = members.count { entry in
+                switch entry.state {
+                case .queued, .active, .verifying, .committing: true
+                default: false
+                }
+            }
+            if Int(batch.underWay) != underWay { fail("\(batch.underWay) of batch \(number) are under way, and should be \(underWay)") }
             if outcomes.finished + outcomes.failed + outcomes.cancelled + batch.remaining != batch.record.count {
                 fail("the counts of batch \(number) are \(outcomes) and \(batch.remaining), of \(batch.record.count)")
             }

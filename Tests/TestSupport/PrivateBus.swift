@@ -32,6 +32,8 @@ public final class PrivateBus: Sendable {
         environment["LC_ALL"] = "C.UTF-8"
         environment["NO_AT_BRIDGE"] = "1"
         environment["GSETTINGS_BACKEND"] = "memory"
+        environment["CANBERRA_DRIVER"] = "null"  // whoever runs the tests hears nothing of them
+        environment["PULSE_SERVER"] = "unix:\(folder("no-sound-server"))"
         environment["DBUS_SESSION_BUS_ADDRESS"] = "unix:path=\(folder("bus"))"
         environment["DBUS_SYSTEM_BUS_ADDRESS"] = "unix:path=\(folder("no-system-bus"))"  // the machine's own is nobody's business here
         environment.merge(extra) { $1 }

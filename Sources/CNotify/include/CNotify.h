@@ -93,6 +93,7 @@ typedef void (*NotifyActionCallback)(NotifyNotification *notification, char *act
       GClosureNotify destroy_data, GConnectFlags connect_flags) \
     /* gio/gdbusconnection.h */ \
     F(GDBusConnection *, g_bus_get_sync, GBusType bus_type, GCancellable *cancellable, GError **error) \
+    F(gboolean, g_dbus_connection_is_closed, GDBusConnection *connection) \
     F(void, g_dbus_connection_set_exit_on_close, GDBusConnection *connection, gboolean exit_on_close) \
     F(GVariant *, g_dbus_connection_call_sync, GDBusConnection *connection, const gchar *bus_name, const gchar *object_path, \
       const gchar *interface_name, const gchar *method_name, GVariant *parameters, const GVariantType *reply_type, \

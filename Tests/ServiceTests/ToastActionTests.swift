@@ -1,0 +1,286 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+private let always: [String: Variant] = ["notify": .string("always")]
+
+/// A program that the service finds as `xdg-open`: it keeps what it was told to open.
+struct FakeOpener {
+    private let tools = TemporaryFolder("todoku-tools")
+
+    init() {
+        writeFile(
+            tools("xdg-open"),
+            "#!/bin/sh\nprintf '%s\\n' \"$1\" >> \(tools("new"))\ncp \(tools("new")) \(tools("next"))\nmv \(tools("next")) \(tools("opened"))\n".utf8,
+            mode: 0o755)
+    }
+
+    var path: String { "\(tools.path):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")" }
+
+    /// In order.
+    var opened: [String] { readFile(tools("opened")).map { String(decoding: $0, as: UTF8.self).split(separator: "\n").map(String.init) } ?? [] }
+}
+
+extension OddServer {
+    fileprivate func toasts(_ summary: String) -> [Received] { received.filter { $0.summary == summary } }
+    /// Which number the first toast with this summary has: none of ours is closed by its server here.
+    fileprivate func isShown(_ summary: String, times: Int = 1) -> Bool { toasts(summary).count >= times }
+}
+
+private let finished = "ダウンロードが完了しました"
+private let failed = "ダウンロードに失敗しました"
+
+@Suite struct `The toast of progress` {
+    private static func slow(_ gate: Gate) -> ScriptedServer {
+        ScriptedServer { request, reply in
+            if request.path == "/quick" { return reply.respond(200, text: "x") }
+            reply.head(200, length: 1000)
+            reply.send(String(repeating: "x", count: 400))
+            while !gate.isOpen, reply.send("x") { poll(nil, 0, 100) }
+            reply.close()
+        }
+    }
+
+    @Test func `is one for all that lasts, updated in place, and closed before the toast of the last end`() async throws {
+        let running = try await Running.start()
+        let toasts = try await OddServer(name: "mako", at: running.world.bus.address)
+        let gate = Gate()
+        let server = Self.slow(gate)
+        var paths: [ObjectPath] = []
+        for name in ["a", "b", "c"] { paths.append(try await running.download(server.url("/\(name)"), always)) }
+        func isTold(_ prefix: String) async -> Bool { await eventually { await toasts.received.last?.summary.hasPrefix(prefix) == true } }
+        #expect(await isTold("3 件ダウンロード中 · 4"))
+        #expect(await toasts.received.dropFirst().allSatisfy { $0.replaces == 1 })
+        try await running.client.cancel(paths[0])
+        #expect(await isTold("2 件ダウンロード中 · 4"))
+        // One that is over at once has its own toast, and the others' stays.
+        _ = try await running.fetch(server.url("/quick"), always)
+        #expect(await eventually { await toasts.isShown(finished) })
+        try await running.client.cancel(paths[1])
+        #expect(await isTold("ダウンロード中"))
+        let last = try #require(await toasts.received.last)
+        #expect(last.replaces == 1 && last.body.hasPrefix("c — 4") && last.hints["value"].map { $0 != .int32(0) } == true, "\(last)")
+        #expect(await toasts.closed == [])
+        try await running.client.cancel(paths[2])
+        #expect(await eventually { await toasts.closed == [1] })
+        gate.open()
+        #expect(await running.daemon.stop().isClean)
+    }
+
+    @Test func `is put away for good, for those it tells of; a batch counts as its downloads`() async throws {
+        let running = try await Running.start()
+        let toasts = try await OddServer(name: "dunst", at: running.world.bus.address)
+        let gate = Gate()
+        let server = Self.slow(gate)
+        let first = try await running.download(server.url("/a"), always)
+        #expect(await eventually { await toasts.received.count == 1 })
+        await toasts.dismiss(1)
+        // Whatever it does from here on: a batch, which begins after that, has one of its own.
+        try await running.client.pause(first)
+        try await running.client.resume(first)
+        let (batch, members) = try await running.client.batch(
+            [(server.url("/1"), [:]), (server.url("/quick"), [:]), (server.url("/3"), ["start": .bool(false)])],
+            ["directory": .string(running.world.folder), "notify": .string("always")])
+        #expect(await eventually { await toasts.received.last?.summary.hasPrefix("2 件ダウンロード中") == true })
+        #expect(await toasts.received.count { $0.summary == "ダウンロード中" && $0.replaces == 0 } == 1)
+        let number = await toasts.last
+        // Nothing of it is under way any more.
+        try await running.client.call(Batch.pause, at: batch, ())
+        #expect(await eventually { await toasts.closed == [number] })
+        try await running.client.call(Batch.cancel, at: batch, ())
+        #expect(await eventually { await toasts.received.last?.summary == "1件のダウンロードが完了しました" })
+        #expect(members.count == 3)
+        gate.open()
+        #expect(await running.daemon.stop().isClean)
+    }
+}
+
+@Suite struct `A toast with a button` {
+    @Test func `tries a failed download again, once, however often the server tells the click`() async throws {
+        let running = try await Running.start()
+        let toasts = try await OddServer(name: "gnome-shell", at: running.world.bus.address)
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            if request.number == 0 { return reply.respond(503) }
+            gate.wait()
+            reply.respond(200, text: "12345")
+        }
+        let path = try await running.download(server.url("/a"), always.merging(["retries": .uint32(0)]) { $1 })
+        #expect(await eventually { await toasts.isShown(failed) })
+        #expect(await toasts.toasts(failed).first?.actions == ["retry", "再試行"])
+        await toasts.click(1, "retry", times: 12)
+        #expect(await running.client.signals.isIn("active", path))
+        gate.open()
+        #expect(try await running.client.wait(path).hasSuffix("/a"))
+        #expect(try await running.client.get(Download.attempts, at: path) == 2)
+        #expect(await eventually { await toasts.isShown(finished) })
+        #expect(server.requests.count == 2)
+        // One that is tried again by its app takes its toast with it.
+        let other = ScriptedServer { request, reply in
+            if request.number == 0 { reply.respond(503) } else { reply.respond(200, text: "1") }
+        }
+        let second = try await running.download(other.url("/b"), always.merging(["retries": .uint32(0)]) { $1 })
+        #expect(await eventually { await toasts.isShown(failed, times: 2) })
+        let number = await toasts.last
+        try await running.client.retry(second)
+        #expect(await eventually { await toasts.closed == [number] })
+        #expect(await running.daemon.stop().isClean)
+    }
+
+    @Test func `leads to the page where a fresh link is, and goes with it`() async throws {
+        let opener = FakeOpener()
+        let running = try await Running.start(extra: ["PATH": opener.path])
+        let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
+        let server = ScriptedServer { request, reply in
+            if request.path == "/old" { reply.respond(403) } else { reply.respond(200, text: "12345") }
+        }
+        let path = try await running.download(
+            server.url("/old"),
+            always.merging(["renewable": .bool(true), "referrer": .string("https://example.org/page?a=b&c=d")]) { $1 })
+        #expect(await eventually { await toasts.isShown("新しいリンクが必要です") })
+        let toast = try #require(await toasts.received.last)
+        #expect(toast.actions == ["link", "リンクのページを開く"] && toast.body == "\(server.url("/old"))\nリンクの有効期限が切れています。", "\(toast)")
+        await toasts.click(1, "link", times: 2)
+        #expect(await eventually { opener.opened == ["https://example.org/page?a=b&c=d"] })
+        // It has told of it: nothing more while it waits, whatever happens to it.
+        try await running.client.pause(path)
+        try await running.client.resume(path)
+        try await running.client.call(Download.replaceUrl, at: path, (server.url("/new"), [:]))
+        #expect(try await running.client.wait(path).hasSuffix("/new"))
+        #expect(await eventually { await toasts.isShown(finished) })
+        #expect(await toasts.received.count == 2)
+        #expect(opener.opened.count == 1)
+        // Without a page there is nothing to click.
+        let bare = try await running.download(server.url("/old"), always.merging(["renewable": .bool(true)]) { $1 })
+        #expect(await eventually { await toasts.received.count == 3 })
+        #expect(await toasts.received.last?.actions == [])
+        let number = await toasts.last
+        try await running.client.cancel(bare)
+        #expect(await eventually { await toasts.closed == [number] })
+        #expect(await running.daemon.stop().isClean)
+    }
+
+    @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
+    func `leads to the full disk, one for all that wait for it`() async throws {
+        let opener = FakeOpener()
+        let running = try await Running.start(extra: ["PATH": opener.path])
+        let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
+        let server = ScriptedServer { _, reply in reply.respond(200, body: patternBytes(3 << 20)) }
+        try await SmallDisk.withDisk(bytes: 1 << 20) { disk in
+            var paths: [ObjectPath] = []
+            for name in ["a", "b"] {
+                paths.append(try await running.download(server.url("/\(name)"), always.merging(["directory": .string(disk.path)]) { $1 }))
+            }
+            for path in paths { #expect(await running.client.signals.isIn("waiting", path)) }
+            #expect(await eventually { await toasts.isShown("ディスクの空き容量が足りません") })
+            await toasts.click(1, "space", times: 2)
+            #expect(await eventually { opener.opened == [disk.path] })
+            await disk.remount("size=16m")
+            for path in paths { _ = try await running.client.wait(path) }
+            #expect(await eventually { await toasts.isShown(finished, times: 2) })
+            #expect(await toasts.received.count == 3)
+            for path in paths { try await running.client.remove(path) }
+        }
+        #expect(await running.daemon.stop().isClean)
+    }
+}
+
+@Suite struct `The option notify-delay` {
+    private func options(_ milliseconds: UInt32, _ more: [String: Variant] = [:]) -> [String: Variant] {
+        ["notify": .string("background"), "notify-delay": .uint32(milliseconds)].merging(more) { $1 }
+    }
+
+    @Test func `has the toast come that long after the end, and the service stay for it`() async throws {
+        let running = try await Running.start(["--idle-exit", "1", "--toast-keep", "1"])
+        let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
+        _ = try await running.fetch(server.url("/a"), options(3000))
+        let end = ContinuousClock.now
+        #expect(await toasts.received == [])
+        #expect(await eventually { await toasts.isShown(finished) })
+        #expect(end.duration(to: .now) > .milliseconds(2500))
+        #expect(await running.daemon.wait().isClean)
+        #expect(await toasts.received.count == 1)
+    }
+
+    @Test func `has none for what is removed, or tried again, or shown by its app meanwhile`() async throws {
+        let running = try await Running.start()
+        let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
+        let server = ScriptedServer { request, reply in
+            if request.path == "/bad" { reply.respond(404) } else { reply.respond(200, text: "12345") }
+        }
+        let client = running.client
+        let removed = try await running.download(server.url("/a"), options(2000, ["title": .string("removed")]))
+        let inFront = try await running.download(
+            server.url("/b"), options(2000, ["title": .string("in front"), "app": .string("org.example.App")]))
+        let always = try await running.download(
+            server.url("/c"), options(2000, ["title": .string("always"), "app": .string("org.example.App"), "notify": .string("always")]))
+        for path in [removed, inFront, always] { _ = try await client.wait(path) }
+        let bad = try await running.download(server.url("/bad"), options(2000))
+        _ = await thrown { try await client.wait(bad) }
+        try await client.remove(removed)
+        try await client.call(Manager.setForeground, ("org.example.App", true))
+        try await client.call(Manager.setForeground, ("org.example.App", false))
+        try await client.retry(bad)
+        _ = await thrown { try await client.wait(bad) }
+        let last = try await running.download(server.url("/d"), options(2500, ["title": .string("last")]))
+        _ = try await client.wait(last)
+        #expect(await eventually { await toasts.isShown("last") })
+        #expect(await toasts.received.map(\.summary).sorted() == ["always", "last", failed])
+        #expect(await running.daemon.stop().isClean)
+    }
+
+    @Test func `outlasts the service where its time is still to come`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let toasts = try await OddServer(name: "Plasma", at: world.bus.address)
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
+        let first = await world.start()
+        let path = try await client.download(server.url("/a"), options(20_000, ["directory": .string(world.folder)]))
+        _ = try await client.wait(path)
+        await world.kill(first)
+        let second = await world.start()
+        #expect(await toasts.received == [])
+        #expect(await eventually { await toasts.isShown(finished) })
+        #expect(await world.stop(second).isClean)
+        // A third knows that it was due, and not whether it was shown: it does not show it again.
+        let third = await world.start()
+        _ = try await client.wait(try await client.download(server.url("/b"), always.merging(["directory": .string(world.folder)]) { $1 }))
+        #expect(await eventually { await toasts.isShown(finished, times: 2) })
+        #expect(await toasts.received.last?.body.hasPrefix("b (") == true)
+        #expect(await toasts.received.count == 2)
+        #expect(await world.stop(third).isClean)
+    }
+}
+
+@Suite struct `A service whose notification server` {
+    @Test func `comes only after the end keeps the toast for it, and stays as long`() async throws {
+        let running = try await Running.start(["--idle-exit", "1", "--toast-keep", "1"])
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
+        _ = try await running.fetch(server.url("/a"), always)
+        // Well after the second in which it would have left: only time shows that it has not.
+        #expect(await eventually(within: .seconds(4)) { !running.daemon.isRunning } == false)
+        let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
+        #expect(await eventually { await toasts.isShown(finished) })
+        #expect(await running.daemon.wait().isClean)
+        #expect(await toasts.received.count == 1)
+    }
+
+    @Test(arguments: [OddServer.Manners.hangs, .hangsInNotify])
+    func `hangs ends its downloads as ever, and leaves when it is told to`(manners: OddServer.Manners) async throws {
+        let running = try await Running.start()
+        let toasts = try await OddServer(name: "dunst", at: running.world.bus.address, manners)
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
+        let start = ContinuousClock.now
+        for number in 0..<20 { _ = try await running.fetch(server.url("/\(number)"), always) }
+        // A single call to the server takes 25 s.
+        #expect(start.duration(to: .now) < .seconds(20))
+        let ending = ContinuousClock.now
+        #expect(await running.daemon.stop().isClean)
+        #expect(ending.duration(to: .now) < .seconds(15))
+        #expect(await toasts.received.count <= 1)
+    }
+}

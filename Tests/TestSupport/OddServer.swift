@@ -1,0 +1,111 @@
+public import DBus
+public import EventLoop
+
+/// A notification server that tells what it received and behaves as badly as the test wants, on a connection of its own.
+@BusActor public final class OddServer: ObjectTree {
+    public struct Received: Equatable, Sendable {
+        public var replaces: UInt32
+        public var icon: String
+        public var summary: String
+        public var body: String
+        public var actions: [String]
+        public var hints: [String: Variant]
+        public var timeout: Int32
+    }
+
+    public enum Manners: Sendable {
+        case answers
+        /// Never answers Notify.
+        case hangsInNotify
+        /// Never answers anything.
+        case hangs
+    }
+
+    private static let interface = "org.freedesktop.Notifications"
+    private static let path = ObjectPath("/org/freedesktop/Notifications")
+    private static let information = MethodOf(
+        interface, "GetServerInformation", out: String.self, String.self, String.self, String.self)
+    private static let capabilities = MethodOf(interface, "GetCapabilities", out: [String].self)
+    private static let notify = MethodOf(
+        interface, "Notify", in: String.self, UInt32.self, String.self, String.self, String.self, [String].self, [String: Variant].self,
+        Int32.self, out: UInt32.self)
+    private static let close = MethodOf(interface, "CloseNotification", in: UInt32.self)
+    private static let closed = SignalOf(interface, "NotificationClosed", UInt32.self, UInt32.self)
+    private static let actionInvoked = SignalOf(interface, "ActionInvoked", UInt32.self, String.self)
+    private static let activationToken = SignalOf(interface, "ActivationToken", UInt32.self, String.self)
+
+    private let address: String?
+    private let name: String
+    private let capabilities: [String]
+    private var connection: Connection?
+    private var hanging: [Any] = []
+    /// The number of the toast shown last.
+    public private(set) var last: UInt32 = 0
+    private var manners: Manners
+    /// Of this server and those that it was before it vanished.
+    public private(set) var received: [Received] = []
+    public private(set) var closed: [UInt32] = []
+
+    /// Comes back once it owns its name.
+    ///
+    /// - Parameter address: of its bus; nil: that of the process.
+    public init(
+        name: String, at address: String? = nil, _ manners: Manners = .answers, capabilities: [String] = ["actions", "body", "body-markup"]
+    ) throws {
+        (self.name, self.address, self.manners, self.capabilities) = (name, address, manners, capabilities)
+        try come()
+    }
+
+    /// Leaves the bus, as by a crash.
+    public func vanish() {
+        (connection, hanging) = (nil, [])
+    }
+
+    /// Is there again, as another process that counts from 1.
+    public func come() throws {
+        let connection = try address.map(Connection.open) ?? Connection.session()
+        connection.export(self)
+        _ = try connection.requestName(Self.interface)
+        (self.connection, last) = (connection, 0)
+    }
+
+    public func behave(_ manners: Manners) { self.manners = manners }
+
+    /// The user clicks on toast `number`, and the server tells it `times` times.
+    public func click(_ number: UInt32, _ key: String, times: Int = 1, token: String? = nil) {
+        if let token { connection?.send(Self.activationToken.message(from: Self.path, (number, token))) }
+        for _ in 0..<times { connection?.send(Self.actionInvoked.message(from: Self.path, (number, key))) }
+    }
+
+    /// The user puts toast `number` away.
+    public func dismiss(_ number: UInt32) { connection?.send(Self.closed.message(from: Self.path, (number, 2))) }
+
+    public func forget() { (received, closed) = ([], []) }
+
+    public func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? { path == Self.path.value ? [Self.face.of(self)] : nil }
+    public func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
+
+    private static let face = Face<OddServer>(
+        interface, xml: { "" },
+        methods: [
+            Row(information) { server, _, reply in
+                if server.manners == .hangs { server.hanging.append(reply) } else { reply((server.name, "test", "1", "1.2")) }
+            },
+            Row(capabilities) { server, _, reply in
+                if server.manners == .hangs { server.hanging.append(reply) } else { reply(server.capabilities) }
+            },
+            Row(notify) { server, arguments, reply in
+                let (_, replaces, icon, summary, body, actions, hints, timeout) = arguments
+                server.received.append(
+                    Received(replaces: replaces, icon: icon, summary: summary, body: body, actions: actions, hints: hints, timeout: timeout)
+                )
+                if server.manners != .answers { return server.hanging.append(reply) }
+                if replaces == 0 { server.last += 1 }
+                reply(replaces > 0 ? replaces : server.last)
+            },
+            Row(close) { server, number, reply in
+                server.closed.append(number)
+                reply()
+            },
+        ], properties: [])
+}

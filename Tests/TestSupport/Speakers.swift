@@ -1,0 +1,56 @@
+internal import EventLoop
+internal import Glibc
+
+/// A real PulseAudio with a sink that nobody hears, and a recorder on it. It ends with its last reference.
+public final class Speakers: Sendable {
+    /// For programs that are to sound here.
+    public let environment: [String: String]
+    private let server: Child
+    private let recorder: Child
+    private let watcher: Child
+    private let folder = TemporaryFolder("todoku-sound")
+
+    /// Debian: pulseaudio, pulseaudio-utils, libcanberra-pulse, sound-theme-freedesktop.
+    public init() async {
+        let socket = folder("native")
+        let own = [
+            "PULSE_RUNTIME_PATH": folder.path, "PULSE_STATE_PATH": folder.makeFolder("state"), "PULSE_SERVER": "unix:\(socket)",
+            "CANBERRA_DRIVER": "pulse", "HOME": folder.makeFolder("home"),
+        ]
+        chmod(folder.path, 0o700)
+        environment = own.filter { $0.key != "HOME" }
+        let all = currentEnvironment().merging(own) { $1 }
+        let server = Child(
+            [
+                "pulseaudio", "-n", "--daemonize=no", "--exit-idle-time=-1", "--use-pid-file=no", "--disallow-exit",
+                "--load=module-null-sink sink_name=test", "--load=module-native-protocol-unix socket=\(socket) auth-anonymous=1",
+            ], environment: all)
+        self.server = server
+        let listens = await eventually { await Child.run(["pactl", "info"], environment: all).status == 0 || !server.isRunning }
+        precondition(listens && server.isRunning, "pulseaudio did not start: \(server.errors)")
+        recorder = Child(
+            ["sh", "-c", "exec parec --latency-msec=50 -d test.monitor --format=s16le --rate=8000 --channels=1 > \(folder("heard"))"],
+            environment: all)
+        watcher = Child(["pactl", "subscribe"], environment: all)
+        // It records once there is silence in its file.
+        let file = folder("heard")
+        let records = await eventually { readFile(file)?.isEmpty == false }
+        precondition(records, "parec: \(recorder.errors)")
+    }
+
+    /// The loudest that was heard so far, of 32,767.
+    public var loudest: Int {
+        let bytes = readFile(folder("heard")) ?? []
+        return stride(from: 0, to: bytes.count - 1, by: 2).reduce(0) { loudest, index in
+            max(loudest, Int(Int16(truncatingIfNeeded: Int(bytes[index]) | Int(bytes[index + 1]) << 8).magnitude))
+        }
+    }
+
+    /// How many sounds have begun, and ended.
+    public var begun: Int { watcher.output.split(separator: "\n").count { $0.hasPrefix("Event 'new' on sink-input") } }
+    public var ended: Int { watcher.output.split(separator: "\n").count { $0.hasPrefix("Event 'remove' on sink-input") } }
+
+    public func stop() async {
+        for child in [watcher, recorder, server] { await child.stop() }
+    }
+}
