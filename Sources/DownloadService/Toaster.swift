@@ -18,10 +18,14 @@ internal import Logging
     private let foreground: Foreground
     private let log: Logger
     private var shown: [DownloadNumber: (path: String, isFolder: Bool, timer: Poller.Token)] = [:]
+    /// Those of them that keep the service. A click on an older one is answered as long as the service is there for another reason.
+    private var keeping: Set<DownloadNumber> = []
     /// Toasts handed to the notifier whose fate is not told yet: they keep the service too.
     private var handed: [DownloadNumber: (path: String, isFolder: Bool)] = [:]
     private var progressing: Set<DownloadNumber> = []
     var changed: (() -> Void)?
+    /// Called when a click opens the file of a download.
+    var opened: ((DownloadNumber) -> Void)?
 
     init(notifier: Notifier, opener: Opener, foreground: Foreground, clickable: Duration, log: Logger) {
         (self.notifier, self.opener, self.foreground) = (notifier, opener, foreground)
@@ -29,7 +33,7 @@ internal import Logging
     }
 
     /// Whether a toast of ours can still be clicked, or is on its way.
-    var keepsService: Bool { !shown.isEmpty || !handed.isEmpty }
+    var keepsService: Bool { !keeping.isEmpty || !handed.isEmpty }
 
     /// Whether it is toasted: an app in front shows what happens itself.
     private func isWanted(_ policy: NotifyPolicy, of app: String) -> Bool {
@@ -110,14 +114,20 @@ internal import Logging
         switch event {
         case .shown(let number):
             guard let (path, isFolder) = handed.removeValue(forKey: number) else { return }
-            let timer = Poller.shared.schedule(after: clickable) { [self] in forget(number) }
+            let timer = Poller.shared.schedule(after: clickable) { [self] in
+                keeping.remove(number)
+                changed?()
+            }
             shown[number] = (path, isFolder, timer)
+            keeping.insert(number)
         case .action(let number, let action, let token):
             guard let (path, isFolder, _) = shown[number] else { return }
             log.debug("toast clicked", metadata: ["download": "\(number)", "action": "\(action)"])
             switch action {
             case _ where isFolder: BusActor.spawn { [opener] in _ = await opener.openFolder(path, activationToken: token) }
-            case .open: BusActor.spawn { [opener] in _ = await opener.open(path, activationToken: token) }
+            case .open:
+                opened?(number)
+                BusActor.spawn { [opener] in _ = await opener.open(path, activationToken: token) }
             case .showFolder: BusActor.spawn { [opener] in _ = await opener.showInFolder(path, activationToken: token) }
             }
         case .closed(let number): forget(number)
@@ -129,6 +139,7 @@ internal import Logging
     private func forget(_ number: DownloadNumber) {
         guard let (_, _, timer) = shown.removeValue(forKey: number) else { return }
         Poller.shared.cancel(timer)
+        keeping.remove(number)
         changed?()
     }
 
