@@ -56,7 +56,7 @@ let package = Package(
             "DownloaderInterface", ["DBus", "DownloadModel"],
             resources: [
                 .embedInCode("Resources/org.todoku.Downloader1.xml"), .embedInCode("Resources/org.todoku.Download1.xml"),
-                .embedInCode("Resources/org.todoku.Batch1.xml"),
+                .embedInCode("Resources/org.todoku.Batch1.xml"), .embedInCode("Resources/org.freedesktop.Application.xml"),
             ]),
         room(
             "DownloadService",

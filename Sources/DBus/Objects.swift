@@ -61,6 +61,9 @@ extension DBusError: DBusErrorConvertible {
 extension Reply where Out == Void {
     public func callAsFunction() { self(()) }
     public func message() -> Message? { message(()) }
+
+    /// The same answer, without a value, for what would be answered with one.
+    public func withoutValue<Other>() -> Reply<Other> { Reply<Other>(call) { [write] _, writer in write((), &writer) } }
 }
 
 /// A method of an interface, and what does it.

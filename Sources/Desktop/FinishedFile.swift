@@ -2,34 +2,87 @@ internal import Glibc
 
 /// Whether a click may open a finished file, or only show where it is.
 enum FinishedFile {
-    /// Kinds that a desktop would run, or that start something else, by the ending of their names.
-    private static let startedByName: Set<String> = [
-        "desktop", "appimage", "run", "bin", "out", "elf", "so", "sh", "bash", "zsh", "csh", "ksh", "fish", "command", "py", "pyw", "pyc",
-        "pyz",
-        "pl", "rb", "tcl", "lua", "awk", "js", "mjs", "jse", "vbs", "vbe", "wsf", "hta", "ps1", "bat", "cmd", "com", "exe", "msi", "scr",
-        "pif",
-        "cpl", "lnk", "url", "reg", "jar", "jnlp", "class", "service", "flatpakref", "flatpakrepo", "snap", "apk",
-    ]
-
-    /// False for programs and scripts, by name or first bytes, and for what is not a plain file that can be read.
-    ///
-    /// Not by mode: what we finish is never executable, and on FAT everything is. Reads a few bytes: not on the bus loop.
-    static func opensByClick(_ path: String) -> Bool {
-        let name = path.split(separator: "/").last ?? ""
-        if let dot = name.lastIndex(of: "."), startedByName.contains(name[name.index(after: dot)...].lowercased()) { return false }
-        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-        guard descriptor >= 0 else { return false }
-        defer { close(descriptor) }
-        var status = stat()
-        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else { return false }
-        var head = [UInt8](repeating: 0, count: 16)
-        let count = read(descriptor, &head, head.count)
-        guard count >= 0 else { return false }
-        return !startsLikeProgram(head[..<count])
+    /// What a click on it does.
+    enum Click: Equatable {
+        case opens
+        /// It would run, or start something else; or it is nothing that can be read.
+        case shows
+        /// There is nothing under its name.
+        case isGone
     }
 
-    /// ELF, `#!`, Windows' `MZ`, and a desktop entry under another name.
-    private static func startsLikeProgram(_ head: ArraySlice<UInt8>) -> Bool {
-        [[0x7F, 0x45, 0x4C, 0x46], Array("#!".utf8), Array("MZ".utf8), Array("[Desktop Entry]".utf8)].contains { head.starts(with: $0) }
+    /// Kinds that a desktop would run, or that start something else, by the ending of their names. Packages that an installer shows before
+    /// anything is done (deb, rpm, flatpakref, snap) are not among them.
+    private static let startedByName: Set<String> = [
+        // Linux
+        "desktop", "directory", "kdelnk", "mount", "appimage", "run", "bin", "out", "elf", "so", "ko", "o", "x86", "x86_64", "i386", "i686",
+        "amd64", "arm64", "aarch64", "service", "socket", "timer", "apk",
+        // Scripts
+        "sh", "bash", "zsh", "csh", "tcsh", "ksh", "fish", "command", "tool", "py", "pyw", "pyc", "pyo", "pyz", "pyzw", "pl", "rb", "tcl",
+        "tk", "lua", "awk", "js", "mjs", "cjs", "jse", "php", "phar", "r", "gjs", "nu", "elvish",
+        // Windows, by Wine
+        "exe", "com", "scr", "pif", "cpl", "bat", "cmd", "msi", "msp", "mst", "msu", "msix", "msixbundle", "appx", "appxbundle", "dll",
+        "ocx",
+        "vbs", "vbe", "vb", "wsf", "wsh", "wsc", "ws", "sct", "shb", "shs", "hta", "ps1", "psm1", "psd1", "ps1xml", "lnk", "url", "reg",
+        "inf", "scf", "chm", "hlp", "gadget", "application", "appref-ms",
+        // Java, macOS, and elsewhere
+        "jar", "jnlp", "class", "war", "ear", "nbm", "dex", "wasm", "webloc", "website", "workflow", "scpt", "applescript", "app", "dylib",
+    ]
+
+    /// Old files of Microsoft's Office, which begin as an installer (`msi`) does.
+    private static let compoundDocuments: Set<String> = [
+        "doc", "dot", "xls", "xlt", "xlm", "ppt", "pot", "pps", "vsd", "vst", "pub", "mpp", "msg", "wps", "hwp", "jtd", "jtt", "db",
+    ]
+
+    private static let elf: [UInt8] = [0x7F, 0x45, 0x4C, 0x46]  // an AppImage, too
+    private static let compoundFile: [UInt8] = [0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1]
+    private static let programs: [[UInt8]] = [
+        elf, Array("#!".utf8), Array("MZ".utf8), Array("ZM".utf8),
+        [0xCA, 0xFE, 0xBA, 0xBE], [0xFE, 0xED, 0xFA, 0xCE], [0xFE, 0xED, 0xFA, 0xCF], [0xCE, 0xFA, 0xED, 0xFE], [0xCF, 0xFA, 0xED, 0xFE],
+        [0x00, 0x61, 0x73, 0x6D], Array("dex\n".utf8), [0x1B, 0x4C, 0x75, 0x61],
+        [0x4C, 0x00, 0x00, 0x00, 0x01, 0x14, 0x02, 0x00],  // a Windows shortcut
+    ]
+    /// How the first line that says something begins, of what starts something else.
+    private static let groups = ["[Desktop Entry]", "[KDE Desktop Entry]", "[InternetShortcut]", "[Desktop Action"]
+    /// Most bytes that are read of it.
+    private static let headSize = 4096
+
+    /// What a click on the file at `path` does. Programs and scripts are told by name or first bytes, for either may lie.
+    ///
+    /// A mode alone makes no program, for on FAT everything is executable; it does where the name says nothing of what it is. A link that stands
+    /// in the file's place is nothing that we have finished. Reads a few bytes: not on the bus loop.
+    static func click(_ path: String) -> Click {
+        let kind = ending(of: path)
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)
+        guard descriptor >= 0 else { return errno == ENOENT || errno == ENOTDIR ? .isGone : .shows }
+        defer { close(descriptor) }
+        var status = stat()
+        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else { return .shows }
+        if let kind { if startedByName.contains(kind) { return .shows } } else if status.st_mode & 0o111 != 0 { return .shows }
+        var head = [UInt8](repeating: 0, count: headSize)
+        let count = read(descriptor, &head, head.count)
+        guard count >= 0 else { return .shows }
+        return startsProgram(head[..<count], kind) ? .shows : .opens
+    }
+
+    /// In small letters; blanks and dots behind it are none of it for who opens it. nil: the name has none.
+    private static func ending(of path: String) -> String? {
+        var name = path.split(separator: "/").last ?? ""
+        while let last = name.last, last.isWhitespace || last == "." { name.removeLast() }
+        guard let dot = name.lastIndex(of: "."), dot != name.startIndex else { return nil }
+        return name[name.index(after: dot)...].lowercased()
+    }
+
+    private static func startsProgram(_ head: ArraySlice<UInt8>, _ kind: String?) -> Bool {
+        let head = head.starts(with: [0xEF, 0xBB, 0xBF]) ? head.dropFirst(3) : head  // a byte order mark
+        if programs.contains(where: { head.starts(with: $0) }) { return true }
+        if head.starts(with: compoundFile) { return kind.map { !compoundDocuments.contains($0) } ?? true }
+        // Comments and blank lines may come before.
+        for line in head.split(separator: UInt8(ascii: "\n")) {
+            let text = line.drop { $0 == UInt8(ascii: " ") || $0 == UInt8(ascii: "\t") || $0 == UInt8(ascii: "\r") }
+            if text.isEmpty || text.first == UInt8(ascii: "#") { continue }
+            return groups.contains { text.starts(with: $0.utf8) }
+        }
+        return false
     }
 }

@@ -3,6 +3,8 @@ public import EventLoop
 internal import Glibc
 
 /// Opens finished files in the user's programs, and shows them in the file manager.
+///
+/// Nothing here waits longer than `patience` for another program or a disk.
 @BusActor public final class Opener {
     /// What came of it.
     public enum Outcome: Equatable, Sendable {
@@ -12,52 +14,80 @@ internal import Glibc
         case failed
     }
 
-    private static let showItems = MethodOf(
-        "org.freedesktop.FileManager1", "ShowItems", in: [String].self, String.self)
-    private static let showFolders = MethodOf(
-        "org.freedesktop.FileManager1", "ShowFolders", in: [String].self, String.self)
+    /// For so long the file manager, the portal, and a disk are waited for.
+    public static let patience: Duration = .seconds(10)
+
+    private static let fileManager = "org.freedesktop.FileManager1"
+    private static let fileManagerPath = ObjectPath("/org/freedesktop/FileManager1")
+    private static let showItems = MethodOf(fileManager, "ShowItems", in: [String].self, String.self)
+    private static let showFolders = MethodOf(fileManager, "ShowFolders", in: [String].self, String.self)
+
+    /// What the file manager answered.
+    private enum Answer { case done, refused, silent }
 
     private let connection: Connection
     private let environment: [String: String]
+    private let patience: Duration
 
-    /// - Parameter environment: for what is started; the process's own if not given.
-    public init(connection: Connection, environment: [String: String] = Folders.environment()) {
-        (self.connection, self.environment) = (connection, environment)
+    /// - Parameters:
+    ///   - environment: for what is started; the process's own if not given.
+    ///   - patience: with other programs.
+    public init(
+        connection: Connection, environment: [String: String] = Folders.environment(), patience: Duration = Opener.patience
+    ) {
+        (self.connection, self.environment, self.patience) = (connection, environment, patience)
     }
 
     /// Opens the file at the absolute `path` with the user's program for its type.
     ///
-    /// A program, script, desktop entry or AppImage is never started: it is shown in its folder. `activationToken` is the click's, as given by
-    /// the notification server; with it the new window may take the focus.
+    /// A program, script, desktop entry or AppImage is never started: it is shown in its folder. Where the file is gone, its folder is opened.
+    /// `activationToken` is the click's, as given by the notification server or the desktop; with it the new window may take the focus.
     public func open(_ path: String, activationToken: String? = nil) async -> Outcome {
-        let opens = await inPool { FinishedFile.opensByClick(path) }
-        guard opens else { return await showInFolder(path, activationToken: activationToken) }
-        return await start(path, activationToken) ? .opened : .failed
+        switch await Pool.shared.value(within: Self.patience, { FinishedFile.click(path) }) {
+        case .opens: break
+        case .isGone: return await openFolder(parent(of: path), activationToken: activationToken)
+        case .shows, nil: return await showInFolder(path, activationToken: activationToken)
+        }
+        if await start(path, activationToken) { return .opened }
+        return await askPortal(path, inFolder: false, activationToken) ? .opened : .failed
     }
 
-    /// Shows the file in its folder: by the file manager's D-Bus interface, else by opening the folder.
+    /// Shows the file in its folder: by the file manager's D-Bus interface, else by the portal, else by opening the folder.
     public func showInFolder(_ path: String, activationToken: String? = nil) async -> Outcome {
-        do {
-            try await connection.call(
-                Self.showItems, on: "org.freedesktop.FileManager1", at: ObjectPath("/org/freedesktop/FileManager1"),
-                ([fileUri(path)], activationToken ?? ""))
-            return .shown
-        } catch {
-            let folder = path.lastIndex(of: "/").map { String(path[..<$0]) } ?? ""
-            return await start(folder.isEmpty ? "/" : folder, activationToken) ? .shown : .failed
+        let folder = parent(of: path)
+        switch await ask(Self.showItems, path, activationToken) {
+        case .done: return .shown
+        case .refused:
+            if await ask(Self.showFolders, folder, activationToken) == .done { return .shown }
+            if await askPortal(path, inFolder: true, activationToken) { return .shown }
+        case .silent: break  // the portal would ask the same one
         }
+        return await start(folder, activationToken) ? .shown : .failed
     }
 
-    /// Shows what is in the folder at the absolute `path`: by the file manager's D-Bus interface, else by opening it.
+    /// Shows what is in the folder at the absolute `path`: by the file manager's D-Bus interface, else by opening it. Where there is no such
+    /// folder, the nearest one above it.
     public func openFolder(_ path: String, activationToken: String? = nil) async -> Outcome {
-        do {
+        let folder = await Pool.shared.value(within: Self.patience) { nearestFolder(to: path) } ?? path
+        if await ask(Self.showFolders, folder, activationToken) == .done { return .shown }
+        if await start(folder, activationToken) { return .shown }
+        return await askPortal(folder, inFolder: false, activationToken) ? .shown : .failed
+    }
+
+    private func ask(_ method: MethodOf<([String], String), Void>, _ path: String, _ token: String?) async -> Answer {
+        do throws(DBusError) {
             try await connection.call(
-                Self.showFolders, on: "org.freedesktop.FileManager1", at: ObjectPath("/org/freedesktop/FileManager1"),
-                ([fileUri(path)], activationToken ?? ""))
-            return .shown
-        } catch {
-            return await start(path, activationToken) ? .shown : .failed
-        }
+                method, on: Self.fileManager, at: Self.fileManagerPath, ([fileUri(path)], token ?? ""), timeout: patience)
+            return .done
+        } catch { return error.name == "org.freedesktop.DBus.Error.NoReply" ? .silent : .refused }
+    }
+
+    private func askPortal(_ path: String, inFolder: Bool, _ token: String?) async -> Bool {
+        guard await FilePortal.isThere(on: connection) else { return false }
+        let opened = await Pool.shared.value(within: Self.patience) { Glibc.open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW) }
+        guard let descriptor = opened, descriptor >= 0 else { return false }
+        defer { close(descriptor) }
+        return await FilePortal.open(FileDescriptor(descriptor), inFolder: inFolder, token: token, on: connection, within: patience)
     }
 
     /// Opens an http or https page in the user's browser.
@@ -73,49 +103,23 @@ internal import Glibc
         guard what.hasPrefix("/") || what.hasPrefix("http") else { return false }
         var environment = environment
         for key in ["XDG_ACTIVATION_TOKEN", "DESKTOP_STARTUP_ID"] { environment[key] = token }
-        let program = findProgram("xdg-open", in: environment["PATH"] ?? "/usr/local/bin:/usr/bin:/bin")
         let final = environment
-        return await inPool {
-            guard let program else { return false }
+        return await Pool.shared.value(within: Self.patience) {
+            guard let program = findProgram("xdg-open", in: final) else { return false }
             return runDetached([program, what], environment: final)
-        }
-    }
-
-    private func inPool<R: Sendable>(_ work: @escaping @Sendable () -> R) async -> R {
-        await withCheckedContinuation { continuation in Pool.shared.perform(work) { continuation.resume(returning: $0) } }
+        } ?? false
     }
 }
 
-private func findProgram(_ name: String, in path: String) -> String? {
-    path.split(separator: ":").lazy.map { "\($0)/\(name)" }.first { access($0, X_OK) == 0 }
+private func parent(of path: String) -> String {
+    let folder = path.lastIndex(of: "/").map { String(path[..<$0]) } ?? ""
+    return folder.isEmpty ? "/" : folder
 }
 
-/// Starts `arguments` through setsid(1), which forks: the process that is waited for ends at once. Input and output are /dev/null; no signal
-/// is blocked or ignored (our threads block all, and children inherit that).
-private func runDetached(_ arguments: [String], environment: [String: String]) -> Bool {
-    var actions = posix_spawn_file_actions_t()
-    posix_spawn_file_actions_init(&actions)
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
-    for descriptor in [1, 2] as [Int32] { posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_WRONLY, 0) }
-    var attributes = posix_spawnattr_t()
-    posix_spawnattr_init(&attributes)
-    var none = sigset_t()
-    var all = sigset_t()
-    sigemptyset(&none)
-    sigfillset(&all)
-    posix_spawnattr_setsigmask(&attributes, &none)
-    posix_spawnattr_setsigdefault(&attributes, &all)
-    posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
-    let argv = (["setsid", "--fork"] + arguments).map { strdup($0) } + [nil]
-    let envp = environment.map { strdup("\($0.key)=\($0.value)") } + [nil]
-    defer {
-        for pointer in argv + envp { free(pointer) }
-        posix_spawn_file_actions_destroy(&actions)
-        posix_spawnattr_destroy(&attributes)
-    }
-    var pid: pid_t = 0
-    guard posix_spawnp(&pid, "setsid", &actions, &attributes, argv, envp) == 0 else { return false }
-    var status: Int32 = 0
-    while waitpid(pid, &status, 0) < 0 { if errno != EINTR { return errno == ECHILD } }
-    return status == 0
+/// `path`, or the nearest folder above it that is there.
+private func nearestFolder(to path: String) -> String {
+    var path = path
+    var status = stat()
+    while path != "/", stat(path, &status) != 0 || status.st_mode & S_IFMT != S_IFDIR { path = parent(of: path) }
+    return path
 }

@@ -136,6 +136,10 @@ public enum Limits {
     public static let foregroundAppsPerConnection = 64
     /// Owners that are called at a time (option `activate`), each for one of its downloads.
     public static let ownerCalls = 8
+    /// Clicks (`org.freedesktop.Application`) and moves to the trash that are under way, each waiting for a program of the desktop.
+    public static let desktopWork = 64
+    /// Files that one call of `Open` opens.
+    public static let openedFiles = 16
     /// Ended downloads are kept for 30 days, at most this many.
     public static let endedDownloads = 10_000
     public static let endedAge: Duration = .seconds(30 * 24 * 3600)

@@ -111,5 +111,5 @@ extension Admission {
 
 extension Refusal {
     /// The same, naming the item of a batch that is to blame, counted from 0.
-    fileprivate func about(item index: Int) -> Refusal { Refusal(name, "Item \(index): \(message)") }
+    func about(item index: Int) -> Refusal { Refusal(name, "Item \(index): \(message)") }
 }

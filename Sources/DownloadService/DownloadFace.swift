@@ -17,14 +17,9 @@ enum DownloadFace {
         Row(Download.pause) { download, _, reply in try apply(.pause, download, reply) },
         Row(Download.resume) { download, _, reply in try apply(.resume, download, reply) },
         Row(Download.cancel) { download, _, reply in try apply(.cancel, download, reply) },
-        Row(Download.retry) { download, _, reply in
-            if download.state.failure?.name == .storage {
-                throw Refusal(.invalidState, "What was asked for could not be read back; queue the download anew.")
-            }
-            try refuseWithoutDescriptor(download)
-            try apply(.retry, download, reply)
-        },
+        Row(Download.retry) { download, _, reply in try retry(download, reply) },
         Row(Download.remove) { download, deleteFile, reply in try download.downloader.remove(download, deletingFile: deleteFile, reply) },
+        Row(Download.trash) { download, _, reply in try download.downloader.trash(download, reply) },
         Row(Download.wait) { download, options, reply in
             if let key = options.keys.sorted().first { throw Refusal(.invalidOption, "Wait has no option “\(shown(key))”.") }
             // Through the journal: an end that is not on disk yet has not been told.
@@ -69,6 +64,14 @@ enum DownloadFace {
             openFile(path, only: inode, reply)
         },
     ]
+
+    @BusActor static func retry(_ download: ManagedDownload, _ reply: Reply<Void>) throws {
+        if download.state.failure?.name == .storage {
+            throw Refusal(.invalidState, "What was asked for could not be read back; queue the download anew.")
+        }
+        try refuseWithoutDescriptor(download)
+        try apply(.retry, download, reply)
+    }
 
     @BusActor private static func apply(_ event: DownloadEvent, _ download: ManagedDownload, _ reply: Reply<Void>) throws {
         try download.downloader.decide { ledger, now throws(IllegalTransition) in

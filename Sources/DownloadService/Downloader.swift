@@ -23,6 +23,8 @@ internal import TransferEngine
     private(set) lazy var admission = Admission(self)
     /// What the machine does under us; set once, when all parts are there.
     var surroundings: Surroundings?
+    /// What the user asks for from outside; set likewise.
+    var clicks: Clicks?
     private(set) lazy var folderProbe = FolderProbe(self)
     private lazy var alarm = WallAlarm { [weak self] in
         self?.tick()

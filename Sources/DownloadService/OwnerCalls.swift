@@ -9,8 +9,6 @@ internal import Logging
 /// Whether and when a call is made is the ledger's to say. Here at most `Limits.ownerCalls` are under way, and of one owner one: the ends of
 /// 10,000 downloads come to their owner one after the other, and an owner that hangs holds up nobody else.
 @BusActor final class OwnerCalls {
-    static let activateAction = MethodOf(
-        "org.freedesktop.Application", "ActivateAction", in: String.self, [Variant].self, [String: Variant].self)
     /// The name of the action (docs/dbus.md, "Apps that come and go").
     static let action = "download-ended"
     /// For so long an answer is awaited. The bus goes on starting the owner after that too, and the call reaches it.
@@ -96,7 +94,8 @@ internal import Logging
         ])
         do throws(DBusError) {
             try await connection.call(
-                Self.activateAction, on: owner, at: BusName.applicationPath(owner), (Self.action, [what], [:]), timeout: Self.patience)
+                Application.activateAction, on: owner, at: BusName.applicationPath(owner), (Self.action, [what], [:]),
+                timeout: Self.patience)
             log.debug("the owner was called", metadata: ["download": "\(download.number)", "owner": "\(owner)"])
             return nil
         } catch { return error }

@@ -100,8 +100,9 @@ public struct ServiceOptions: Sendable {
         engine = Engine(configuration: EngineConfiguration(version: Self.version)) { links.downloader?.take($0) }
         notifier = Notifier { links.toaster?.take($0) }
         let foreground = Foreground(connection: connection)
+        let opener = Opener(connection: connection)
         let toaster = Toaster(
-            notifier: notifier, opener: Opener(connection: connection), foreground: foreground, clickable: options.clickable, log: log)
+            notifier: notifier, opener: opener, foreground: foreground, clickable: options.clickable, log: log)
         let callers = Callers(connection: connection)
         downloader = Downloader(
             journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes }, toaster: toaster,
@@ -117,13 +118,15 @@ public struct ServiceOptions: Sendable {
         connection.guardCalls(by: gate)
         residence = Residence(connection: connection, idle: options.idle, log: log) {
             downloader.hasWork || downloader.descriptors.isHolding || downloader.admission.isBusy || callers.anyWaits || gate.isAsking
-                || toaster.keepsService || journal.isBusy || downloader.servesForeground
+                || toaster.keepsService || journal.isBusy || downloader.servesForeground || downloader.clicks?.isBusy == true
         } leave: {
             links.leave?()
         }
         let residence = residence
         (self.options, self.connection, self.store) = (options, connection, store)
         downloader.surroundings = Surroundings(downloader, session: connection)
+        downloader.clicks = Clicks(downloader, opener: opener, trash: Trash(connection: connection))
+        toaster.opened = { downloader.noteOpened($0) }
         links.downloader = downloader
         links.toaster = toaster
         downloader.residenceChanged = { residence.changed() }

@@ -24,6 +24,8 @@ internal import Logging
     private let log: Logger
     let progress: ProgressToasts
     private var shown: [DownloadNumber: (kind: EndToast.Kind, timer: Poller.Token)] = [:]
+    /// Those of them that keep the service. A click on an older one is answered as long as the service is there for another reason.
+    private var keeping: Set<DownloadNumber> = []
     /// Toasts handed to the notifier whose fate is not told yet, in order: they keep the service too.
     private var handed: [DownloadNumber: [EndToast.Kind]] = [:]
     private var delayed: [DownloadNumber: Delayed] = [:]
@@ -33,6 +35,8 @@ internal import Logging
     /// Tries a failed download, or what failed of a batch, again.
     var retry: ((DownloadNumber) -> Void)?
     var changed: (() -> Void)?
+    /// Called when a click opens the file of a download.
+    var opened: ((DownloadNumber) -> Void)?
 
     init(notifier: Notifier, opener: Opener, foreground: Foreground, clickable: Duration, log: Logger) {
         (self.notifier, self.opener, self.foreground) = (notifier, opener, foreground)
@@ -50,7 +54,7 @@ internal import Logging
     }
 
     /// Whether a toast of ours can still be clicked, or is on its way.
-    var keepsService: Bool { !shown.isEmpty || !handed.isEmpty || !delayed.isEmpty }
+    var keepsService: Bool { !keeping.isEmpty || !handed.isEmpty || !delayed.isEmpty }
 
     /// Whether it is toasted: an app in front shows what happens itself.
     private func isWanted(_ policy: NotifyPolicy, of app: String) -> Bool {
@@ -221,8 +225,12 @@ internal import Logging
         case .shown(let number, let isClickable):
             guard let kind = handedOver(number), isClickable else { break }
             if let (_, timer) = shown[number] { Poller.shared.cancel(timer) }
-            let timer = Poller.shared.schedule(after: clickable) { [self] in forget(number) }
+            let timer = Poller.shared.schedule(after: clickable) { [self] in
+                keeping.remove(number)
+                changed?()
+            }
             shown[number] = (kind, timer)
+            keeping.insert(number)
         case .action(let number, let action, let token):
             guard let (kind, _) = shown[number] else { return }
             log.debug("toast clicked", metadata: ["download": "\(number)", "action": "\(action)"])
@@ -237,7 +245,9 @@ internal import Logging
 
     private func perform(_ action: ToastAction, of number: DownloadNumber, _ kind: EndToast.Kind, _ token: String?) {
         switch (kind, action) {
-        case (.finished(let path), .open): BusActor.spawn { [opener] in _ = await opener.open(path, activationToken: token) }
+        case (.finished(let path), .open):
+            opened?(number)
+            BusActor.spawn { [opener] in _ = await opener.open(path, activationToken: token) }
         case (.finished(let path), .showFolder): BusActor.spawn { [opener] in _ = await opener.showInFolder(path, activationToken: token) }
         case (.finishedBatch(let folder), _), (.failed(.freeSpace(let folder)), _), (.waiting(.freeSpace(let folder)), _):
             BusActor.spawn { [opener] in _ = await opener.openFolder(folder, activationToken: token) }
@@ -258,6 +268,7 @@ internal import Logging
     private func forget(_ number: DownloadNumber) {
         guard let (_, timer) = shown.removeValue(forKey: number) else { return }
         Poller.shared.cancel(timer)
+        keeping.remove(number)
         changed?()
     }
 

@@ -10,7 +10,7 @@ internal import EventLoop
     init(_ downloader: Downloader) { self.downloader = downloader }
 
     func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
-        if path == BusName.managerPath.value { return [ManagerFace.face.of(downloader)] }
+        if path == BusName.managerPath.value { return [ManagerFace.face.of(downloader), ApplicationFace.face.of(downloader)] }
         if let batch = downloader.batch(at: path, for: caller) { return [BatchFace.face.of(batch)] }
         guard let download = downloader.download(at: path, for: caller) else { return nil }
         return [DownloadFace.face.of(download)]

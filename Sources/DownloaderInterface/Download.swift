@@ -10,6 +10,7 @@ public enum Download {
     public static let cancel = MethodOf(interface, "Cancel")
     public static let retry = MethodOf(interface, "Retry")
     public static let remove = MethodOf(interface, "Remove", in: Bool.self)
+    public static let trash = MethodOf(interface, "Trash")
     public static let wait = MethodOf(interface, "Wait", in: [String: Variant].self, out: String.self)
     public static let acknowledge = MethodOf(interface, "Acknowledge")
     public static let replaceUrl = MethodOf(interface, "ReplaceUrl", in: String.self, [String: String].self)

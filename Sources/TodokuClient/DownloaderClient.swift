@@ -75,6 +75,11 @@ public final class DownloaderClient: Sendable {
         try await core.call(Download.remove, deleteFile, at: download)
     }
 
+    /// Puts the finished file into the desktop's trash, and takes the download off the list.
+    public func trash(_ download: DownloadReference) async throws(ClientError) {
+        try await core.call(Download.trash, (), at: download)
+    }
+
     /// Waits, for as long as it takes, until the download has ended. Should the service go away meanwhile, it is asked again.
     ///
     /// - Returns: the path of the file.
@@ -140,6 +145,23 @@ public final class DownloaderClient: Sendable {
     public func setForeground(_ app: String, _ isInFront: Bool) async throws(ClientError) {
         try await core.setForeground(app, isInFront)
     }
+
+    // MARK: The desktop
+
+    /// Has what was downloaded last opened or shown, as a click on the service's entry in a dock does.
+    ///
+    /// - Parameter activationToken: what lets the window that opens take the focus.
+    public func activate(activationToken: String? = nil) async throws(ClientError) {
+        try await core.call(Application.activate, Self.platformData(activationToken))
+    }
+
+    /// Has the download folder opened, likewise.
+    public func openFolder(activationToken: String? = nil) async throws(ClientError) {
+        try await core.call(
+            Application.activateAction, (ApplicationAction.openFolder.rawValue, [], Self.platformData(activationToken)))
+    }
+
+    private static func platformData(_ token: String?) -> [String: Variant] { token.map { ["activation-token": .string($0)] } ?? [:] }
 
     public func status() async throws(ClientError) -> ServiceStatus { try await core.status() }
 

@@ -204,6 +204,26 @@ public enum Commit {
         }
     }
 
+    /// A finished file as a place to name (O_PATH), if it is still the one that was committed; the caller's to close. nil: it is gone.
+    public static func placeOfFinished(_ path: String, identity: FileIdentity?) -> Result<Int32?, Refusal> {
+        do throws(DiskError) {
+            let (folder, name) = try OpenFolder.parent(of: path)
+            let descriptor = openUninterrupted(folder.descriptor, name, todoku_o_path | O_NOFOLLOW | O_CLOEXEC)
+            guard descriptor >= 0 else { throw DiskError("look at the file") }
+            var status = stat()
+            guard let identity, fstat(descriptor, &status) == 0, status.st_ino == identity.inode, status.isRegular else {
+                Glibc.close(descriptor)
+                return .failure(Refusal(.notAllowed, "\(path) is another file by now and was left alone."))
+            }
+            return .success(descriptor)
+        } catch {
+            if error.code == ENOENT || error.code == ENOTDIR { return .success(nil) }
+            return .failure(
+                Refusal(
+                    .permissionDenied, "\(path) could not be reached: cannot \(error.action): \(String(cString: strerror(error.code)))."))
+        }
+    }
+
     /// After an interruption, for a record that was being committed: how far that came.
     ///
     /// Looked at are `name` and its numbered forms. The file is the one with the part file's inode, if there is no part file any more.

@@ -7,17 +7,27 @@ struct OpenCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "open", abstract: "Open a finished file, or its folder, with the desktop's program (xdg-open).",
         discussion: """
+            Without a download named the service does what a click on its icon does: it opens the file whose toast was not clicked yet, or \
+            shows what came last in its folder; with --folder it opens the download folder.
+
             EXAMPLES:
               todoku open 7
               todoku open --folder 7
+              todoku open
+              todoku open --folder
             """)
 
-    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var download: DownloadReference
-    @Flag(name: .shortAndLong, help: "Open the folder that it is in.") var folder = false
+    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var download: DownloadReference?
+    @Flag(name: .shortAndLong, help: "Open the folder that it is in; without a download, the download folder.") var folder = false
     @OptionGroup var output: OutputArguments
 
     func run() throws {
         Program.run(json: output.json) { client in
+            guard let download else {
+                let token = Self.environment("XDG_ACTIVATION_TOKEN") ?? Self.environment("DESKTOP_STARTUP_ID")
+                if folder { try await client.openFolder(activationToken: token) } else { try await client.activate(activationToken: token) }
+                return .success
+            }
             let description: DownloadDescription
             do throws(ClientError) { description = try await client.describe(download) } catch {
                 throw CommandFailure(error, about: download)
@@ -36,6 +46,8 @@ struct OpenCommand: ParsableCommand {
             return .success
         }
     }
+
+    private static func environment(_ name: String) -> String? { getenv(name).map { String(cString: $0) } }
 
     /// Runs a program to its end, with no signal blocked.
     private static func spawn(_ arguments: [String]) throws(CommandFailure) -> Int32 {

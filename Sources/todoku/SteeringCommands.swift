@@ -146,18 +146,21 @@ struct RemoveCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "remove", abstract: "Take downloads off the list.",
         discussion: """
-            Finished files stay, unless --delete-file is said. What has not ended is cancelled first.
+            Finished files stay, unless --trash or --delete-file is said. What has not ended is cancelled first.
 
             EXAMPLES:
               todoku remove 7
               todoku remove --ended
+              todoku remove --trash 7
               todoku remove --delete-file 7 8
             """)
     @OptionGroup var targets: Targets
     @Flag(help: "All that has ended.") var ended = false
     @Flag(help: "Delete the finished file too.") var deleteFile = false
+    @Flag(help: "Put the finished file into the desktop's trash.") var trash = false
 
     func validate() throws {
+        if trash, deleteFile { throw ValidationError("--trash goes without --delete-file.") }
         guard ended else { return try targets.check() }
         if targets.all || !targets.downloads.isEmpty { throw ValidationError("--ended goes without downloads named and without --all.") }
     }
@@ -165,7 +168,7 @@ struct RemoveCommand: ParsableCommand {
     func run() throws {
         let json = targets.output.json
         Program.run(json: json) { client in
-            if ended, !deleteFile {
+            if ended, !deleteFile, !trash {
                 let count = try await client.clearEnded()
                 if json {
                     Output.write(JSON.object([("removed", .unsigned(UInt64(count)))]).text + "\n")
@@ -177,7 +180,7 @@ struct RemoveCommand: ParsableCommand {
             let downloads =
                 if ended { try await client.list(.ended) } else if targets.all { try await client.list() } else { targets.downloads }
             return await Program.each(downloads, json: json) { download throws(ClientError) in
-                try await client.remove(download, deleteFile: deleteFile)
+                if trash { try await client.trash(download) } else { try await client.remove(download, deleteFile: deleteFile) }
             }
         }
     }

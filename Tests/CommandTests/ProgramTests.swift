@@ -235,4 +235,38 @@ import Testing
         #expect((late.status, late.errors) == (3, "todoku: “\(desk.downloads)/a.bin” is not there any more\n"))
         await desk.close()
     }
+
+    /// Where a desktop does not know D-Bus activation, it runs these.
+    @Test func `does what its desktop entry has it run`() async throws {
+        let opener = StandInOpener()
+        let desk = await Desk(extra: ["PATH": opener.path])
+        let root = "/" + #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
+        let entry = String(decoding: try #require(readFile("\(root)/data/org.todoku.Downloader1.desktop.in")), as: UTF8.self)
+        let program = "Exec=@bindir@/todoku "
+        let commands = entry.split(separator: "\n").filter { $0.hasPrefix("Exec=") }
+        #expect(commands.count == 4 && commands.allSatisfy { $0.hasPrefix(program) })
+        let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
+        _ = await desk.run("get", "--quiet", server.url("/a.bin"))
+        for command in commands {
+            let exit = await desk.start(command.dropFirst(program.count).split(separator: " ").map(String.init)).wait()
+            #expect(exit.succeeded(saying: ""), "\(command): \(exit)")
+        }
+        // No file manager is there: so the folder of the newest file, and the download folder.
+        #expect(await opener.hasOpened(2))
+        #expect(opener.opened == ["\(desk.downloads)||", "\(desk.downloads)||"])
+        await desk.close()
+    }
+
+    @Test func `puts a file into the trash`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
+        _ = await desk.run("get", "--quiet", server.url("/a.bin"))
+        let both = await desk.run("remove", "--trash", "--delete-file", "1")
+        #expect(both.status == 2 && both.errors.contains("--trash goes without --delete-file"))
+        #expect(await desk.run("remove", "--trash", "1").succeeded(saying: ""))
+        #expect(!fileExists("\(desk.downloads)/a.bin"))
+        #expect(listFolder(desk.bus.folder("data/Trash/files")) == ["a.bin"], "gio (package libglib2.0-bin)")
+        #expect(await desk.run("list").output == "")
+        await desk.close()
+    }
 }

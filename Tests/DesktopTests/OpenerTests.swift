@@ -9,22 +9,46 @@ internal import Testing
 @Suite struct `A click on a finished file` {
     @Test(arguments: [
         ("photo.jpg", "\u{FF}\u{D8}", true), ("写真.zip", "PK\u{3}\u{4}", true), ("empty", "", true), ("notes.txt", "MX", true),
-        ("page.html", "<html>", true), ("tool", "\u{7F}ELF\u{2}", false), ("photo.jpg.exe", "x", false), ("setup.EXE", "MZ", false),
+        ("page.html", "<html>", true), ("report.doc", compoundFile, true), ("thing.deb", "!<arch>\n", true),
+        ("x.flatpakref", "[Flatpak Ref]", true),
+        ("notes.md", "# Title\n\n## [Desktop Entry]\n", true), ("README", "# [Desktop Entry]\n", true),
+        ("x.ini", "[Other]\n[Desktop Entry]", true),
+        ("tool", "\u{7F}ELF\u{2}", false), ("photo.jpg", "\u{7F}ELF\u{2}", false), ("photo.jpg.exe", "x", false),
+        ("setup.EXE", "MZ", false),
         ("renamed.pdf", "MZ", false), ("x.desktop", "x", false), ("x.txt", "[Desktop Entry]\n", false), ("App.AppImage", "x", false),
-        ("script", "#!/bin/sh\n", false), ("script.sh", "", false), ("x.py", "", false), ("x.jar", "PK", false),
+        ("script", "#!/bin/sh\n", false), ("photo.jpg", "#! /bin/sh", false), ("script.sh", "", false), ("x.py", "", false),
+        ("x.jar", "PK", false),
+        ("x.txt", "\u{EF}\u{BB}\u{BF}[Desktop Entry]\n", false), ("x.txt", "\n# by hand\n  [Desktop Entry]\r\nType=Link", false),
+        ("photo", "[KDE Desktop Entry]\n", false), ("x.txt", "[InternetShortcut]\r\n", false),
+        ("x.txt", "\u{EF}\u{BB}\u{BF}#!/bin/sh", false),
+        ("setup.msi", "x", false), ("setup", compoundFile, false), ("photo.jpg", compoundFile, false), ("go.bat", "@echo off", false),
+        ("go.CMD ", "x", false), ("go.exe.", "x", false), ("x.ps1", "", false), ("x.lnk", "", false),
+        ("photo.jpg", "L\u{0}\u{0}\u{0}\u{1}\u{14}\u{2}\u{0}", false), ("x.url", "", false), ("x.hta", "", false), ("x.class", "", false),
+        ("photo.jpg", "\u{CA}\u{FE}\u{BA}\u{BE}", false), ("x", "\u{0}asm", false), ("x.jnlp", "", false), ("x.service", "", false),
+        ("installer.run", "", false), ("game.x86_64", "", false),
     ])
-    func `opens documents and starts no program`(name: String, head: String, opens: Bool) {
+    func `opens documents and starts no program, whatever its name or its content says`(name: String, head: String, opens: Bool) {
         let folder = TemporaryFolder()
         writeFile(folder(name), head.unicodeScalars.map { UInt8($0.value & 0xFF) })
-        #expect(FinishedFile.opensByClick(folder(name)) == opens)
+        #expect(FinishedFile.click(folder(name)) == (opens ? .opens : .shows))
+    }
+
+    /// On FAT everything is executable, so a mode counts only where the name says nothing.
+    @Test func `starts nothing that is executable and has no kind`() {
+        let folder = TemporaryFolder()
+        for (name, opens) in [("photo.jpg", true), ("program", false), (".hidden", false)] {
+            writeFile(folder(name), "text".utf8, mode: 0o755)
+            #expect(FinishedFile.click(folder(name)) == (opens ? .opens : .shows), "\(name)")
+        }
     }
 
     @Test func `does not open what is no plain file`() {
         let folder = TemporaryFolder()
         mkfifo(folder("pipe"), 0o600)
-        #expect(!FinishedFile.opensByClick(folder("pipe")))
-        #expect(!FinishedFile.opensByClick(folder.path))
-        #expect(!FinishedFile.opensByClick(folder("gone")))
+        writeFile(folder("photo.jpg"), "x".utf8)
+        symlink(folder("photo.jpg"), folder("link.jpg"))
+        for path in [folder("pipe"), folder.path, folder("link.jpg"), "/proc/self/mem"] { #expect(FinishedFile.click(path) == .shows) }
+        for path in [folder("gone"), folder("photo.jpg/gone"), ""] { #expect(FinishedFile.click(path) == .isGone) }
     }
 
     @Test func `runs xdg-open with the token, and asks the file manager by an encoded URI`() async {
@@ -69,11 +93,14 @@ internal import Testing
                 String(decoding: readFile(folder("told")) ?? [], as: UTF8.self).split(separator: "\n").first.map(String.init),
                 is: folder("bin"))
 
-            let manager = try await FileManagerStandIn()
+            let manager = try await StandInFileManager(on: bus.address)
             expect(await opener.openFolder(folder.path, activationToken: "token-8"), is: .shown)
-            expect(await manager.shown, is: ["folder", "file://\(folder.path)", "token-8"])
+            expect(await manager.shown.last, is: ["folders", "file://\(folder.path)", "token-8"])
             expect(await opener.showInFolder(folder("写真 1.jpg"), activationToken: "token-10"), is: .shown)
-            expect(await manager.shown, is: ["file://\(folder.path)/%E5%86%99%E7%9C%9F%201.jpg", "token-10"])
+            expect(await manager.shown.last, is: ["items", "file://\(folder.path)/%E5%86%99%E7%9C%9F%201.jpg", "token-10"])
+            // Instead of a file, or a folder, that is gone: the nearest folder that is there.
+            expect(await opener.open(folder("gone/gone/x.jpg")), is: .shown)
+            expect(await manager.shown.last, is: ["folders", "file://\(folder.path)", ""])
 
             environment["PATH"] = folder.path
             let helpless = await Opener(connection: connection, environment: environment)
@@ -81,35 +108,59 @@ internal import Testing
             await bus.stop()
         }
     }
+
+    @Test func `that the file manager does not show is shown by the portal, and else by opening its folder`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let folder = TemporaryFolder()
+            writeFile(folder("a.jpg"), "x".utf8)
+            let tool = StandInOpener()
+            var environment = bus.environment
+            environment["PATH"] = tool.path
+            let connection = try await Connection.session()
+            let opener = await Opener(connection: connection, environment: environment)
+            let manager = try await StandInFileManager(on: bus.address)
+            let portal = try await StandInFilePortal(on: bus.address)
+
+            await BusActor.run { manager.lacks = ["items"] }
+            expect(await opener.showInFolder(folder("a.jpg"), activationToken: "t"), is: .shown)
+            expect(await manager.shown, is: [["folders", "file://\(folder.path)", "t"]])
+            await BusActor.run { manager.lacks = ["items", "folders"] }
+            expect(await opener.showInFolder(folder("a.jpg"), activationToken: "t"), is: .shown)
+            expect(await portal.opened, is: [["directory", folder("a.jpg"), "t"]])
+            await BusActor.run { portal.opens = false }
+            expect(await opener.showInFolder(folder("a.jpg"), activationToken: "t"), is: .shown)
+            expect(await tool.hasOpened(1), is: true)
+            expect(tool.opened.last, is: "\(folder.path)|t|t")
+
+            // One that hangs is waited for a while, and then not asked again by way of the portal.
+            await BusActor.run {
+                manager.lacks = []
+                manager.hangs = true
+                portal.opens = true
+            }
+            let hasty = await Opener(connection: connection, environment: environment, patience: .milliseconds(300))
+            expect(await hasty.showInFolder(folder("a.jpg")), is: .shown)
+            expect(await hasty.openFolder(folder.path), is: .shown)
+            expect(await tool.hasOpened(3), is: true)
+            expect(tool.opened.dropFirst().map { $0 }, is: ["\(folder.path)||", "\(folder.path)||"])
+            expect(await portal.opened.count, is: 1)
+
+            // Without xdg-open the portal opens files, and folders where no file manager is.
+            environment["PATH"] = folder.path
+            let bare = await Opener(connection: connection, environment: environment)
+            expect(await bare.open(folder("a.jpg"), activationToken: "t"), is: .opened)
+            expect(await portal.opened.last, is: ["file", folder("a.jpg"), "t"])
+            await BusActor.run {
+                manager.lacks = ["folders"]
+                manager.hangs = false
+            }
+            expect(await bare.openFolder(folder.path), is: .shown)
+            expect(await portal.opened.last, is: ["file", folder.path, ""])
+            await bus.stop()
+        }
+    }
 }
 
-/// Owns the file manager's name and remembers what it was asked to show.
-@BusActor private final class FileManagerStandIn: ObjectTree {
-    private static let showItems = MethodOf("org.freedesktop.FileManager1", "ShowItems", in: [String].self, String.self)
-    private static let showFolders = MethodOf("org.freedesktop.FileManager1", "ShowFolders", in: [String].self, String.self)
-    private static let face = Face<FileManagerStandIn>(
-        "org.freedesktop.FileManager1", xml: { "" },
-        methods: [
-            Row(showItems) { manager, arguments, reply in
-                manager.shown = arguments.0 + [arguments.1]
-                reply()
-            },
-            Row(showFolders) { manager, arguments, reply in
-                manager.shown = ["folder"] + arguments.0 + [arguments.1]
-                reply()
-            },
-        ], properties: [])
-    private let connection: Connection
-    private(set) var shown: [String] = []
-
-    init() throws {
-        connection = try Connection.session()
-        connection.export(self)
-        _ = try connection.requestName("org.freedesktop.FileManager1")
-    }
-
-    func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
-        path == "/org/freedesktop/FileManager1" ? [Self.face.of(self)] : nil
-    }
-    func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
-}
+/// How an installer for Windows begins, and a document of Word 97.
+private let compoundFile = "\u{D0}\u{CF}\u{11}\u{E0}\u{A1}\u{B1}\u{1A}\u{E1}"

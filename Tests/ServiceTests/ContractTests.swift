@@ -14,6 +14,7 @@ internal import Testing
             (Manager.interface, ManagerFace.face.members, ManagerFace.face.signals),
             (Download.interface, DownloadFace.face.members, DownloadFace.face.signals),
             (Batch.interface, BatchFace.face.members, BatchFace.face.signals),
+            (Application.interface, ApplicationFace.face.members, ApplicationFace.face.signals),
         ] {
             let xml = InterfaceText(try #require(InterfaceXML.document(of: interface)))
             #expect(xml.name == interface)
@@ -64,7 +65,9 @@ internal import Testing
             open += children.map { node == "/" ? "/\($0)" : "\(node)/\($0)" }
             let interfaces = Set(Elements(document).all.filter { $0.name == "interface" }.compactMap { $0.attributes["name"] })
             var expected: Set = ["org.freedesktop.DBus.Introspectable", "org.freedesktop.DBus.Peer"]
-            if node == BusName.managerPath.value { expected.formUnion([Manager.interface, "org.freedesktop.DBus.Properties"]) }
+            if node == BusName.managerPath.value {
+                expected.formUnion([Manager.interface, Application.interface, "org.freedesktop.DBus.Properties"])
+            }
             if node == "\(BusName.downloadsPath)/1" || node == token.value {
                 expected.formUnion([Download.interface, "org.freedesktop.DBus.Properties"])
             }

@@ -300,7 +300,7 @@ private struct Stage {
 
 extension Trace {
     /// How many calls of `member` were answered, and not by an error.
-    fileprivate func answers(_ member: String) -> Int {
+    func answers(_ member: String) -> Int {
         let calls = calls(member)
         return lines.count { $0.type == "mr" && calls.contains("\($0.destination) \($0.serial)") }
     }

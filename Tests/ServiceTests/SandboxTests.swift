@@ -186,11 +186,36 @@ private let app = "org.example.App"
         #expect(await sandbox.gdbus(manager, "\(Standard.peer).Ping").output == "()\n")
     }
 
+    /// What is the desktop's to ask for: the portal asks the user before a file leaves the sandbox.
+    @Test func `has nothing opened outside of it, and throws away its own alone`() async throws {
+        let running = try await Running.start()
+        let sandbox = await Sandbox(running.world)
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
+        let client = try await sandbox.client()
+        let own = try await client.download(server.url("/own"), ["notify": .string("never")])
+        let file = try await client.wait(own)
+        for (member, arguments) in [
+            ("Activate", ["{}"]), ("Open", ["['\(server.url("/b"))']", "{}"]), ("Open", ["['file://\(file)']", "{}"]),
+            ("ActivateAction", ["open", "[<objectpath '\(own)'>]", "{}"]), ("ActivateAction", ["retry", "[<objectpath '\(own)'>]", "{}"]),
+            ("ActivateAction", ["pause-all", "[]", "{}"]), ("ActivateAction", ["explode", "[]", "{}"]),
+        ] {
+            let answer = await sandbox.gdbus(manager, "\(Application.interface).\(member)", arguments)
+            #expect(answer.errors.contains("org.todoku.Error.NotAllowed: An app in a sandbox may not "), "\(member): \(answer)")
+        }
+        #expect(try await running.client.get(Manager.paused) == false)
+        #expect(try await running.client.list() == [own])
+        let theirs = try await running.download("http://127.0.0.1:1/a", paused)
+        #expect(await thrown { try await client.call(Download.trash, at: theirs, ()) }?.name.hasSuffix("UnknownObject") == true)
+        try await client.call(Download.trash, at: own, ())
+        #expect(!fileExists(file) && listFolder(running.world.bus.folder("data/Trash/files")) == ["own"])
+    }
+
     /// A new member of the manager is to be thought about, and to be tried above or below.
     @Test func `has been thought of at every member of the manager`() {
         let open: Set = ["Download", "DownloadBatch", "List", "Describe", "Fetch", "DownloadToFd", "WaitAll", "SetForeground"]
         let refused: Set = ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded", "SetHostRule"]
         #expect(Set(ManagerFace.face.methods.keys) == open.union(refused))
+        #expect(Set(ApplicationFace.face.methods.keys) == ["Activate", "Open", "ActivateAction"])  // all refused
         let writable = ManagerFace.face.members.filter { $0.contains(" readwrite ") }.compactMap {
             $0.split(separator: " ").dropFirst().first
         }

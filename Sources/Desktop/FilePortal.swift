@@ -1,0 +1,32 @@
+internal import DBus
+internal import EventLoop
+
+/// The desktop portal (xdg-desktop-portal), as far as it takes files. It is not started for us: where it is not there, programs do the same.
+enum FilePortal {
+    static let name = "org.freedesktop.portal.Desktop"
+    private static let path = ObjectPath("/org/freedesktop/portal/desktop")
+    private static let openURI = "org.freedesktop.portal.OpenURI"
+    private static let openFile = MethodOf(
+        openURI, "OpenFile", in: String.self, FileDescriptor.self, [String: Variant].self, out: ObjectPath.self)
+    private static let openDirectory = MethodOf(
+        openURI, "OpenDirectory", in: String.self, FileDescriptor.self, [String: Variant].self, out: ObjectPath.self)
+    private static let trashFile = MethodOf("org.freedesktop.portal.Trash", "TrashFile", in: FileDescriptor.self, out: UInt32.self)
+
+    @BusActor static func isThere(on session: Connection) async -> Bool {
+        (try? await session.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, name)) ?? false
+    }
+
+    /// Opens the file, or, where `inFolder`, shows it in its folder. False where the portal does not take it.
+    @BusActor static func open(
+        _ file: FileDescriptor, inFolder: Bool, token: String?, on session: Connection, within patience: Duration
+    ) async -> Bool {
+        let options: [String: Variant] = token.map { ["activation_token": .string($0)] } ?? [:]
+        let method = inFolder ? openDirectory : openFile
+        return (try? await session.call(method, on: name, at: path, ("", file, options), timeout: patience)) != nil
+    }
+
+    /// Puts the file into the trash. False where the portal does not.
+    @BusActor static func trash(_ file: FileDescriptor, on session: Connection, within patience: Duration) async -> Bool {
+        (try? await session.call(trashFile, on: name, at: path, file, timeout: patience)) == 1
+    }
+}

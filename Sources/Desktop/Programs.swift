@@ -1,0 +1,76 @@
+internal import Glibc
+
+/// The path of a program in `PATH` of `environment`; nil where it is not there.
+func findProgram(_ name: String, in environment: [String: String]) -> String? {
+    let path = environment["PATH"] ?? "/usr/local/bin:/usr/bin:/bin"
+    return path.split(separator: ":").lazy.map { "\($0)/\(name)" }.first { access($0, X_OK) == 0 }
+}
+
+/// Starts `arguments` through setsid(1), which forks: the process that is waited for ends at once, and the program is the child of no one.
+func runDetached(_ arguments: [String], environment: [String: String]) -> Bool {
+    guard let pid = spawn(["setsid", "--fork"] + arguments, environment, errors: nil) else { return false }
+    return exitStatus(of: pid) == 0
+}
+
+/// Runs `arguments` to their end, killed after `seconds`. Blocks.
+///
+/// - Returns: the exit status, and the first line of what it wrote to standard error; nil where it could not be started.
+func runToEnd(_ arguments: [String], environment: [String: String], seconds: Int) -> (status: Int32, complaint: String)? {
+    var ends: [Int32] = [-1, -1]
+    // Closed in every other child that is started meanwhile: the end of this one is to be seen. (Glibc's pipe2 is not there for Swift.)
+    guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else { return nil }
+    let pid = spawn(["timeout", "--kill-after=1", "\(seconds)"] + arguments, environment, errors: ends[1])
+    close(ends[1])
+    defer { close(ends[0]) }
+    guard let pid else { return nil }
+    var text: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 1024)
+    while true {
+        let count = read(ends[0], &buffer, buffer.count)
+        if count < 0, errno == EINTR { continue }
+        guard count > 0 else { break }
+        if text.count < 4096 { text += buffer[..<count] }
+    }
+    let line = text.split(separator: UInt8(ascii: "\n")).first ?? []
+    return (exitStatus(of: pid), String(decoding: line, as: UTF8.self))
+}
+
+/// Input and output are /dev/null, and so are the errors where no descriptor is given. No signal is blocked or ignored (our threads block all, and
+/// children inherit that).
+private func spawn(_ arguments: [String], _ environment: [String: String], errors: Int32?) -> pid_t? {
+    var actions = posix_spawn_file_actions_t()
+    posix_spawn_file_actions_init(&actions)
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0)
+    if let errors {
+        posix_spawn_file_actions_adddup2(&actions, errors, 2)
+    } else {
+        posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0)
+    }
+    var attributes = posix_spawnattr_t()
+    posix_spawnattr_init(&attributes)
+    var none = sigset_t()
+    var all = sigset_t()
+    sigemptyset(&none)
+    sigfillset(&all)
+    posix_spawnattr_setsigmask(&attributes, &none)
+    posix_spawnattr_setsigdefault(&attributes, &all)
+    posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
+    let argv = arguments.map { strdup($0) } + [nil]
+    let envp = environment.map { strdup("\($0.key)=\($0.value)") } + [nil]
+    defer {
+        for pointer in argv + envp { free(pointer) }
+        posix_spawn_file_actions_destroy(&actions)
+        posix_spawnattr_destroy(&attributes)
+    }
+    var pid: pid_t = 0
+    return posix_spawnp(&pid, arguments[0], &actions, &attributes, argv, envp) == 0 ? pid : nil
+}
+
+/// Waits for the end of a child; 128 and the signal where one ended it.
+private func exitStatus(of pid: pid_t) -> Int32 {
+    var status: Int32 = 0
+    while waitpid(pid, &status, 0) < 0 { if errno != EINTR { return errno == ECHILD ? 0 : -1 } }
+    let signal = status & 0x7F
+    return signal == 0 ? (status >> 8) & 0xFF : 128 + signal
+}

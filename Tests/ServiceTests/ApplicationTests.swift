@@ -1,0 +1,289 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+private let manager = BusName.managerPath.value
+
+/// A session in which what opens files writes down what it is asked, and the bus starts the service.
+private struct Session {
+    let world: ServiceWorld
+    let opener = StandInOpener()
+    let client: Client
+    let server = ScriptedServer { request, reply in
+        if request.path.hasPrefix("/bad") { reply.respond(404) } else { reply.respond(200, text: "hello") }
+    }
+
+    /// - Parameter activation: options of the daemon that the bus starts.
+    init(activation: String? = nil) async throws {
+        world = await ServiceWorld(activation: activation, extra: ["PATH": opener.path])
+        client = try await world.client()
+    }
+
+    /// Toasted, in a session that shows no toasts.
+    func fetch(_ path: String, _ more: [String: Variant] = [:]) async throws -> (download: ObjectPath, file: String) {
+        let options: [String: Variant] = ["directory": .string(world.folder)]
+        let download = try await client.download(server.url(path), options.merging(more) { $1 })
+        return (download, try await client.wait(download))
+    }
+
+    /// Has the service leave, as it does by itself when there is nothing to do.
+    func leave() async { #expect(await world.bus.waitForOwner(BusName.service, present: false)) }
+
+    /// A foreign client that has the service started where it does not run.
+    func call(_ method: String, _ arguments: String...) async -> Child.Exit {
+        await Child.run(
+            ["gdbus", "call", "--session", "--dest", BusName.service, "--object-path", manager]
+                + ["--method", "\(Application.interface).\(method)"] + arguments, environment: world.environment)
+    }
+
+    func act(_ action: String, _ parameters: [Variant] = [], _ platform: [String: Variant] = [:]) async throws {
+        try await client.call(Application.activateAction, (action, parameters, platform))
+    }
+}
+
+@Suite(.timeLimit(.minutes(3))) struct `A click from outside` {
+    @Test func `starts the service, and opens the file whose toast it was; the next one shows it`() async throws {
+        let session = try await Session(activation: "--idle-exit 1")
+        _ = try await session.fetch("/first.txt")
+        let newest = try await session.fetch("/新しい.txt")
+        await session.leave()
+        let first = await session.call("Activate", "{'activation-token': <'token-1'>, 'desktop-startup-id': <'other'>}")
+        #expect(first.succeeded, "\(first)")
+        #expect(await session.opener.hasOpened(1))
+        #expect(session.opener.opened.last == "\(newest.file)|token-1|token-1")
+        let files = try await StandInFileManager(on: session.world.bus.address)
+        let second = await session.call("Activate", "{'desktop-startup-id': <'token-2'>}")
+        #expect(second.succeeded, "\(second)")
+        #expect(await files.shown == [["items", uri(newest.file), "token-2"]])
+        // Also after we have left once more: that it was opened is on disk.
+        await session.leave()
+        #expect(await session.call("Activate", "{}").succeeded)
+        #expect(await files.shown.last == ["items", uri(newest.file), ""])
+        #expect(session.opener.opened.count == 1)
+    }
+
+    /// It keeps the service no more, but something else does.
+    @Test func `on a toast that is older than what it keeps us for opens its file as long as we are there`() async throws {
+        let display = await Display()
+        let opener = StandInOpener()
+        let running = try await Running.start(["--toast-keep", "1"], extra: ["DISPLAY": display.name, "PATH": opener.path])
+        let dunst = await Dunst(on: running.world.bus, display)
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
+        let file = try await running.fetch(server.url("/a.txt"), ["notify": .string("always")])
+        #expect(await eventually { await dunst.displayed() == 1 })
+        await pause(milliseconds: 1500)  // only time ends what it is kept for
+        await dunst.control("action", "0")
+        #expect(await opener.hasOpened(1))
+        #expect(opener.opened.first?.hasPrefix("\(file)|") == true)
+        await dunst.stop()
+    }
+
+    @Test func `shows what came last, where its toast can reach us by itself, or nobody knows for whom it was meant`() async throws {
+        let session = try await Session()
+        let files = try await StandInFileManager(on: session.world.bus.address)
+        var daemon = await session.world.start()
+        func shown(_ file: String) async throws {
+            let before = await files.shown.count
+            try await session.client.call(Application.activate, [:])
+            #expect(await files.shown.dropFirst(before) == [["items", uri(file), ""]])
+        }
+        // Nothing has been downloaded: the folder for downloads, or the nearest one that is there.
+        try await session.client.call(Application.activate, [:])
+        #expect(await files.shown == [["folders", uri(session.world.bus.folder("home")), ""]])
+        // Ended in this very process.
+        let mine = try await session.fetch("/mine")
+        try await shown(mine.file)
+        // One that no toast told of is not it; neither is what failed.
+        _ = try await session.fetch("/silent", ["notify": .string("never")])
+        _ = await thrown { try await session.fetch("/bad") }
+        try await shown(mine.file)
+        // Of an owner that is called, of a batch, or acknowledged.
+        let owned = try await session.fetch("/owned", ["activate": .string("org.example.App")])
+        _ = await session.world.stop(daemon)
+        daemon = await session.world.start()
+        try await shown(owned.file)
+        let (batch, _) = try await session.client.batch(
+            [(session.server.url("/member"), [:])], ["directory": .string(session.world.folder)])
+        _ = try await session.client.wait(batch: batch)
+        _ = await session.world.stop(daemon)
+        daemon = await session.world.start()
+        try await shown("\(session.world.folder)/member")
+        let taken = try await session.fetch("/taken")
+        try await session.client.call(Download.acknowledge, at: taken.download, ())
+        _ = await session.world.stop(daemon)
+        daemon = await session.world.start()
+        try await shown(taken.file)
+        // It may be the toast of a failure that was clicked.
+        _ = try await session.fetch("/before")
+        _ = await thrown { try await session.fetch("/bad") }
+        _ = await session.world.stop(daemon)
+        daemon = await session.world.start()
+        try await shown("\(session.world.folder)/before")
+        unlink("\(session.world.folder)/before")
+        // What is gone is passed over.
+        unlink(taken.file)
+        try await shown("\(session.world.folder)/member")
+        #expect(session.opener.opened == [])
+    }
+
+    @Test func `opens URLs by downloading them, and files only if they were downloaded`() async throws {
+        let session = try await Session()
+        let daemon = await session.world.start()
+        let folder = try await session.client.get(Manager.defaultDirectory)
+        try await session.client.call(Application.open, ([session.server.url("/one.txt?key=1")], [:]))
+        #expect(await session.client.signals.has("Finished", at: BusName.path(of: DownloadNumber(1))))
+        #expect(try await session.client.get(Download.app, at: BusName.path(of: DownloadNumber(1))) == BusName.service)
+        #expect(readFile("\(folder)/one.txt") == Array("hello".utf8))
+        // Several are a batch: one toast for all.
+        try await session.client.call(
+            Application.open,
+            ([session.server.url("/2"), "file://localhost\(uri("\(folder)/one.txt").dropFirst(7))", session.server.url("/3")], [:]))
+        #expect(try await session.client.wait(batch: ObjectPath("\(BusName.batchesPath)/2")) == [2, 0, 0])
+        #expect(await session.opener.hasOpened(1))
+        #expect(session.opener.opened.last == "\(folder)/one.txt||")
+        let before = try await session.client.list().count
+        writeFile("\(folder)/diary.txt", "private".utf8)
+        let good = session.server.url("/4")
+        for (uris, name, words) in [
+            ([], "InvalidOption", "at least one"), (["ftp://example.org/a"], "UnsupportedScheme", "ftp"),
+            (["nothing"], "InvalidUrl", "URL"),
+            ([good, "mailto:me@example.org"], "UnsupportedScheme", "Item 1: mailto"),
+            (["file://\(folder)/diary.txt"], "NotAllowed", "diary.txt"),
+            ([good, "file:///etc/passwd"], "NotAllowed", "Item 1: file:///etc/passwd"),
+            (["file://elsewhere\(folder)/one.txt"], "NotAllowed", "elsewhere"), (["file:one.txt"], "NotAllowed", "one.txt"),
+            (["file://\(folder)/one.txt%"], "NotAllowed", "one.txt"), (["file:"], "NotAllowed", "file:"),
+            (Array(repeating: "file://\(folder)/one.txt", count: 17), "LimitExceeded", "16"),
+            (Array(repeating: "x:", count: 10_001), "LimitExceeded", "10000"),
+        ] as [([String], String, String)] {
+            let error = await thrown { try await session.client.call(Application.open, (uris, [:])) }
+            #expect(error?.name == todokuError(name), "\(uris.last ?? ""): \(error as Any)")
+            #expect(error?.message.contains(words) == true && error.map(isSentence) == true, "\(error?.message ?? "")")
+        }
+        #expect(try await session.client.list().count == before)
+        #expect(session.opener.opened.count == 1)
+        #expect(await session.world.stop(daemon).isClean)
+    }
+
+    @Test func `on an action opens, shows, tries again, and pauses`() async throws {
+        let session = try await Session()
+        _ = await session.world.start()
+        let files = try await StandInFileManager(on: session.world.bus.address)
+        let done = try await session.fetch("/done.txt")
+        let script = try await session.fetch("/done.sh")
+        let token: [String: Variant] = ["activation-token": .string("t")]
+        try await session.act("open", [.objectPath(done.download)], token)
+        try await session.act("open", [.string(done.download.value)])
+        try await session.act("open", [.variant(.string(done.download.value))])
+        #expect(await session.opener.hasOpened(3))
+        // Each is a process of its own, in no order.
+        #expect(session.opener.opened.sorted() == ["\(done.file)|t|t", "\(done.file)||", "\(done.file)||"].sorted())
+        try await session.act("open", [.objectPath(script.download)])
+        #expect(await files.shown == [["items", uri(script.file), ""]])
+        try await session.act("show-folder", [.objectPath(done.download)], token)
+        #expect(await files.shown.last == ["items", uri(done.file), "t"])
+        let (batch, members) = try await session.client.batch(
+            [(session.server.url("/bad"), [:])], ["directory": .string(session.world.folder), "notify": .string("never")])
+        _ = try await session.client.wait(batch: batch)
+        for action in ["open", "show-folder"] {
+            try await session.act(action, [.objectPath(batch)])
+            #expect(await files.shown.last == ["folders", uri(session.world.folder), ""])
+        }
+        // Nothing has come of it: where it was to be.
+        let count = await files.shown.count
+        try await session.act("show-folder", [.objectPath(members[0])])
+        #expect(await files.shown.dropFirst(count) == [["folders", uri(session.world.folder), ""]])
+        await session.client.signals.forget()
+        try await session.act("retry", [.objectPath(members[0])])
+        #expect(await session.client.signals.has("Completed", at: members[0]))
+        try await session.act("pause-all")
+        #expect(try await session.client.get(Manager.paused))
+        try await session.act("resume-all")
+        #expect(try await session.client.get(Manager.paused) == false)
+        try await session.client.set(Manager.defaultDirectory, session.world.folder)
+        try await session.act("open-folder", [], token)
+        #expect(await files.shown.last == ["folders", uri(session.world.folder), "t"])
+        // The file is gone: where it was.
+        unlink(done.file)
+        try await session.act("open", [.objectPath(done.download)])
+        #expect(await files.shown.last == ["folders", uri(session.world.folder), ""])
+    }
+
+    @Test func `that cannot be meant is refused, and says what could`() async throws {
+        let session = try await Session()
+        _ = await session.world.start()
+        let held = try await session.client.download(session.server.url("/a"), ["start": .bool(false)])
+        for (action, parameters, name, words) in [
+            ("explode", [], "InvalidOption", "open, show-folder, retry, open-folder, pause-all, resume-all"),
+            ("", [], "InvalidOption", "There is no action"),
+            ("open", [], "InvalidOption", "object path"), ("open", [.uint32(1)], "InvalidOption", "object path"),
+            ("open", [.objectPath(held), .objectPath(held)], "InvalidOption", "one parameter"),
+            ("open", [.string("/org/todoku/Downloader1/download/99")], "NoSuchObject", "download/99"),
+            ("open", [.string("nothing\n")], "NoSuchObject", "nothing"), ("show-folder", [.string("")], "NoSuchObject", "no download"),
+            ("retry", [.objectPath(held)], "InvalidState", "paused"), ("open", [.objectPath(held)], "InvalidState", "paused"),
+            ("pause-all", [.objectPath(held)], "InvalidOption", "no parameter"),
+            ("open-folder", [.bool(true)], "InvalidOption", "no parameter"),
+        ] as [(String, [Variant], String, String)] {
+            let error = await thrown { try await session.act(action, parameters) }
+            #expect(error?.name == todokuError(name), "\(action): \(error as Any)")
+            #expect(error?.message.contains(words) == true && error.map(isSentence) == true, "\(error?.message ?? "")")
+        }
+        // Platform data of odd types and lengths is left out.
+        let odd: [String: Variant] = ["activation-token": .uint32(1), "desktop-startup-id": .string(String(repeating: "x", count: 1025))]
+        let done = try await session.fetch("/done.txt")
+        try await session.act("open", [.objectPath(done.download)], odd)
+        #expect(await session.opener.hasOpened(1))
+        #expect(session.opener.opened == ["\(done.file)||"])
+    }
+
+    /// The object path that a desktop makes of our id, by GLib's own client; and our desktop entry, as GLib launches it.
+    @Test func `comes from GLib, by our name and by our desktop entry`() async throws {
+        let session = try await Session(activation: "--idle-exit 1")
+        let done = try await session.fetch("/done.txt")
+        await session.leave()
+        let entry = "\(session.world.bus.folder("data"))/applications/\(BusName.service).desktop"
+        session.world.bus.folder.makeFolder("data/applications")
+        // GLib wants the program to be there, and does not run it.
+        let programs = session.world.bus.folder.makeFolder("bin")
+        writeFile("\(programs)/todoku", "#!/bin/sh\n: > \(programs)/run\n".utf8, mode: 0o755)
+        writeFile(entry, try desktopEntry().replacing("@bindir@", with: programs).utf8)
+        let launched = await session.world.run("gio", "launch", entry)
+        #expect(launched.status == 0, "gio (package libglib2.0-bin): \(launched)")
+        #expect(await session.opener.hasOpened(1))
+        #expect(session.opener.opened.last?.hasPrefix("\(done.file)|") == true, "\(session.opener.opened)")
+        let paused = await session.world.run("gapplication", "action", BusName.service, "pause-all")
+        #expect(paused.status == 0, "gapplication (package libglib2.0-bin): \(paused)")
+        #expect(try await session.client.get(Manager.paused))
+        let opened = await session.world.run("gapplication", "action", BusName.service, "open", "'\(done.download)'")
+        #expect(opened.status == 0, "\(opened)")
+        #expect(await session.opener.hasOpened(2))
+        let listed = await session.world.run("gapplication", "list-actions", BusName.service)
+        let actions = Set(listed.output.split(separator: "\n").map(String.init))
+        #expect(!fileExists("\(programs)/run"))
+        // Those of the entry are ours, and about no object, as a menu names none.
+        #expect(!actions.isEmpty && actions.allSatisfy { ApplicationAction(rawValue: $0)?.isAboutObject == false }, "\(listed)")
+    }
+}
+
+/// The text of `data/org.todoku.Downloader1.desktop.in`.
+private func desktopEntry() throws -> String {
+    let root = "/" + #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
+    return String(decoding: try #require(readFile("\(root)/data/\(BusName.service).desktop.in")), as: UTF8.self)
+}
+
+/// The file URI of a path.
+private func uri(_ path: String) -> String {
+    "file://"
+        + path.utf8.map { byte in
+            let scalar = UnicodeScalar(byte)
+            return byte < 0x80 && (scalar.properties.isAlphabetic || "0123456789-._~/".unicodeScalars.contains(scalar))
+                ? String(scalar) : "%" + (byte < 16 ? "0" : "") + String(byte, radix: 16, uppercase: true)
+        }.joined()
+}
+
+extension Child.Exit {
+    fileprivate var succeeded: Bool { status == 0 && output == "()\n" }
+}

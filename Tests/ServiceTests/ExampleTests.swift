@@ -1,0 +1,106 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+/// The app of `examples/background-download`: a window of GTK 4 with a label, a progress bar and a button.
+private enum Example {
+    static let id = "org.example.BackgroundDownload"
+    static let python = "/usr/bin/python3"
+    static let folder = "/" + #filePath.split(separator: "/").dropLast(3).joined(separator: "/") + "/examples/background-download"
+    static let program = "\(folder)/background_download.py"
+
+    /// What its service file has the bus execute, with the path that the app has here.
+    static var command: String {
+        let lines = String(decoding: readFile("\(folder)/\(id).service") ?? [], as: UTF8.self).split(separator: "\n")
+        #expect(lines.contains("[D-BUS Service]") && lines.contains("Name=\(id)"))
+        let line = lines.first { $0.hasPrefix("Exec=") } ?? ""
+        return line.dropFirst(5).replacing("/usr/libexec/background_download.py", with: "\(python) \(program)").description
+    }
+}
+
+/// One run of the app, whose label is printed too; without a window manager its window is at the top left.
+private struct Run: Sendable {
+    let display: Display
+    let app: Child
+
+    func says(_ text: String) async -> Bool {
+        let isSaid = await eventually { app.output.contains(text) || !app.isRunning } && app.output.contains(text)
+        #expect(isSaid, "packages python3-gi, gir1.2-gtk-4.0: “\(app.output)” \(app.errors)")
+        return isSaid
+    }
+
+    /// Clicks until what that brings about is there: a window that has just come does not take the first one.
+    func click(_ x: Int, _ y: Int, until isDone: () -> Bool) async -> Bool {
+        let environment = currentEnvironment().merging(["DISPLAY": display.name]) { $1 }
+        return await eventually {
+            if isDone() { return true }
+            let exit = await Child.run(["xdotool", "mousemove", "\(x)", "\(y)", "click", "1"], environment: environment)
+            #expect(exit.status == 0, "package xdotool: \(exit)")
+            return isDone()
+        }
+    }
+
+    func pressButton() async -> Bool { await click(210, 155) { app.output.contains(" bytes\n") } }
+
+    /// By the button of its title bar.
+    func close() async {
+        #expect(await click(393, 27) { !app.isRunning })
+        #expect(await app.wait().status == 0)
+    }
+}
+
+@Suite(.timeLimit(.minutes(5))) struct `A window that comes and goes` {
+    /// The sequence of every article on background downloads: press, close, open again, done.
+    @Test func `finds its download again: on its way, and done while it was closed`() async throws {
+        let display = await Display(width: 600, height: 400)
+        // Drawn by the processor; and no assistive technology is there to be told.
+        let extra = ["DISPLAY": display.name, "GSK_RENDERER": "cairo", "GDK_BACKEND": "x11", "GTK_A11Y": "none"]
+        let world = await ServiceWorld(activation: "--idle-exit 30", names: [Example.id: Example.command], extra: extra)
+        let client = try await world.client()
+        let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: world.environment)
+        #expect(await eventually { monitor.output.contains("NameLost") })
+        let gate = Gate()
+        let server = ScriptedServer { _, reply in
+            reply.head(200, length: 1_000_000)
+            reply.send(String(repeating: "x", count: 400_000))
+            gate.wait()
+            reply.send(String(repeating: "x", count: 600_000))
+            reply.close()
+        }
+        let url = server.url("/picture.bin")
+        func open() -> Run { Run(display: display, app: Child([Example.python, Example.program, url], environment: world.environment)) }
+
+        let first = open()
+        try #require(await first.says("Not downloaded yet\n"))
+        try #require(await first.pressButton())
+        #expect(await first.says("400000 of 1000000 bytes\n"))
+        await display.screenshot(productPath("example-background-download.png"))
+        await first.close()
+
+        // In the middle. Nothing is pressed, and nothing begins anew.
+        let second = open()
+        #expect(await second.says("400000 of 1000000 bytes\n"))
+        #expect(!second.app.output.contains("Not downloaded"))
+        await second.close()
+        #expect(server.requests.count == 1)
+        #expect(Trace(monitor.output).answers("Acknowledge") == 0)
+
+        // It ends with the window closed: the app is started for that, and goes.
+        #expect(await world.bus.hasOwner(Example.id) == false)
+        gate.open()
+        #expect(await eventually { Trace(monitor.output).answers("Acknowledge") == 1 })
+        #expect(await world.bus.waitForOwner(Example.id, present: false))
+        let path = BusName.path(app: Example.id, token: "the_one")
+        let file = try await client.wait(path)
+        let third = open()
+        #expect(await third.says("Downloaded: \(file)\n"))
+        #expect(try await client.list() == [path])
+        await third.close()
+        #expect(server.requests.count == 1)
+        // It was not in front when it ended, and was when it was opened.
+        #expect(Trace(monitor.output).calls("SetForeground").count >= 2)
+    }
+}
