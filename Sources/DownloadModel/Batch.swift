@@ -75,6 +75,8 @@ public final class LedgerBatch {
     public internal(set) var record: BatchRecord
     /// How many of it have not ended.
     public internal(set) var remaining: UInt32 = 0
+    /// Of those: paused, or waiting for somebody.
+    public private(set) var resting: UInt32 = 0
     /// Its row is on disk.
     public internal(set) var isEntered = false
     /// Off the list: it was removed, or its last member was.
@@ -83,6 +85,8 @@ public final class LedgerBatch {
     public internal(set) var isLeaving = false
     /// How many of it are on the list, and what of them ended in what.
     var present: UInt32 = 0
+    /// Of those of it that show progress, while one has not ended.
+    public internal(set) var progress = ProgressTally()
     private var ended = OutcomeCounts()
 
     init(_ record: BatchRecord) { self.record = record }
@@ -108,8 +112,15 @@ public final class LedgerBatch {
         count(next)
     }
 
-    private func count(_ state: DownloadState) { if state.hasEnded { ended.insert(state) } else { remaining += 1 } }
-    private func uncount(_ state: DownloadState) { if state.hasEnded { ended.remove(state) } else { remaining -= 1 } }
+    private func count(_ state: DownloadState) {
+        if state.rests { resting += 1 }
+        if state.hasEnded { ended.insert(state) } else { remaining += 1 }
+    }
+
+    private func uncount(_ state: DownloadState) {
+        if state.rests { resting -= 1 }
+        if state.hasEnded { ended.remove(state) } else { remaining -= 1 }
+    }
 }
 
 /// Batches: their members are downloads like any other; what is decided here is what they come to together.

@@ -136,6 +136,10 @@ public enum Limits {
     public static let foregroundAppsPerConnection = 64
     /// Owners that are called at a time (option `activate`), each for one of its downloads.
     public static let ownerCalls = 8
+    /// Icons in a dock that carry count and progress at a time.
+    public static let dockIcons = 16
+    /// Jobs that a desktop shows at a time.
+    public static let desktopJobs = 8
     /// Ended downloads are kept for 30 days, at most this many.
     public static let endedDownloads = 10_000
     public static let endedAge: Duration = .seconds(30 * 24 * 3600)

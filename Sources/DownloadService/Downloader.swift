@@ -23,6 +23,9 @@ internal import TransferEngine
     private(set) lazy var admission = Admission(self)
     /// What the machine does under us; set once, when all parts are there.
     var surroundings: Surroundings?
+    /// What docks and KDE show of it; set likewise.
+    var icons: DockIcons?
+    var jobs: DesktopJobs?
     private(set) lazy var folderProbe = FolderProbe(self)
     private lazy var alarm = WallAlarm { [weak self] in
         self?.tick()
@@ -243,6 +246,8 @@ internal import TransferEngine
         alarm.set(microseconds: ledger.nextWake?.microseconds)
         folderProbe.needed(counts.awaitingFolder > 0)
         surroundings?.changed(ledger)
+        icons?.changed()
+        jobs?.changed()
     }
 
     private func perform(_ action: Ledger.Action) {

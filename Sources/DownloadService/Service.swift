@@ -115,13 +115,15 @@ public struct ServiceOptions: Sendable {
         connection.guardCalls(by: gate)
         residence = Residence(connection: connection, idle: options.idle, log: log) {
             downloader.hasWork || downloader.descriptors.isHolding || downloader.admission.isBusy || callers.anyWaits || gate.isAsking
-                || toaster.keepsService || journal.isBusy || downloader.servesForeground
+                || toaster.keepsService || downloader.jobs?.keepsService == true || journal.isBusy || downloader.servesForeground
         } leave: {
             links.leave?()
         }
         let residence = residence
         (self.options, self.connection, self.store) = (options, connection, store)
         downloader.surroundings = Surroundings(downloader, session: connection)
+        downloader.icons = DockIcons(downloader, session: connection)
+        downloader.jobs = DesktopJobs(downloader, session: connection)
         links.downloader = downloader
         links.toaster = toaster
         downloader.residenceChanged = { residence.changed() }
@@ -176,6 +178,8 @@ public struct ServiceOptions: Sendable {
 
     private func finish(_ status: Int32) {
         alarm(5)  // a bus that takes nothing any more does not keep us
+        downloader.icons?.end()
+        downloader.jobs?.end()
         connection.flush()
         ended(status)
         ended = { _ in }
