@@ -115,7 +115,7 @@ private final class Desk {
 
     @Test func `of a batch are its members, and a batch rests when all of them do`() throws {
         let desk = Desk()
-        let members = (2...4).map { value in
+        let members = (2...4 as ClosedRange<UInt64>).map { value in
             var record = DownloadRecord(
                 number: DownloadNumber(value), url: "http://h/\(value)", options: DownloadOptions(), directory: "/d", state: .queued,
                 queuedAt: now, position: DownloadQueue.position(of: DownloadNumber(value)))

@@ -206,3 +206,74 @@ private let bare: [String: Variant] = [
         #expect(await eventually { await Set(dock.marks.map(\.uri)).count == Limits.dockIcons + 3 })
     }
 }
+
+/// A real plank, with our icon in it, and what one sees of it.
+private struct Plank {
+    let display: Display
+    let programs: [Child]
+    private let picture: String
+
+    static func start(on bus: PrivateBus, _ display: Display) async throws -> Plank {
+        let entry = bus.folder("data/applications/org.todoku.Downloader1.desktop")
+        let dock = bus.folder("config/plank/dock1/launchers")
+        let environment = bus.environment.merging(["DISPLAY": display.name, "GSETTINGS_BACKEND": "keyfile", "GTK_A11Y": "none"]) { $1 }
+        // An icon without any red: that is the colour of the count.
+        for arguments in [
+            ["mkdir", "-p", bus.folder("data/applications"), dock],
+            ["convert", "-size", "64x64", "xc:#2060c0", bus.folder("icon.png")],
+        ] {
+            let exit = await Child.run(arguments, environment: environment)
+            try #require(exit.status == 0, "\(arguments[0]) (packages coreutils, imagemagick): \(exit.errors)")
+        }
+        writeFile(entry, "[Desktop Entry]\nType=Application\nName=Todoku\nExec=/bin/true\nIcon=\(bus.folder("icon.png"))\n".utf8)
+        writeFile("\(dock)/app.dockitem", "[PlankDockItemPreferences]\nLauncher=file://\(entry)\n".utf8)
+        let manager = Child(["metacity"], environment: environment)
+        let plank = Child(["plank"], environment: environment)
+        let isUp = await eventually { await bus.hasOwner(StandInDock.name) || !plank.isRunning || !manager.isRunning }
+        try #require(isUp && plank.isRunning, "plank (package plank) did not start: \(plank.errors)")
+        try #require(manager.isRunning, "metacity (package metacity) did not start: \(manager.errors)")
+        return Plank(display: display, programs: [manager, plank], picture: bus.folder("screen.png"))
+    }
+
+    /// So many pixels of the screen have a colour for which `isWanted` says so.
+    private func pixels(_ isWanted: (_ red: Int, _ green: Int, _ blue: Int) -> Bool) async -> Int {
+        await display.screenshot(picture)
+        let exit = await Child.run(["convert", picture, "-depth", "8", "-format", "%c", "histogram:info:"])
+        // "   13: (224,39,29) #E0271D srgb(224,39,29)"
+        return exit.output.split(separator: "\n").reduce(0) { sum, line in
+            let parts = line.split { " :(,)".contains($0) }
+            guard parts.count > 4, let count = Int(parts[0]), let red = Int(parts[1]), let green = Int(parts[2]), let blue = Int(parts[3])
+            else { return sum }
+            return isWanted(red, green, blue) ? sum + count : sum
+        }
+    }
+
+    func red() async -> Int { await pixels { $0 > 150 && $1 < 100 && $2 < 100 } }
+    /// Of the icon itself.
+    func blue() async -> Int { await pixels { $0 < 80 && $2 > 140 } }
+}
+
+@Suite struct `With plank` {
+    @Test func `the icon has its count and its progress while a download lasts, and is bare afterwards`() async throws {
+        let display = await Display(width: 500, height: 200)
+        let running = try await Running.start(extra: ["DISPLAY": display.name])
+        let heard = try await StandInDock(on: running.world.bus.address, isOwner: false)
+        let plank = try await Plank.start(on: running.world.bus, display)
+        #expect(await eventually { await plank.blue() > 1000 }, "the icon is not there")
+        #expect(await plank.red() < 20)
+        let bareBlue = await plank.blue()
+        let server = SteppedServer(600_000)
+        let path = try await running.download(server.url("/a"))
+        #expect(await eventually { await plank.red() > 100 }, "the count is not there")
+        // The bar lies over the icon.
+        #expect(await eventually { await plank.blue() < bareBlue - 100 })
+        #expect(await eventually { await heard.mark()?.count == 1 && heard.mark()?.progress == 0.6 })
+        await display.screenshot(productPath("dock-plank.png"))
+        server.gate.open()
+        _ = try await running.client.wait(path)
+        #expect(await eventually { await plank.red() < 20 }, "the count stays")
+        #expect(await eventually { await plank.blue() >= bareBlue - 20 }, "the bar stays")
+        #expect(plank.programs.allSatisfy(\.isRunning))
+        #expect(await running.daemon.stop().isClean)
+    }
+}

@@ -12,8 +12,8 @@ private let shown: [String: Variant] = ["notify": .string("background")]
 extension StandInJobServer {
     /// The one view that is up.
     fileprivate func only() async -> View? {
-        guard await eventually({ self.views.count { $0.terminated == nil } == 1 }) else { return nil }
-        return views.first { $0.terminated == nil }
+        guard await eventually({ self.open.count == 1 }) else { return nil }
+        return open.first
     }
 }
 
@@ -140,7 +140,7 @@ extension StandInJobServer {
         let view = try #require(await jobs.only())
         #expect(await eventually { await view.properties["processedFiles"] == .uint64(1) && view.properties["totalFiles"] == .uint64(3) })
         #expect(await view.properties["destUrl"]?.string == "file://\(running.world.folder)")
-        #expect(await eventually { (await view.properties["percent"]?.uint32 ?? 0) >= 33 })
+        #expect(await eventually { await view.properties["percent"].flatMap(\.uint32).map { $0 >= 33 } ?? false })
         await jobs.click("suspendRequested", view)
         for member in members.dropFirst() { #expect(await running.client.signals.isIn("paused", member)) }
         #expect(await eventually { await view.properties["suspended"] == .bool(true) })
@@ -196,9 +196,9 @@ extension StandInJobServer {
         #expect(await jobs.views.count == Limits.desktopJobs)
         try await running.client.pause(paths[3])
         #expect(await eventually { await jobs.views.count == Limits.desktopJobs + 1 })
-        #expect(await eventually { await jobs.views.count { $0.terminated == nil } == Limits.desktopJobs })
+        #expect(await eventually { await jobs.open.count == Limits.desktopJobs })
         try await running.client.call(Manager.cancelAll, ())
-        #expect(await eventually { await jobs.views.allSatisfy { $0.terminated != nil } })
+        #expect(await eventually { await jobs.open.isEmpty })
         server.gate.open()
     }
 }

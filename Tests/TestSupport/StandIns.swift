@@ -354,8 +354,9 @@ extension BusActor {
     private var held: [@BusActor () -> Void] = []
     /// It takes requests and does not answer them, until `answer`.
     public var isHanging = false
-    /// All that were asked for, in order.
+    /// All that were asked for, in order; and those of them that are up.
     public private(set) var views: [View] = []
+    public var open: [View] { views.filter { $0.terminated == nil } }
 
     public init(on address: String) throws {
         connection = try Connection.open(address: address)
