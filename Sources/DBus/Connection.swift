@@ -134,6 +134,19 @@ internal import Glibc
         return try reply.read(method.readOut)
     }
 
+    /// Calls a method of another program and asks for no answer.
+    ///
+    /// - Throws: `InvalidArgs` for what is no name or path.
+    public func tell<In>(_ method: MethodOf<In, Void>, on destination: String, at path: ObjectPath, _ arguments: In) throws(DBusError) {
+        try check(destination)
+        guard ObjectPath.isValid(path.value) else { throw .invalidArgs("\"\(path)\" is not an object path") }
+        let message = Message.call(to: destination, path: path.value, interface: method.interface, member: method.name)
+        dbus_message_set_no_reply(message.raw, 1)
+        var writer = Writer(appendingTo: message.raw)
+        method.writeIn(arguments, &writer)
+        send(message)
+    }
+
     private func exchange(_ message: Message, timeout: Duration?) async -> Result<Message, DBusError> {
         guard isConnected else { return .failure(.disconnected("the bus is gone")) }
         // libdbus ends the process on a negative time; the greatest one means never.

@@ -14,6 +14,13 @@ extension Connection {
         return try await open(address: address.isEmpty ? systemAddress : address, within: limit)
     }
 
+    /// Another connection to the session bus, made like that to the system bus.
+    public static func anotherToSession(within limit: Duration) async throws(DBusError) -> Connection {
+        func variable(_ name: String) -> String { getenv(name).map { String(cString: $0) } ?? "" }
+        let address = variable("DBUS_SESSION_BUS_ADDRESS")
+        return try await open(address: address.isEmpty ? "unix:path=\(variable("XDG_RUNTIME_DIR"))/bus" : address, within: limit)
+    }
+
     /// connect(2) waits where nobody accepts, so it has a thread of its own; Hello is a call like any other. libdbus' own way, which
     /// `dbus_bus_register` goes, waits up to 25 s for the answer, and holds a lock meanwhile that every other connection needs.
     static func open(address: String, within limit: Duration) async throws(DBusError) -> Connection {

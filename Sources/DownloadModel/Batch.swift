@@ -77,6 +77,8 @@ public final class LedgerBatch {
     public internal(set) var remaining: UInt32 = 0
     /// How many of it run, or start without anybody's doing as soon as their turn comes.
     public private(set) var underWay: UInt32 = 0
+    /// How many of it are paused, or wait for somebody.
+    public private(set) var resting: UInt32 = 0
     /// Its row is on disk.
     public internal(set) var isEntered = false
     /// Off the list: it was removed, or its last member was.
@@ -85,6 +87,8 @@ public final class LedgerBatch {
     public internal(set) var isLeaving = false
     /// How many of it are on the list, and what of them ended in what.
     var present: UInt32 = 0
+    /// Of those of it that show progress, while one has not ended.
+    public internal(set) var progress = ProgressTally()
     private var ended = OutcomeCounts()
 
     init(_ record: BatchRecord) { self.record = record }
@@ -113,11 +117,13 @@ public final class LedgerBatch {
     private func count(_ state: DownloadState) {
         if state.hasEnded { ended.insert(state) } else { remaining += 1 }
         if state.isUnderWay { underWay += 1 }
+        if state.rests { resting += 1 }
     }
 
     private func uncount(_ state: DownloadState) {
         if state.hasEnded { ended.remove(state) } else { remaining -= 1 }
         if state.isUnderWay { underWay -= 1 }
+        if state.rests { resting -= 1 }
     }
 }
 

@@ -400,10 +400,11 @@ public final class Ledger {
         switch (before.hasEnded, next.hasEnded) {
         case (false, true):
             order.remove(entry.number)
-            sums.remove(entry)
+            sums.end(entry)
             place(entry)
         case (true, false):
             ended.remove(entry.number)
+            sums.revive(entry, from: before)
             place(entry)
         default:
             if next == .queued { makeRunnable(entry) }

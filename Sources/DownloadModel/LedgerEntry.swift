@@ -45,7 +45,7 @@ public final class LedgerEntry {
     /// Its place among those that have ended; later ones have higher ones.
     var ending: Int64 = 0
     /// What it adds to the ledger's sums.
-    var summand: Sums.Summand?
+    var summand: ProgressTally.Summand?
     /// The host of its URL, for the limit per host.
     public internal(set) lazy var host = DownloadURL.host(of: record.url)
     /// Whether that is this machine, which no network stands between.

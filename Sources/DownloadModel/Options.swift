@@ -140,6 +140,10 @@ public enum Limits {
     public static let desktopWork = 64
     /// Files that one call of `Open` opens.
     public static let openedFiles = 16
+    /// Icons in a dock that carry count and progress at a time.
+    public static let dockIcons = 16
+    /// Jobs that a desktop shows at a time.
+    public static let desktopJobs = 8
     /// Ended downloads are kept for 30 days, at most this many.
     public static let endedDownloads = 10_000
     public static let endedAge: Duration = .seconds(30 * 24 * 3600)

@@ -63,6 +63,14 @@ public enum DownloadState: Equatable, Sendable {
         }
     }
 
+    /// It does not go on before somebody does something: ResumeAll, a fresh link, or Resume.
+    public var rests: Bool {
+        switch self {
+        case .paused, .waiting(.pausedAll, _), .waiting(.needsUrl, _): true
+        default: false
+        }
+    }
+
     public var failure: DownloadFailure? { if case .failed(let failure) = self { failure } else { nil } }
 }
 

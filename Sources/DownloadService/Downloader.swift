@@ -25,6 +25,9 @@ internal import TransferEngine
     var surroundings: Surroundings?
     /// What the user asks for from outside; set likewise.
     var clicks: Clicks?
+    /// What docks and KDE show of it; set likewise.
+    var icons: DockIcons?
+    var jobs: DesktopJobs?
     private(set) lazy var folderProbe = FolderProbe(self)
     private lazy var alarm = WallAlarm { [weak self] in
         self?.tick()
@@ -242,6 +245,8 @@ internal import TransferEngine
         folderProbe.needed(counts.awaitingFolder > 0)
         surroundings?.changed(ledger)
         toaster.progress.settle(self)
+        icons?.changed()
+        jobs?.changed()
     }
 
     private func perform(_ action: Ledger.Action) {

@@ -118,7 +118,8 @@ public struct ServiceOptions: Sendable {
         connection.guardCalls(by: gate)
         residence = Residence(connection: connection, idle: options.idle, log: log) {
             downloader.hasWork || downloader.descriptors.isHolding || downloader.admission.isBusy || callers.anyWaits || gate.isAsking
-                || toaster.keepsService || journal.isBusy || downloader.servesForeground || downloader.clicks?.isBusy == true
+                || toaster.keepsService || downloader.jobs?.keepsService == true || journal.isBusy || downloader.servesForeground
+                || downloader.clicks?.isBusy == true
         } leave: {
             links.leave?()
         }
@@ -127,6 +128,8 @@ public struct ServiceOptions: Sendable {
         downloader.surroundings = Surroundings(downloader, session: connection)
         downloader.clicks = Clicks(downloader, opener: opener, trash: Trash(connection: connection))
         toaster.opened = { downloader.noteOpened($0) }
+        downloader.icons = DockIcons(downloader, session: connection)
+        downloader.jobs = DesktopJobs(downloader, session: connection)
         links.downloader = downloader
         links.toaster = toaster
         downloader.residenceChanged = { residence.changed() }
@@ -183,6 +186,8 @@ public struct ServiceOptions: Sendable {
 
     private func finish(_ status: Int32) {
         alarm(5)  // a bus that takes nothing any more does not keep us
+        downloader.icons?.end()
+        downloader.jobs?.end()
         connection.flush()
         ended(status)
         ended = { _ in }

@@ -46,6 +46,7 @@ extension Downloader {
         request.copy = copy
         request.descriptor = descriptors[record.number]
         download.transferStarted = .now
+        jobs?.begins(download)
         engine.start(request)
     }
 
@@ -74,7 +75,9 @@ extension Downloader {
                 download.speed = one.speed
                 announcer.progress(of: download, active: counts.active)
                 toaster.progress(download)
+                jobs?.progress(download)
             }
+            icons?.changed()
         case .checkpoint(let number, let resume):
             guard let download = download(number) else { return }
             decide { ledger, _ in ledger.checkpoint(download.entry, resume) }

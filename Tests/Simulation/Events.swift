@@ -126,6 +126,8 @@ extension World {
         options.retries = UInt32(b % 4)
         options.allowsMetered = b % 4 != 1
         options.priority = Int32(b % 3)
+        options.desktopID = [nil, DesktopID("org.example.A"), DesktopID("org.example.B")][b / 3 % 3]
+        options.showProgress = b % 19 != 0
         options.app = ["", "A", "B"][a / 6 % 3]
         if a % 23 == 0 { options.requestInterval = .seconds(1 + a % 2) }
         let number = nextNumber

@@ -34,6 +34,7 @@ extension World {
         checkBatches()
         if counts != ledger.counts { fail("the counts are \(ledger.counts), and should be \(counts)") }
         checkSums()
+        checkIcons()
         checkIndex()
         if let wake, ledger.nextWake.map({ $0 > wake }) ?? true {
             fail("the next wake is \(ledger.nextWake as Any), and should be \(wake) at the latest")
@@ -90,6 +91,10 @@ extension World {
             let failed = batch.record.removed.failed + UInt32(members.count { $0.state.failure != nil })
             let finished = batch.record.removed.finished + UInt32(members.count { $0.state == .finished })
             if outcomes.failed != failed || outcomes.finished != finished { fail("batch \(number) counts \(outcomes)") }
+            let open = members.filter { $0.isEntered && !$0.state.hasEnded && $0.record.options.showProgress }
+            if batch.progress.open != ProgressTally(of: open.map(\.record)) { fail("batch \(number) has come to \(batch.progress)") }
+            if open.isEmpty, batch.progress != ProgressTally() { fail("batch \(number) begins anew with \(batch.progress)") }
+            if Int(batch.resting) != members.count(where: \.state.rests) { fail("\(batch.resting) of batch \(number) rest") }
             if batch.isLeaving, !members.contains(where: { $0.state == .committing }) { fail("batch \(number) should be gone") }
         }
         for entry in ledger.entries.values {
@@ -120,6 +125,13 @@ extension World {
         if (ledger.received, ledger.total) != (received, total) {
             fail("the sums are \(ledger.received) of \(ledger.total as Any), and should be \(received) of \(total as Any)")
         }
+    }
+
+    /// What is summed up by icon is what a walk through all finds.
+    private mutating func checkIcons() {
+        let open = ledger.order.ordered.compactMap { ledger[$0]?.record }.filter(\.options.showProgress)
+        let expected = Dictionary(grouping: open, by: \.options.desktopID).mapValues(ProgressTally.init)
+        if ledger.icons.mapValues(\.open) != expected { fail("the icons have \(ledger.icons), and should have \(expected)") }
     }
 
     /// What is found by app is what a walk through all finds.

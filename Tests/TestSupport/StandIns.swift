@@ -251,3 +251,155 @@ extension BusActor {
     public static func run(_ body: @BusActor @Sendable () -> Void) async { await onLoop(body) }
     @BusActor private static func onLoop(_ body: @BusActor @Sendable () -> Void) { body() }
 }
+
+/// A dock, as far as it hears marks of icons: it owns `com.canonical.Unity`, and shows nothing.
+@BusActor public final class StandInDock: Sendable {
+    public nonisolated static let name = "com.canonical.Unity"
+    private static let interface = "com.canonical.Unity.LauncherEntry"
+    private static let update = SignalOf(interface, "Update", String.self, [String: Variant].self)
+
+    public struct Mark: Equatable, Sendable {
+        public let uri: String
+        public let sender: String
+        public let path: String
+        public let properties: [String: Variant]
+        public let arrived: ContinuousClock.Instant
+
+        /// nil: no count is visible.
+        public var count: Int64? { properties["count-visible"]?.bool == true ? properties["count"]?.int64 : nil }
+        public var progress: Double? { properties["progress-visible"]?.bool == true ? properties["progress"]?.double : nil }
+        public var isBare: Bool { count == nil && progress == nil }
+    }
+
+    private let connection: Connection
+    /// All that came, in order.
+    public private(set) var marks: [Mark] = []
+
+    /// - Parameter isOwner: otherwise it only listens, as no dock does.
+    public init(on address: String, isOwner: Bool = true) async throws {
+        connection = try Connection.open(address: address)
+        _ = connection.subscribe(MatchRule(interface: Self.interface)) { [weak self] message in
+            guard let (uri, properties) = Self.update.read(message) else { return }
+            self?.marks.append(Mark(uri: uri, sender: message.sender, path: message.path, properties: properties, arrived: .now))
+        }
+        // The bus has the match rule once it has answered what came after it.
+        _ = try await connection.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, Self.name)
+        if isOwner { try appear() }
+    }
+
+    public func appear() throws {
+        guard try connection.requestName(Self.name) else { throw DBusError.failed("\(Self.name) has an owner") }
+    }
+
+    public func vanish() throws { try connection.releaseName(Self.name) }
+    public func forget() { marks = [] }
+
+    /// The last mark of an icon.
+    public func mark(of id: String = "org.todoku.Downloader1") -> Mark? { marks.last { $0.uri == "application://\(id).desktop" } }
+
+    /// What the emitter of `mark` answers to `Query`.
+    public func query(_ mark: Mark) async throws -> (String, [String: Variant]) {
+        try await connection.call(
+            MethodOf(Self.interface, "Query", out: String.self, [String: Variant].self), on: mark.sender, at: ObjectPath(mark.path), ())
+    }
+
+    /// Whether the emitter of `mark` is on the bus.
+    public func isThere(_ mark: Mark) async throws -> Bool {
+        try await connection.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, mark.sender)
+    }
+}
+
+/// The job tracker of KDE, as Plasma 5.27 has it: views at paths of their own, which are gone when they are terminated.
+@BusActor public final class StandInJobServer: Sendable {
+    public nonisolated static let name = "org.kde.JobViewServer"
+    private static let view = "org.kde.JobViewV3"
+    private static let face = Face<StandInJobServer>(
+        "org.kde.JobViewServerV2", xml: { "" },
+        methods: [
+            Row(
+                MethodOf(
+                    "org.kde.JobViewServerV2", "requestView", in: String.self, Int32.self, [String: Variant].self, out: ObjectPath.self)
+            ) { server, terms, reply in server.make(terms.0, terms.1, terms.2, reply) }
+        ])
+    private static let viewFace = Face<View>(
+        view, xml: { "" },
+        methods: [
+            Row(MethodOf(view, "update", in: [String: Variant].self)) { view, news, reply in
+                view.updates.append((.now, news))
+                view.properties.merge(news) { $1 }
+                reply()
+            },
+            Row(MethodOf(view, "terminate", in: UInt32.self, String.self, [String: Variant].self)) { view, terms, reply in
+                view.terminated = terms.0
+                reply()
+            },
+        ])
+
+    @BusActor public final class View: Sendable {
+        public let path: String
+        public let desktopEntry: String
+        public let capabilities: Int32
+        public let hints: [String: Variant]
+        public fileprivate(set) var properties: [String: Variant] = [:]
+        public fileprivate(set) var updates: [(at: ContinuousClock.Instant, news: [String: Variant])] = []
+        /// The error code with which it was terminated.
+        public fileprivate(set) var terminated: UInt32?
+
+        fileprivate init(_ path: String, _ entry: String, _ capabilities: Int32, _ hints: [String: Variant]) {
+            (self.path, desktopEntry, self.capabilities, self.hints) = (path, entry, capabilities, hints)
+        }
+    }
+
+    private let connection: Connection
+    private var held: [@BusActor () -> Void] = []
+    /// It takes requests and does not answer them, until `answer`.
+    public var isHanging = false
+    /// All that were asked for, in order; and those of them that are up.
+    public private(set) var views: [View] = []
+    public var open: [View] { views.filter { $0.terminated == nil } }
+
+    public init(on address: String) throws {
+        connection = try Connection.open(address: address)
+        connection.export(Tree(self))
+        try appear()
+    }
+
+    private final class Tree: ObjectTree {
+        private weak var server: StandInJobServer?
+        init(_ server: StandInJobServer) { self.server = server }
+        func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
+            guard let server else { return nil }
+            if path == "/JobViewServer" { return [StandInJobServer.face.of(server)] }
+            return server.views.first { $0.path == path && $0.terminated == nil }.map { [StandInJobServer.viewFace.of($0)] }
+        }
+        func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
+    }
+
+    private func make(_ entry: String, _ capabilities: Int32, _ hints: [String: Variant], _ reply: DBus.Reply<ObjectPath>) {
+        let view = View("/org/kde/notificationmanager/jobs/JobView_\(views.count + 1)", entry, capabilities, hints)
+        views.append(view)
+        if isHanging { held.append { reply(ObjectPath(view.path)) } } else { reply(ObjectPath(view.path)) }
+    }
+
+    /// Answers what was held.
+    public func answer() {
+        isHanging = false
+        for answer in held { answer() }
+        held = []
+    }
+
+    /// Emits `suspendRequested`, `resumeRequested` or `cancelRequested` of `view`, as a click does.
+    public func click(_ member: String, _ view: View) {
+        connection.send(SignalOf(Self.view, member).message(from: ObjectPath(view.path), ()))
+    }
+
+    public func appear() throws {
+        guard try connection.requestName(Self.name) else { throw DBusError.failed("\(Self.name) has an owner") }
+    }
+
+    /// Ends, as far as others see it: its views are gone.
+    public func vanish() throws {
+        try connection.releaseName(Self.name)
+        for view in views where view.terminated == nil { view.terminated = .max }
+    }
+}
