@@ -29,6 +29,7 @@ let package = Package(
         .library(name: "TodokuClient", targets: ["TodokuClient"]),
         .executable(name: "todokud", targets: ["todokud"]),
         .executable(name: "todoku", targets: ["todoku"]),
+        .executable(name: "todoku-tray", targets: ["todoku-tray"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -65,6 +66,7 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
             ]),
         room("TodokuClient", ["DownloaderInterface", "DBus", "EventLoop", "DownloadModel"]),
+        room("StatusNotifier", ["DBus", "EventLoop"]),
 
         // Programs
         program("todokud", ["DownloadService", "EventLoop", .product(name: "Logging", package: "swift-log")]),
@@ -74,6 +76,8 @@ let package = Package(
                 "TodokuClient", "EventLoop", "DownloadModel", "Localization",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ]),
+        program(
+            "todoku-tray", ["TodokuClient", "StatusNotifier", "DBus", "Desktop", "DownloadModel", "EventLoop", "Localization"]),
         program("todoku-demo", ["DBus", "EventLoop"]),
 
         // Tests
@@ -90,5 +94,8 @@ let package = Package(
             "ServiceTests", ["todokud", "DownloadService", "DownloadStore", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite("FaultTests", ["todokud", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite("CommandTests", ["todoku", "Localization", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
+        suite(
+            "TrayTests",
+            ["todoku-tray", "todokud", "StatusNotifier", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
     ]
 )

@@ -115,15 +115,19 @@ internal import Glibc
 
     /// Calls a method of another program and awaits the answer.
     ///
-    /// - Parameter timeout: after which `NoReply` is thrown; nil: never.
+    /// - Parameters:
+    ///   - timeout: after which `NoReply` is thrown; nil: never.
+    ///   - starts: whether the bus may start a program for the call; if not, and none is there, `NameHasNoOwner` is thrown.
     /// - Throws: the other's error; `NoReply`; `Disconnected` when the bus goes away meanwhile; `InvalidArgs` for what is no name or
     ///   path, and for an answer of other types than declared.
     public func call<In, Out>(
-        _ method: MethodOf<In, Out>, on destination: String, at path: ObjectPath, _ arguments: In, timeout: Duration? = .seconds(25)
+        _ method: MethodOf<In, Out>, on destination: String, at path: ObjectPath, _ arguments: In, timeout: Duration? = .seconds(25),
+        starts: Bool = true
     ) async throws(DBusError) -> Out {
         try check(destination)
         guard ObjectPath.isValid(path.value) else { throw .invalidArgs("\"\(path)\" is not an object path") }
         let message = Message.call(to: destination, path: path.value, interface: method.interface, member: method.name)
+        if !starts { message.startsNothing() }
         var writer = Writer(appendingTo: message.raw)
         method.writeIn(arguments, &writer)
         let reply = try await exchange(message, timeout: timeout).get()

@@ -80,6 +80,9 @@ public final class Message: Sendable {
         Message(adopting: allocated(dbus_message_new_method_call(destination, path, interface, member)))
     }
 
+    /// For a call before it is sent: the bus starts no program for it.
+    func startsNothing() { dbus_message_set_auto_start(raw, 0) }
+
     public static func signal(path: String, interface: String, member: String, _ write: (inout Writer) -> Void) -> Message {
         let message = Message(adopting: allocated(dbus_message_new_signal(path, interface, member)))
         var writer = Writer(appendingTo: message.raw)

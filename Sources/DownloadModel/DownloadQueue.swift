@@ -79,6 +79,14 @@ public struct DownloadQueue: Sendable {
         return nil
     }
 
+    /// The last in order for which `isWanted` holds.
+    public func last(where isWanted: (DownloadNumber) -> Bool) -> DownloadNumber? {
+        for chunk in chunks.reversed() {
+            for entry in chunk.reversed() where isWanted(entry.number) { return entry.number }
+        }
+        return nil
+    }
+
     public func contains(_ number: DownloadNumber) -> Bool { entries[number] != nil }
 
     /// Puts `number` in its place; one that is in the queue already is moved there.

@@ -31,13 +31,14 @@ extension Ledger {
     private static let fewCandidates = 2000
 
     /// Goes through all of `app` and `tag` (nil: of any) until `visit` says that it has enough: what has not ended in queue order, then what
-    /// has, oldest first.
-    public func visit(app: String?, tag: String?, _ visit: (LedgerEntry) -> Bool) {
+    /// has, oldest first; reversed the other way round.
+    public func visit(app: String?, tag: String?, isReversed: Bool = false, _ visit: (LedgerEntry) -> Bool) {
         func isWanted(_ entry: LedgerEntry) -> Bool {
             entry.isEntered && app.map { $0 == entry.record.options.app } ?? true && tag.map { $0 == entry.record.options.tag } ?? true
         }
         if let candidates = index.candidates(app: app, tag: tag), candidates.count <= Self.fewCandidates {
-            for entry in candidates.compactMap({ entries[$0] }).sorted(by: Self.comesBefore) where isWanted(entry) {
+            let sorted = candidates.compactMap { entries[$0] }.sorted { Self.comesBefore(isReversed ? $1 : $0, isReversed ? $0 : $1) }
+            for entry in sorted where isWanted(entry) {
                 if visit(entry) { return }
             }
             return
@@ -46,7 +47,11 @@ extension Ledger {
             guard let entry = entries[number], isWanted(entry) else { return false }
             return visit(entry)
         }
-        if order.first(where: hasEnough) == nil { _ = ended.first(where: hasEnough) }
+        if isReversed {
+            if ended.last(where: hasEnough) == nil { _ = order.last(where: hasEnough) }
+        } else if order.first(where: hasEnough) == nil {
+            _ = ended.first(where: hasEnough)
+        }
     }
 
     /// The order of `List`: that of `order`, then that of `ended`.

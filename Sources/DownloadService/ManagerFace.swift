@@ -45,7 +45,7 @@ enum ManagerFace {
                 })
         },
         Row(Manager.waitAll) { downloader, dictionary, reply in
-            for key in ["after", "limit"] where dictionary[key] != nil {
+            for key in ["after", "newest-first", "limit"] where dictionary[key] != nil {
                 throw Refusal(.invalidOption, "WaitAll takes no filter key “\(key)”: it waits for all that match.")
             }
             try downloader.waitAll(DownloadFilter(decoding: dictionary), reply)
@@ -176,7 +176,8 @@ extension Downloader {
         return batch.entry
     }
 
-    /// What `filter` asks for and `caller` may see: what has not ended in queue order, then what has, oldest first.
+    /// What `filter` asks for and `caller` may see: what has not ended in queue order, then what has, oldest first; or all of that the other
+    /// way round.
     func matching(_ filter: DownloadFilter, for caller: CallerIdentity) throws(Refusal) -> [ManagedDownload] {
         var result: [ManagedDownload] = []
         var isPast = true
@@ -200,11 +201,13 @@ extension Downloader {
         }
         // The one whose place is the start may be another app's, or of no batch.
         if let batch, after == nil || after?.batch == batch.number {
-            _ = ledger.orderedMembers(of: batch).contains { ledger[$0].map(visit) ?? false }
+            let members = ledger.orderedMembers(of: batch)
+            let ordered = filter.isNewestFirst ? members.reversed() : members
+            _ = ordered.contains { ledger[$0].map(visit) ?? false }
         } else {
             let app = filter.app == after?.options.app ?? filter.app ? filter.app : nil
             let tag = filter.tag == after?.options.tag ?? filter.tag ? filter.tag : nil
-            ledger.visit(app: app, tag: tag, visit)
+            ledger.visit(app: app, tag: tag, isReversed: filter.isNewestFirst, visit)
         }
         return result
     }

@@ -11,6 +11,8 @@ public struct DownloadFilter: Equatable, Sendable {
     public var batch: ObjectPath?
     /// Only what comes after this download in queue order.
     public var after: ObjectPath?
+    /// The order turned round: what ended last comes first.
+    public var isNewestFirst = false
     /// Most answers, 1 to `Limits.listed`.
     public var limit = Limits.listed
 
@@ -51,6 +53,9 @@ public struct DownloadFilter: Equatable, Sendable {
             case "after":
                 guard let path = value.objectPath else { throw wrongType("o") }
                 after = path
+            case "newest-first":
+                guard let flag = value.bool else { throw wrongType("b") }
+                isNewestFirst = flag
             case "limit":
                 guard let number = value.uint32 else { throw wrongType("u") }
                 guard number > 0, number <= Limits.listed else {
@@ -59,7 +64,7 @@ public struct DownloadFilter: Equatable, Sendable {
                 limit = Int(number)
             default:
                 throw Refusal(
-                    .invalidOption, "There is no filter key “\(shown(key))”; they are app, tag, state, states, batch, after, limit.")
+                    .invalidOption, "There is no filter key “\(shown(key))”; they are app, tag, state, states, batch, after, newest-first, limit.")
             }
         }
     }
@@ -72,6 +77,7 @@ public struct DownloadFilter: Equatable, Sendable {
         if let states { dictionary["states"] = .strings(states.sorted()) }
         if let batch { dictionary["batch"] = .objectPath(batch) }
         if let after { dictionary["after"] = .objectPath(after) }
+        if isNewestFirst { dictionary["newest-first"] = .bool(true) }
         return dictionary
     }
 }

@@ -14,6 +14,7 @@ internal import EventLoop
 
     private let connection: Connection
     private var watches: [UInt64: WatchState] = [:]
+    private var presences: [UInt64: Presence] = [:]
     private var nextWatch: UInt64 = 0
     /// The applications that this client says are in front.
     private var inFront: Set<String> = []
@@ -128,7 +129,45 @@ internal import EventLoop
         await withCheckedContinuation { continuation in Poller.shared.schedule(after: delay) { continuation.resume() } }
     }
 
+    /// A call that does not start the service.
+    ///
+    /// - Throws: with the cause `serviceUnavailable` where it does not run.
+    private func ask<In, Out>(_ method: MethodOf<In, Out>, _ arguments: In) async throws(ClientError) -> Out {
+        do throws(DBusError) {
+            return try await connection.call(
+                method, on: BusName.service, at: BusName.managerPath, arguments, timeout: Self.callTimeout, starts: false)
+        } catch { throw ClientError(error) }
+    }
+
     // MARK: Descriptions
+
+    func overview(current: Int, recent: Int) async throws(ClientError) -> ServiceOverview? {
+        do throws(ClientError) {
+            var overview = ServiceOverview(status: ServiceStatus(try await ask(Standard.getAll, Manager.interface)))
+            // As many as there are, so that the service need not look through all of its queue for more.
+            let running = min(current, Int(overview.status.active))
+            overview.current = try await page([.active], limit: running)
+            let rest = min(current, Int(overview.status.remaining)) - overview.current.count
+            overview.current += try await page([.queued, .waiting, .paused, .verifying], limit: rest)
+            overview.recent = try await page([.finished, .failed], limit: recent, isNewestFirst: true)
+            return overview
+        } catch {
+            guard error.cause == .serviceUnavailable else { throw error }
+            return nil
+        }
+    }
+
+    /// One answer of `Describe`, without starting the service.
+    private func page(
+        _ states: Set<DownloadDescription.State>, limit: Int, isNewestFirst: Bool = false
+    ) async throws(ClientError) -> [DownloadDescription] {
+        guard limit > 0 else { return [] }
+        var filter = DownloadQuery(states: states).filter
+        (filter.limit, filter.isNewestFirst) = (limit, isNewestFirst)
+        return try await ask(Manager.describe, (filter.dictionary, [])).map { structure in
+            DownloadDescription(DownloadReference(structure.fields.0), structure.fields.1)
+        }
+    }
 
     func status() async throws(ClientError) -> ServiceStatus {
         ServiceStatus(try await call(Standard.getAll, Manager.interface, at: BusName.managerPath, repeatable: true))
@@ -185,7 +224,14 @@ internal import EventLoop
         return number
     }
 
+    func watchService(_ receive: @escaping @Sendable (ServiceNews) -> Void) -> UInt64 {
+        nextWatch += 1
+        presences[nextWatch] = Presence(on: connection, receive)
+        return nextWatch
+    }
+
     func stopWatch(_ number: UInt64) {
+        presences.removeValue(forKey: number)?.stop()
         guard let state = watches.removeValue(forKey: number) else { return }
         state.isStopped = true
         for subscription in state.subscriptions { connection.unsubscribe(subscription) }
@@ -279,6 +325,7 @@ internal import EventLoop
     private func busWentAway() {
         let error = ClientError(DBusError.disconnected("the bus ended the connection"))
         for state in watches.values { state.lose(error) }
+        for presence in presences.values { presence.lose() }
     }
 }
 

@@ -181,6 +181,22 @@ public final class DownloaderClient: Sendable {
         try await core.call(Manager.setHostRule, (host, rule.dictionary), repeatable: true)
     }
 
+    // MARK: Looking on
+
+    /// What a tray shows: the service as a whole, at most `current` downloads that have not ended (those that transfer first, then by queue
+    /// order), and the `recent` last ones that finished or failed, newest first. 0: none; at most 1,000 each.
+    ///
+    /// - Returns: nil where the service does not run: it is not started.
+    public func overview(current: Int = 10, recent: Int = 10) async throws(ClientError) -> ServiceOverview? {
+        try await core.overview(current: min(current, Limits.listed), recent: min(recent, Limits.listed))
+    }
+
+    /// Calls `receive` on the client's thread when the service comes, goes, or has something else to tell of itself; it is never started
+    /// for that. How many bytes have come is not told: who shows it looks again, as often as it likes.
+    public func watchService(_ receive: @escaping @Sendable (ServiceNews) -> Void) async -> Watch {
+        Watch(await core.watchService(receive), of: core)
+    }
+
     // MARK: Watching
 
     /// Calls `receive` with each of `downloads` as it is now, and again whenever one changes, in order, on the client's thread.
@@ -201,6 +217,27 @@ public struct FetchedFile: Equatable, Sendable {
     public var path: String
 
     public init(isNew: Bool, path: String) { (self.isNew, self.path) = (isNew, path) }
+}
+
+/// What a look at the service has found.
+public struct ServiceOverview: Equatable, Sendable {
+    public internal(set) var status: ServiceStatus
+    /// What has not ended; those that transfer first.
+    public internal(set) var current: [DownloadDescription] = []
+    /// What has finished or failed, newest first.
+    public internal(set) var recent: [DownloadDescription] = []
+}
+
+/// What is told of the service as a whole.
+public enum ServiceNews: Equatable, Sendable {
+    /// It runs: it has just been found, or started.
+    case present
+    /// It does not run: it has nothing to do, or was stopped.
+    case absent
+    /// Its counts, its settings or its list are different.
+    case changed
+    /// The session bus has gone: nothing more will come.
+    case lost
 }
 
 /// What a watch tells.

@@ -191,7 +191,7 @@ internal import Testing
             ("states", .string("active")),
             ("states", .strings(["active", "done"])), ("after", .string("/org/todoku/Downloader1/download/1")), ("limit", .int32(1)),
             ("limit", .uint32(0)), ("limit", .uint32(1001)), ("unknown", .string("x")),
-            ("batch", .string("/org/todoku/Downloader1/batch/1")),
+            ("newest-first", .uint32(1)), ("batch", .string("/org/todoku/Downloader1/batch/1")),
         ]
         for (key, value) in bad {
             for error in await [

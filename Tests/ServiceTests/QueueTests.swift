@@ -206,6 +206,17 @@ internal import Testing
         }
         #expect(pages == all && answers == 5)
 
+        // The other way round: what ended last comes first.
+        for app in ["", "org.a"] {
+            let mine: [String: Variant] = app.isEmpty ? [:] : ["app": .string(app)]
+            let ordered = try await client.list(mine)
+            let reversed = try await client.list(mine.merging(["newest-first": .bool(true)]) { $1 })
+            #expect(reversed == ordered.reversed() && !ordered.isEmpty)
+            let behind = try await client.list(
+                mine.merging(["newest-first": .bool(true), "after": .objectPath(reversed[0]), "limit": .uint32(2)]) { $1 })
+            #expect(behind == Array(reversed.dropFirst().prefix(2)))
+        }
+
         let some = try await client.call(Manager.describe, (["tag": .string("even")], ["Tag", "State"]))
         #expect(some.map(\.fields.0) == [0, 2, 4, 6, 8].map { paths[$0] })
         #expect(some.allSatisfy { $0.fields.1 == ["Tag": .string("even"), "State": .string("paused")] })

@@ -91,10 +91,12 @@ extension Client {
         #expect(await log.has(["all": "0 0 3", "again": "0 0 3"]))
     }
 
-    @Test func `takes every filter but after and limit`() async throws {
+    @Test func `takes every filter but after, newest-first and limit`() async throws {
         let running = try await Running.start()
         let client = running.client
-        for (key, value) in [("after", Variant.objectPath(ObjectPath("/a"))), ("limit", .uint32(3)), ("colour", .string("red"))] {
+        for (key, value) in [
+            ("after", Variant.objectPath(ObjectPath("/a"))), ("newest-first", .bool(true)), ("limit", .uint32(3)), ("colour", .string("red")),
+        ] {
             let error = await thrown { try await client.waitAll([key: value]) }
             #expect(error?.name == todokuError("InvalidOption") && error?.message.contains(key) == true && error.map(isSentence) == true)
         }

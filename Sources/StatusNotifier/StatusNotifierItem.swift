@@ -1,0 +1,201 @@
+public import DBus
+public import EventLoop
+internal import Glibc
+
+/// An item in the panel's tray: an icon, a tooltip, a menu, and clicks. Where no panel is there it waits for one.
+@BusActor public final class StatusNotifierItem {
+    public enum Status: String, Sendable {
+        /// Hosts may hide it.
+        case passive = "Passive"
+        case active = "Active"
+        case needsAttention = "NeedsAttention"
+    }
+
+    /// What hosts show.
+    public struct Appearance: Equatable, Sendable {
+        public var title = ""
+        public var status = Status.passive
+        /// Of the icon theme; hosts prefer it to the pixmaps.
+        public var iconName = ""
+        public var icon = IconPixmaps.none
+        /// Shown instead where the status is `needsAttention`.
+        public var attentionIcon = IconPixmaps.none
+        public var toolTip = ToolTip()
+        public init() {}
+    }
+
+    /// What a person does with the icon.
+    public enum Gesture: Equatable, Sendable {
+        case activate
+        case secondaryActivate
+        /// The host has no menu of its own making: it asks us to show ours. It cannot be shown without a toolkit.
+        case contextMenu
+        /// Up is positive.
+        case scroll(delta: Int32, isHorizontal: Bool)
+    }
+
+    /// Between two changes that are told: xfce4-panel and Plasma read all properties again for each.
+    static let leastInterval: Duration = .milliseconds(500)
+    /// Between two attempts to register with a watcher that refuses: it may be starting.
+    private static let retryDelay: Duration = .seconds(2)
+    private static let mostRetries = 5
+
+    private let connection: Connection
+    private let id: String
+    private let menu: DBusMenu
+    private let busName: String
+    private var watcher: BusPeer?
+    private var retry: Poller.Token?
+    private var wanted: Appearance
+    private var told: Appearance
+    private var lastTold: ContinuousClock.Instant?
+    private var timer: Poller.Token?
+    private var token: String?
+
+    /// Whether a watcher has taken it: nobody sees it otherwise.
+    public private(set) var isRegistered = false
+    /// Called when that changes.
+    public var registeredChanged: (Bool) -> Void = { _ in }
+    public var received: (Gesture) -> Void = { _ in }
+
+    /// Exports item and menu on `connection`, which is for them alone, and registers wherever a watcher is or appears.
+    ///
+    /// - Parameter id: unique to the program and the same at each start.
+    public init(_ id: String, on connection: Connection, menu: DBusMenu, _ appearance: Appearance) throws(DBusError) {
+        (self.id, self.connection, self.menu, wanted, told) = (id, connection, menu, appearance, appearance)
+        busName = "\(ItemInterface.name)-\(getpid())-1"
+        _ = try connection.requestName(busName)
+        menu.attach(to: connection)
+        connection.export(self)
+        watcher = BusPeer(WatcherInterface.name, on: connection) { [weak self] in self?.watcher(is: $0) }
+    }
+
+    // MARK: Being seen
+
+    private func watcher(is owner: String?) {
+        if let retry { Poller.shared.cancel(retry) }
+        retry = nil
+        setRegistered(false)
+        if let owner { register(with: owner, retries: 0) }
+    }
+
+    private func register(with owner: String, retries: Int) {
+        BusActor.spawn { [self] in
+            do throws(DBusError) {
+                // To its unique name, which nobody else can get.
+                try await connection.call(WatcherInterface.registerItem, on: owner, at: WatcherInterface.path, busName)
+                setRegistered(true)
+            } catch {
+                // One that has gone is followed by its next owner.
+                guard retries < Self.mostRetries, error.name != "org.freedesktop.DBus.Error.ServiceUnknown" else { return }
+                retry = Poller.shared.schedule(after: Self.retryDelay) { [self] in register(with: owner, retries: retries + 1) }
+            }
+        }
+    }
+
+    private func setRegistered(_ value: Bool) {
+        guard isRegistered != value else { return }
+        isRegistered = value
+        told = wanted  // a new host reads everything
+        registeredChanged(value)
+    }
+
+    /// Shows `appearance`: at once, or half a second after the last change; what is superseded until then is never told.
+    public func show(_ appearance: Appearance) {
+        wanted = appearance
+        guard wanted != told, timer == nil, isRegistered else { return }
+        let due = lastTold.map { $0 + Self.leastInterval } ?? .now
+        if due <= .now { return tell() }
+        timer = Poller.shared.schedule(at: due) { [weak self] in
+            self?.timer = nil
+            self?.tell()
+        }
+    }
+
+    private func tell() {
+        let (before, now) = (told, wanted)
+        guard before != now, isRegistered else { return }
+        (told, lastTold) = (now, .now)
+        if before.title != now.title { send(ItemInterface.newTitle) }
+        if before.iconName != now.iconName || before.icon != now.icon { send(ItemInterface.newIcon) }
+        if before.attentionIcon != now.attentionIcon { send(ItemInterface.newAttentionIcon) }
+        if before.toolTip != now.toolTip { send(ItemInterface.newToolTip) }
+        if before.status != now.status {
+            connection.send(ItemInterface.newStatus.message(from: ItemInterface.path, now.status.rawValue))
+        }
+    }
+
+    private func send(_ signal: SignalOf<Void>) { connection.send(signal.message(from: ItemInterface.path, ())) }
+
+    // MARK: Being clicked
+
+    /// The token that the host gave for the window which the click opens; each is good once.
+    public func takeActivationToken() -> String? {
+        defer { token = nil }
+        return token
+    }
+
+    static let face = Face<StatusNotifierItem>(
+        ItemInterface.name, xml: { ItemInterface.xml },
+        methods: [
+            Row(ItemInterface.contextMenu) { item, _, reply in
+                reply()
+                item.received(.contextMenu)
+            },
+            Row(ItemInterface.activate) { item, _, reply in
+                reply()
+                item.received(.activate)
+            },
+            Row(ItemInterface.secondaryActivate) { item, _, reply in
+                reply()
+                item.received(.secondaryActivate)
+            },
+            Row(ItemInterface.scroll) { item, arguments, reply in
+                reply()
+                item.received(.scroll(delta: arguments.0, isHorizontal: arguments.1.lowercased() == "horizontal"))
+            },
+            Row(ItemInterface.provideXdgActivationToken) { item, token, reply in
+                reply()
+                item.token = token.isEmpty ? nil : token
+            },
+        ],
+        properties: [
+            PropertyRow(ItemInterface.category) { _ in "ApplicationStatus" },
+            PropertyRow(ItemInterface.id) { $0.id },
+            PropertyRow(ItemInterface.title) { $0.wanted.title },
+            PropertyRow(ItemInterface.status) { $0.wanted.status.rawValue },
+            PropertyRow(ItemInterface.windowId) { _ in 0 },
+            PropertyRow(ItemInterface.iconThemePath) { _ in "" },
+            PropertyRow(ItemInterface.iconName) { $0.wanted.iconName },
+            PropertyRow(ItemInterface.iconPixmap) { $0.wanted.icon },
+            // lxqt-panel covers the whole icon with an overlay.
+            PropertyRow(ItemInterface.overlayIconName) { _ in "" },
+            PropertyRow(ItemInterface.overlayIconPixmap) { _ in .none },
+            PropertyRow(ItemInterface.attentionIconName) { _ in "" },
+            PropertyRow(ItemInterface.attentionIconPixmap) { $0.wanted.attentionIcon },
+            PropertyRow(ItemInterface.attentionMovieName) { _ in "" },
+            PropertyRow(ItemInterface.toolTip) { $0.wanted.toolTip },
+            PropertyRow(ItemInterface.itemIsMenu) { _ in false },
+            PropertyRow(ItemInterface.menu) { _ in DBusMenu.path },
+        ],
+        signals: [
+            ItemInterface.newTitle.name: ItemInterface.newTitle.signature, ItemInterface.newIcon.name: ItemInterface.newIcon.signature,
+            ItemInterface.newAttentionIcon.name: ItemInterface.newAttentionIcon.signature,
+            ItemInterface.newOverlayIcon.name: ItemInterface.newOverlayIcon.signature,
+            ItemInterface.newToolTip.name: ItemInterface.newToolTip.signature, ItemInterface.newStatus.name: ItemInterface.newStatus.signature,
+        ])
+}
+
+extension StatusNotifierItem: ObjectTree {
+    public func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
+        switch path {
+        case ItemInterface.path.value: [Self.face.of(self)]
+        case DBusMenu.path.value: [DBusMenu.face.of(menu)]
+        default: nil
+        }
+    }
+
+    public func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] {
+        path == "/" ? [ItemInterface.path, DBusMenu.path].map { String($0.value.dropFirst()) } : []
+    }
+}

@@ -1,0 +1,63 @@
+internal import DBus
+internal import EventLoop
+internal import Glibc
+internal import TodokuClient
+
+/// The downloads in the panel's tray. See todoku-tray(1).
+@main struct Main {
+    static let version = "0.1.0"
+    /// Whoever owns it is the tray of this session.
+    static let busName = "org.todoku.Tray"
+
+    private static let help = """
+        Usage: todoku-tray [OPTION]
+        Shows the downloads of this session in the panel's tray, and steers them from there.
+
+          --version   print the version
+          --help      print this
+
+        See todoku-tray(1).
+
+        """
+
+    @BusActor private static var parts: (tray: Tray, signals: SignalSource, name: Connection)?
+
+    static func main() {
+        keepHeapSmall()
+        SignalSource.block([SIGTERM, SIGINT, SIGHUP])
+        signal(SIGPIPE, SIG_IGN)
+        switch Array(CommandLine.arguments.dropFirst()) {
+        case []: break
+        case ["--version"]: end(0, saying: "todoku-tray \(version)\n")
+        case ["--help"]: end(0, saying: help)
+        case let others: end(64, complaining: "there is no option \(others.joined(separator: " ")); see todoku-tray --help")  // EX_USAGE
+        }
+        BusActor.runMain {
+            do {
+                let connection = try Connection.session()
+                guard try connection.requestName(busName) else { end(0, saying: "todoku-tray: another one runs in this session already\n") }
+                connection.onDisconnect = { exit(0) }  // the session is over
+                let client = try await DownloaderClient.connect()
+                let tray = try Tray(client, on: connection) { exit($0) }
+                parts = (tray, SignalSource([SIGTERM, SIGINT, SIGHUP]) { _ in exit(0) }, connection)
+            } catch {
+                end(1, complaining: (error as? DBusError)?.message ?? "\(error)")
+            }
+        }
+    }
+
+    private static func end(_ status: Int32, saying text: String) -> Never {
+        say(text, to: STDOUT_FILENO)
+        exit(status)
+    }
+
+    private static func end(_ status: Int32, complaining text: String) -> Never {
+        say("todoku-tray: \(text)\n", to: STDERR_FILENO)
+        exit(status)
+    }
+
+    static func say(_ text: String, to descriptor: Int32) {
+        let bytes = Array(text.utf8)
+        _ = write(descriptor, bytes, bytes.count)
+    }
+}

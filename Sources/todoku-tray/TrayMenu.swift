@@ -1,0 +1,98 @@
+internal import DownloadModel
+internal import EventLoop
+internal import StatusNotifier
+internal import TodokuClient
+
+/// What a person asks for by the menu or the icon.
+enum TrayWish: Equatable, Sendable {
+    case pause(DownloadReference)
+    case resume(DownloadReference)
+    case cancel(DownloadReference)
+    case retry(DownloadReference)
+    /// The absolute path of a finished file.
+    case open(String)
+    case pauseAll
+    case resumeAll
+    case openDownloadFolder
+    case limitSpeed(Speed)
+    case startAtLogin(Bool)
+    case quit
+}
+
+/// The menu, made of what the tray shows. Pure.
+struct TrayMenu {
+    let look: TrayLook
+    let texts: TrayTexts
+    let startsAtLogin: Bool
+    let wish: @BusActor @Sendable (TrayWish) -> Void
+
+    var items: [MenuItem] {
+        var head = MenuItem("summary", texts.line(look))
+        head.isEnabled = false
+        var items = [head]
+        if !look.current.isEmpty {
+            items.append(.separator("above-current"))
+            items += look.current.map(running)
+            if look.moreCurrent > 0 {
+                var more = MenuItem("more", texts.more(look.moreCurrent))
+                more.isEnabled = false
+                items.append(more)
+            }
+        }
+        items.append(.separator("above-all"))
+        var all = entry("all", look.isPaused ? texts.resumeAll : texts.pauseAll, look.isPaused ? .resumeAll : .pauseAll)
+        all.iconName = look.isPaused ? "media-playback-start" : "media-playback-pause"
+        items.append(all)
+        if !look.recent.isEmpty {
+            var recent = MenuItem("recent", texts.recent)
+            recent.children = look.recent.map(ended)
+            items.append(recent)
+        }
+        var folder = entry("folder", texts.openFolder, .openDownloadFolder)
+        folder.iconName = "folder-open"
+        items.append(folder)
+        items.append(.separator("above-settings"))
+        items.append(speedLimit)
+        var login = entry("login", texts.startAtLogin, .startAtLogin(!startsAtLogin))
+        login.toggle = .check(startsAtLogin)
+        items.append(login)
+        items.append(entry("quit", texts.quit, .quit))
+        return items
+    }
+
+    private func entry(_ key: String, _ label: String, _ wish: TrayWish) -> MenuItem {
+        let carryOut = self.wish
+        return MenuItem(key, label) { carryOut(wish) }
+    }
+
+    private func running(_ download: DownloadDescription) -> MenuItem {
+        let (reference, key) = (download.reference, download.reference.path)
+        var item = MenuItem(key, texts.line(download))
+        let isHeld = download.state == .paused || download.waitReason == "paused-all"
+        item.children = [
+            entry(key + "/go", isHeld ? texts.resume : texts.pause, isHeld ? .resume(reference) : .pause(reference)),
+            entry(key + "/cancel", texts.cancel, .cancel(reference)),
+        ]
+        return item
+    }
+
+    /// A click opens it, or tries it again. No submenu: GNOME shows none in another.
+    private func ended(_ download: DownloadDescription) -> MenuItem {
+        let key = "recent" + download.reference.path
+        guard let path = download.path else { return entry(key, texts.retryLine(download), .retry(download.reference)) }
+        return entry(key, texts.line(download), .open(path))
+    }
+
+    private var speedLimit: MenuItem {
+        var limits = [0] + SpeedSteps.offered
+        if !limits.contains(look.speedLimit) { limits.append(look.speedLimit) }
+        limits.sort { ($0 == 0 ? .max : $0) > ($1 == 0 ? .max : $1) }
+        var menu = MenuItem("limit", texts.speedLimit)
+        menu.children = limits.map { limit in
+            var item = entry("limit/\(limit)", limit == 0 ? texts.noLimit : texts.limit(limit), .limitSpeed(limit))
+            item.toggle = .radio(limit == look.speedLimit)
+            return item
+        }
+        return menu
+    }
+}

@@ -1,0 +1,125 @@
+internal import DownloadModel
+internal import Localization
+internal import TodokuClient
+
+/// The words of the tray in one language.
+struct TrayTexts {
+    private let catalog: Catalog
+    init(_ language: Language) { catalog = Catalog(language) }
+
+    /// Between facts on one line.
+    private static let dot = " · "
+    private static let longestName = 44
+
+    // MARK: The whole
+
+    var title: String { catalog.text("Downloads") }
+
+    /// "3 downloading · 45 %": what fits where a host shows one line only.
+    func summary(_ look: TrayLook) -> String {
+        switch look.activity {
+        case .idle: return look.unseenFailures > 0 ? failures(look.unseenFailures) : catalog.text("No downloads")
+        case .downloading(let count):
+            return joined([
+                catalog.text("%1$s downloading", "%1$s downloading", count: UInt64(count)), look.percent.map { "\($0) %" },
+            ])
+        case .waiting(let count): return catalog.text("%1$s waiting", "%1$s waiting", count: UInt64(count))
+        case .paused(let count): return catalog.text("%1$s paused", "%1$s paused", count: UInt64(count))
+        case .held(let count):
+            return joined([
+                catalog.text("Everything is paused"), count > 0 ? catalog.text("%1$s left", "%1$s left", count: UInt64(count)) : nil,
+            ])
+        }
+    }
+
+    /// "2.1 MiB/s · 3 min left", and what else there is to say; empty where there is nothing.
+    func details(_ look: TrayLook) -> String {
+        var facts: [String?] = []
+        if case .downloading = look.activity { facts = [HumanText.speed(look.speed), look.timeLeft.map(left)] }
+        if look.speedLimit > 0, look.activity != .idle {
+            facts.append(catalog.text("at most %1$s", HumanText.speed(look.speedLimit)))
+        }
+        if look.unseenFailures > 0, look.activity != .idle { facts.append(failures(look.unseenFailures)) }
+        return joined(facts)
+    }
+
+    /// Both on one line: for the menu.
+    func line(_ look: TrayLook) -> String { joined([summary(look), details(look)]) }
+
+    private func failures(_ count: Int) -> String { catalog.text("%1$s failed", "%1$s failed", count: UInt64(count)) }
+
+    private func joined(_ facts: [String?]) -> String { facts.compactMap { $0 }.filter { !$0.isEmpty }.joined(separator: Self.dot) }
+
+    /// "40 s left", "3 min left", "1 h 5 min left": rounded up.
+    func left(_ duration: Duration) -> String {
+        let seconds = max(1, duration.components.seconds + (duration.components.attoseconds > 0 ? 1 : 0))
+        if seconds < 60 { return catalog.text("%1$s s left", "\(seconds)") }
+        let minutes = (seconds + 59) / 60
+        if minutes < 60 { return catalog.text("%1$s min left", "\(minutes)") }
+        return catalog.text("%1$s h %2$s min left", "\(minutes / 60)", "\(minutes % 60)")
+    }
+
+    // MARK: One download
+
+    /// "photos.zip — 45 % · 1.2 MiB/s".
+    func line(_ download: DownloadDescription) -> String { "\(name(download)) — \(state(download))" }
+
+    /// "photos.zip — failed · try again": of one that failed, to be clicked.
+    func retryLine(_ download: DownloadDescription) -> String {
+        "\(name(download)) — \(joined([state(download), catalog.text("try again")]))"
+    }
+
+    func name(_ download: DownloadDescription) -> String { Self.shortened(download.displayName, to: Self.longestName) }
+
+    private func state(_ download: DownloadDescription) -> String {
+        let percent = download.fraction.map { "\(Int($0 * 100)) %" }
+        switch download.state {
+        case .active: return joined([percent ?? HumanText.size(download.received), HumanText.speed(download.speed)])
+        case .verifying, .extracting: return catalog.text("checking")
+        case .queued: return catalog.text("queued")
+        case .paused: return joined([catalog.text("paused"), percent])
+        case .waiting: return reason(download.waitReason)
+        case .finished: return HumanText.size(download.received)
+        case .failed: return catalog.text("failed")
+        case .cancelled: return catalog.text("cancelled")
+        case .other(let name): return name
+        }
+    }
+
+    private func reason(_ word: String?) -> String {
+        switch word {
+        case "retry": catalog.text("trying again soon")
+        case "offline": catalog.text("offline")
+        case "metered": catalog.text("waiting for a link that is not metered")
+        case "disk-space": catalog.text("waiting for room on the disk")
+        case "destination": catalog.text("waiting for its folder")
+        case "needs-url": catalog.text("waiting for a new link")
+        case "not-before": catalog.text("waiting for its time")
+        case "paused-all": catalog.text("paused")
+        default: catalog.text("waiting")
+        }
+    }
+
+    /// At most `length` characters, an ellipsis in the middle: beginning and ending say most about a file.
+    static func shortened(_ name: String, to length: Int) -> String {
+        guard name.count > length else { return name }
+        let tail = length / 3
+        return name.prefix(length - tail - 1) + "…" + name.suffix(tail)
+    }
+
+    // MARK: Entries
+
+    var pause: String { catalog.text("Pause") }
+    var resume: String { catalog.text("Resume") }
+    var cancel: String { catalog.text("Cancel") }
+    var pauseAll: String { catalog.text("Pause all") }
+    var resumeAll: String { catalog.text("Resume all") }
+    var recent: String { catalog.text("Recent downloads") }
+    var openFolder: String { catalog.text("Open the download folder") }
+    var speedLimit: String { catalog.text("Speed limit") }
+    var noLimit: String { catalog.text("No limit") }
+    var startAtLogin: String { catalog.text("Start at login") }
+    var quit: String { catalog.text("Quit") }
+    func more(_ count: Int) -> String { catalog.text("… and %1$s more", "… and %1$s more", count: UInt64(count)) }
+    func limit(_ speed: Speed) -> String { HumanText.speed(speed) }
+}

@@ -1,0 +1,61 @@
+public import DBus
+public import EventLoop
+
+/// A panel and its watcher, as a tray item meets them: for the exact protocol. `PanelTests` shows a real one.
+@BusActor public final class TrayPanel: Sendable {
+    public nonisolated static let name = "org.kde.StatusNotifierWatcher"
+    private static let path = "/StatusNotifierWatcher"
+    private static let face = Face<TrayPanel>(
+        name, xml: { "" },
+        methods: [
+            Row(MethodOf(name, "RegisterStatusNotifierItem", in: String.self)) { panel, service, reply in
+                panel.attempts += 1
+                if panel.refuses { throw DBusError.failed("not yet") }
+                reply()
+                panel.items.append(service)
+            }
+        ])
+
+    public nonisolated let connection: Connection
+    /// What has registered, in order.
+    public private(set) var items: [String] = []
+    public private(set) var attempts = 0
+    public var refuses = false
+    /// Signals of the item, each with its first argument if that is a string, and when it came.
+    public private(set) var signals: [(name: String, at: ContinuousClock.Instant)] = []
+    /// `ItemsPropertiesUpdated` and `LayoutUpdated`.
+    public private(set) var menuSignals: [String] = []
+
+    public init(on address: String) throws {
+        connection = try Connection.open(address: address)
+        connection.export(Tree(self))
+        _ = connection.subscribe(MatchRule(interface: "org.kde.StatusNotifierItem")) { [weak self] message in
+            let argument = (try? message.first(String.self)).map { " \($0)" } ?? ""
+            self?.signals.append((message.member + (message.signature == "s" ? argument : ""), .now))
+        }
+        _ = connection.subscribe(MatchRule(interface: "com.canonical.dbusmenu")) { [weak self] message in
+            self?.menuSignals.append(message.member)
+        }
+        try appear()
+    }
+
+    private final class Tree: ObjectTree {
+        private weak var panel: TrayPanel?
+        init(_ panel: TrayPanel) { self.panel = panel }
+        func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
+            path == TrayPanel.path ? panel.map { [TrayPanel.face.of($0)] } : nil
+        }
+        func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
+    }
+
+    public func appear() throws {
+        guard try connection.requestName(Self.name) else { throw DBusError.failed("\(Self.name) has an owner") }
+    }
+
+    public func vanish() throws { try connection.releaseName(Self.name) }
+
+    public func forgetSignals() { (signals, menuSignals) = ([], []) }
+
+    /// How often `signal` came.
+    public func count(_ signal: String) -> Int { signals.count { $0.name == signal } }
+}

@@ -1,0 +1,203 @@
+import DBus
+import DownloadModel
+import EventLoop
+import StatusNotifier
+import Testing
+
+@testable import TodokuClient
+@testable import todoku_tray
+
+/// What the service would say.
+private func overview(_ status: [String: Variant] = [:], _ current: [DownloadDescription] = [], _ recent: [DownloadDescription] = [])
+    -> ServiceOverview
+{
+    var overview = ServiceOverview(status: ServiceStatus(status))
+    (overview.current, overview.recent) = (current, recent)
+    return overview
+}
+
+private func download(_ number: UInt64, _ state: String, _ more: [String: Variant] = [:]) -> DownloadDescription {
+    var properties: [String: Variant] = ["State": .string(state), "FileName": .string("file_\(number).zip"), "Received": .uint64(512)]
+    properties.merge(more) { $1 }
+    return DownloadDescription(DownloadReference(number: number), properties)
+}
+
+private func lookAt(_ overview: ServiceOverview?, isPresent: Bool = true, seenAt: UInt64 = 0) -> TrayLook {
+    TrayLook(overview, isPresent: isPresent, seenAt: WallTime(microseconds: seenAt))
+}
+
+/// Active 2 of 3, a quarter there, a MiB a second, 45 s left.
+private let busy: [String: Variant] = [
+    "Active": .uint32(2), "Remaining": .uint32(3), "Queued": .uint32(1), "Received": .uint64(15 << 20), "Total": .int64(60 << 20),
+    "Speed": .uint64(1 << 20),
+]
+
+@Suite struct `What the tray says` {
+    private let texts = TrayTexts(.english)
+
+    @Test func `is how many, how far, how fast, and how long`() {
+        let look = lookAt(overview(busy, [download(1, "active"), download(2, "active"), download(3, "queued")]))
+        #expect(look.activity == .downloading(2) && look.percent == 25 && look.timeLeft == .seconds(46) && look.isBusy)
+        #expect(texts.summary(look) == "2 downloading · 25 %")
+        #expect(texts.details(look) == "1.0 MiB/s · 46 s left")
+        #expect(texts.line(look) == "2 downloading · 25 % · 1.0 MiB/s · 46 s left")
+        #expect(look.ring(turn: 3) == ProgressRing(lit: .percent(25)))
+    }
+
+    @Test func `invents no number that is not known`() {
+        let look = lookAt(overview(busy.merging(["Total": .int64(-1), "Speed": .uint64(0)]) { $1 }))
+        #expect(look.percent == nil && look.timeLeft == nil)
+        #expect(texts.line(look) == "2 downloading · 0 B/s")
+        #expect(look.ring(turn: 3) == ProgressRing(lit: .moving(turn: 3)))
+        // At a byte a second it would be known only to be long.
+        #expect(lookAt(overview(busy.merging(["Speed": .uint64(1)]) { $1 })).timeLeft == nil)
+    }
+
+    @Test func `is why nothing goes on`() {
+        func one(_ state: String, _ more: [String: Variant] = [:], _ status: [String: Variant] = [:]) -> TrayLook {
+            lookAt(overview(["Remaining": .uint32(1)].merging(status) { $1 }, [download(1, state, more)]))
+        }
+        #expect(texts.line(one("paused")) == "1 paused" && one("paused").ring(turn: 0).sign == .pause)
+        #expect(texts.line(one("waiting", ["WaitReason": .string("offline")])) == "1 waiting")
+        #expect(texts.line(one("queued")) == "1 waiting" && one("queued").ring(turn: 0).sign == .arrow)
+        let held = one("waiting", ["WaitReason": .string("paused-all")], ["Paused": .bool(true)])
+        #expect(texts.line(held) == "Everything is paused · 1 left" && held.isBusy && held.ring(turn: 0).sign == .pause)
+        let empty = lookAt(overview(["Paused": .bool(true)]))
+        #expect(texts.line(empty) == "Everything is paused" && !empty.isBusy)
+        // Paused ones among those that are not shown are not known to be so.
+        #expect(lookAt(overview(["Remaining": .uint32(12)], (1...10).map { download($0, "paused") })).activity == .waiting(12))
+        #expect(texts.line(lookAt(nil, isPresent: false)) == "No downloads")
+    }
+
+    @Test func `names the limit, where there is one and something is limited`() {
+        let limited = busy.merging(["SpeedLimit": .uint64(500 << 10)]) { $1 }
+        #expect(texts.details(lookAt(overview(limited))) == "1.0 MiB/s · 46 s left · at most 500.0 KiB/s")
+        #expect(texts.details(lookAt(overview(["SpeedLimit": .uint64(500 << 10)]))) == "")
+    }
+
+    @Test func `names failures until they have been seen`() {
+        let failed = [download(9, "failed", ["EndedAt": .uint64(100)]), download(8, "failed", ["EndedAt": .uint64(50)])]
+        let both = overview([:], [], failed)
+        #expect(lookAt(both).unseenFailures == 2 && texts.line(lookAt(both)) == "2 failed")
+        #expect(lookAt(both, seenAt: 50).unseenFailures == 1 && lookAt(both, seenAt: 100).unseenFailures == 0)
+        #expect(texts.line(lookAt(overview(busy, [], failed), seenAt: 50)) == "2 downloading · 25 % · 1.0 MiB/s · 46 s left · 1 failed")
+        #expect(lookAt(overview([:], [], [download(9, "finished", ["EndedAt": .uint64(100)])])).unseenFailures == 0)
+    }
+
+    @Test func `is nothing once the service has left, but what came last and how it is set`() {
+        let last = overview(
+            busy.merging(["SpeedLimit": .uint64(7)]) { $1 }, [download(1, "active")], [download(2, "finished")])
+        let look = lookAt(last, isPresent: false)
+        #expect(look.activity == .idle && look.current.isEmpty && look.recent.count == 1 && look.speedLimit == 7 && look.percent == nil)
+    }
+
+    @Test(arguments: [
+        (0, "1 s left"), (59, "59 s left"), (60, "1 min left"), (61, "2 min left"), (3540, "59 min left"), (3541, "1 h 0 min left"),
+        (3660, "1 h 1 min left"), (90_000, "25 h 0 min left"),
+    ])
+    func `rounds the time that is left up`(seconds: Int, text: String) { #expect(texts.left(.seconds(seconds)) == text) }
+
+    @Test func `is short, with both ends of a long name`() {
+        #expect(TrayTexts.shortened("short.zip", to: 20) == "short.zip")
+        #expect(TrayTexts.shortened("a very long file name of nothing.tar.gz", to: 20) == "a very long f…tar.gz")
+        #expect(TrayTexts.shortened(String(repeating: "写真", count: 50), to: 44).count == 44)
+    }
+}
+
+@Suite struct `The tray's menu` {
+    private func items(_ overview: ServiceOverview?, isPresent: Bool = true, startsAtLogin: Bool = false, _ wishes: Wishes = Wishes())
+        -> [MenuItem]
+    {
+        TrayMenu(
+            look: TrayLook(overview, isPresent: isPresent, seenAt: WallTime(microseconds: 0)), texts: TrayTexts(.english),
+            startsAtLogin: startsAtLogin
+        ) { wishes.all.append($0) }.items
+    }
+
+    @BusActor private final class Wishes: Sendable {
+        var all: [TrayWish] = []
+        nonisolated init() {}
+    }
+
+    @Test func `has the numbers first, then what runs, all, what came, the folder, and the settings`() {
+        let items = items(
+            overview(
+                busy, [download(1, "active", ["Total": .int64(1024), "Speed": .uint64(2048)]), download(2, "paused"), download(3, "queued")],
+                [download(9, "finished", ["Path": .string("/home/u/日本.zip")]), download(8, "failed")]), startsAtLogin: true)
+        #expect(
+            items.map { $0.isSeparator ? "-" : $0.label } == [
+                "2 downloading · 25 % · 1.0 MiB/s · 46 s left", "-", "file_1.zip — 50 % · 2.0 KiB/s", "file_2.zip — paused",
+                "file_3.zip — queued", "-", "Pause all", "Recent downloads", "Open the download folder", "-", "Speed limit",
+                "Start at login", "Quit",
+            ])
+        #expect(!items[0].isEnabled && items[0].action == nil)
+        #expect(items[2].children.map(\.label) == ["Pause", "Cancel"] && items[3].children.map(\.label) == ["Resume", "Cancel"])
+        #expect(items[7].children.map(\.label) == ["日本.zip — 512 B", "file_8.zip — failed · try again"])
+        #expect(items[11].toggle == .check(true))
+    }
+
+    @Test func `has ten of those that run, and says how many more there are`() {
+        let many = busy.merging(["Remaining": .uint32(25)]) { $1 }
+        let items = items(overview(many, (1...10).map { download($0, "active") }))
+        #expect(items.count { !$0.children.isEmpty && $0.label.hasPrefix("file_") } == 10)
+        #expect(items.contains { $0.label == "… and 15 more" && !$0.isEnabled })
+    }
+
+    @Test func `marks the limit that is set, also one that it does not offer`() throws {
+        func limits(_ limit: Speed) throws -> [String] {
+            let menu = try #require(items(overview(["SpeedLimit": .uint64(limit)])).first { $0.key == "limit" })
+            return menu.children.map { ($0.toggle == .radio(true) ? "*" : "") + $0.label }
+        }
+        #expect(try limits(0) == ["*No limit", "10.0 MiB/s", "5.0 MiB/s", "1.0 MiB/s", "500.0 KiB/s", "100.0 KiB/s"])
+        #expect(try limits(3 << 20) == ["No limit", "10.0 MiB/s", "5.0 MiB/s", "*3.0 MiB/s", "1.0 MiB/s", "500.0 KiB/s", "100.0 KiB/s"])
+    }
+
+    @Test @BusActor func `wishes what its entries say`() {
+        let wishes = Wishes()
+        let items = items(
+            overview(
+                busy.merging(["Paused": .bool(true)]) { $1 },
+                [download(1, "active"), download(2, "waiting", ["WaitReason": .string("paused-all")])],
+                [download(9, "finished", ["Path": .string("/a")]), download(8, "failed")]), wishes)
+        func click(_ items: [MenuItem]) {
+            for item in items {
+                item.action?()
+                click(item.children)
+            }
+        }
+        click(items)
+        let (one, two) = (DownloadReference(number: 1), DownloadReference(number: 2))
+        let limits = ([0, 10 << 20, 5 << 20, 1 << 20, 500 << 10, 100 << 10] as [Speed]).map { TrayWish.limitSpeed($0) }
+        let before: [TrayWish] = [
+                .pause(one), .cancel(one), .resume(two), .cancel(two), .resumeAll, .open("/a"), .retry(DownloadReference(number: 8)),
+                .openDownloadFolder,
+        ]
+        let after: [TrayWish] = [.startAtLogin(true), .quit]
+        #expect(wishes.all == before + limits + after)
+    }
+
+    @Test func `has no key twice`() {
+        let one = [download(1, "active")]
+        func keys(_ items: [MenuItem]) -> [String] { items.flatMap { [$0.key] + keys($0.children) } }
+        let all = keys(items(overview(busy, one, [download(1, "finished", ["Path": .string("/a")])])))
+        #expect(Set(all).count == all.count)
+    }
+}
+
+@Suite struct `Steps of the speed limit` {
+    @Test func `go from none down to the least, and back`() {
+        var down: [Speed] = [0]
+        while let next = SpeedSteps.next(after: down[down.count - 1], faster: false) { down.append(next) }
+        #expect(down == [0] + SpeedSteps.limits.reversed())
+        var up = [down[down.count - 1]]
+        while let next = SpeedSteps.next(after: up[up.count - 1], faster: true) { up.append(next) }
+        #expect(up == down.reversed())
+    }
+
+    @Test func `start from whatever is set`() {
+        #expect(SpeedSteps.next(after: 300 << 10, faster: true) == 500 << 10)
+        #expect(SpeedSteps.next(after: 300 << 10, faster: false) == 200 << 10)
+        #expect(SpeedSteps.next(after: 1 << 40, faster: true) == 0)
+        #expect(SpeedSteps.next(after: 1, faster: false) == nil)
+    }
+}

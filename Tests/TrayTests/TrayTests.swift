@@ -1,0 +1,391 @@
+import DBus
+import DownloadModel
+import EventLoop
+import Glibc
+import StatusNotifier
+import TestSupport
+import Testing
+
+@testable import TodokuClient
+
+/// A server whose bodies stop half-way until the gate opens.
+private func halfServer(_ gate: Gate) -> ScriptedServer {
+    let body = patternBytes(200_000)
+    return ScriptedServer { request, reply in
+        if request.path.hasPrefix("/gone") { return reply.respond(404) }
+        guard request.range == nil else { return reply.serve(body, for: request) }
+        reply.head(200, ["ETag": "\"v\""], length: body.count)
+        reply.send(body[..<(body.count / 2)])
+        gate.wait()
+        reply.send(body[(body.count / 2)...])
+    }
+}
+
+/// Empty where there is no such file.
+private func text(_ path: String) -> String { readFile(path).map { String(decoding: $0, as: UTF8.self) } ?? "" }
+
+@Suite(.serialized) struct `The tray` {
+    @Test func `registers its item, which panels can read whole and by parts`() async throws {
+        let world = try await TrayWorld()
+        let panel = try await world.panel()
+        let (program, item) = try await world.start(on: panel)
+        #expect(item.name == "org.kde.StatusNotifierItem-\(program.pid)-1")
+        let all = try await item.call(Standard.getAll, ItemInterface.name)
+        #expect(
+            all.mapValues(\.type) == [
+                "Category": "s", "Id": "s", "Title": "s", "Status": "s", "WindowId": "i", "IconThemePath": "s", "IconName": "s",
+                "IconPixmap": "a(iiay)", "OverlayIconName": "s", "OverlayIconPixmap": "a(iiay)", "AttentionIconName": "s",
+                "AttentionIconPixmap": "a(iiay)", "AttentionMovieName": "s", "ToolTip": "(sa(iiay)ss)", "ItemIsMenu": "b", "Menu": "o",
+            ])
+        for (name, value) in all { #expect(try await item.call(Standard.get, (ItemInterface.name, name)) == value, "\(name)") }
+        #expect(all["Status"] == .string("Passive") && all["ItemIsMenu"] == .bool(false) && all["Id"] == .string("todoku-tray"))
+        #expect(all["Menu"] == .objectPath(ObjectPath("/MenuBar")) && all["OverlayIconName"] == .string(""))
+        #expect(try await item.get(ItemInterface.iconPixmap).pixmaps.map(\.width) == [22, 44])
+        #expect(
+            try await item.call(Standard.getAll, at: DBusMenu.path, MenuInterface.name) == [
+                "Version": .uint32(3), "TextDirection": .string("ltr"), "Status": .string("normal"), "IconThemePath": .strings([]),
+            ])
+        // What it says of itself is what it is, by another's eyes.
+        for path in ["/", "/StatusNotifierItem", "/MenuBar"] {
+            let document = try await item.call(Standard.introspect, at: ObjectPath(path), ())
+            let file = world.bus.folder("node.xml")
+            writeFile(file, document.utf8)
+            let lint = await Child.run(["xmllint", "--nonet", "--noout", "--dtdvalid", "/usr/share/xml/dbus-1/introspect.dtd", file])
+            #expect(lint.status == 0, "\(path): \(lint.errors)")
+        }
+        for (path, interface) in [("/StatusNotifierItem", ItemInterface.name), ("/MenuBar", MenuInterface.name)] {
+            let told = await Child.run(["busctl", "--user", "introspect", item.name, path, interface], environment: world.environment)
+            #expect(told.status == 0, "\(told.errors)")
+            let document = try await item.call(Standard.introspect, at: ObjectPath(path), ())
+            for member in path == "/MenuBar" ? menuMembers : itemMembers {
+                #expect(told.output.contains(".\(member) ") && document.contains("name=\"\(member)\""), "\(member)")
+            }
+        }
+        #expect(!(await world.isServiceThere()), "looking at the tray has started the service")
+    }
+    private let itemMembers = ["Activate", "SecondaryActivate", "ContextMenu", "Scroll", "ProvideXdgActivationToken", "NewIcon", "NewStatus"]
+    private let menuMembers = [
+        "GetLayout", "GetGroupProperties", "GetProperty", "Event", "EventGroup", "AboutToShow", "AboutToShowGroup", "LayoutUpdated",
+        "ItemsPropertiesUpdated",
+    ]
+
+    @Test func `refuses by name what a menu does not have`() async throws {
+        let world = try await TrayWorld()
+        let panel = try await world.panel()
+        let (_, item) = try await world.start(on: panel)
+        func refused(_ body: () async throws -> Void) async -> Bool {
+            do {
+                try await body()
+                return false
+            } catch { return (error as? DBusError)?.name == "org.freedesktop.DBus.Error.InvalidArgs" }
+        }
+        #expect(await refused { _ = try await item.menu(MenuInterface.getLayout, (999, -1, [])) })
+        #expect(await refused { _ = try await item.menu(MenuInterface.getProperty, (999, "label")) })
+        #expect(await refused { _ = try await item.menu(MenuInterface.getProperty, (1, "colour")) })
+        #expect(await refused { try await item.menu(MenuInterface.event, (999, "clicked", .int32(0), 0)) })
+        #expect(await refused { _ = try await item.menu(MenuInterface.aboutToShow, 999) })
+        let unknown: [MenuInterface.ItemEvent] = [Structure(999, "clicked", .int32(0), 0)]
+        #expect(await refused { _ = try await item.menu(MenuInterface.eventGroup, unknown) })
+        #expect(await refused { _ = try await item.menu(MenuInterface.aboutToShowGroup, [998, 999]) })
+        // Of several the others count.
+        let events: [MenuInterface.ItemEvent] = [Structure(999, "hovered", .int32(0), 0), Structure(1, "x-ours", .string(""), 0)]
+        #expect(try await item.menu(MenuInterface.eventGroup, events) == [999])
+        let (updates, missing) = try await item.menu(MenuInterface.aboutToShowGroup, [1, 999])
+        #expect(updates == [] && missing == [999])
+        #expect(try await item.menu(MenuInterface.getProperty, (1, "enabled")) == .bool(false))
+        #expect(try await item.menu(MenuInterface.getProperty, (0, "children-display")) == .string("submenu"))
+        #expect(try await item.menu(MenuInterface.getProperty, (0, "visible")) == .bool(true))
+        #expect(try await item.menu(MenuInterface.getGroupProperties, ([1, 999], ["enabled"])).map(\.fields.0) == [1])
+        #expect(try await item.menu(MenuInterface.aboutToShow, 1) == false)
+    }
+
+    @Test func `shows what runs, steers it, and is passive again when all is there`() async throws {
+        let world = try await TrayWorld()
+        let panel = try await world.panel()
+        let (_, item) = try await world.start(on: panel)
+        let gate = Gate()
+        let server = halfServer(gate)
+        let one = try await world.download(server.url("/a_b.zip"))
+        let two = try await world.download(server.url("/c.zip"))
+        #expect(await item.shows("2 downloading · 50 %"))
+        #expect(await item.shows("a__b.zip — 50 % · "))
+        #expect(await eventually { await panel.signals.contains { $0.name == "NewStatus Active" } })
+        #expect(try await item.get(ItemInterface.status) == "Active")
+        #expect(try await item.get(ItemInterface.iconName) == "")
+        #expect(try await item.get(ItemInterface.toolTip).title == "2 downloading · 50 %")
+        #expect(await panel.count("NewIcon") > 0)
+        #expect(await panel.count("NewToolTip") > 0)
+        #expect(await panel.menuSignals.contains("LayoutUpdated"))
+
+        // By Event with a number as GNOME and Xfce, with a text as LXQt; by EventGroup.
+        try await item.click(try await item.entry("Pause all"))
+        #expect(await item.shows("Everything is paused · 2 left"))
+        #expect(try await world.client.status().isPaused)
+        try await item.click(try await item.entry("Resume all"), data: .string(""))
+        #expect(await item.shows("2 downloading"))
+        let menu = try await item.menu()
+        let row = try #require(menu.children.first { $0.label.hasPrefix("a__b.zip") })
+        #expect(row.children.map(\.label) == ["Pause", "Cancel"])
+        let events: [MenuInterface.ItemEvent] = [
+            Structure(0, "opened", .int32(0), 0), Structure(row.children[0].number, "clicked", .int32(0), 0),
+        ]
+        #expect(try await item.menu(MenuInterface.eventGroup, events) == [])
+        #expect(await item.shows("a__b.zip — paused · "))
+        #expect(try await world.client.describe(one).state == .paused)
+        let same = try #require(try await item.menu().children.first { $0.label.hasPrefix("a__b.zip") })
+        #expect(same.number == row.number && same.children.map(\.label) == ["Resume", "Cancel"])
+        try await item.click(same.children[0])
+        #expect(await eventually { (try? await world.client.describe(one).state) == .active })
+
+        gate.open()
+        _ = try await world.client.wait(for: one)
+        _ = try await world.client.wait(for: two)
+        #expect(await item.shows("No downloads"))
+        let recent = try await item.entry("Recent downloads")
+        #expect(Set(recent.children.map(\.label)) == ["a__b.zip — 195.3 KiB", "c.zip — 195.3 KiB"])
+        #expect(try await item.get(ItemInterface.status) == "Active", "it went before anybody could see that all is there")
+        #expect(await eventually { await panel.signals.contains { $0.name == "NewStatus Passive" } })
+        #expect(try await item.get(ItemInterface.status) == "Passive")
+    }
+
+    @Test func `tells at most two changes of its icon a second`() async throws {
+        let world = try await TrayWorld()
+        let panel = try await world.panel()
+        let (_, item) = try await world.start(on: panel)
+        let gate = Gate()
+        let body = patternBytes(1_000_000)
+        let server = ScriptedServer { _, reply in
+            reply.head(200, length: body.count)
+            for part in 0..<100 where !gate.isOpen {
+                reply.send(body[(part * 10_000)..<((part + 1) * 10_000)])
+                usleep(40_000)
+            }
+            reply.close()
+        }
+        let download = try await world.download(server.url("/slow.bin"))
+        #expect(await item.shows("slow.bin"))
+        // All this changes what there is to be seen.
+        for limit: Speed in 1...20 { try await world.client.set(.speedLimit(limit << 20)) }
+        #expect(await eventually { await panel.count("NewIcon") >= 6 })
+        let times = await panel.signals.filter { $0.name == "NewIcon" }.map(\.at)
+        // What is delivered late comes closer to the next one, but the mean holds.
+        let span = (try #require(times.last) - times[0]) / .seconds(1)
+        #expect(Double(times.count - 1) <= 2 * span + 1, "\(times.count) in \(span) s")
+        gate.open()
+        try await world.client.cancel(download)
+    }
+
+    @Test func `asks for attention after a failure, until somebody looks`() async throws {
+        let world = try await TrayWorld()
+        let panel = try await world.panel()
+        let (_, item) = try await world.start(on: panel)
+        let server = ScriptedServer { _, reply in reply.respond(404) }
+        _ = try? await world.client.wait(for: try await world.download(server.url("/gone.zip")))
+        #expect(await eventually { await panel.signals.contains { $0.name == "NewStatus NeedsAttention" } })
+        #expect(await item.shows("1 failed"))
+        #expect(try await item.get(ItemInterface.attentionIconPixmap).pixmaps.map(\.width) == [22, 44])
+        #expect(await panel.count("NewAttentionIcon") == 1)
+        #expect(try await item.menu(MenuInterface.aboutToShow, 0) == false)
+        #expect(await eventually { (try? await item.get(ItemInterface.status)) != "NeedsAttention" })
+        // What failed can be tried again.
+        let requests = server.requests.count
+        try await item.click(try await item.entry("gone.zip — failed · try again"))
+        #expect(await server.waitForRequests(requests + 1))
+        #expect(await eventually { (try? await item.get(ItemInterface.status)) == "NeedsAttention" })
+    }
+
+    @Test func `does what the mouse says: folder, all, limit`() async throws {
+        let opened = TemporaryFolder("todoku-opened")
+        writeFile(opened("xdg-open"), "#!/bin/sh\necho \"$1 $XDG_ACTIVATION_TOKEN\" >>\(opened("log"))\n".utf8, mode: 0o755)
+        let world = try await TrayWorld(extra: ["PATH": "\(opened.path):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")"])
+        let panel = try await world.panel()
+        let (_, item) = try await world.start(on: panel)
+        try await item.call(ItemInterface.provideXdgActivationToken, "token-1")
+        try await item.call(ItemInterface.activate, (1, 2))
+        let folder = world.bus.folder("home/Downloads")
+        #expect(await eventually { readFile(opened("log")) == Array("\(folder) token-1\n".utf8) })
+        // Nothing is there: nobody would see that it is held.
+        try await item.call(ItemInterface.secondaryActivate, (1, 2))
+        try await item.call(ItemInterface.scroll, (-120, "vertical"))
+        try await item.call(ItemInterface.contextMenu, (1, 2))
+
+        let gate = Gate()
+        let server = halfServer(gate)
+        let one = try await world.download(server.url("/a.zip"))
+        #expect(await item.shows("1 downloading"))
+        let untouched = try await world.client.status()
+        #expect(!untouched.isPaused && untouched.settings.speedLimit == 0)
+        try await item.call(ItemInterface.scroll, (-120, "vertical"))
+        try await item.call(ItemInterface.scroll, (-120, "horizontal"))
+        #expect(await eventually { (try? await world.client.status().settings.speedLimit) == 50 << 20 })
+        let limit = try await item.entry("Speed limit")
+        #expect(await eventually { (try? await item.entry("50.0 MiB/s").isOn) == true })
+        try await item.click(try #require(limit.children.first { $0.label == "1.0 MiB/s" }))
+        #expect(await eventually { (try? await world.client.status().settings.speedLimit) == 1 << 20 })
+        try await item.call(ItemInterface.secondaryActivate, (1, 2))
+        #expect(await eventually { (try? await world.client.status().isPaused) == true })
+        #expect(await item.shows("Everything is paused"))
+        try await item.call(ItemInterface.secondaryActivate, (1, 2))
+        #expect(await eventually { (try? await world.client.status().isPaused) == false })
+
+        gate.open()
+        let path = try await world.client.wait(for: one)
+        #expect(await item.shows("Recent downloads"))
+        try await item.click(try await item.entry("a.zip — 195.3 KiB"))
+        #expect(await eventually { text(opened("log")).contains("\n\(path) ") })
+    }
+
+    @Test func `starts the service for what is clicked, and the first opening of its menu, alone`() async throws {
+        let world = try await TrayWorld()
+        let one = try await world.download("http://127.0.0.1:1/a", { $0.start = false })
+        try await world.client.remove(one)
+        await world.killService()
+        let panel = try await world.panel()
+        let (program, item) = try await world.start(on: panel)
+        _ = try await item.menu()
+        _ = try await item.menu(MenuInterface.aboutToShow, 1)
+        try await item.call(ItemInterface.secondaryActivate, (1, 2))
+        #expect(!(await world.isServiceThere()) && program.isRunning)
+        try await item.menu(MenuInterface.event, (0, "opened", .int32(0), 0))
+        #expect(await world.bus.waitForOwner("org.todoku.Downloader1"))
+        #expect(await eventually { (try? await item.entry("No limit").isOn) == true })
+        // Once it is known how things stand, looking is free.
+        await world.killService()
+        try await item.menu(MenuInterface.event, (0, "opened", .int32(0), 0))
+        _ = try await item.menu(MenuInterface.aboutToShow, 0)
+        _ = try await item.labels
+        #expect(!(await world.isServiceThere()))
+        try await item.click(try await item.entry("Pause all"))
+        #expect(await item.shows("Resume all"))
+        #expect(await world.isServiceThere())
+    }
+
+    @Test func `outlives panels and services, and registers with each new panel`() async throws {
+        let world = try await TrayWorld()
+        // Nobody is there yet.
+        let program = await world.start()
+        #expect(await world.bus.waitForOwner("org.todoku.Tray"))
+        let panel = try await world.panel()
+        #expect(await eventually { await panel.items.count == 1 })
+        let item = Item(connection: panel.connection, name: await panel.items[0])
+        let gate = Gate()
+        let server = halfServer(gate)
+        _ = try await world.download(server.url("/a.zip"))
+        #expect(await item.shows("1 downloading"))
+
+        try await panel.vanish()
+        try await panel.appear()
+        #expect(await eventually { await panel.items == [item.name, item.name] })
+        #expect(await item.shows("1 downloading"))
+
+        await world.killService()
+        #expect(await item.shows("No downloads"))
+        _ = try await world.client.status()  // starts it
+        #expect(await item.shows("1 downloading"))
+        gate.open()
+        #expect(await item.shows("a.zip — 195.3 KiB"))
+
+        // One that is not ready yet is asked again.
+        try await panel.vanish()
+        let attempts = await panel.attempts
+        await refuse(panel, true)
+        try await panel.appear()
+        #expect(await eventually { await panel.attempts > attempts })
+        await refuse(panel, false)
+        #expect(await eventually { await panel.items.count == 3 })
+        #expect(program.isRunning && program.errors == "")
+    }
+    @BusActor private func refuse(_ panel: TrayPanel, _ value: Bool) { panel.refuses = value }
+
+    @Test func `does not wake up while no panel is there, nor while nothing is to do`() async throws {
+        if let sanitizer = underSanitizer() { return print("tray: the \(sanitizer) sanitizer has a thread that wakes up: not checked") }
+        let world = try await TrayWorld()
+        let program = await world.start()
+        #expect(await world.bus.waitForOwner("org.todoku.Tray"))
+        let gate = Gate()
+        let server = halfServer(gate)
+        _ = try await world.download(server.url("/a.zip"))
+        #expect(await server.waitForRequests(1))
+        // Bytes come, and nobody sees the tray. The pool's thread leaves after five seconds.
+        #expect(await staysAsleep(program.pid), "without a panel")
+        let panel = try await world.panel()
+        #expect(await eventually { await panel.items.count == 1 })
+        let item = Item(connection: panel.connection, name: await panel.items[0])
+        #expect(await item.shows("1 downloading"))
+        gate.open()
+        #expect(await eventually { await panel.signals.contains { $0.name == "NewStatus Passive" } })
+        #expect(await staysAsleep(program.pid), "with nothing to do")
+    }
+
+    /// Whether three seconds come in which no thread of the process runs.
+    private func staysAsleep(_ pid: Int32) async -> Bool {
+        await eventually {
+            let before = switches(pid)
+            await withCheckedContinuation { done in
+                BusActor.spawn { Poller.shared.schedule(after: .seconds(3)) { done.resume() } }
+            }
+            return switches(pid) == before
+        }
+    }
+    private func switches(_ pid: Int32) -> [String: String] {
+        var result: [String: String] = [:]
+        for thread in listFolder("/proc/\(pid)/task") {
+            let status = readFile("/proc/\(pid)/task/\(thread)/status").map { String(decoding: $0, as: UTF8.self) } ?? ""
+            result[thread] = status.split(separator: "\n").filter { $0.contains("ctxt_switches") }.joined()
+        }
+        return result
+    }
+
+    @Test func `is there once in a session, and ends with it`() async throws {
+        let world = try await TrayWorld()
+        let panel = try await world.panel()
+        let (program, _) = try await world.start(on: panel)
+        let second = await world.start().wait()
+        #expect(second.status == 0 && second.output == "todoku-tray: another one runs in this session already\n" && second.errors == "")
+        await world.bus.stop()
+        let exit = await program.wait()
+        #expect(exit.status == 0 && exit.errors == "")
+        let none = await world.start().wait()
+        #expect(none.status == 1 && none.errors.hasPrefix("todoku-tray: "))
+    }
+
+    @Test func `is ended by its menu and by a signal, and leaves the downloads alone`() async throws {
+        let world = try await TrayWorld()
+        let panel = try await world.panel()
+        let (program, item) = try await world.start(on: panel)
+        let gate = Gate()
+        let server = halfServer(gate)
+        let one = try await world.download(server.url("/a.zip"))
+        #expect(await item.shows("1 downloading"))
+        try await item.click(try await item.entry("Quit"))
+        #expect(await program.wait().status == 0)
+        let next = await world.start()
+        #expect(await eventually { await panel.items.count == 2 })
+        #expect(await next.stop().status == 0)
+        gate.open()
+        _ = try await world.client.wait(for: one)
+    }
+
+    @Test func `writes whether it starts at login`() async throws {
+        let world = try await TrayWorld(extra: ["XDG_CONFIG_DIRS": "/nonexistent"])
+        let panel = try await world.panel()
+        let (_, item) = try await world.start(on: panel)
+        let own = world.bus.folder("config/autostart/todoku-tray.desktop")
+        #expect(try await !item.entry("Start at login").isOn)
+        try await item.click(try await item.entry("Start at login"))
+        #expect(await eventually { (try? await item.entry("Start at login").isOn) == true })
+        #expect(text(own).contains("Exec=\"\(TrayWorld.program)\""))
+        try await item.click(try await item.entry("Start at login"))
+        #expect(await eventually { (try? await item.entry("Start at login").isOn) == false })
+        #expect(text(own).contains("Hidden=true"))
+    }
+
+    @Test(arguments: [
+        (["--version"], Int32(0), "todoku-tray 0.1.0\n"), (["--help"], 0, "Usage: todoku-tray"), (["--colour"], 64, ""), (["a", "b"], 64, ""),
+    ])
+    func `has few options, and says so`(arguments: [String], status: Int32, output: String) async {
+        let exit = await Child.run([TrayWorld.program] + arguments)
+        #expect(exit.status == status && exit.output.hasPrefix(output))
+        #expect(status == 0 ? exit.errors == "" : exit.errors.contains("todoku-tray --help"))
+    }
+}
