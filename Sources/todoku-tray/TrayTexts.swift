@@ -21,13 +21,13 @@ struct TrayTexts {
         case .idle: return look.unseenFailures > 0 ? failures(look.unseenFailures) : catalog.text("No downloads")
         case .downloading(let count):
             return joined([
-                catalog.text("%1$s downloading", "%1$s downloading", count: UInt64(count)), look.percent.map { "\($0) %" },
+                catalog.text("%1$s downloading", "%1$s downloading", count: UInt64(count)), look.percent.map { catalog.percent($0) },
             ])
         case .waiting(let count): return catalog.text("%1$s waiting", "%1$s waiting", count: UInt64(count))
         case .paused(let count): return catalog.text("%1$s paused", "%1$s paused", count: UInt64(count))
         case .held(let count):
             return joined([
-                catalog.text("Everything is paused"), count > 0 ? catalog.text("%1$s left", "%1$s left", count: UInt64(count)) : nil,
+                catalog.text("Everything is paused"), count > 0 ? catalog.text("%1$s download left", "%1$s downloads left", count: UInt64(count)) : nil,
             ])
         }
     }
@@ -35,9 +35,9 @@ struct TrayTexts {
     /// "2.1 MiB/s · 3 min left", and what else there is to say; empty where there is nothing.
     func details(_ look: TrayLook) -> String {
         var facts: [String?] = []
-        if case .downloading = look.activity { facts = [HumanText.speed(look.speed), look.timeLeft.map(left)] }
+        if case .downloading = look.activity { facts = [catalog.speed(look.speed), look.timeLeft.map(left)] }
         if look.speedLimit > 0, look.activity != .idle {
-            facts.append(catalog.text("at most %1$s", HumanText.speed(look.speedLimit)))
+            facts.append(catalog.text("at most %1$s", catalog.speed(look.speedLimit)))
         }
         if look.unseenFailures > 0, look.activity != .idle { facts.append(failures(look.unseenFailures)) }
         return joined(facts)
@@ -53,10 +53,7 @@ struct TrayTexts {
     /// "40 s left", "3 min left", "1 h 5 min left": rounded up.
     func left(_ duration: Duration) -> String {
         let seconds = max(1, duration.components.seconds + (duration.components.attoseconds > 0 ? 1 : 0))
-        if seconds < 60 { return catalog.text("%1$s s left", "\(seconds)") }
-        let minutes = (seconds + 59) / 60
-        if minutes < 60 { return catalog.text("%1$s min left", "\(minutes)") }
-        return catalog.text("%1$s h %2$s min left", "\(minutes / 60)", "\(minutes % 60)")
+        return catalog.text("%1$s left", catalog.duration(.seconds(seconds < 60 ? seconds : (seconds + 59) / 60 * 60)))
     }
 
     // MARK: One download
@@ -72,14 +69,14 @@ struct TrayTexts {
     func name(_ download: DownloadDescription) -> String { Self.shortened(download.displayName, to: Self.longestName) }
 
     private func state(_ download: DownloadDescription) -> String {
-        let percent = download.fraction.map { "\(Int($0 * 100)) %" }
+        let percent = download.fraction.map { catalog.percent(Int($0 * 100)) }
         switch download.state {
-        case .active: return joined([percent ?? HumanText.size(download.received), HumanText.speed(download.speed)])
+        case .active: return joined([percent ?? catalog.size(download.received), catalog.speed(download.speed)])
         case .verifying, .extracting: return catalog.text("checking")
         case .queued: return catalog.text("queued")
         case .paused: return joined([catalog.text("paused"), percent])
         case .waiting: return reason(download.waitReason)
-        case .finished: return HumanText.size(download.received)
+        case .finished: return catalog.size(download.received)
         case .failed: return catalog.text("failed")
         case .cancelled: return catalog.text("cancelled")
         case .other(let name): return name
@@ -121,5 +118,5 @@ struct TrayTexts {
     var startAtLogin: String { catalog.text("Start at login") }
     var quit: String { catalog.text("Quit") }
     func more(_ count: Int) -> String { catalog.text("… and %1$s more", "… and %1$s more", count: UInt64(count)) }
-    func limit(_ speed: Speed) -> String { HumanText.speed(speed) }
+    func limit(_ speed: Speed) -> String { catalog.speed(speed) }
 }
