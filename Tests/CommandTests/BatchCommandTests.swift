@@ -1,5 +1,6 @@
 import DownloadModel
 import Glibc
+import Localization
 import TestSupport
 import Testing
 
