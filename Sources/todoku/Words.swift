@@ -51,8 +51,9 @@ extension Catalog {
     func explanation(_ error: ClientError) -> String {
         guard spoken != .english else { return error.message }
         switch error.cause {
-        case .busUnavailable: return withDetails(text("the session bus cannot be reached"), error.message)
-        case .serviceUnavailable: return withDetails(text("the download service cannot be started, or does not answer"), error.message)
+        case .busUnavailable: return withDetails(text("the session bus cannot be reached"), Self.afterColon(error.message))
+        case .serviceUnavailable:
+            return withDetails(text("the download service cannot be started, or does not answer"), Self.afterColon(error.message))
         case .unknownDownload, .refused: return explanation(name: error.name, error.message)
         }
     }
@@ -66,6 +67,11 @@ extension Catalog {
             return message
         }
         return withDetails(reason(known, httpStatus: httpStatus), message)
+    }
+
+    /// What the bus has said, after what the client says of it.
+    private static func afterColon(_ message: String) -> String {
+        message.firstRange(of: ": ").map { String(message[$0.upperBound...]) } ?? message
     }
 
     private func withDetails(_ reason: String, _ message: String) -> String { text("%1$s (%2$s)", reason.withoutStop, message.withoutStop) }

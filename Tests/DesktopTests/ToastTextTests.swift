@@ -53,6 +53,22 @@ internal import Testing
         #expect(!reason.contains("English"))
     }
 
+    @Test func `are in English where that is the language, with its plural forms`() {
+        let texts = ToastTexts(.english)
+        #expect(texts.finishedSummary == "Download complete")
+        #expect(texts.failedSummary == "Download failed")
+        #expect([texts.open, texts.showFolder] == ["Open", "Show in folder"])
+        #expect([ToastTexts.japanese.open, ToastTexts.japanese.showFolder] == ["開く", "フォルダを表示"])
+        let toast = ProgressToast(number: DownloadNumber(1), fileName: "a.zip", received: 512, total: 1024)
+        #expect(texts.progressBody(toast) == "a.zip — 50 %  512 B / 1.0 KiB")
+        #expect(texts.batchSummary(OutcomeCounts(finished: 1, failed: 0, cancelled: 0)) == "1 download complete")
+        #expect(texts.batchSummary(OutcomeCounts(finished: 8, failed: 2, cancelled: 0)) == "8 downloads complete (2 failed)")
+        let counts = OutcomeCounts(finished: 1200, failed: 2, cancelled: 3)
+        #expect(texts.batchBody(counts, size: 1024) == "1,200 finished, 2 failed, 3 cancelled (1.0 KiB)")
+        let failure = DownloadFailure(.httpStatus, "for programs", httpStatus: 404)
+        #expect(texts.failedBody(fileName: "a.zip", failure: failure) == "a.zip\nThe server answered with an error (HTTP 404).")
+    }
+
     @Test func `are given as markup only where it is read, cut, and on one line`() {
         let plain = ToastServer(owner: ":1.1", name: "x", vendor: "", capabilities: ["body"])
         let markup = ToastServer(owner: ":1.1", name: "x", vendor: "", capabilities: ["body", "body-markup"])

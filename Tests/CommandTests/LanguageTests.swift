@@ -1,0 +1,99 @@
+import DBus
+import DownloadModel
+import Localization
+import TestSupport
+import Testing
+
+@testable import TodokuClient
+@testable import todoku
+
+@Suite(.serialized) struct `The language of the command` {
+    @Test func `is the terminal’s for people, and English for programs`() async throws {
+        let desk = await Desk(extra: ["LC_ALL": "ja_JP.UTF-8"])
+        let server = ScriptedServer { request, reply in reply.respond(request.path == "/missing" ? 404 : 200, text: "x") }
+        // Without a terminal the lines of progress are a log's, which scripts read.
+        let got = await desk.run("get", server.url("/a"))
+        #expect(got.output.hasPrefix("1 queued\n") && got.output.hasSuffix("1 finished \(desk.downloads)/a\n"), "\(got)")
+        let failed = await desk.run("get", server.url("/missing"))
+        #expect(failed.status == 1)
+        #expect(failed.errors.hasPrefix("todoku: missing（ダウンロード 2）は失敗しました：サーバーがエラーを返しました（HTTP 404）（"), "\(failed)")
+        let list = await desk.run("list").output.split(separator: "\n").map { $0.split(separator: " ") }
+        #expect(list.map { $0.prefix(2) } == [["番号", "状態"], ["1", "完了"], ["2", "失敗"]], "\(list)")
+        let show = await desk.run("show", "1").output
+        #expect(show.contains("\n状態:         完了\n") && show.contains("\n受信:         1 B / 1 B (100 %)\n"), "\(show)")
+        #expect(await desk.run("why", "1").output == "完了：ファイルは \(desk.downloads)/a です\n")
+        #expect(await desk.run("why", "2").output.hasPrefix("失敗：サーバーがエラーを返しました（"))
+        let refused = await desk.run("show", "99")
+        #expect((refused.status, refused.errors) == (3, "todoku: ダウンロード 99 はありません\n"))
+        let option = await desk.run("add", "--header", "Host: x", server.url("/a"))
+        #expect(option.status == 3 && option.errors.hasPrefix("todoku: 指定されたオプションが正しくありません（"), "\(option)")
+        #expect(await desk.run("remove", "--ended").output == "2件のダウンロードを削除しました\n")
+
+        let json = await desk.run("show", "--json", "99")
+        #expect(JSON(json.output)?["error"]?["message"]?.string == "there is no download 99", "\(json)")
+        _ = await desk.run("get", "--quiet", server.url("/b"))
+        let listed = await desk.run("list", "--json")
+        #expect(JSON(listed.output)?.array?.first?["state"]?.string == "finished")
+        await desk.close()
+    }
+
+    @Test(arguments: [
+        ("C.UTF-8", "ja", true), ("ja_JP.UTF-8", "", true), ("de_DE.UTF-8", "de:ja", true), ("en_US.UTF-8", "", false), ("C", "ja", false),
+        ("ja_JP.UTF-8", "en", false), ("ja_JP.utf8", "", true),
+        // Japanese, but not in a writing that we have.
+        ("ja_JP.eucJP", "", false), ("ja_JP", "", false),
+    ])
+    func `follows gettext’s variables`(locale: String, wishes: String, isJapanese: Bool) async {
+        let variables = ["LC_ALL": locale, "LANGUAGE": wishes, "DBUS_SESSION_BUS_ADDRESS": "unix:path=/nowhere"]
+        let exit = await Child.run([Desk.command, "list"], environment: currentEnvironment().merging(variables) { $1 })
+        #expect(exit.status == 3)
+        #expect(
+            exit.errors.hasPrefix(isJapanese ? "todoku: セッションバスに接続できません（Failed to connect" : "todoku: the session bus cannot be reached: "),
+            "\(exit)")
+    }
+
+    @Test(arguments: [1, 19, 20, 40, 80, 120])
+    func `fits into the lines of a terminal`(columns: Int) {
+        let line = ProgressLine(utf8: true, catalog: Catalog(.japanese))
+        for state in ["queued", "waiting", "active", "paused", "verifying"] {
+            var download = DownloadDescription(
+                DownloadReference(number: 7),
+                [
+                    "State": .string(state), "Received": .uint64(3 << 20), "Total": .int64(12 << 20), "FileName": .string("写真.zip"),
+                    "Url": .string("http://h/x"),
+                ])
+            for reason in WaitReason.allCases {
+                download.apply(["WaitReason": .string(reason.rawValue)])
+                #expect(TerminalText.width(line.text(download, speed: 1 << 20, columns: columns)) <= columns)
+            }
+        }
+    }
+
+    @Test func `says how things stand`() {
+        let line = ProgressLine(utf8: true, catalog: Catalog(.japanese))
+        var download = DownloadDescription(
+            DownloadReference(number: 7),
+            [
+                "State": .string("active"), "Received": .uint64(3 << 20), "Total": .int64(300 << 20), "FileName": .string("写真.zip"),
+                "Url": .string("http://h/x"),
+            ])
+        #expect(line.text(download, speed: 1 << 20, columns: 100).hasSuffix("1 %  3.0/300.0 MiB    1.0 MiB/s     残り4分58秒"))
+        download.apply(["State": .string("paused")])
+        #expect(line.text(download, speed: nil, columns: 100).hasSuffix("一時停止"))
+        download.apply(["State": .string("waiting"), "WaitReason": .string("retry")])
+        #expect(line.text(download, speed: nil, columns: 100).hasSuffix("再試行を待っています"))
+        #expect(Reason.every(.milliseconds(250), Catalog(.japanese)) == "250ミリ秒に")
+    }
+
+    @Test func `has a word for each state and each wait, in English the contract’s`() {
+        for reason in WaitReason.allCases {
+            #expect(plainCatalog.waitReason(reason.rawValue) == reason.rawValue)
+            #expect(Catalog(.japanese).waitReason(reason.rawValue).utf8.contains { $0 >= 0x80 }, "\(reason)")
+        }
+        for state in DownloadDescription.State.known {
+            #expect(plainCatalog.state(state) == state.name)
+            #expect(Catalog(.japanese).state(state).utf8.contains { $0 >= 0x80 }, "\(state)")
+        }
+        #expect(Catalog(.japanese).waitReason("new-one") == "new-one")
+    }
+}

@@ -1,0 +1,50 @@
+internal import DBus
+internal import DownloaderInterface
+internal import TestSupport
+internal import Testing
+
+@Suite struct `The language of the service` {
+    @Test func `is the property’s from the next toast on, and still after a restart`() async throws {
+        let display = await Display()
+        // The locale of the session says nothing unless it is asked; nor need it be installed.
+        let world = await ServiceWorld(extra: ["DISPLAY": display.name, "LC_ALL": "C"])
+        let client = try await world.client()
+        var daemon = await world.start()
+        let dunst = await Dunst(on: world.bus, display)
+        let server = ScriptedServer { request, reply in reply.respond(request.path == "/bad" ? 404 : 200, text: "12345") }
+        let options: [String: Variant] = ["directory": .string(world.folder), "notify": .string("always")]
+        var shown = 0
+        func toast(_ path: String) async throws -> [String: JSON] {
+            _ = await thrown { try await client.wait(try await client.download(server.url(path), options)) }
+            #expect(await eventually { await dunst.displayed() == 1 }, "\(path)")
+            await dunst.control("close-all")
+            shown += 1
+            #expect(await eventually { await dunst.history().count == shown })
+            return try #require(await dunst.history().first)
+        }
+        #expect(try await toast("/a")["summary"]?.string == "ダウンロードが完了しました")
+        try await client.set(Manager.language, "en")
+        let finished = try await toast("/b")
+        #expect(finished["summary"]?.string == "Download complete")
+        #expect(finished["body"]?.string?.hasPrefix("b (5 B)") == true, "\(finished)")
+        let failed = try await toast("/bad")
+        #expect(failed["summary"]?.string == "Download failed")
+        #expect(failed["body"]?.string?.hasSuffix("\nThe server answered with an error (HTTP 404).") == true, "\(failed)")
+
+        #expect(await world.stop(daemon).isClean)
+        daemon = await world.start(extra: ["LC_ALL": "", "LANG": "ja_JP.UTF-8"])
+        #expect(try await toast("/c")["summary"]?.string == "Download complete")
+        try await client.set(Manager.language, "auto")
+        #expect(try await toast("/d")["summary"]?.string == "ダウンロードが完了しました")
+        #expect(await world.stop(daemon).isClean)
+        daemon = await world.start(extra: ["LC_ALL": "", "LANG": "de_DE.UTF-8"])
+        #expect(try await toast("/e")["summary"]?.string == "Download complete")
+        try await client.set(Manager.language, "ja")
+        #expect(try await toast("/f")["summary"]?.string == "ダウンロードが完了しました")
+        // What programs read is English in any language.
+        let error = await thrown { try await client.wait(try await client.download(server.url("/bad"), options)) }
+        #expect(error?.message.utf8.allSatisfy { $0 < 0x80 } == true, "\(String(describing: error))")
+        await dunst.stop()
+        #expect(await world.stop(daemon).isClean)
+    }
+}
