@@ -93,7 +93,9 @@ internal import Testing
             expect(toast?["summary"]?.string, is: "ダウンロードに失敗しました")
             expect(toast?["body"]?.string, is: "&lt;i&gt;写真&lt;/i&gt;.zip\nサーバーがエラーを返しました（HTTP 404）。")
             expect(toast?["category"]?.string, is: "transfer.error")
-            expect(await reports.events, is: [])  // no actions: nothing to stay for
+            expect(await reports.contains(.closed(DownloadNumber(3))), is: true)
+            // No actions: nothing to stay for.
+            expect(await reports.events, is: [.shown(DownloadNumber(3), isClickable: false), .closed(DownloadNumber(3))])
             await dunst.stop()
             await bus.stop()
             await display.stop()
@@ -110,13 +112,14 @@ internal import Testing
             await notifier.show(ProgressToast.of(1_000_000))
             expect(await eventually { await dunst.displayed() == 1 }, is: true)
             await dunst.control("close-all")
-            // The close is on its way to us: another download's toast comes after it, on the same connection.
-            await notifier.show(ProgressToast.of(1_000_000))
-            expect(await eventually { await dunst.displayed() == 1 }, is: true)
+            expect(await reports.contains(.progressDismissed), is: true)
             await notifier.show(ProgressToast.of(2_000_000))
             await notifier.show(EndToast.finished(3))
             expect(await reports.contains(.shown(DownloadNumber(3))), is: true)
-            expect(await dunst.displayed(), is: 2)
+            expect(await dunst.displayed(), is: 1)
+            // What begins later has one.
+            await notifier.show(ProgressToast.of(3_000_000, round: 1))
+            expect(await eventually { await dunst.displayed() == 2 }, is: true)
             await dunst.stop()
             await bus.stop()
             await display.stop()
