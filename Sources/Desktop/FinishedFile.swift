@@ -66,11 +66,13 @@ enum FinishedFile {
     }
 
     /// In small letters; blanks and dots behind it are none of it for who opens it. nil: the name has none.
+    ///
+    /// By bytes, as types are found by: a dot with a combining mark behind it is another character to Swift.
     private static func ending(of path: String) -> String? {
-        var name = path.split(separator: "/").last ?? ""
-        while let last = name.last, last.isWhitespace || last == "." { name.removeLast() }
-        guard let dot = name.lastIndex(of: "."), dot != name.startIndex else { return nil }
-        return name[name.index(after: dot)...].lowercased()
+        var name = path.utf8.split(separator: UInt8(ascii: "/")).last ?? ""[...].utf8
+        while let last = name.last, last <= 0x20 || last == UInt8(ascii: ".") { name.removeLast() }
+        guard let dot = name.lastIndex(of: UInt8(ascii: ".")), dot != name.startIndex else { return nil }
+        return String(decoding: name[name.index(after: dot)...], as: UTF8.self).lowercased()
     }
 
     private static func startsProgram(_ head: ArraySlice<UInt8>, _ kind: String?) -> Bool {

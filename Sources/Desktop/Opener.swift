@@ -111,8 +111,9 @@ internal import Glibc
     }
 }
 
+/// By bytes: a slash with a combining mark behind it is another character to Swift.
 private func parent(of path: String) -> String {
-    let folder = path.lastIndex(of: "/").map { String(path[..<$0]) } ?? ""
+    let folder = path.utf8.lastIndex(of: UInt8(ascii: "/")).map { String(path[..<$0]) } ?? ""
     return folder.isEmpty ? "/" : folder
 }
 

@@ -25,7 +25,7 @@ internal import Testing
         ("go.CMD ", "x", false), ("go.exe.", "x", false), ("x.ps1", "", false), ("x.lnk", "", false),
         ("photo.jpg", "L\u{0}\u{0}\u{0}\u{1}\u{14}\u{2}\u{0}", false), ("x.url", "", false), ("x.hta", "", false), ("x.class", "", false),
         ("photo.jpg", "\u{CA}\u{FE}\u{BA}\u{BE}", false), ("x", "\u{0}asm", false), ("x.jnlp", "", false), ("x.service", "", false),
-        ("installer.run", "", false), ("game.x86_64", "", false),
+        ("installer.run", "", false), ("a.\u{301}b.exe", "", false), ("game.x86_64", "", false),
     ])
     func `opens documents and starts no program, whatever its name or its content says`(name: String, head: String, opens: Bool) {
         let folder = TemporaryFolder()

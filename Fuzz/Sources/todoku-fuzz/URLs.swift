@@ -2,7 +2,13 @@ internal import DownloadModel
 
 /// The bytes as a URL; and, cut at the first line breaks, as the parts of a URL with a user, a password and a query that must not be told.
 func fuzzURL(_ bytes: [UInt8]) {
-    if let url = try? DownloadURL(String(decoding: bytes, as: UTF8.self)) { checkURL(url) }
+    let text = String(decoding: bytes, as: UTF8.self)
+    if let url = try? DownloadURL(text) { checkURL(url) }
+    for uri in [text, "file://\(text)"] {
+        if let path = localPath(ofFileURI: uri) {
+            check(path.utf8.first == UInt8(ascii: "/") && !path.utf8.contains(0), "\(path) from \(uri)")
+        }
+    }
 
     let parts = bytes.split(separator: 10, maxSplits: 3, omittingEmptySubsequences: false).map { String(decoding: $0, as: UTF8.self) }
     func part(_ index: Int, without marks: String) -> String {
