@@ -119,6 +119,11 @@ struct Item: Sendable {
         return try #require(menu.all.first { $0.label.hasPrefix(label) }, "\(label) is not in \(menu.all.map(\.label))")
     }
 
+    /// Waits until the entry has a mark, or has none.
+    func marks(_ label: String, _ isOn: Bool = true) async -> Bool {
+        await eventually { (try? await menu())?.all.first { $0.label.hasPrefix(label) }?.isOn == isOn }
+    }
+
     func click(_ entry: Entry, data: Variant = .int32(0)) async throws {
         try await menu(MenuInterface.event, (entry.number, "clicked", data, 0))
     }
