@@ -52,6 +52,29 @@ import Testing
             "\(exit)")
     }
 
+    @Test func `writes numbers as the locale does, also in English texts`() async throws {
+        let locales = TemporaryFolder("todoku-locales")
+        for (source, name) in [("de_DE", "de_DE.UTF-8"), ("en_IN", "en_IN.UTF-8")] {
+            let made = await Child.run(["localedef", "-i", source, "-f", "UTF-8", locales(name)])
+            try #require(made.status == 0, "localedef, of the Debian packages libc-bin and locales: \(made.errors)")
+        }
+        let desk = await Desk(extra: ["LOCPATH": locales.path])
+        let server = ScriptedServer { _, reply in reply.respond(200, text: String(repeating: "x", count: 1536)) }
+        _ = await desk.run("get", "--quiet", "--priority", "1", server.url("/a"))
+        func output(_ variables: [String: String], _ arguments: String...) async -> String {
+            let environment = desk.environment.merging(variables) { $1 }
+            return await Child.run([Desk.command] + arguments, environment: environment).output
+        }
+        #expect(await output(["LC_ALL": "de_DE.UTF-8"], "show", "1").contains("\nReceived:    1,5 KiB of 1,5 KiB (100 %)\n"))
+        let mixed = ["LC_ALL": "", "LANG": "ja_JP.UTF-8", "LC_NUMERIC": "de_DE.UTF-8"]
+        #expect(await output(mixed, "show", "1").contains("\n受信:         1,5 KiB / 1,5 KiB (100 %)\n"))
+        _ = await desk.run("host", "example.org", "--interval", "1234567ms")
+        #expect(await output(["LC_ALL": "de_DE.UTF-8"], "host", "example.org").contains("1.234.567 ms"))
+        #expect(await output(["LC_ALL": "en_IN.UTF-8"], "host", "example.org").contains("12,34,567 ms"))
+        #expect(await output(["LC_ALL": "C"], "host", "example.org").contains("1234567 ms"))
+        await desk.close()
+    }
+
     @Test(arguments: [1, 19, 20, 40, 80, 120])
     func `fits into the lines of a terminal`(columns: Int) {
         let line = ProgressLine(utf8: true, catalog: Catalog(.japanese))

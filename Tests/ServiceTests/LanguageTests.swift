@@ -4,12 +4,15 @@ internal import TestSupport
 internal import Testing
 
 @Suite struct `The language of the service` {
+    /// However long a busy machine takes from one call to the next.
+    private static let stays = ["--idle-exit", "3600"]
+
     @Test func `is the property’s from the next toast on, and still after a restart`() async throws {
         let display = await Display()
         // The locale of the session says nothing unless it is asked; nor need it be installed.
         let world = await ServiceWorld(extra: ["DISPLAY": display.name, "LC_ALL": "C"])
         let client = try await world.client()
-        var daemon = await world.start()
+        var daemon = await world.start(Self.stays)
         let dunst = await Dunst(on: world.bus, display)
         let server = ScriptedServer { request, reply in reply.respond(request.path == "/bad" ? 404 : 200, text: "12345") }
         let options: [String: Variant] = ["directory": .string(world.folder), "notify": .string("always")]
@@ -32,12 +35,12 @@ internal import Testing
         #expect(failed["body"]?.string?.hasSuffix("\nThe server answered with an error (HTTP 404).") == true, "\(failed)")
 
         #expect(await world.stop(daemon).isClean)
-        daemon = await world.start(extra: ["LC_ALL": "", "LANG": "ja_JP.UTF-8"])
+        daemon = await world.start(Self.stays, extra: ["LC_ALL": "", "LANG": "ja_JP.UTF-8"])
         #expect(try await toast("/c")["summary"]?.string == "Download complete")
         try await client.set(Manager.language, "auto")
         #expect(try await toast("/d")["summary"]?.string == "ダウンロードが完了しました")
         #expect(await world.stop(daemon).isClean)
-        daemon = await world.start(extra: ["LC_ALL": "", "LANG": "de_DE.UTF-8"])
+        daemon = await world.start(Self.stays, extra: ["LC_ALL": "", "LANG": "de_DE.UTF-8"])
         #expect(try await toast("/e")["summary"]?.string == "Download complete")
         try await client.set(Manager.language, "ja")
         #expect(try await toast("/f")["summary"]?.string == "ダウンロードが完了しました")
