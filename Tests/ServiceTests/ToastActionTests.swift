@@ -194,15 +194,16 @@ private let failed = "ダウンロードに失敗しました"
     }
 
     @Test func `has the toast come that long after the end, and the service stay for it`() async throws {
-        let running = try await Running.start(["--idle-exit", "1", "--toast-keep", "1"])
-        let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
+        let world = await ServiceWorld(activation: "--idle-exit 1 --toast-keep 1")
+        let client = try await world.client()
+        let toasts = try await OddServer(name: "Plasma", at: world.bus.address)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
-        _ = try await running.fetch(server.url("/a"), options(3000))
-        let end = ContinuousClock.now
-        #expect(await toasts.received == [])
+        let start = ContinuousClock.now
+        _ = try await client.download(server.url("/a"), options(4000, ["directory": .string(world.folder)]))
+        #expect(await client.signals.has("DownloadEnded"))
         #expect(await eventually { await toasts.isShown(finished) })
-        #expect(end.duration(to: .now) > .milliseconds(2500))
-        #expect(await running.daemon.wait().isClean)
+        #expect(start.duration(to: .now) > .seconds(4))
+        #expect(await world.bus.waitForOwner(BusName.service, present: false))
         #expect(await toasts.received.count == 1)
     }
 
@@ -258,14 +259,16 @@ private let failed = "ダウンロードに失敗しました"
 
 @Suite struct `A service whose notification server` {
     @Test func `comes only after the end keeps the toast for it, and stays as long`() async throws {
-        let running = try await Running.start(["--idle-exit", "1", "--toast-keep", "1"])
+        let world = await ServiceWorld(activation: "--idle-exit 1 --toast-keep 1")
+        let client = try await world.client()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
-        _ = try await running.fetch(server.url("/a"), always)
+        _ = try await client.download(server.url("/a"), always.merging(["directory": .string(world.folder)]) { $1 })
+        #expect(await client.signals.has("DownloadEnded"))
         // Well after the second in which it would have left: only time shows that it has not.
-        #expect(await eventually(within: .seconds(4)) { !running.daemon.isRunning } == false)
-        let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
+        #expect(await world.bus.waitForOwner(BusName.service, present: false, within: .seconds(4)) == false)
+        let toasts = try await OddServer(name: "Plasma", at: world.bus.address)
         #expect(await eventually { await toasts.isShown(finished) })
-        #expect(await running.daemon.wait().isClean)
+        #expect(await world.bus.waitForOwner(BusName.service, present: false))
         #expect(await toasts.received.count == 1)
     }
 

@@ -84,8 +84,10 @@ private func dripping(_ slow: String, until gate: Gate, failing: String, _ body:
             tools("xdg-open"),
             "#!/bin/sh\nprintf '%s' \"$1\" > \(tools("opened.new"))\nmv \(tools("opened.new")) \(tools("opened"))\n".utf8, mode: 0o755)
         let path = currentEnvironment()["PATH"] ?? "/usr/bin:/bin"
-        let running = try await Running.start(["--idle-exit", "5"], extra: ["DISPLAY": display.name, "PATH": "\(tools.path):\(path)"])
-        let dunst = await Dunst(on: running.world.bus, display)
+        let world = await ServiceWorld(extra: ["DISPLAY": display.name, "PATH": "\(tools.path):\(path)"])
+        let dunst = await Dunst(on: world.bus, display)
+        let client = try await world.client()
+        let running = Running(world: world, daemon: await world.start(["--idle-exit", "5"]), client: client)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
         let file = try await running.fetch(server.url("/a.txt"), ["notify": .string("always")])
         #expect(await eventually { await dunst.displayed() == 1 })
@@ -99,8 +101,10 @@ private func dripping(_ slow: String, until gate: Gate, failing: String, _ body:
 
     @Test func `a toast that nobody clicks keeps the service for a time only`() async throws {
         let display = await Display()
-        let running = try await Running.start(["--idle-exit", "5", "--toast-keep", "2"], extra: ["DISPLAY": display.name])
-        let dunst = await Dunst(on: running.world.bus, display)
+        let world = await ServiceWorld(extra: ["DISPLAY": display.name])
+        let dunst = await Dunst(on: world.bus, display)
+        let client = try await world.client()
+        let running = Running(world: world, daemon: await world.start(["--idle-exit", "5", "--toast-keep", "2"]), client: client)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
         _ = try await running.fetch(server.url("/a.txt"), ["notify": .string("always")])
         #expect(await running.daemon.wait().isClean)

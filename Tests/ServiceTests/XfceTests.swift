@@ -24,7 +24,7 @@ internal import Testing
         await display.screenshot(productPath("service-finished-xfce4-notifyd.png"))
         // The first of two buttons. It is there when its window is, and may be drawn a moment later.
         let isOpened = await eventually(within: .seconds(20)) {
-            if let window = await notifyd.windows().first { await notifyd.click(window, button: 0, of: 2) }
+            if let window = await notifyd.windows().first { await notifyd.click(window, .first) }
             return await eventually(within: .seconds(2)) { opener.opened == [file] }
         }
         #expect(isOpened, "\(opener.opened)")
@@ -36,7 +36,7 @@ internal import Testing
         await display.screenshot(productPath("service-failed-xfce4-notifyd.png"))
         gate.open()
         let hasFinished = await eventually(within: .seconds(20)) {
-            if let window = await notifyd.windows().first { await notifyd.click(window, button: 0, of: 1) }
+            if let window = await notifyd.windows().first { await notifyd.click(window, .last) }
             return await running.client.signals.has("Finished", at: bad, within: .seconds(2))
         }
         #expect(hasFinished)

@@ -28,13 +28,15 @@ public final class XfceNotifyd: Sendable {
         return exit.output.split(separator: "\n").map(String.init)
     }
 
-    /// Clicks with the mouse on the button at `place` of `count` of a toast's window: they are as wide as each other, at its lower edge.
-    public func click(_ window: String, button place: Int, of count: Int) async {
+    public enum Button: Sendable { case first, last }
+
+    /// Clicks with the mouse on one of at most two buttons of a toast's window: they are as wide as each other, in its lower right corner.
+    public func click(_ window: String, _ button: Button) async {
         let shape = await Child.run(["xdotool", "getwindowgeometry", "--shell", window], environment: environment)
         func value(_ key: String) -> Int {
             shape.output.split(separator: "\n").first { $0.hasPrefix("\(key)=") }.flatMap { Int($0.dropFirst(key.count + 1)) } ?? 0
         }
-        let x = value("X") + value("WIDTH") * (2 * place + 1) / (2 * count)
+        let x = value("X") + value("WIDTH") - (button == .last ? 50 : 170)
         let y = value("Y") + value("HEIGHT") - 30
         let click = await Child.run(["xdotool", "mousemove", "\(x)", "\(y)", "click", "1"], environment: environment)
         precondition(click.status == 0, "xdotool: \(click.errors)")
