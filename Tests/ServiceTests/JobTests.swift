@@ -48,7 +48,8 @@ extension StandInJobServer {
         try await running.client.cancel(path)
         #expect(await eventually { await view.terminated == 1 })
         server.gate.open()
-        #expect(await running.daemon.stop().isClean)
+        let exit = await running.daemon.stop()
+        #expect(exit.isClean, "\(exit)")
     }
 
     @Test func `is updated at most twice a second, and ends without a word when the file is there`() async throws {
@@ -64,7 +65,8 @@ extension StandInJobServer {
         let path = try await running.download(server.url("/a"), shown)
         let view = try #require(await jobs.only())
         #expect(await eventually { await view.updates.count >= 5 })
-        #expect(await view.properties["percent"] == .uint32(0) && view.properties["totalBytes"] == .uint64(0), "nothing is invented")
+        let told = await view.properties
+        #expect(told["percent"] == .uint32(0) && told["totalBytes"] == .uint64(0), "nothing is invented")
         gate.open()
         _ = try await running.client.wait(path)
         #expect(await eventually { await view.terminated == 0 })
@@ -138,7 +140,8 @@ extension StandInJobServer {
         let (batch, members) = try await running.client.batch(
             ["/small1", "/a", "/b"].map { (server.url($0), [:]) }, running.options(shown))
         let view = try #require(await jobs.only())
-        #expect(await eventually { await view.properties["processedFiles"] == .uint64(1) && view.properties["totalFiles"] == .uint64(3) })
+        #expect(await eventually { await view.properties["processedFiles"] == .uint64(1) })
+        #expect(await view.properties["totalFiles"] == .uint64(3))
         #expect(await view.properties["destUrl"]?.string == "file://\(running.world.folder)")
         #expect(await eventually { await view.properties["percent"].flatMap(\.uint32).map { $0 >= 33 } ?? false })
         await jobs.click("suspendRequested", view)
@@ -177,7 +180,8 @@ extension StandInJobServer {
         let other = try await StandInJobServer(on: running.world.bus.address)
         let again = try #require(await other.only())
         #expect(await eventually { await again.properties["descriptionValue1"]?.string == server.url("/b") }, "with all, not only what is new")
-        #expect(await running.daemon.stop().isClean)
+        let exit = await running.daemon.stop()
+        #expect(exit.isClean, "\(exit)")
         #expect(await again.terminated == 1)
         server.gate.open()
     }
