@@ -182,7 +182,8 @@ internal import Glibc
             ItemInterface.newTitle.name: ItemInterface.newTitle.signature, ItemInterface.newIcon.name: ItemInterface.newIcon.signature,
             ItemInterface.newAttentionIcon.name: ItemInterface.newAttentionIcon.signature,
             ItemInterface.newOverlayIcon.name: ItemInterface.newOverlayIcon.signature,
-            ItemInterface.newToolTip.name: ItemInterface.newToolTip.signature, ItemInterface.newStatus.name: ItemInterface.newStatus.signature,
+            ItemInterface.newToolTip.name: ItemInterface.newToolTip.signature,
+            ItemInterface.newStatus.name: ItemInterface.newStatus.signature,
         ])
 }
 

@@ -204,7 +204,9 @@ internal import TodokuClient
 
     /// Reads it in the pool, and shows what has changed.
     private func readAutostart() {
-        Pool.shared.perform { [autostart] in autostart.isOn } then: { [weak self] isOn in
+        Pool.shared.perform { [autostart] in
+            autostart.isOn
+        } then: { [weak self] isOn in
             guard let self, startsAtLogin != isOn else { return }
             startsAtLogin = isOn
             show()
@@ -284,7 +286,9 @@ internal import TodokuClient
     }
 
     private func setAutostart(_ isOn: Bool) {
-        Pool.shared.perform { [autostart] in autostart.set(isOn) } then: { [weak self] isDone in
+        Pool.shared.perform { [autostart] in
+            autostart.set(isOn)
+        } then: { [weak self] isDone in
             guard let self else { return }
             if !isDone { complain("“\(autostart.path)” cannot be written") }
             readAutostart()

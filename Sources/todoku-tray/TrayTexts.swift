@@ -27,7 +27,8 @@ struct TrayTexts {
         case .paused(let count): return catalog.text("%1$s paused", "%1$s paused", count: UInt64(count))
         case .held(let count):
             return joined([
-                catalog.text("Everything is paused"), count > 0 ? catalog.text("%1$s download left", "%1$s downloads left", count: UInt64(count)) : nil,
+                catalog.text("Everything is paused"),
+                count > 0 ? catalog.text("%1$s download left", "%1$s downloads left", count: UInt64(count)) : nil,
             ])
         }
     }

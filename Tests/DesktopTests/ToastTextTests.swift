@@ -59,8 +59,12 @@ internal import Testing
         #expect(texts.failedSummary == "Download failed")
         #expect([texts.open, texts.showFolder] == ["Open", "Show in folder"])
         #expect([ToastTexts.japanese.open, ToastTexts.japanese.showFolder] == ["開く", "フォルダを表示"])
-        let toast = ProgressToast(number: DownloadNumber(1), fileName: "a.zip", received: 512, total: 1024)
+        let toast = ProgressToast([ProgressToast.Part(name: "a.zip", received: 512, total: 1024)])
         #expect(texts.progressBody(toast) == "a.zip — 50 %  512 B / 1.0 KiB")
+        let two = ProgressToast([
+            ProgressToast.Part(name: "a.zip", received: 512, total: 1024), ProgressToast.Part(name: "b", received: 0, total: 1024),
+        ])
+        #expect(texts.progressSummary(two) == "2 downloads running · 25 %")
         #expect(texts.batchSummary(OutcomeCounts(finished: 1, failed: 0, cancelled: 0)) == "1 download complete")
         #expect(texts.batchSummary(OutcomeCounts(finished: 8, failed: 2, cancelled: 0)) == "8 downloads complete (2 failed)")
         let counts = OutcomeCounts(finished: 1200, failed: 2, cancelled: 3)

@@ -66,7 +66,9 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         }
         #expect(!(await world.isServiceThere()), "looking at the tray has started the service")
     }
-    private let itemMembers = ["Activate", "SecondaryActivate", "ContextMenu", "Scroll", "ProvideXdgActivationToken", "NewIcon", "NewStatus"]
+    private let itemMembers = [
+        "Activate", "SecondaryActivate", "ContextMenu", "Scroll", "ProvideXdgActivationToken", "NewIcon", "NewStatus",
+    ]
     private let menuMembers = [
         "GetLayout", "GetGroupProperties", "GetProperty", "Event", "EventGroup", "AboutToShow", "AboutToShowGroup", "LayoutUpdated",
         "ItemsPropertiesUpdated",
@@ -384,7 +386,8 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
     }
 
     @Test(arguments: [
-        (["--version"], Int32(0), "todoku-tray 0.1.0\n"), (["--help"], 0, "Usage: todoku-tray"), (["--colour"], 64, ""), (["a", "b"], 64, ""),
+        (["--version"], Int32(0), "todoku-tray 0.1.0\n"), (["--help"], 0, "Usage: todoku-tray"), (["--colour"], 64, ""),
+        (["a", "b"], 64, ""),
     ])
     func `has few options, and says so`(arguments: [String], status: Int32, output: String) async {
         let exit = await Child.run([TrayWorld.program] + arguments)

@@ -72,7 +72,8 @@ struct Item: Sendable {
     let connection: Connection
     let name: String
 
-    func call<In: Sendable, Out: Sendable>(_ method: MethodOf<In, Out>, at path: ObjectPath = ItemInterface.path, _ arguments: In) async throws
+    func call<In: Sendable, Out: Sendable>(_ method: MethodOf<In, Out>, at path: ObjectPath = ItemInterface.path, _ arguments: In)
+        async throws
         -> Out
     { try await connection.call(method, on: name, at: path, arguments) }
 
