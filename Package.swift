@@ -71,7 +71,10 @@ let package = Package(
         program("todokud", ["DownloadService", "EventLoop", .product(name: "Logging", package: "swift-log")]),
         program(
             "todoku",
-            ["TodokuClient", "EventLoop", "DownloadModel", "Localization", .product(name: "ArgumentParser", package: "swift-argument-parser")]),
+            [
+                "TodokuClient", "EventLoop", "DownloadModel", "Localization",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            ]),
         program(
             "todoku-tray", ["TodokuClient", "StatusNotifier", "DBus", "Desktop", "DownloadModel", "EventLoop", "Localization"]),
         program("todoku-demo", ["DBus", "EventLoop"]),

@@ -64,7 +64,8 @@ public struct DownloadFilter: Equatable, Sendable {
                 limit = Int(number)
             default:
                 throw Refusal(
-                    .invalidOption, "There is no filter key “\(shown(key))”; they are app, tag, state, states, batch, after, newest-first, limit.")
+                    .invalidOption,
+                    "There is no filter key “\(shown(key))”; they are app, tag, state, states, batch, after, newest-first, limit.")
             }
         }
     }

@@ -174,6 +174,8 @@ internal import Glibc
             PropertyRow(ItemInterface.attentionIconName) { _ in "" },
             PropertyRow(ItemInterface.attentionIconPixmap) { $0.wanted.attentionIcon },
             PropertyRow(ItemInterface.attentionMovieName) { _ in "" },
+            PropertyRow(ItemInterface.iconAccessibleDesc) { $0.wanted.toolTip.title },
+            PropertyRow(ItemInterface.attentionAccessibleDesc) { $0.wanted.toolTip.title },
             PropertyRow(ItemInterface.toolTip) { $0.wanted.toolTip },
             PropertyRow(ItemInterface.itemIsMenu) { _ in false },
             PropertyRow(ItemInterface.menu) { _ in DBusMenu.path },
@@ -182,7 +184,8 @@ internal import Glibc
             ItemInterface.newTitle.name: ItemInterface.newTitle.signature, ItemInterface.newIcon.name: ItemInterface.newIcon.signature,
             ItemInterface.newAttentionIcon.name: ItemInterface.newAttentionIcon.signature,
             ItemInterface.newOverlayIcon.name: ItemInterface.newOverlayIcon.signature,
-            ItemInterface.newToolTip.name: ItemInterface.newToolTip.signature, ItemInterface.newStatus.name: ItemInterface.newStatus.signature,
+            ItemInterface.newToolTip.name: ItemInterface.newToolTip.signature,
+            ItemInterface.newStatus.name: ItemInterface.newStatus.signature,
         ])
 }
 

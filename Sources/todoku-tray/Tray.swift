@@ -18,6 +18,7 @@ internal import TodokuClient
     /// A wheel tells of many steps at once; for so long after one nothing more is taken.
     private static let scrollPause: Duration = .milliseconds(250)
     private static let iconName = "org.todoku.Downloader1"
+    private static let attentionIcon = ProgressRing(sign: .attention, lit: .percent(100)).pixmaps
 
     private let client: DownloaderClient
     private let item: StatusNotifierItem
@@ -169,16 +170,11 @@ internal import TodokuClient
         appearance.title = texts.title
         appearance.toolTip = ToolTip(title: texts.summary(look), text: texts.details(look))
         appearance.status = look.unseenFailures > 0 ? .needsAttention : isPassive ? .passive : .active
-        var ring = look.ring(turn: turn)
-        if look.unseenFailures > 0 {
-            ring.sign = .attention
-            appearance.attentionIcon = icon(ring)
-            appearance.icon = appearance.attentionIcon
-        } else {
-            appearance.icon = icon(ring)
-            // A name is preferred to what we draw, so there is one only where nothing is drawn.
-            if !look.isBusy, !look.isPaused, hasThemeIcon { appearance.iconName = Self.iconName }
-        }
+        appearance.icon = icon(look.ring(turn: turn))
+        // It stands still: hosts read everything again for each change.
+        if look.unseenFailures > 0 { appearance.attentionIcon = Self.attentionIcon }
+        // A name is preferred to what we draw, so there is one only where nothing is drawn.
+        if !look.isBusy, !look.isPaused, look.unseenFailures == 0, hasThemeIcon { appearance.iconName = Self.iconName }
         item.show(appearance)
         menu.show(TrayMenu(look: look, texts: texts, startsAtLogin: startsAtLogin) { [weak self] in self?.carryOut($0) }.items)
     }
@@ -204,7 +200,9 @@ internal import TodokuClient
 
     /// Reads it in the pool, and shows what has changed.
     private func readAutostart() {
-        Pool.shared.perform { [autostart] in autostart.isOn } then: { [weak self] isOn in
+        Pool.shared.perform { [autostart] in
+            autostart.isOn
+        } then: { [weak self] isOn in
             guard let self, startsAtLogin != isOn else { return }
             startsAtLogin = isOn
             show()
@@ -284,7 +282,9 @@ internal import TodokuClient
     }
 
     private func setAutostart(_ isOn: Bool) {
-        Pool.shared.perform { [autostart] in autostart.set(isOn) } then: { [weak self] isDone in
+        Pool.shared.perform { [autostart] in
+            autostart.set(isOn)
+        } then: { [weak self] isDone in
             guard let self else { return }
             if !isDone { complain("“\(autostart.path)” cannot be written") }
             readAutostart()

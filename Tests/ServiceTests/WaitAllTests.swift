@@ -95,7 +95,8 @@ extension Client {
         let running = try await Running.start()
         let client = running.client
         for (key, value) in [
-            ("after", Variant.objectPath(ObjectPath("/a"))), ("newest-first", .bool(true)), ("limit", .uint32(3)), ("colour", .string("red")),
+            ("after", Variant.objectPath(ObjectPath("/a"))), ("newest-first", .bool(true)), ("limit", .uint32(3)),
+            ("colour", .string("red")),
         ] {
             let error = await thrown { try await client.waitAll([key: value]) }
             #expect(error?.name == todokuError("InvalidOption") && error?.message.contains(key) == true && error.map(isSentence) == true)

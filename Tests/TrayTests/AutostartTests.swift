@@ -51,7 +51,8 @@ import Testing
     }
 
     @Test func `keeps what the user has written, of this key and all others`() {
-        let own = "# mine\n[Desktop Entry]\nExec=sh -c 'sleep 9; todoku-tray'\nX-GNOME-Autostart-enabled=false\nName=x\n\n[Other]\nHidden=x\n"
+        let own =
+            "# mine\n[Desktop Entry]\nExec=sh -c 'sleep 9; todoku-tray'\nX-GNOME-Autostart-enabled=false\nName=x\n\n[Other]\nHidden=x\n"
         let desk = session(own: own)
         #expect(!desk.isOn)
         #expect(desk.set(true) && desk.isOn)

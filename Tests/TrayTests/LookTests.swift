@@ -122,7 +122,8 @@ private let busy: [String: Variant] = [
     @Test func `has the numbers first, then what runs, all, what came, the folder, and the settings`() {
         let items = items(
             overview(
-                busy, [download(1, "active", ["Total": .int64(1024), "Speed": .uint64(2048)]), download(2, "paused"), download(3, "queued")],
+                busy,
+                [download(1, "active", ["Total": .int64(1024), "Speed": .uint64(2048)]), download(2, "paused"), download(3, "queued")],
                 [download(9, "finished", ["Path": .string("/home/u/日本.zip")]), download(8, "failed")]), startsAtLogin: true)
         #expect(
             items.map { $0.isSeparator ? "-" : $0.label } == [
@@ -169,8 +170,8 @@ private let busy: [String: Variant] = [
         let (one, two) = (DownloadReference(number: 1), DownloadReference(number: 2))
         let limits = ([0, 10 << 20, 5 << 20, 1 << 20, 500 << 10, 100 << 10] as [Speed]).map { TrayWish.limitSpeed($0) }
         let before: [TrayWish] = [
-                .pause(one), .cancel(one), .resume(two), .cancel(two), .resumeAll, .open("/a"), .retry(DownloadReference(number: 8)),
-                .openDownloadFolder,
+            .pause(one), .cancel(one), .resume(two), .cancel(two), .resumeAll, .open("/a"), .retry(DownloadReference(number: 8)),
+            .openDownloadFolder,
         ]
         let after: [TrayWish] = [.startAtLogin(true), .quit]
         #expect(wishes.all == before + limits + after)

@@ -38,7 +38,8 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
             all.mapValues(\.type) == [
                 "Category": "s", "Id": "s", "Title": "s", "Status": "s", "WindowId": "i", "IconThemePath": "s", "IconName": "s",
                 "IconPixmap": "a(iiay)", "OverlayIconName": "s", "OverlayIconPixmap": "a(iiay)", "AttentionIconName": "s",
-                "AttentionIconPixmap": "a(iiay)", "AttentionMovieName": "s", "ToolTip": "(sa(iiay)ss)", "ItemIsMenu": "b", "Menu": "o",
+                "AttentionIconPixmap": "a(iiay)", "AttentionMovieName": "s",
+                "IconAccessibleDesc": "s", "AttentionAccessibleDesc": "s", "ToolTip": "(sa(iiay)ss)", "ItemIsMenu": "b", "Menu": "o",
             ])
         for (name, value) in all { #expect(try await item.call(Standard.get, (ItemInterface.name, name)) == value, "\(name)") }
         #expect(all["Status"] == .string("Passive") && all["ItemIsMenu"] == .bool(false) && all["Id"] == .string("todoku-tray"))
@@ -66,7 +67,9 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         }
         #expect(!(await world.isServiceThere()), "looking at the tray has started the service")
     }
-    private let itemMembers = ["Activate", "SecondaryActivate", "ContextMenu", "Scroll", "ProvideXdgActivationToken", "NewIcon", "NewStatus"]
+    private let itemMembers = [
+        "Activate", "SecondaryActivate", "ContextMenu", "Scroll", "ProvideXdgActivationToken", "NewIcon", "NewStatus",
+    ]
     private let menuMembers = [
         "GetLayout", "GetGroupProperties", "GetProperty", "Event", "EventGroup", "AboutToShow", "AboutToShowGroup", "LayoutUpdated",
         "ItemsPropertiesUpdated",
@@ -384,7 +387,8 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
     }
 
     @Test(arguments: [
-        (["--version"], Int32(0), "todoku-tray 0.1.0\n"), (["--help"], 0, "Usage: todoku-tray"), (["--colour"], 64, ""), (["a", "b"], 64, ""),
+        (["--version"], Int32(0), "todoku-tray 0.1.0\n"), (["--help"], 0, "Usage: todoku-tray"), (["--colour"], 64, ""),
+        (["a", "b"], 64, ""),
     ])
     func `has few options, and says so`(arguments: [String], status: Int32, output: String) async {
         let exit = await Child.run([TrayWorld.program] + arguments)
