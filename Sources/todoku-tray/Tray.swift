@@ -48,7 +48,7 @@ internal import TodokuClient
     /// - Parameters:
     ///   - connection: for the item alone.
     ///   - finish: ends the program with this status.
-    init(_ client: DownloaderClient, on connection: Connection, finish: @escaping (Int32) -> Void) throws(DBusError) {
+    init(_ client: DownloaderClient, on connection: Connection, finish: @escaping (Int32) -> Void) {
         (self.client, self.finish) = (client, finish)
         var now = timespec()
         clock_gettime(CLOCK_REALTIME, &now)
@@ -60,7 +60,7 @@ internal import TodokuClient
         hasThemeIcon = Self.findThemeIcon(environment)
         menu = DBusMenu()
         menu.isWatched = false
-        item = try StatusNotifierItem("todoku-tray", on: connection, menu: menu, StatusNotifierItem.Appearance())
+        item = StatusNotifierItem("todoku-tray", on: connection, menu: menu, StatusNotifierItem.Appearance())
         show()
         item.registeredChanged = { [unowned self] in panel(isThere: $0) }
         item.received = { [unowned self] in take($0) }
