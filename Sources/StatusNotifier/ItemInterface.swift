@@ -17,6 +17,9 @@ public enum ItemInterface {
     public static let overlayIconPixmap = PropertyOf(name, "OverlayIconPixmap", IconPixmaps.self, change: .untold)
     public static let attentionIconName = PropertyOf(name, "AttentionIconName", String.self, change: .untold)
     public static let attentionIconPixmap = PropertyOf(name, "AttentionIconPixmap", IconPixmaps.self, change: .untold)
+    /// What a screen reader says of the icon: of the Ayatana project, read by GNOME's extension.
+    public static let iconAccessibleDesc = PropertyOf(name, "IconAccessibleDesc", String.self, change: .untold)
+    public static let attentionAccessibleDesc = PropertyOf(name, "AttentionAccessibleDesc", String.self, change: .untold)
     public static let attentionMovieName = PropertyOf(name, "AttentionMovieName", String.self, change: .untold)
     public static let toolTip = PropertyOf(name, "ToolTip", ToolTip.self, change: .untold)
     public static let itemIsMenu = PropertyOf(name, "ItemIsMenu", Bool.self, change: .untold)
@@ -51,6 +54,8 @@ public enum ItemInterface {
             <property name="AttentionIconName" type="s" access="read"/>
             <property name="AttentionIconPixmap" type="a(iiay)" access="read"/>
             <property name="AttentionMovieName" type="s" access="read"/>
+            <property name="IconAccessibleDesc" type="s" access="read"/>
+            <property name="AttentionAccessibleDesc" type="s" access="read"/>
             <property name="ToolTip" type="(sa(iiay)ss)" access="read"/>
             <property name="ItemIsMenu" type="b" access="read"/>
             <property name="Menu" type="o" access="read"/>

@@ -1,6 +1,5 @@
 public import DBus
 public import EventLoop
-internal import Glibc
 
 /// An item in the panel's tray: an icon, a tooltip, a menu, and clicks. Where no panel is there it waits for one.
 @BusActor public final class StatusNotifierItem {
@@ -43,7 +42,6 @@ internal import Glibc
     private let connection: Connection
     private let id: String
     private let menu: DBusMenu
-    private let busName: String
     private var watcher: BusPeer?
     private var retry: Poller.Token?
     private var wanted: Appearance
@@ -61,10 +59,8 @@ internal import Glibc
     /// Exports item and menu on `connection`, which is for them alone, and registers wherever a watcher is or appears.
     ///
     /// - Parameter id: unique to the program and the same at each start.
-    public init(_ id: String, on connection: Connection, menu: DBusMenu, _ appearance: Appearance) throws(DBusError) {
+    public init(_ id: String, on connection: Connection, menu: DBusMenu, _ appearance: Appearance) {
         (self.id, self.connection, self.menu, wanted, told) = (id, connection, menu, appearance, appearance)
-        busName = "\(ItemInterface.name)-\(getpid())-1"
-        _ = try connection.requestName(busName)
         menu.attach(to: connection)
         connection.export(self)
         watcher = BusPeer(WatcherInterface.name, on: connection) { [weak self] in self?.watcher(is: $0) }
@@ -82,8 +78,10 @@ internal import Glibc
     private func register(with owner: String, retries: Int) {
         BusActor.spawn { [self] in
             do throws(DBusError) {
-                // To its unique name, which nobody else can get.
-                try await connection.call(WatcherInterface.registerItem, on: owner, at: WatcherInterface.path, busName)
+                // By its path, as Ayatana's library does: GNOME's extension then follows our unique name alone. Of an item with a name of
+                // its own it hears twice, and now and then never shows it. To the watcher's unique name, which nobody else can get.
+                let path = ItemInterface.path.value
+                try await connection.call(WatcherInterface.registerItem, on: owner, at: WatcherInterface.path, path)
                 setRegistered(true)
             } catch {
                 // One that has gone is followed by its next owner.
@@ -174,6 +172,8 @@ internal import Glibc
             PropertyRow(ItemInterface.attentionIconName) { _ in "" },
             PropertyRow(ItemInterface.attentionIconPixmap) { $0.wanted.attentionIcon },
             PropertyRow(ItemInterface.attentionMovieName) { _ in "" },
+            PropertyRow(ItemInterface.iconAccessibleDesc) { $0.wanted.toolTip.title },
+            PropertyRow(ItemInterface.attentionAccessibleDesc) { $0.wanted.toolTip.title },
             PropertyRow(ItemInterface.toolTip) { $0.wanted.toolTip },
             PropertyRow(ItemInterface.itemIsMenu) { _ in false },
             PropertyRow(ItemInterface.menu) { _ in DBusMenu.path },

@@ -38,7 +38,7 @@ internal import TodokuClient
                 guard try connection.requestName(busName) else { end(0, saying: "todoku-tray: another one runs in this session already\n") }
                 connection.onDisconnect = { exit(0) }  // the session is over
                 let client = try await DownloaderClient.connect()
-                let tray = try Tray(client, on: connection) { exit($0) }
+                let tray = Tray(client, on: connection) { exit($0) }
                 parts = (tray, SignalSource([SIGTERM, SIGINT, SIGHUP]) { _ in exit(0) }, connection)
             } catch {
                 end(1, complaining: (error as? DBusError)?.message ?? "\(error)")

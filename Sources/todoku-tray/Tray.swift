@@ -18,6 +18,7 @@ internal import TodokuClient
     /// A wheel tells of many steps at once; for so long after one nothing more is taken.
     private static let scrollPause: Duration = .milliseconds(250)
     private static let iconName = "org.todoku.Downloader1"
+    private static let attentionIcon = ProgressRing(sign: .attention, lit: .percent(100)).pixmaps
 
     private let client: DownloaderClient
     private let item: StatusNotifierItem
@@ -47,7 +48,7 @@ internal import TodokuClient
     /// - Parameters:
     ///   - connection: for the item alone.
     ///   - finish: ends the program with this status.
-    init(_ client: DownloaderClient, on connection: Connection, finish: @escaping (Int32) -> Void) throws(DBusError) {
+    init(_ client: DownloaderClient, on connection: Connection, finish: @escaping (Int32) -> Void) {
         (self.client, self.finish) = (client, finish)
         var now = timespec()
         clock_gettime(CLOCK_REALTIME, &now)
@@ -59,7 +60,7 @@ internal import TodokuClient
         hasThemeIcon = Self.findThemeIcon(environment)
         menu = DBusMenu()
         menu.isWatched = false
-        item = try StatusNotifierItem("todoku-tray", on: connection, menu: menu, StatusNotifierItem.Appearance())
+        item = StatusNotifierItem("todoku-tray", on: connection, menu: menu, StatusNotifierItem.Appearance())
         show()
         item.registeredChanged = { [unowned self] in panel(isThere: $0) }
         item.received = { [unowned self] in take($0) }
@@ -169,16 +170,11 @@ internal import TodokuClient
         appearance.title = texts.title
         appearance.toolTip = ToolTip(title: texts.summary(look), text: texts.details(look))
         appearance.status = look.unseenFailures > 0 ? .needsAttention : isPassive ? .passive : .active
-        var ring = look.ring(turn: turn)
-        if look.unseenFailures > 0 {
-            ring.sign = .attention
-            appearance.attentionIcon = icon(ring)
-            appearance.icon = appearance.attentionIcon
-        } else {
-            appearance.icon = icon(ring)
-            // A name is preferred to what we draw, so there is one only where nothing is drawn.
-            if !look.isBusy, !look.isPaused, hasThemeIcon { appearance.iconName = Self.iconName }
-        }
+        appearance.icon = icon(look.ring(turn: turn))
+        // It stands still: hosts read everything again for each change.
+        if look.unseenFailures > 0 { appearance.attentionIcon = Self.attentionIcon }
+        // A name is preferred to what we draw, so there is one only where nothing is drawn.
+        if !look.isBusy, !look.isPaused, look.unseenFailures == 0, hasThemeIcon { appearance.iconName = Self.iconName }
         item.show(appearance)
         menu.show(TrayMenu(look: look, texts: texts, startsAtLogin: startsAtLogin) { [weak self] in self?.carryOut($0) }.items)
     }

@@ -12,12 +12,12 @@ public import EventLoop
                 panel.attempts += 1
                 if panel.refuses { throw DBusError.failed("not yet") }
                 reply()
-                panel.items.append(service)
+                panel.items.append(service.hasPrefix("/") ? reply.call.sender : service)
             }
         ])
 
     public nonisolated let connection: Connection
-    /// What has registered, in order.
+    /// The bus names of what has registered, in order.
     public private(set) var items: [String] = []
     public private(set) var attempts = 0
     public var refuses = false

@@ -17,11 +17,13 @@ final class TrayWorld: Sendable {
     /// Of what a person clicks, and of what the panel shows.
     let client: DownloaderClient
 
-    init(extra: [String: String] = [:]) async throws {
+    /// - Parameter names: further activatable names, with the programs that are started for them.
+    init(extra: [String: String] = [:], names: [String: String] = [:]) async throws {
         let proxies = ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"]
         let plain = Dictionary(uniqueKeysWithValues: proxies.map { ($0, "") })
         bus = await PrivateBus(
-            activatable: ["org.todoku.Downloader1": "\(Self.todokud) --idle-exit 86400"], extra: plain.merging(extra) { $1 })
+            activatable: names.merging(["org.todoku.Downloader1": "\(Self.todokud) --idle-exit 86400"]) { $1 },
+            extra: plain.merging(extra) { $1 })
         environment = bus.environment
         client = try await DownloaderClient.connect(to: bus.address)
     }
