@@ -50,9 +50,15 @@ public struct ToastTexts: Sendable {
 
     /// The file's name, and what makes it go on, on a line of its own.
     public func waitingBody(fileName: String, _ reason: WaitReason, missing: ByteCount?) -> String {
-        if reason == .needsUrl { return "\(fileName)\n\(catalog.text("The link has expired."))" }
-        guard let missing else { return "\(fileName)\n\(catalog.text("It goes on as soon as there is room."))" }
-        return "\(fileName)\n\(catalog.text("It goes on as soon as there is room for %1$s more.", catalog.size(missing)))"
+        let words =
+            if reason == .needsUrl {
+                catalog.text("The link has expired.")
+            } else if let missing {
+                catalog.text("It goes on as soon as there is room for %1$s more.", catalog.size(missing))
+            } else {
+                catalog.text("It goes on as soon as there is room.")
+            }
+        return "\(fileName)\n\(words)"
     }
 
     /// "写真.zip (29.0 MiB)".

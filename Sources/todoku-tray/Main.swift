@@ -1,4 +1,5 @@
 internal import DBus
+internal import DownloadModel
 internal import EventLoop
 internal import Glibc
 internal import TodokuClient
@@ -13,8 +14,9 @@ internal import TodokuClient
         Usage: todoku-tray [OPTION]
         Shows the downloads of this session in the panel's tray, and steers them from there.
 
-          --version   print the version
-          --help      print this
+          --language LANGUAGE   ja, en, or auto, the session's; without it as the service's toasts
+          --version             print the version
+          --help                print this
 
         See todoku-tray(1).
 
@@ -26,8 +28,12 @@ internal import TodokuClient
         keepHeapSmall()
         SignalSource.block([SIGTERM, SIGINT, SIGHUP])
         signal(SIGPIPE, SIG_IGN)
-        switch Array(CommandLine.arguments.dropFirst()) {
+        let arguments = Array(CommandLine.arguments.dropFirst())
+        let language = arguments.count == 2 && arguments[0] == "--language" ? Language(rawValue: arguments[1]) : nil
+        switch arguments {
         case []: break
+        case _ where language != nil: break
+        case let others where others.first == "--language": end(64, complaining: "--language is one of ja, en, auto")
         case ["--version"]: end(0, saying: "todoku-tray \(version)\n")
         case ["--help"]: end(0, saying: help)
         case let others: end(64, complaining: "there is no option \(others.joined(separator: " ")); see todoku-tray --help")  // EX_USAGE
@@ -38,7 +44,7 @@ internal import TodokuClient
                 guard try connection.requestName(busName) else { end(0, saying: "todoku-tray: another one runs in this session already\n") }
                 connection.onDisconnect = { exit(0) }  // the session is over
                 let client = try await DownloaderClient.connect()
-                let tray = Tray(client, on: connection) { exit($0) }
+                let tray = Tray(client, on: connection, language: language) { exit($0) }
                 parts = (tray, SignalSource([SIGTERM, SIGINT, SIGHUP]) { _ in exit(0) }, connection)
             } catch {
                 end(1, complaining: (error as? DBusError)?.message ?? "\(error)")

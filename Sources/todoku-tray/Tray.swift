@@ -26,6 +26,7 @@ internal import TodokuClient
     private let opener: Opener
     private let autostart: Autostart
     private let hasThemeIcon: Bool
+    private let language: Language?
     private let finish: (Int32) -> Void
 
     private var watch: Watch?
@@ -47,9 +48,10 @@ internal import TodokuClient
 
     /// - Parameters:
     ///   - connection: for the item alone.
+    ///   - language: whatever the service says; nil: as it says.
     ///   - finish: ends the program with this status.
-    init(_ client: DownloaderClient, on connection: Connection, finish: @escaping (Int32) -> Void) {
-        (self.client, self.finish) = (client, finish)
+    init(_ client: DownloaderClient, on connection: Connection, language: Language?, finish: @escaping (Int32) -> Void) {
+        (self.client, self.language, self.finish) = (client, language, finish)
         var now = timespec()
         clock_gettime(CLOCK_REALTIME, &now)
         seenAt = WallTime(microseconds: UInt64(max(0, now.tv_sec)) * 1_000_000)
@@ -163,7 +165,7 @@ internal import TodokuClient
     // MARK: Showing
 
     private func show() {
-        let texts = TrayTexts(overview?.status.settings.language ?? .japanese)
+        let texts = TrayTexts(language ?? overview?.status.settings.language ?? .japanese)
         let look = TrayLook(overview, isPresent: isPresent, seenAt: seenAt)
         keepActive(look)
         var appearance = StatusNotifierItem.Appearance()

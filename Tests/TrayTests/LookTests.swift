@@ -61,7 +61,7 @@ private let busy: [String: Variant] = [
         #expect(texts.line(one("waiting", ["WaitReason": .string("offline")])) == "1 waiting")
         #expect(texts.line(one("queued")) == "1 waiting" && one("queued").ring(turn: 0).sign == .arrow)
         let held = one("waiting", ["WaitReason": .string("paused-all")], ["Paused": .bool(true)])
-        #expect(texts.line(held) == "Everything is paused · 1 left" && held.isBusy && held.ring(turn: 0).sign == .pause)
+        #expect(texts.line(held) == "Everything is paused · 1 download left" && held.isBusy && held.ring(turn: 0).sign == .pause)
         let empty = lookAt(overview(["Paused": .bool(true)]))
         #expect(texts.line(empty) == "Everything is paused" && !empty.isBusy)
         // Paused ones among those that are not shown are not known to be so.
@@ -92,8 +92,8 @@ private let busy: [String: Variant] = [
     }
 
     @Test(arguments: [
-        (0, "1 s left"), (59, "59 s left"), (60, "1 min left"), (61, "2 min left"), (3540, "59 min left"), (3541, "1 h 0 min left"),
-        (3660, "1 h 1 min left"), (90_000, "25 h 0 min left"),
+        (0, "1 s left"), (59, "59 s left"), (60, "1 min left"), (61, "2 min left"), (3540, "59 min left"), (3541, "1 h left"),
+        (3660, "1 h 1 min left"), (90_000, "1 d 1 h left"),
     ])
     func `rounds the time that is left up`(seconds: Int, text: String) { #expect(texts.left(.seconds(seconds)) == text) }
 

@@ -125,7 +125,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
 
         // By Event with a number as GNOME and Xfce, with a text as LXQt; by EventGroup.
         try await item.click(try await item.entry("Pause all"))
-        #expect(await item.shows("Everything is paused · 2 left"))
+        #expect(await item.shows("Everything is paused · 2 downloads left"))
         #expect(try await world.client.status().isPaused)
         try await item.click(try await item.entry("Resume all"), data: .string(""))
         #expect(await item.shows("2 downloading"))

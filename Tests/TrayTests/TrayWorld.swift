@@ -30,7 +30,7 @@ final class TrayWorld: Sendable {
 
     /// A child ends with its last reference: those that were started stay as long as their world.
     func start() async -> Child {
-        let program = Child([Self.program], environment: environment)
+        let program = Child([Self.program, "--language", "en"], environment: environment)
         await keep(program)
         return program
     }
