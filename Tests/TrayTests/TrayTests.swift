@@ -206,9 +206,10 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         let world = try await TrayWorld(extra: ["PATH": "\(opened.path):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")"])
         let panel = try await world.panel()
         let (_, item) = try await world.start(on: panel)
+        let folder = world.bus.folder("home/Downloads")
+        mkdir(folder, 0o755)
         try await item.call(ItemInterface.provideXdgActivationToken, "token-1")
         try await item.call(ItemInterface.activate, (1, 2))
-        let folder = world.bus.folder("home/Downloads")
         #expect(await eventually { readFile(opened("log")) == Array("\(folder) token-1\n".utf8) })
         // Nothing is there: nobody would see that it is held.
         try await item.call(ItemInterface.secondaryActivate, (1, 2))
