@@ -12,7 +12,8 @@ public enum Remedy: Equatable, Sendable {
     public init?(after failure: DownloadFailure, of record: DownloadRecord) {
         switch failure.name {
         // A caller's own descriptor is closed: only the caller can try again.
-        case .network, .timeout, .tls, .truncated, .checksumMismatch, .sizeMismatch, .writeFailed, .permissionDenied, .expired, .interrupted:
+        case .network, .timeout, .tls, .truncated, .checksumMismatch, .sizeMismatch, .writeFailed, .permissionDenied, .expired,
+            .interrupted:
             if record.isToDescriptor { return nil }
             self = .retry
         case .httpStatus: self.init(after: failure.httpStatus ?? 0, of: record)

@@ -178,7 +178,9 @@ internal import Logging
     /// have been shown, and is not shown again.
     func resume(_ downloader: Downloader, now: WallTime) {
         for number in downloader.ledger.ended.ordered.reversed() {
-            guard let entry = downloader.ledger[number], let time = entry.record.endedAt, now - time < Limits.longestNotifyDelay else { return }
+            guard let entry = downloader.ledger[number], let time = entry.record.endedAt, now - time < Limits.longestNotifyDelay else {
+                return
+            }
             let options = entry.record.options
             let rest = options.notifyDelay - (now - time)
             // Of a clock that was set back since, no more is left than there was.

@@ -104,10 +104,11 @@ private final class Held {
         #expect(Remedy(after: DownloadFailure(name, ""), of: record(isToDescriptor: true)) == nil)
     }
 
-    @Test(arguments: [
-        (401, "link"), (403, "link"), (404, "link"), (410, "link"), (408, "retry"), (425, "retry"), (429, "retry"), (500, "retry"),
-        (503, "retry"), (400, ""), (405, ""), (451, ""),
-    ] as [(UInt32, String)])
+    @Test(
+        arguments: [
+            (401, "link"), (403, "link"), (404, "link"), (410, "link"), (408, "retry"), (425, "retry"), (429, "retry"), (500, "retry"),
+            (503, "retry"), (400, ""), (405, ""), (451, ""),
+        ] as [(UInt32, String)])
     func `depends on what the server said`(status: UInt32, helps: String) {
         let failure = DownloadFailure(.httpStatus, "", httpStatus: status)
         let expected: Remedy? = helps == "retry" ? .retry : helps == "link" ? .newLink(page: page) : nil

@@ -77,7 +77,8 @@ internal import Testing
         #expect(queue.expiry == nil && queue.expire(at: later) == [])
         #expect(
             drain(&queue) == [
-                .end(.finished(2), until: now + .seconds(2)), .end(.finished(3), until: now + .seconds(3)), .end(.finished(4), until: later),
+                .end(.finished(2), until: now + .seconds(2)), .end(.finished(3), until: now + .seconds(3)),
+                .end(.finished(4), until: later),
             ])
     }
 

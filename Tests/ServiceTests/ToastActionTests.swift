@@ -14,14 +14,17 @@ struct FakeOpener {
     init() {
         writeFile(
             tools("xdg-open"),
-            "#!/bin/sh\nprintf '%s\\n' \"$1\" >> \(tools("new"))\ncp \(tools("new")) \(tools("next"))\nmv \(tools("next")) \(tools("opened"))\n".utf8,
+            "#!/bin/sh\nprintf '%s\\n' \"$1\" >> \(tools("new"))\ncp \(tools("new")) \(tools("next"))\nmv \(tools("next")) \(tools("opened"))\n"
+                .utf8,
             mode: 0o755)
     }
 
     var path: String { "\(tools.path):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")" }
 
     /// In order.
-    var opened: [String] { readFile(tools("opened")).map { String(decoding: $0, as: UTF8.self).split(separator: "\n").map(String.init) } ?? [] }
+    var opened: [String] {
+        readFile(tools("opened")).map { String(decoding: $0, as: UTF8.self).split(separator: "\n").map(String.init) } ?? []
+    }
 }
 
 extension OddServer {
