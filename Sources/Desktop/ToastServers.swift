@@ -37,11 +37,11 @@ enum ToastServers {
     static let unknown = ToastServerTraits()
 
     private static let rows = [
-        // 1.9.0: a bar under the text. No buttons: a click of the middle button takes the default action, or the only one.
+        // 1.9.0: a bar under the text. No buttons, only a mark "(A)" that there are actions; `dunstctl action 0` takes the default one.
         Row(name: "dunst", vendor: "knopwob", traits: ToastServerTraits(progress: .drawn, drawsButtons: false)),
-        // 1.7.1: the background is the bar. No buttons: a click takes the default action.
+        // 1.7.1: the background is the bar. No buttons, and no mark; `makoctl invoke` takes the default action.
         Row(name: "mako", vendor: "emersion", traits: ToastServerTraits(progress: .drawn, drawsButtons: false)),
-        // 0.7.3: with `value`, title and text vanish; without it, an update in place is a toast more in its log.
+        // 0.7.3: a bar, but title and text vanish with it.
         Row(name: "Xfce Notify Daemon", vendor: "Xfce", traits: ToastServerTraits(drawsDefault: true)),
         // 3.20, of GNOME's old desktop: what is closed stays on screen, in front of all that follow. It announces `sound` and plays none.
         Row(name: "Notification Daemon", vendor: "GNOME", traits: ToastServerTraits(takesAway: false)),

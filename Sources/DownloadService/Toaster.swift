@@ -29,8 +29,10 @@ internal import Logging
     /// Toasts handed to the notifier whose fate is not told yet, in order: they keep the service too.
     private var handed: [DownloadNumber: [EndToast.Kind]] = [:]
     private var delayed: [DownloadNumber: Delayed] = [:]
-    /// Downloads, or batches, that wait for room and for a fresh link, and were told of: the toast comes once.
+    /// Downloads that wait for room. One toast is for all of them.
     private var roomless: Set<DownloadNumber> = []
+    private var roomToast: DownloadNumber?
+    /// Downloads that wait for a fresh link, and batches of which one has: each is told of once.
     private var linkless: Set<DownloadNumber> = []
     /// Tries a failed download, or what failed of a batch, again.
     var retry: ((DownloadNumber) -> Void)?
@@ -76,7 +78,7 @@ internal import Logging
     /// Bytes have come.
     func progress(_ download: ManagedDownload) {
         let number = download.record.batch ?? download.number
-        if !roomless.isEmpty || !linkless.isEmpty { goesOn(number) }
+        if !roomless.isEmpty || !linkless.isEmpty { goesOn(download.number) }
         if isWanted(download.entry) { progress.take(download) } else { progress.leave(number) }
     }
 
@@ -85,16 +87,17 @@ internal import Logging
 
     /// It has another state: where it waits for its user, that is said once.
     func told(_ entry: LedgerEntry) {
-        guard case .waiting(let reason, _) = entry.state, reason == .needsUrl || reason == .diskSpace else { return }
+        guard case .waiting(let reason, _) = entry.state, reason == .needsUrl || reason == .diskSpace, isWanted(entry) else { return }
         let (record, number) = (entry.record, entry.batch?.number ?? entry.number)
         let isNews: Bool
         if reason == .needsUrl {
             isNews = linkless.insert(number).inserted
         } else {
-            isNews = roomless.isEmpty  // the disk is full for all of them
-            roomless.insert(number)
+            isNews = roomless.isEmpty
+            roomless.insert(entry.number)
         }
-        guard isNews, isWanted(entry) else { return }
+        guard isNews else { return }
+        if reason == .diskSpace { roomToast = number }
         let isSilent = (entry.batch?.record.sound ?? record.options.sound).isEmpty
         hand(
             EndToast(
@@ -103,10 +106,13 @@ internal import Logging
                 icon: record.options.icon, sound: isSilent ? "" : nil, host: entry.host))
     }
 
-    /// What it waited for is there.
+    /// What it waited for is there, or it waits no more. Of a batch another member may wait for a link still.
     private func goesOn(_ number: DownloadNumber) {
-        let waited = (roomless.remove(number) != nil, linkless.remove(number) != nil)
-        if waited.0 || waited.1 { notifier.withdraw(number) }
+        if roomless.remove(number) != nil, roomless.isEmpty, let toast = roomToast {
+            roomToast = nil
+            notifier.withdraw(toast)
+        }
+        if linkless.remove(number) != nil { notifier.withdraw(number) }
     }
 
     /// Takes back what is on screen, or is to be.

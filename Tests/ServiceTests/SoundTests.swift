@@ -48,6 +48,7 @@ internal import Testing
         #expect(await toasts.received[0].hints["suppress-sound"] == nil)
         // Ours comes with a server that plays none; it is the first.
         await toasts.vanish()
+        #expect(await running.world.bus.waitForOwner("org.freedesktop.Notifications", present: false))
         let other = try await OddServer(name: "Plasma", at: running.world.bus.address)
         await pause(milliseconds: 1100)  // no two sounds in one second
         _ = try await running.fetch(server.url("/b"), always)

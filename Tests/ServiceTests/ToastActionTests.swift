@@ -156,13 +156,19 @@ private let failed = "ダウンロードに失敗しました"
         #expect(await eventually { await toasts.isShown(finished) })
         #expect(await toasts.received.count == 2)
         #expect(opener.opened.count == 1)
+        // Of a batch it is said once.
+        let (batch, members) = try await running.client.batch(
+            (1...3).map { (server.url("/old?\($0)"), ["renewable": .bool(true)]) },
+            ["directory": .string(running.world.folder), "notify": .string("always")])
+        for member in members { #expect(await running.client.signals.isIn("waiting", member)) }
+        try await running.client.call(Batch.cancel, at: batch, ())
         // Without a page there is nothing to click.
         let bare = try await running.download(server.url("/old"), always.merging(["renewable": .bool(true)]) { $1 })
-        #expect(await eventually { await toasts.received.count == 3 })
+        #expect(await eventually { await toasts.received.count == 4 })
         #expect(await toasts.received.last?.actions == [])
         let number = await toasts.last
         try await running.client.cancel(bare)
-        #expect(await eventually { await toasts.closed == [number] })
+        #expect(await eventually { await toasts.closed.last == number })
         #expect(await running.daemon.stop().isClean)
     }
 

@@ -61,11 +61,12 @@ public import EventLoop
         (connection, hanging) = (nil, [])
     }
 
-    /// Is there again, as another process that counts from 1.
+    /// Is there again, as another process that counts from 1. The bus has seen it leave.
     public func come() throws {
         let connection = try address.map(Connection.open) ?? Connection.session()
         connection.export(self)
-        _ = try connection.requestName(Self.interface)
+        let isOurs = try connection.requestName(Self.interface)
+        precondition(isOurs, "another notification server is there still")
         (self.connection, last) = (connection, 0)
     }
 

@@ -27,7 +27,7 @@ public final class Speakers: Sendable {
             ], environment: all)
         self.server = server
         let listens = await eventually { await Child.run(["pactl", "info"], environment: all).status == 0 || !server.isRunning }
-        precondition(listens && server.isRunning, "pulseaudio did not start: \(server.errors)")
+        precondition(listens && server.isRunning, "pulseaudio (packages pulseaudio, pulseaudio-utils) did not start: \(server.errors)")
         recorder = Child(
             ["sh", "-c", "exec parec --latency-msec=50 -d test.monitor --format=s16le --rate=8000 --channels=1 > \(folder("heard"))"],
             environment: all)
@@ -35,7 +35,7 @@ public final class Speakers: Sendable {
         // It records once there is silence in its file.
         let file = folder("heard")
         let records = await eventually { readFile(file)?.isEmpty == false }
-        precondition(records, "parec: \(recorder.errors)")
+        precondition(records, "parec (package pulseaudio-utils): \(recorder.errors)")
     }
 
     /// The loudest that was heard so far, of 32,767.

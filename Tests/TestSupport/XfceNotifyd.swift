@@ -18,13 +18,13 @@ public final class XfceNotifyd: Sendable {
         self.server = server
         let owns = await bus.waitForOwner("org.freedesktop.Notifications")
         precondition(owns && server.isRunning, "xfce4-notifyd did not start: \(server.errors)")
-        precondition(manager.isRunning, "openbox did not start: \(manager.errors)")
+        precondition(manager.isRunning, "openbox (package openbox) did not start: \(manager.errors)")
     }
 
     /// The windows of its toasts that are on screen.
     public func windows() async -> [String] {
         let exit = await Child.run(["xdotool", "search", "--onlyvisible", "--class", "^xfce4-notifyd$"], environment: environment)
-        precondition(exit.status != 127 && !exit.errors.contains("xdotool:"), "xdotool: \(exit.errors)")
+        precondition(!exit.errors.contains("xdotool"), "xdotool (package xdotool): \(exit.errors)")
         return exit.output.split(separator: "\n").map(String.init)
     }
 
