@@ -84,7 +84,7 @@ internal import Glibc
 
     private func askPortal(_ path: String, inFolder: Bool, _ token: String?) async -> Bool {
         guard await FilePortal.isThere(on: connection) else { return false }
-        let opened = await Pool.shared.value(within: Self.patience) { Glibc.open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW) }
+        let opened = await Pool.shared.value(within: Self.patience) { Glibc.open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) }
         guard let descriptor = opened, descriptor >= 0 else { return false }
         defer { close(descriptor) }
         return await FilePortal.open(FileDescriptor(descriptor), inFolder: inFolder, token: token, on: connection, within: patience)

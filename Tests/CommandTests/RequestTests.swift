@@ -80,7 +80,7 @@ import Testing
         ["pause"], ["pause", "--all", "7"], ["remove", "--ended", "7"], ["remove", "--ended", "--all"], ["show"], ["show", "x"], ["wait"],
         ["wait", "--tag", "t", "7"], ["wait", "--app", "a", "7"], ["get"],
         ["list", "--state", "done"], ["settings", "colour"], ["settings", "max-active", "many"], ["settings", "speed-limit", "fast"],
-        ["open", "x"], ["fly"],
+        ["open", "x"], ["open", "7", "8"], ["remove", "--trash", "--delete-file", "7"], ["fly"],
     ])
     func `are refused where they make no sense`(arguments: [String]) {
         #expect(throws: (any Error).self) { try TodokuCommand.parseAsRoot(arguments) }
