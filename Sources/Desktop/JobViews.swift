@@ -194,7 +194,8 @@ public struct JobContent: Equatable, Sendable {
         }
         guard signals == nil else { return }
         signals = session.subscribe(MatchRule(sender: server, interface: Server.view)) { [weak self] message in
-            guard let self, let wish = Wish(rawValue: message.member), let key = views.first(where: { $0.value.path?.value == message.path })?.key
+            guard let self, let wish = Wish(rawValue: message.member),
+                let key = views.first(where: { $0.value.path?.value == message.path })?.key
             else { return }
             wished(key, wish)
         }

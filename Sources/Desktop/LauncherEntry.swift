@@ -32,7 +32,8 @@ public struct IconMark: Equatable, Sendable {
 
     /// - Parameter changed: called when a dock appears or goes.
     public convenience init(session: Connection, changed: @escaping @BusActor () -> Void) {
-        self.init(session: session, changed: changed) { () throws(DBusError) in try await Connection.anotherToSession(within: .seconds(10)) }
+        self.init(session: session, changed: changed) { () throws(DBusError) in try await Connection.anotherToSession(within: .seconds(10))
+        }
     }
 
     init(

@@ -60,7 +60,9 @@ internal import Logging
             if now - one.updated >= Self.interval { update(number) }
             return
         }
-        guard let begun = download.record.batch.map({ batchesBegun[$0] }) ?? download.transferStarted, now - begun > Self.delay else { return }
+        guard let begun = download.record.batch.map({ batchesBegun[$0] }) ?? download.transferStarted, now - begun > Self.delay else {
+            return
+        }
         views.watch()
         guard views.isServed, makeRoom() else { return }
         shown[number] = Shown(begun: begun, updated: now)
@@ -121,7 +123,8 @@ internal import Logging
         if (phase == .resting) != (one.timer != nil) {
             if let timer = one.timer { Poller.shared.cancel(timer) }
             one.timer =
-                phase == .resting ? Poller.shared.schedule(after: Self.stay) { [weak self] in self?.take(away: number, finished: false) } : nil
+                phase == .resting
+                ? Poller.shared.schedule(after: Self.stay) { [weak self] in self?.take(away: number, finished: false) } : nil
         }
         (one.phase, one.updated) = (phase, .now)
         shown[number] = one

@@ -197,7 +197,8 @@ private let bare: [String: Variant] = [
         var paths: [ObjectPath] = []
         for number in 0..<Limits.dockIcons + 3 {
             paths.append(
-                try await running.download("http://127.0.0.1:9/\(number)", ["desktop-id": .string("org.example.A\(number)"), "start": .bool(false)]))
+                try await running.download(
+                    "http://127.0.0.1:9/\(number)", ["desktop-id": .string("org.example.A\(number)"), "start": .bool(false)]))
         }
         #expect(await eventually { await Set(dock.marks.map(\.uri)).count == Limits.dockIcons })
         let first = Set(await dock.marks.map(\.uri))

@@ -48,8 +48,6 @@ extension StandInJobServer {
         try await running.client.cancel(path)
         #expect(await eventually { await view.terminated == 1 })
         server.gate.open()
-        let exit = await running.daemon.stop()
-        #expect(exit.isClean, "\(exit)")
     }
 
     @Test func `is updated at most twice a second, and ends without a word when the file is there`() async throws {
@@ -179,7 +177,8 @@ extension StandInJobServer {
         #expect(await running.client.signals.has("Progress", at: second, count: 10))
         let other = try await StandInJobServer(on: running.world.bus.address)
         let again = try #require(await other.only())
-        #expect(await eventually { await again.properties["descriptionValue1"]?.string == server.url("/b") }, "with all, not only what is new")
+        #expect(
+            await eventually { await again.properties["descriptionValue1"]?.string == server.url("/b") }, "with all, not only what is new")
         let exit = await running.daemon.stop()
         #expect(exit.isClean, "\(exit)")
         #expect(await again.terminated == 1)
