@@ -46,8 +46,12 @@ class World:
         self.bus = subprocess.Popen(["dbus-daemon", f"--config-file={self.folder}/bus.conf", "--nofork", "--nopidfile"],
                                     stderr=subprocess.DEVNULL)
         children.append(self.bus)
-        while not os.path.exists(f"{self.folder}/bus"):
-            time.sleep(0.01)
+        while True:
+            try:
+                self.connection()
+                break
+            except (FileNotFoundError, ConnectionRefusedError):  # the socket is there before anybody listens
+                time.sleep(0.01)
         self.start()
 
     def connection(self):

@@ -25,7 +25,7 @@ public struct ProgressTally: Equatable, Sendable {
 
         fileprivate var part: UInt128 {
             guard let total, total > 0 else { return 0 }
-            return min(UInt128(received) * UInt128(whole) / UInt128(total), UInt128(whole))
+            return UInt128(total.dividingFullWidth(min(received, total).multipliedFullWidth(by: whole)).quotient)
         }
     }
 

@@ -6,8 +6,9 @@ final class Sums {
     private(set) var received: UInt128 = 0
     private(set) var total: UInt128 = 0
     private(set) var withoutTotal = 0
-    /// By the icon that shows them (option `desktop-id`, nil: ours), as long as one has not ended. Without those that show no progress.
-    private(set) var icons: [DesktopID?: ProgressTally] = [:]
+    /// By the icon that shows them (option `desktop-id`, else ours), as long as one has not ended. Without those that show no progress.
+    private var ours = ProgressTally()
+    private var others: [DesktopID: ProgressTally] = [:]
 
     /// `entry` counts from now on, with what its record says.
     func add(_ entry: LedgerEntry) {
@@ -40,7 +41,11 @@ final class Sums {
     /// `entry` had ended in `state`, and counts again from the next `add` on.
     func revive(_ entry: LedgerEntry, from state: DownloadState) {
         guard entry.record.options.showProgress, state != .cancelled else { return }
-        icons[entry.record.options.desktopID]?.revive(bytes: entry.record.received)
+        if let id = entry.record.options.desktopID {
+            others[id]?.revive(bytes: entry.record.received)
+        } else {
+            ours.revive(bytes: entry.record.received)
+        }
         entry.batch?.progress.revive(bytes: entry.record.received)
     }
 
@@ -67,12 +72,24 @@ final class Sums {
     /// Where none is left, the next one begins anew.
     private func tally(_ entry: LedgerEntry, _ change: (inout ProgressTally) -> Void) {
         guard entry.record.options.showProgress else { return }
-        let icon = entry.record.options.desktopID
-        change(&icons[icon, default: ProgressTally()])
-        if icons[icon]?.remaining == 0 { icons[icon] = nil }
+        if let id = entry.record.options.desktopID {
+            change(&others[id, default: ProgressTally()])
+            if others[id]?.remaining == 0 { others[id] = nil }
+        } else {
+            change(&ours)
+            if ours.remaining == 0 { ours = ProgressTally() }
+        }
         guard let batch = entry.batch else { return }
         change(&batch.progress)
         if batch.progress.remaining == 0 { batch.progress = ProgressTally() }
+    }
+
+    var hasIcons: Bool { ours.remaining > 0 || !others.isEmpty }
+
+    var icons: [DesktopID?: ProgressTally] {
+        var icons: [DesktopID?: ProgressTally] = ours.remaining > 0 ? [nil: ours] : [:]
+        for (id, tally) in others { icons[id] = tally }
+        return icons
     }
 
     static func summand(of record: DownloadRecord) -> Summand {
@@ -89,4 +106,5 @@ extension Ledger {
 
     /// What has not ended and shows progress, by the icon that shows it (nil: ours), with what ended meanwhile.
     public var icons: [DesktopID?: ProgressTally] { sums.icons }
+    public var hasIcons: Bool { sums.hasIcons }
 }

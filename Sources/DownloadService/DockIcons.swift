@@ -26,7 +26,7 @@ internal import EventLoop
 
     /// After each decision of the ledger, and with progress. Cheap where there is no dock.
     func changed() {
-        if downloader.ledger.icons.isEmpty {
+        if !downloader.ledger.hasIcons {
             begun = nil
             if shown.isEmpty { return stopLooking() }
         } else if begun == nil {

@@ -48,8 +48,6 @@ extension StandInJobServer {
         try await running.client.cancel(path)
         #expect(await eventually { await view.terminated == 1 })
         server.gate.open()
-        let exit = await running.daemon.stop()
-        #expect(exit.isClean, "\(exit)")
     }
 
     @Test func `is updated at most twice a second, and ends without a word when the file is there`() async throws {
