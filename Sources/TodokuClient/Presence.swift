@@ -15,9 +15,11 @@ internal import EventLoop
             sender: BusName.service, path: BusName.managerPath.value, interface: Standard.properties,
             member: Standard.propertiesChanged.name)
         properties.argument0 = Manager.interface
-        let removed = MatchRule(
-            sender: BusName.service, path: BusName.managerPath.value, interface: Manager.interface, member: Manager.downloadRemoved.name)
-        subscriptions = [properties, removed].map { rule in connection.subscribe(rule) { _ in receive(.changed) } }
+        // A download that ends as soon as it is queued changes no count.
+        let listed = [Manager.downloadEnded.name, Manager.downloadRemoved.name].map { name in
+            MatchRule(sender: BusName.service, path: BusName.managerPath.value, interface: Manager.interface, member: name)
+        }
+        subscriptions = ([properties] + listed).map { rule in connection.subscribe(rule) { _ in receive(.changed) } }
         peer = BusPeer(BusName.service, on: connection) { owner in receive(owner == nil ? .absent : .present) }
     }
 

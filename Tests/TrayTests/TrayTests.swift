@@ -29,7 +29,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
 
 @Suite(.serialized) struct `The tray` {
     @Test func `registers its item, which panels can read whole and by parts`() async throws {
-        let world = try await TrayWorld()
+        let world = try await TrayWorld(startsService: false)
         let panel = try await world.panel()
         let (program, item) = try await world.start(on: panel)
         #expect(item.name.hasPrefix(":") && program.isRunning)

@@ -17,8 +17,10 @@ final class TrayWorld: Sendable {
     /// Of what a person clicks, and of what the panel shows.
     let client: DownloaderClient
 
-    /// - Parameter names: further activatable names, with the programs that are started for them.
-    init(extra: [String: String] = [:], names: [String: String] = [:]) async throws {
+    /// - Parameters:
+    ///   - names: further activatable names, with the programs that are started for them.
+    ///   - startsService: the service runs, and speaks English.
+    init(extra: [String: String] = [:], names: [String: String] = [:], startsService: Bool = true) async throws {
         let proxies = ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"]
         let plain = Dictionary(uniqueKeysWithValues: proxies.map { ($0, "") })
         bus = await PrivateBus(
@@ -26,6 +28,7 @@ final class TrayWorld: Sendable {
             extra: plain.merging(extra) { $1 })
         environment = bus.environment
         client = try await DownloaderClient.connect(to: bus.address)
+        if startsService { try await client.set(.language(.english)) }
     }
 
     /// A child ends with its last reference: those that were started stay as long as their world.
