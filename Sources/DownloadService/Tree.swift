@@ -6,11 +6,16 @@ internal import EventLoop
 /// The object tree: the manager, the downloads by number and by token, and the nodes between.
 @BusActor final class Tree: ObjectTree {
     private let downloader: Downloader
+    /// Made once: most calls are the manager's.
+    private let manager: [BoundFace]
 
-    init(_ downloader: Downloader) { self.downloader = downloader }
+    init(_ downloader: Downloader) {
+        self.downloader = downloader
+        manager = [ManagerFace.face.of(downloader), ApplicationFace.face.of(downloader)]
+    }
 
     func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
-        if path == BusName.managerPath.value { return [ManagerFace.face.of(downloader), ApplicationFace.face.of(downloader)] }
+        if path == BusName.managerPath.value { return manager }
         if let batch = downloader.batch(at: path, for: caller) { return [BatchFace.face.of(batch)] }
         guard let download = downloader.download(at: path, for: caller) else { return nil }
         return [DownloadFace.face.of(download)]
