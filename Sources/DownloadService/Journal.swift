@@ -25,6 +25,8 @@ internal import Logging
     private var queue = JournalQueue<Item>()
     private var isScheduled = false
     private var failures = 0
+    /// The store is being closed: what comes now is not saved.
+    private var isEnded = false
     /// The number that the next download will have; saved with every commit.
     var nextNumber: DownloadNumber
     /// Everything there is, for a new database where the old one is damaged; and who hears where that was put.
@@ -80,6 +82,9 @@ internal import Logging
         if queue.isClear { effect() } else { queue.post(.effect(effect)) }
     }
 
+    /// Saves nothing more. What ends after this, as the deletion of a part file, is found to be done at the next start.
+    func end() { isEnded = true }
+
     /// Commits at the end of this turn of the loop, so that a burst of calls shares one.
     private func schedule() {
         guard !queue.isCommitting, !isScheduled else { return }
@@ -91,7 +96,7 @@ internal import Logging
     }
 
     private func commit() async {
-        guard let changes = queue.begin() else { return }
+        guard !isEnded, let changes = queue.begin() else { return }
         do {
             try await save(changes)
             failures = 0

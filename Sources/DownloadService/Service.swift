@@ -176,6 +176,7 @@ public struct ServiceOptions: Sendable {
         }
         engine.shutDown { [self] in
             journal.afterCommit { [self] in
+                journal.end()
                 BusActor.spawn { [self] in
                     await store.close()
                     finish(status)

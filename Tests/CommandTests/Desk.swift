@@ -43,14 +43,7 @@ struct Desk {
     func run(_ arguments: String...) async -> Child.Exit { await start(arguments).wait() }
 
     /// The service's process, or nil where none runs.
-    func serviceProcess() async -> Int32? {
-        let exit = await Child.run(
-            [
-                "dbus-send", "--session", "--dest=org.freedesktop.DBus", "--print-reply=literal", "/org/freedesktop/DBus",
-                "org.freedesktop.DBus.GetConnectionUnixProcessID", "string:org.todoku.Downloader1",
-            ], environment: environment)
-        return exit.output.split(separator: " ").last.flatMap { Int32($0.filter(\.isNumber)) }
-    }
+    func serviceProcess() async -> Int32? { await bus.process(of: "org.todoku.Downloader1") }
 
     /// Takes what it has made with it, before the bus's folder goes.
     func close() async {

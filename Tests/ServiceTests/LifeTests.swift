@@ -202,6 +202,21 @@ internal import Testing
         #expect(running.world.bytes(".todoku-1.part") == patternBytes(50))
     }
 
+    /// Its part file is deleted by then or at the next start; nothing is complained of.
+    @Test func `ends without a complaint right behind a cancel`() async throws {
+        for _ in 1...10 {
+            let file = SlowFile()
+            let running = try await Running.start()
+            let path = try await running.begin(file.server.url("/a"))
+            try await running.client.call(Download.cancel, at: path, ())
+            let exit = await running.world.stop(running.daemon)
+            #expect(exit.isClean, "\(exit)")
+            _ = await running.world.start()
+            #expect(await eventually { running.world.files == [] })
+            file.gate.open()
+        }
+    }
+
     @Test func `ends on SIGINT and SIGHUP as on SIGTERM`() async throws {
         for signal in [SIGINT, SIGHUP] {
             let world = await ServiceWorld()

@@ -69,6 +69,19 @@ public final class PrivateBus: Sendable {
         await eventually(within: limit) { await hasOwner(name) == present }
     }
 
+    /// The process that owns `name`, or nil where none does.
+    public func process(of name: String) async -> Int32? {
+        let exit = await send("org.freedesktop.DBus.GetConnectionUnixProcessID", "string:\(name)")
+        return exit.status == 0 ? exit.output.split(whereSeparator: { !$0.isNumber }).last.flatMap { Int32($0) } : nil
+    }
+
+    /// Sends `signal` to the process that owns `name`, and waits until nobody does.
+    public func end(_ name: String, by signal: Int32) async -> Bool {
+        guard let process = await process(of: name) else { return false }
+        kill(process, signal)
+        return await waitForOwner(name, present: false)
+    }
+
     /// Ends the bus, as a session's end does: every connection to it breaks.
     public func stop() async { await daemon.stop() }
 

@@ -61,15 +61,7 @@ final class TrayWorld: Sendable {
     }
 
     /// Ends the service, as a crash does.
-    func killService() async {
-        let exit = await Child.run(
-            [
-                "dbus-send", "--session", "--dest=org.freedesktop.DBus", "--print-reply=literal", "/org/freedesktop/DBus",
-                "org.freedesktop.DBus.GetConnectionUnixProcessID", "string:org.todoku.Downloader1",
-            ], environment: environment)
-        if let process = exit.output.split(separator: " ").last.flatMap({ Int32($0.filter(\.isNumber)) }) { kill(process, SIGKILL) }
-        #expect(await bus.waitForOwner("org.todoku.Downloader1", present: false))
-    }
+    func killService() async { #expect(await bus.end("org.todoku.Downloader1", by: SIGKILL)) }
 }
 
 /// The item as a panel reads and clicks it.
