@@ -197,14 +197,3 @@ internal import Logging
         downloader.residenceChanged?()
     }
 }
-
-extension Foreground {
-    /// Whether what happens is shown to people: an app in front shows it itself.
-    func allows(_ policy: NotifyPolicy, of app: String) -> Bool {
-        switch policy {
-        case .always: true
-        case .never: false
-        case .background: !isInFront(app)
-        }
-    }
-}

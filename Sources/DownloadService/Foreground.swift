@@ -21,6 +21,15 @@ internal import EventLoop
     /// Whether any connection that is on the bus says so.
     func isInFront(_ app: String) -> Bool { counts[app] != nil }
 
+    /// Whether what happens is shown to people: an app in front shows it itself.
+    func allows(_ policy: NotifyPolicy, of app: String) -> Bool {
+        switch policy {
+        case .always: true
+        case .never: false
+        case .background: !isInFront(app)
+        }
+    }
+
     /// - Throws: `InvalidOption` for what is no application id; `LimitExceeded` for too many of one connection.
     func set(_ app: String, _ isInFront: Bool, by sender: String) throws(Refusal) {
         guard !app.isEmpty, app.utf8.count <= 255, !app.unicodeScalars.contains(where: { $0.value < 0x20 || $0.value == 0x7f }) else {

@@ -58,19 +58,10 @@ internal import Logging
     /// Whether a toast of ours can still be clicked, or is on its way.
     var keepsService: Bool { !keeping.isEmpty || !handed.isEmpty || !delayed.isEmpty }
 
-    /// Whether it is toasted: an app in front shows what happens itself.
-    private func isWanted(_ policy: NotifyPolicy, of app: String) -> Bool {
-        switch policy {
-        case .always: true
-        case .never: false
-        case .background: !foreground.isInFront(app)
-        }
-    }
-
     /// What a member says of toasts counts less than what its batch was given.
     private func isWanted(_ entry: LedgerEntry) -> Bool {
-        if let batch = entry.batch?.record { return isWanted(batch.notify, of: batch.app) }
-        return isWanted(entry.record.options.notify, of: entry.record.options.app)
+        if let batch = entry.batch?.record { return foreground.allows(batch.notify, of: batch.app) }
+        return foreground.allows(entry.record.options.notify, of: entry.record.options.app)
     }
 
     // MARK: While it lasts
@@ -165,7 +156,7 @@ internal import Logging
         let (record, outcomes) = (end.record, end.outcomes)
         progress.ended(record.number)
         goesOn(record.number)
-        guard isWanted(record.notify, of: record.app), end.hasNews || outcomes.failed > 0 else { return }
+        guard foreground.allows(record.notify, of: record.app), end.hasNews || outcomes.failed > 0 else { return }
         let hasFailed = outcomes.finished == 0
         let counts = texts.batchBody(outcomes, size: end.size, failure: end.failure)
         let toast = EndToast(
@@ -181,7 +172,7 @@ internal import Logging
         let number = toast.number
         let timer = Poller.shared.schedule(after: delay) { [self] in
             delayed[number] = nil
-            if isWanted(policy, of: app) { hand(toast) } else { changed?() }
+            if foreground.allows(policy, of: app) { hand(toast) } else { changed?() }
         }
         delayed[number] = Delayed(toast: toast, app: app, policy: policy, timer: timer)
         changed?()
