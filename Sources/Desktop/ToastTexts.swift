@@ -33,7 +33,7 @@ public struct ToastTexts: Sendable {
     }
 
     /// Of a button.
-    func label(of action: ToastAction) -> String {
+    public func label(of action: ToastAction) -> String {
         switch action {
         case .open: open
         case .showFolder: showFolder

@@ -102,7 +102,8 @@ public struct ServiceOptions: Sendable {
         let foreground = Foreground(connection: connection)
         let opener = Opener(connection: connection)
         let toaster = Toaster(
-            notifier: notifier, opener: opener, foreground: foreground, clickable: options.clickable, log: log)
+            notifier: notifier, opener: opener, foreground: foreground,
+            lasting: LastingToasts(connection: connection, application: BusName.service), clickable: options.clickable, log: log)
         let callers = Callers(connection: connection)
         downloader = Downloader(
             journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes }, toaster: toaster,
@@ -128,6 +129,7 @@ public struct ServiceOptions: Sendable {
         downloader.surroundings = Surroundings(downloader, session: connection)
         downloader.clicks = Clicks(downloader, opener: opener, trash: Trash(connection: connection))
         toaster.opened = { downloader.noteOpened($0) }
+        toaster.path = { downloader.glance($0)?.path ?? downloader.batch($0)?.path }
         downloader.icons = DockIcons(downloader, session: connection)
         downloader.jobs = DesktopJobs(downloader, session: connection)
         links.downloader = downloader

@@ -1,6 +1,7 @@
 internal import DBus
 internal import Desktop
 internal import DownloadModel
+internal import DownloaderInterface
 internal import EventLoop
 internal import Logging
 
@@ -23,11 +24,16 @@ internal import Logging
     private let sound = Sound()
     private let log: Logger
     let progress: ProgressToasts
-    private var shown: [DownloadNumber: (kind: EndToast.Kind, timer: Poller.Token)] = [:]
+    private var shown: [DownloadNumber: (toast: EndToast, timer: Poller.Token)] = [:]
     /// Those of them that keep the service. A click on an older one is answered as long as the service is there for another reason.
     private var keeping: Set<DownloadNumber> = []
     /// Toasts handed to the notifier whose fate is not told yet, in order: they keep the service too.
-    private var handed: [DownloadNumber: [EndToast.Kind]] = [:]
+    private var handed: [DownloadNumber: [EndToast]] = [:]
+    private let lasting: LastingToasts
+    /// Those that the desktop has taken over.
+    private var bequeathed: Set<DownloadNumber> = []
+    /// The object of a download or a batch; nil: it is off the list.
+    var path: (DownloadNumber) -> ObjectPath? = { _ in nil }
     private var delayed: [DownloadNumber: Delayed] = [:]
     /// Downloads that wait for room. One toast is for all of them.
     private var roomless: Set<DownloadNumber> = []
@@ -40,8 +46,10 @@ internal import Logging
     /// Called when a click opens the file of a download.
     var opened: ((DownloadNumber) -> Void)?
 
-    init(notifier: Notifier, opener: Opener, foreground: Foreground, clickable: Duration, log: Logger) {
-        (self.notifier, self.opener, self.foreground) = (notifier, opener, foreground)
+    init(
+        notifier: Notifier, opener: Opener, foreground: Foreground, lasting: LastingToasts, clickable: Duration, log: Logger
+    ) {
+        (self.notifier, self.opener, self.foreground, self.lasting) = (notifier, opener, foreground, lasting)
         (self.clickable, self.log) = (clickable, log)
         progress = ProgressToasts(notifier: notifier)
     }
@@ -110,7 +118,12 @@ internal import Logging
     private func withdraw(_ number: DownloadNumber) {
         if let waiting = delayed.removeValue(forKey: number) { Poller.shared.cancel(waiting.timer) }
         if shown[number] != nil || handed[number] != nil { notifier.withdraw(number) }
+        takeFromDesktop(number)
         changed?()
+    }
+
+    private func takeFromDesktop(_ number: DownloadNumber) {
+        if bequeathed.remove(number) != nil { lasting.take(away: "\(number)") }
     }
 
     /// It had ended, and goes on: what was said of its end is not true any more.
@@ -179,7 +192,7 @@ internal import Logging
     }
 
     private func hand(_ toast: EndToast) {
-        handed[toast.number, default: []].append(toast.kind)
+        handed[toast.number, default: []].append(toast)
         notifier.show(toast)
         changed?()
     }
@@ -203,6 +216,7 @@ internal import Logging
     func removed(_ number: DownloadNumber) {
         progress.ended(number)
         goesOn(number)
+        takeFromDesktop(number)
         guard let waiting = delayed.removeValue(forKey: number) else { return }
         Poller.shared.cancel(waiting.timer)
         changed?()
@@ -222,24 +236,51 @@ internal import Logging
     func take(_ event: ToastEvent) {
         switch event {
         case .shown(let number, let isClickable):
-            guard let kind = handedOver(number), isClickable else { break }
+            guard let toast = handedOver(number), isClickable else { break }
             if let (_, timer) = shown[number] { Poller.shared.cancel(timer) }
             let timer = Poller.shared.schedule(after: clickable) { [self] in
-                keeping.remove(number)
-                changed?()
+                bequeath(number)
             }
-            shown[number] = (kind, timer)
+            shown[number] = (toast, timer)
             keeping.insert(number)
         case .action(let number, let action, let token):
-            guard let (kind, _) = shown[number] else { return }
+            guard let (toast, _) = shown[number] else { return }
             log.debug("toast clicked", metadata: ["download": "\(number)", "action": "\(action)"])
-            perform(action, of: number, kind, token)
+            perform(action, of: number, toast.kind, token)
         case .closed(let number): forget(number)
         case .failed(let number): _ = handedOver(number)
         case .progressDismissed: progress.dismissed()
         case .sounds(let name): sound.play(name)
         }
         changed?()
+    }
+
+    /// Nobody has clicked it for long, and it keeps the service no more: where the desktop can start us by a click, it answers for it from now on.
+    private func bequeath(_ number: DownloadNumber) {
+        guard let toast = shown[number]?.toast, let path = path(number) else {
+            keeping.remove(number)
+            changed?()
+            return
+        }
+        let actions: [(ApplicationAction, String)] =
+            switch toast.kind {
+            case .finished: [(.open, texts.open), (.showFolder, texts.showFolder)]
+            case .finishedBatch: [(.open, texts.open)]
+            case .failed(.retry): [(.retry, texts.label(of: .retry))]
+            case .failed, .waiting: []
+            }
+        BusActor.spawn { [self] in
+            let isTaken = await lasting.put(
+                "\(number)", title: toast.summary, body: toast.body, actions: actions.map { ($0.rawValue, $1, path) })
+            // It may have been clicked, or taken back, meanwhile.
+            if isTaken, shown[number] == nil { lasting.take(away: "\(number)") }
+            if isTaken, shown[number] != nil {
+                bequeathed.insert(number)
+                notifier.withdraw(number)
+            }
+            keeping.remove(number)
+            changed?()
+        }
     }
 
     private func perform(_ action: ToastAction, of number: DownloadNumber, _ kind: EndToast.Kind, _ token: String?) {
@@ -257,10 +298,10 @@ internal import Logging
         }
     }
 
-    private func handedOver(_ number: DownloadNumber) -> EndToast.Kind? {
-        guard var kinds = handed.removeValue(forKey: number) else { return nil }
-        let first = kinds.removeFirst()
-        if !kinds.isEmpty { handed[number] = kinds }
+    private func handedOver(_ number: DownloadNumber) -> EndToast? {
+        guard var toasts = handed.removeValue(forKey: number) else { return nil }
+        let first = toasts.removeFirst()
+        if !toasts.isEmpty { handed[number] = toasts }
         return first
     }
 

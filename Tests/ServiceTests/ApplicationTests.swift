@@ -66,6 +66,38 @@ private struct Session {
         #expect(session.opener.opened.count == 1)
     }
 
+    /// As on GNOME Shell: a click on what libnotify has shown goes nowhere when we have left.
+    @Test func `on a toast that kept us long enough starts us anew, where the desktop can`() async throws {
+        let session = try await Session(activation: "--idle-exit 1 --toast-keep 1")
+        let toasts = try await OddServer(name: "gnome-shell", at: session.world.bus.address)
+        let desktop = try await StandInGtkNotifications(on: session.world.bus.address)
+        let done = try await session.fetch("/done.txt")
+        _ = try await session.fetch("/newer.txt", ["notify": .string("never")])
+        #expect(await eventually { await desktop.toasts.count == 1 })
+        let (application, _, content) = try #require(await desktop.toasts.first)
+        #expect(application == BusName.service)
+        #expect(content["title"] == .string("ダウンロードが完了しました") && content["body"]?.string?.contains("done.txt") == true)
+        #expect(content["priority"] == .string("low"), "it would be shown once more")
+        #expect(await eventually { await toasts.closed.count == 1 })
+        #expect(await session.world.bus.waitForOwner(BusName.service, present: false))
+        try await desktop.click()
+        #expect(await session.opener.hasOpened(1))
+        #expect(session.opener.opened == ["\(done.file)|startup-1|startup-1"])
+    }
+
+    @Test func `is not to be had on what the desktop was given and is off the list`() async throws {
+        let running = try await Running.start(["--toast-keep", "1"])
+        let toasts = try await OddServer(name: "gnome-shell", at: running.world.bus.address)
+        let desktop = try await StandInGtkNotifications(on: running.world.bus.address)
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
+        let path = try await running.client.download(server.url("/a"), ["directory": .string(running.world.folder)])
+        #expect(await eventually { await desktop.toasts.count == 1 })
+        #expect(await eventually { await toasts.closed.count == 1 })
+        try await running.client.remove(path)
+        #expect(await eventually { await desktop.removed.count == 1 })
+        #expect(await desktop.removed == [desktop.toasts[0].id])
+    }
+
     /// It keeps the service no more, but something else does.
     @Test func `on a toast that is older than what it keeps us for opens its file as long as we are there`() async throws {
         let display = await Display()

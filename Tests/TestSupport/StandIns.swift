@@ -403,3 +403,42 @@ extension BusActor {
         for view in views where view.terminated == nil { view.terminated = .max }
     }
 }
+
+/// GNOME Shell's `org.gtk.Notifications`: what it was told, and clicks as it makes them.
+@BusActor public final class StandInGtkNotifications: Sendable {
+    private static let name = "org.gtk.Notifications"
+    private static let face = Face<StandInGtkNotifications>(
+        name, xml: { "" },
+        methods: [
+            Row(MethodOf(name, "AddNotification", in: String.self, String.self, [String: Variant].self)) { object, terms, reply in
+                object.toasts.append((terms.0, terms.1, terms.2))
+                reply()
+            },
+            Row(MethodOf(name, "RemoveNotification", in: String.self, String.self)) { object, terms, reply in
+                object.removed.append(terms.1)
+                reply()
+            },
+        ])
+    private static let activate = MethodOf(
+        "org.freedesktop.Application", "ActivateAction", in: String.self, [Variant].self, [String: Variant].self)
+
+    public private(set) var toasts: [(application: String, id: String, content: [String: Variant])] = []
+    public private(set) var removed: [String] = []
+    private let connection: Connection
+
+    public init(on address: String) throws {
+        connection = try Connection.open(address: address)
+        connection.export(OneObject("/org/gtk/Notifications") { [weak self] in self.map { [Self.face.of($0)] } ?? [] })
+        guard try connection.requestName(Self.name) else { throw DBusError.failed("\(Self.name) has an owner") }
+    }
+
+    /// A click on the toast that came last: it starts its application.
+    public func click() async throws(DBusError) {
+        guard let (application, _, content) = toasts.last, let action = content["default-action"]?.string,
+            let target = content["default-action-target"]
+        else { throw .failed("there is no toast with an action") }
+        try await connection.call(
+            Self.activate, on: application, at: ObjectPath("/" + application.split(separator: ".").joined(separator: "/")),
+            (String(action.dropFirst("app.".count)), [target], ["desktop-startup-id": .string("startup-1")]))
+    }
+}
