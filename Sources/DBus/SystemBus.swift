@@ -1,5 +1,5 @@
 internal import CDBus
-public import EventLoop
+internal import EventLoop
 internal import Glibc
 
 extension Connection {

@@ -1,5 +1,5 @@
-public import DBus
-public import EventLoop
+internal import DBus
+internal import EventLoop
 
 /// One entry of a menu.
 public struct MenuItem: Sendable {

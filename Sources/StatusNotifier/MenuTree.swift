@@ -1,4 +1,4 @@
-public import DBus
+internal import DBus
 internal import EventLoop
 
 /// A menu by the numbers that its entries have on the bus. Pure.

@@ -1,4 +1,4 @@
-public import DBus
+internal import DBus
 public import EventLoop
 internal import Glibc
 
