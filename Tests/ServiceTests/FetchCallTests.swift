@@ -70,7 +70,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(try await running.get(server.url("/a?q=1")) == Answer(.noData, running.file("a")))
         #expect(server.requests.count == 2)
         #expect(server.requests[1].field("If-None-Match") == "\(prefix)\"1\"")
-        #expect(running.world.files == ["a"])
+        #expect(await eventually { running.world.files == ["a"] })
         // It is a download like any other, and the former one is off the list.
         let path = try #require(try await running.client.list().first)
         #expect(try await running.client.list() == [path] && path != first)
@@ -91,7 +91,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(running.world.bytes("a (1)") == shelf.file)
         #expect(try await running.get(server.url("/a?q=1")) == Answer(.noData, running.file("a (1)")))
         #expect(server.requests.count == 4 && server.requests[3].field("If-None-Match") == "\(prefix)\"2\"")
-        #expect(running.world.files == ["a", "a (1)"])
+        #expect(await eventually { running.world.files == ["a", "a (1)"] })
     }
 
     @Test func `asks by the date where there is no entity tag`() async throws {
@@ -106,7 +106,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(running.world.bytes("a") == shelf.file)
         #expect(try await running.get(server.url("/a")) == Answer(.noData, running.file("a")))
         #expect(server.requests.map { $0.field("If-Modified-Since") ?? "" } == ["", oldDate(1), oldDate(1), oldDate(2)])
-        #expect(running.world.files == ["a"])
+        #expect(await eventually { running.world.files == ["a"] })
     }
 
     /// A date of this minute may stand for two files; one of a response that varies, too.
@@ -193,10 +193,10 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         daemon = await world.start()
         #expect(try await get() == held)
         #expect(server.requests.dropFirst().allSatisfy { $0.field("If-None-Match") == "\"1\"" } && server.requests.count == 5)
-        #expect(world.files == ["a"])
+        #expect(await eventually { world.files == ["a"] })
         // With its file, the copy goes too.
         try await client.remove(try #require(try await client.list().first), deletingFile: true)
-        #expect(world.files == [])
+        #expect(await eventually { world.files == [] })
         #expect(try await get() == Answer(.newData, "\(world.folder)/a"))
     }
 
@@ -368,7 +368,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         let server = ScriptedServer { _, reply in reply.head(304, ["ETag": "\"1\""]) }
         let error = await thrown { try await running.get(server.url("/a")) }
         #expect(error?.name == todokuError("HttpStatus") && error?.message.contains("304") == true)
-        #expect(running.world.files == [])
+        #expect(await eventually { running.world.files == [] })
     }
 
     @Test func `takes a 304 with a body for one without, and asks again where it is about something else`() async throws {
@@ -390,7 +390,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         }
         // The one about something else was answered by a request without condition, and the same bytes.
         #expect(server.requests.map { $0.field("If-None-Match") != nil } == [false, true, false, true, false])
-        #expect(running.world.files == ["body", "other"])
+        #expect(await eventually { running.world.files == ["body", "other"] })
     }
 
     @Test func `does not believe a 304 about a copy that was changed while the server thought`() async throws {
@@ -511,7 +511,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         // From here on it is known to have that checksum.
         #expect(try await running.get(url, right) == Answer(.noData, running.file("a")))
         #expect(server.requests.last?.field("If-None-Match") == "\"1\"")
-        #expect(running.world.files == ["a"])
+        #expect(await eventually { running.world.files == ["a"] })
     }
 
     @Test func `under skip and fail`() async throws {
@@ -527,7 +527,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(server.requests.count == 2)
         shelf.change()
         #expect(await thrown { try await running.get(server.url("/a"), fail) }?.name == todokuError("AlreadyExists"))
-        #expect(running.world.files == ["a"])
+        #expect(await eventually { running.world.files == ["a"] })
     }
 
     // MARK: Kills
