@@ -10,6 +10,8 @@ public import EventLoop
     /// For so long at most a first answer is waited for before it is simply tried. Where nobody is there to answer, the bus says so at once; who is
     /// there may be slow at a login, and what is tried too early behind a captive portal would be its login page.
     public static let patience: Duration = .seconds(10)
+    /// So often who is there, and does not answer in time, is asked: what was told before holds meanwhile.
+    private static let tries = 3
     /// For so long what NetworkManager said last holds when it goes: it may be back in a moment.
     static let grace: Duration = .seconds(10)
     /// For so long it is watched on when nobody needs it any more.
@@ -120,7 +122,13 @@ public import EventLoop
         asked += 1
         let mine = asked
         BusActor.spawn { [weak self] in
-            let answer = (try? await question()) ?? Answer(condition: .open)
+            var answer = Answer(condition: .open)
+            for _ in 1...Self.tries {
+                do throws(DBusError) {
+                    answer = try await question()
+                    break
+                } catch { guard error.name == "org.freedesktop.DBus.Error.NoReply", let self, mine == asked else { break } }
+            }
             guard let self, mine == asked else { return }
             // NetworkManager is back and has only begun: what it said before it went holds a little longer.
             if told != nil, waitTimer != nil, !answer.isSettled { return }
