@@ -46,7 +46,10 @@ internal import TodokuClient
         display.begin(isEndless: isEndless)
         // The client calls on its own thread, which is this program's loop.
         watch = try await client.watch(downloads) { [weak self] update in BusActor.assumeIsolated { self?.take(update) } }
-        if failure == nil, isEndless || !pending.isEmpty { await withCheckedContinuation { waiting = $0 } }
+        await withCheckedContinuation { continuation in
+            // Looked at in here: the last end may come between a check outside and this body.
+            if failure == nil, isEndless || !pending.isEmpty { waiting = continuation } else { continuation.resume() }
+        }
         watch?.stop()
         if !isSilent { display.end() }
         if let failure { throw failure }

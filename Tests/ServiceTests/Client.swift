@@ -82,10 +82,11 @@ struct Seen: Sendable {
 
     /// Waits until the signals so far meet a condition; false if they do not within `limit`.
     func until(within limit: Duration = .seconds(60), _ isMet: @escaping ([Seen]) -> Bool) async -> Bool {
-        if isMet(seen) { return true }
-        nextWaiter += 1
-        let id = nextWaiter
-        return await withCheckedContinuation { continuation in
+        await withCheckedContinuation { continuation in
+            // Looked at in here: other work of the loop may run between a check outside and this body.
+            if isMet(seen) { return continuation.resume(returning: true) }
+            nextWaiter += 1
+            let id = nextWaiter
             let timer = Poller.shared.schedule(after: limit) { [self] in
                 waiters.removeAll { $0.id == id }
                 continuation.resume(returning: false)
@@ -107,6 +108,9 @@ struct Seen: Sendable {
     {
         await until(within: limit) { seen in seen.count { $0.member == member && $0.path == path.value } >= count }
     }
+
+    /// How many signals of an object have come so far.
+    func count(_ member: String, at path: ObjectPath) -> Int { seen.count { $0.member == member && $0.path == path.value } }
 
     /// Waits until the object has told of `state`.
     func isIn(_ state: String, _ path: ObjectPath, within limit: Duration = .seconds(60)) async -> Bool {

@@ -121,12 +121,8 @@ private struct Online {
         let path = try await running.download("\(remote)/a", ["allow-metered": .bool(false)])
         #expect(await running.waits(path, for: "offline"))
         await portal.set("metered", .bool(true))
-        // Told until it is heard: now and then one change alone was not.
-        #expect(
-            try await eventually {
-                await portal.set("connectivity", .uint32(4))
-                return try await running.client.get(Download.waitReason, at: path) == "metered"
-            })
+        await portal.set("connectivity", .uint32(4))
+        #expect(await running.waits(path, for: "metered"))
         await portal.set("metered", .bool(false))
         _ = try await running.client.wait(path)
         #expect(server.requests.count == 1)

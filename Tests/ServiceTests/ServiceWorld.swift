@@ -98,7 +98,12 @@ final class Slot: Sendable {
     deinit { BusActor.spawn { Self.giveBack() } }
 
     @BusActor private static func take() async {
-        if free > 0 { free -= 1 } else { await withCheckedContinuation { waiting.append($0) } }
+        await withCheckedContinuation { continuation in
+            // Looked at in here: a place may be given back between a check outside and this body.
+            guard free > 0 else { return waiting.append(continuation) }
+            free -= 1
+            continuation.resume()
+        }
     }
 
     @BusActor private static func giveBack() {

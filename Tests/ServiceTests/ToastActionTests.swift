@@ -81,6 +81,13 @@ private let failed = "ダウンロードに失敗しました"
         let first = try await running.download(server.url("/a"), always)
         #expect(await eventually { await toasts.received.count == 1 })
         await toasts.dismiss(1)
+        // It is heard once bytes come for longer than between two updates, and nothing is shown.
+        var shown = 0
+        repeat {
+            shown = await toasts.received.count
+            let told = await running.client.signals.count("Progress", at: first)
+            #expect(await running.client.signals.has("Progress", at: first, count: told + 15))
+        } while await toasts.received.count > shown
         // Whatever it does from here on: a batch, which begins after that, has one of its own.
         try await running.client.pause(first)
         try await running.client.resume(first)
@@ -223,20 +230,20 @@ private let failed = "ダウンロードに失敗しました"
             if request.path == "/bad" { reply.respond(404) } else { reply.respond(200, text: "12345") }
         }
         let client = running.client
-        let removed = try await running.download(server.url("/a"), options(2000, ["title": .string("removed")]))
+        let removed = try await running.download(server.url("/a"), options(10_000, ["title": .string("removed")]))
         let inFront = try await running.download(
-            server.url("/b"), options(2000, ["title": .string("in front"), "app": .string("org.example.App")]))
+            server.url("/b"), options(10_000, ["title": .string("in front"), "app": .string("org.example.App")]))
         let always = try await running.download(
-            server.url("/c"), options(2000, ["title": .string("always"), "app": .string("org.example.App"), "notify": .string("always")]))
+            server.url("/c"), options(10_000, ["title": .string("always"), "app": .string("org.example.App"), "notify": .string("always")]))
         for path in [removed, inFront, always] { _ = try await client.wait(path) }
-        let bad = try await running.download(server.url("/bad"), options(2000))
+        let bad = try await running.download(server.url("/bad"), options(10_000))
         _ = await thrown { try await client.wait(bad) }
         try await client.remove(removed)
         try await client.call(Manager.setForeground, ("org.example.App", true))
         try await client.call(Manager.setForeground, ("org.example.App", false))
         try await client.retry(bad)
         _ = await thrown { try await client.wait(bad) }
-        let last = try await running.download(server.url("/d"), options(2500, ["title": .string("last")]))
+        let last = try await running.download(server.url("/d"), options(11_000, ["title": .string("last")]))
         _ = try await client.wait(last)
         #expect(await eventually { await toasts.isShown("last") })
         #expect(await toasts.received.map(\.summary).sorted() == ["always", "last", failed])
