@@ -70,7 +70,7 @@ private func spawn(_ arguments: [String], _ environment: [String: String], error
 /// Waits for the end of a child; 128 and the signal where one ended it.
 private func exitStatus(of pid: pid_t) -> Int32 {
     var status: Int32 = 0
-    while waitpid(pid, &status, 0) < 0 { if errno != EINTR { return errno == ECHILD ? 0 : -1 } }
+    while waitpid(pid, &status, 0) < 0 { if errno != EINTR { return -1 } }  // an end that nobody has seen is no success
     let signal = status & 0x7F
     return signal == 0 ? (status >> 8) & 0xFF : 128 + signal
 }
