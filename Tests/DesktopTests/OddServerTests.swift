@@ -297,6 +297,38 @@ internal import Testing
         }
     }
 
+    /// As one that is stalled while a session begins: the bus tells of no other server, and nothing was sent that might be on screen.
+    @Test func `are shown once a server says who it is that could not at first`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let server = try await OddServer(name: "Plasma", .isNameless)
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(EndToast.finished(1))
+            expect(await eventually { await server.asked == 1 }, is: true)
+            await server.behave(.answers)
+            await notifier.show(EndToast.finished(2))
+            for number in 1...2 as ClosedRange<UInt64> { expect(await reports.contains(.shown(DownloadNumber(number))), is: true) }
+            expect(await server.received.count, is: 2)
+            await bus.stop()
+        }
+    }
+
+    @Test func `are offered again, before they are given up, to a server that could not say who it is`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let server = try await OddServer(name: "Plasma", .isNameless)
+            let reports = Reports()
+            let notifier = reports.make(patience: .seconds(20))
+            await notifier.show(EndToast.finished(1))
+            expect(await eventually { await server.asked == 1 }, is: true)
+            await server.behave(.answers)
+            expect(await reports.contains(.shown(DownloadNumber(1))), is: true)
+            expect(await server.received.count, is: 1)
+            await bus.stop()
+        }
+    }
+
     @Test func `do not end the process when the bus goes`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession(activatable: ["org.todoku.Unused": "/bin/false"])
