@@ -15,6 +15,9 @@ internal import Logging
         let timer: Poller.Token
     }
 
+    /// The number of the one toast for all that wait for room: no download has it.
+    private static let room = DownloadNumber(0)
+
     /// For so long at most, a toast that can be clicked keeps the service.
     private let clickable: Duration
     private let notifier: Notifier
@@ -24,7 +27,8 @@ internal import Logging
     private let sound = Sound()
     private let log: Logger
     let progress: ProgressToasts
-    private var shown: [DownloadNumber: (toast: EndToast, timer: Poller.Token)] = [:]
+    /// With a timer those that can be clicked.
+    private var shown: [DownloadNumber: (toast: EndToast, timer: Poller.Token?)] = [:]
     /// Those of them that keep the service. A click on an older one is answered as long as the service is there for another reason.
     private var keeping: Set<DownloadNumber> = []
     /// Toasts handed to the notifier whose fate is not told yet, in order: they keep the service too.
@@ -35,11 +39,10 @@ internal import Logging
     /// The object of a download or a batch; nil: it is off the list.
     var path: (DownloadNumber) -> ObjectPath? = { _ in nil }
     private var delayed: [DownloadNumber: Delayed] = [:]
-    /// Downloads that wait for room. One toast is for all of them.
-    private var roomless: Set<DownloadNumber> = []
-    private var roomToast: DownloadNumber?
-    /// Downloads that wait for a fresh link, and batches of which one has: each is told of once.
-    private var linkless: Set<DownloadNumber> = []
+    /// Downloads that wait for their user, and the number of the toast that says so: for room all have one, for a link those of a batch.
+    private var waiting: [DownloadNumber: DownloadNumber] = [:]
+    /// How many of them each of these toasts is for.
+    private var waiters: [DownloadNumber: Int] = [:]
     /// Tries a failed download, or what failed of a batch, again.
     var retry: ((DownloadNumber) -> Void)?
     var changed: (() -> Void)?
@@ -77,7 +80,7 @@ internal import Logging
     /// Bytes have come.
     func progress(_ download: ManagedDownload) {
         let number = download.record.batch ?? download.number
-        if !roomless.isEmpty || !linkless.isEmpty { goesOn(download.number) }
+        if !waiting.isEmpty { goesOn(download.number) }
         if isWanted(download.entry) { progress.take(download) } else { progress.leave(number) }
     }
 
@@ -86,32 +89,35 @@ internal import Logging
 
     /// It has another state: where it waits for its user, that is said once.
     func told(_ entry: LedgerEntry) {
-        guard case .waiting(let reason, _) = entry.state, reason == .needsUrl || reason == .diskSpace, isWanted(entry) else { return }
-        let (record, number) = (entry.record, entry.batch?.number ?? entry.number)
-        let isNews: Bool
-        if reason == .needsUrl {
-            isNews = linkless.insert(number).inserted
-        } else {
-            isNews = roomless.isEmpty
-            roomless.insert(entry.number)
+        guard case .waiting(let reason, _) = entry.state, reason == .needsUrl || reason == .diskSpace else {
+            if waiting[entry.number] != nil, !waitsStill(entry) { goesOn(entry.number) }
+            return
         }
-        guard isNews else { return }
-        if reason == .diskSpace { roomToast = number }
+        let record = entry.record
+        let toast = reason == .diskSpace ? Self.room : entry.batch?.number ?? entry.number
+        guard isWanted(entry), waiting[entry.number] != toast else { return }
+        goesOn(entry.number)
+        waiting[entry.number] = toast
+        waiters[toast, default: 0] += 1
+        guard waiters[toast] == 1 else { return }
         let isSilent = (entry.batch?.record.sound ?? record.options.sound).isEmpty
         hand(
             EndToast(
-                number: number, kind: .waiting(Remedy(for: reason, of: record)), summary: texts.waitingSummary(reason),
+                number: toast, kind: .waiting(Remedy(for: reason, of: record)), summary: texts.waitingSummary(reason),
                 body: texts.waitingBody(fileName: record.shownName, reason, missing: record.lastFailure?.missingBytes),
                 icon: record.options.icon, sound: isSilent ? "" : nil, host: entry.host))
     }
 
-    /// What it waited for is there, or it waits no more. Of a batch another member may wait for a link still.
+    /// A look for room takes it out of its wait for a moment; no pause brings a link.
+    private func waitsStill(_ entry: LedgerEntry) -> Bool {
+        waiting[entry.number] == Self.room ? entry.state == .queued || entry.state == .active : entry.record.awaitsUrl
+    }
+
+    /// What it waited for is there, or it waits no more. The toast goes with the last that it is for.
     private func goesOn(_ number: DownloadNumber) {
-        if roomless.remove(number) != nil, roomless.isEmpty, let toast = roomToast {
-            roomToast = nil
-            notifier.withdraw(toast)
-        }
-        if linkless.remove(number) != nil { notifier.withdraw(number) }
+        guard let toast = waiting.removeValue(forKey: number), let count = waiters[toast] else { return }
+        waiters[toast] = count > 1 ? count - 1 : nil
+        if count == 1 { notifier.withdraw(toast) }
     }
 
     /// Takes back what is on screen, or is to be.
@@ -168,14 +174,13 @@ internal import Logging
     func ended(_ end: BatchEnd) {
         let (record, outcomes) = (end.record, end.outcomes)
         progress.ended(record.number)
-        goesOn(record.number)
         guard foreground.allows(record.notify, of: record.app), end.hasNews || outcomes.failed > 0 else { return }
         let hasFailed = outcomes.finished == 0
         let counts = texts.batchBody(outcomes, size: end.size, failure: end.failure)
         let toast = EndToast(
             number: record.number, kind: hasFailed ? .failed(end.remedy) : .finishedBatch(folder: record.directory),
             summary: hasFailed ? texts.failedSummary : record.title ?? texts.batchSummary(outcomes),
-            body: hasFailed ? counts : record.body ?? counts, icon: record.icon,
+            body: outcomes.failed > 0 ? counts : record.body ?? counts, icon: record.icon,
             sound: hasFailed && !record.sound.isEmpty ? nil : record.sound)
         show(toast, after: end.delay, of: record.app, record.notify)
     }
@@ -236,12 +241,11 @@ internal import Logging
     func take(_ event: ToastEvent) {
         switch event {
         case .shown(let number, let isClickable):
-            guard let toast = handedOver(number), isClickable else { break }
-            if let (_, timer) = shown[number] { Poller.shared.cancel(timer) }
-            let timer = Poller.shared.schedule(after: clickable) { [self] in
-                bequeath(number)
-            }
-            shown[number] = (toast, timer)
+            guard let toast = handedOver(number) else { break }
+            forget(number)
+            shown[number] = (toast, nil)
+            guard isClickable else { break }
+            shown[number]?.timer = Poller.shared.schedule(after: clickable) { [self] in bequeath(number) }
             keeping.insert(number)
         case .action(let number, let action, let token):
             guard let (toast, _) = shown[number] else { return }
@@ -307,7 +311,7 @@ internal import Logging
 
     private func forget(_ number: DownloadNumber) {
         guard let (_, timer) = shown.removeValue(forKey: number) else { return }
-        Poller.shared.cancel(timer)
+        if let timer { Poller.shared.cancel(timer) }
         keeping.remove(number)
         changed?()
     }
