@@ -24,7 +24,7 @@ internal import Logging
     private var texts = ToastTexts.japanese
     private let opener: Opener
     private let foreground: Foreground
-    private let sound = Sound()
+    private let sound: Sound
     private let log: Logger
     let progress: ProgressToasts
     /// With a timer those that can be clicked.
@@ -56,6 +56,7 @@ internal import Logging
         (self.clickable, self.log) = (clickable, log)
         progress = ProgressToasts(notifier: notifier)
     }
+        sound = Sound { log.debug("a sound was not played", metadata: ["error": "\($0)"]) }
 
     /// The language of the toasts from now on.
     var language = Language.japanese {
