@@ -130,6 +130,7 @@ public struct ServiceOptions: Sendable {
         downloader.clicks = Clicks(downloader, opener: opener, trash: Trash(connection: connection))
         toaster.opened = { downloader.noteOpened($0) }
         toaster.path = { downloader.glance($0)?.path ?? downloader.batch($0)?.path }
+        toaster.start = { downloader.clicks?.start($0) }
         downloader.icons = DockIcons(downloader, session: connection)
         downloader.jobs = DesktopJobs(downloader, session: connection)
         links.downloader = downloader

@@ -48,6 +48,8 @@ internal import Logging
     var changed: (() -> Void)?
     /// Called when a click opens the file of a download.
     var opened: ((DownloadNumber) -> Void)?
+    /// Does what a click asks for; it keeps the service as long.
+    var start: ((@escaping @BusActor @Sendable () async -> Void) -> Void)?
 
     init(
         notifier: Notifier, opener: Opener, foreground: Foreground, lasting: LastingToasts, clickable: Duration, log: Logger
@@ -253,7 +255,9 @@ internal import Logging
             log.debug("toast clicked", metadata: ["download": "\(number)", "action": "\(action)"])
             perform(action, of: number, toast.kind, token)
         case .closed(let number): forget(number)
-        case .failed(let number): _ = handedOver(number)
+        case .failed(let number):
+            log.debug("toast not shown", metadata: ["download": "\(number)"])
+            _ = handedOver(number)
         case .progressDismissed: progress.dismissed()
         case .sounds(let name): sound.play(name)
         }
@@ -292,14 +296,21 @@ internal import Logging
         switch (kind, action) {
         case (.finished(let path), .open):
             opened?(number)
-            BusActor.spawn { [opener] in _ = await opener.open(path, activationToken: token) }
-        case (.finished(let path), .showFolder): BusActor.spawn { [opener] in _ = await opener.showInFolder(path, activationToken: token) }
+            work = { [opener] in await opener.open(path, activationToken: token) }
+        case (.finished(let path), .showFolder): work = { [opener] in await opener.showInFolder(path, activationToken: token) }
+        let work: @BusActor @Sendable () async -> Opener.Outcome
         case (.finishedBatch(let folder), _), (.failed(.freeSpace(let folder)), _), (.waiting(.freeSpace(let folder)), _):
-            BusActor.spawn { [opener] in _ = await opener.openFolder(folder, activationToken: token) }
+            work = { [opener] in await opener.openFolder(folder, activationToken: token) }
         case (.failed(.newLink(let page)), _), (.waiting(.newLink(let page)), _):
-            BusActor.spawn { [opener] in _ = await opener.openPage(page, activationToken: token) }
-        case (.failed(.retry), _): retry?(number)
-        default: break
+            work = { [opener] in await opener.openPage(page, activationToken: token) }
+        case (.failed(.retry), _):
+            retry?(number)
+            return
+        default: return
+        }
+        start? { [log] in
+            guard await work() == .failed else { return }
+            log.notice("a click opened nothing: nothing could be started", metadata: ["download": "\(number)", "action": "\(action)"])
         }
     }
 
