@@ -111,7 +111,11 @@ internal import TransferEngine
         guard parameters.count == 1, let path = objectPath(parameters[0]) else {
             throw Refusal(.invalidOption, "The action \(name) takes one parameter: the object path of a download, of the type o or s.")
         }
-        if action != .retry, let batch = downloader.batch(at: path, for: reply.call.caller) {
+        if let batch = downloader.batch(at: path, for: reply.call.caller) {
+            if action == .retry {
+                guard downloader.retryByClick(batch.number) else { throw Refusal(.invalidState, "Nothing of the batch has failed.") }
+                return downloader.answerChange(reply)
+            }
             let folder = batch.record.directory
             return try open(reply) { [self] in await opener.openFolder(folder, activationToken: token) }
         }

@@ -131,6 +131,7 @@ public struct ServiceOptions: Sendable {
         toaster.opened = { downloader.noteOpened($0) }
         toaster.path = { downloader.glance($0)?.path ?? downloader.batch($0)?.path }
         toaster.start = { downloader.clicks?.start($0) }
+        toaster.inherit(from: downloader)
         downloader.icons = DockIcons(downloader, session: connection)
         downloader.jobs = DesktopJobs(downloader, session: connection)
         links.downloader = downloader

@@ -34,7 +34,7 @@ internal import Logging
     /// Toasts handed to the notifier whose fate is not told yet, in order: they keep the service too.
     private var handed: [DownloadNumber: [EndToast]] = [:]
     private let lasting: LastingToasts
-    /// Those that the desktop has taken over.
+    /// Those that the desktop has taken over, as far as is known.
     private var bequeathed: Set<DownloadNumber> = []
     /// The object of a download or a batch; nil: it is off the list.
     var path: (DownloadNumber) -> ObjectPath? = { _ in nil }
@@ -56,9 +56,9 @@ internal import Logging
     ) {
         (self.notifier, self.opener, self.foreground, self.lasting) = (notifier, opener, foreground, lasting)
         (self.clickable, self.log) = (clickable, log)
+        sound = Sound { log.debug("a sound was not played", metadata: ["error": "\($0)"]) }
         progress = ProgressToasts(notifier: notifier)
     }
-        sound = Sound { log.debug("a sound was not played", metadata: ["error": "\($0)"]) }
 
     /// The language of the toasts from now on.
     var language = Language.japanese {
@@ -271,19 +271,24 @@ internal import Logging
             changed?()
             return
         }
-        let actions: [(ApplicationAction, String)] =
+        // As for the toast itself: what has failed is not tried again by a click that was meant to put it away.
+        let (click, buttons): (ApplicationAction?, [(ApplicationAction, ToastAction)]) =
             switch toast.kind {
-            case .finished: [(.open, texts.open), (.showFolder, texts.showFolder)]
-            case .finishedBatch: [(.open, texts.open)]
-            case .failed(.retry): [(.retry, texts.label(of: .retry))]
-            case .failed, .waiting: []
+            case .finished: (.open, [(.showFolder, .showFolder)])
+            case .finishedBatch: (.open, [])
+            case .failed(.retry): (nil, [(.retry, .retry)])
+            case .failed, .waiting: (nil, [])
             }
         BusActor.spawn { [self] in
             let isTaken = await lasting.put(
-                "\(number)", title: toast.summary, body: toast.body, actions: actions.map { ($0.rawValue, $1, path) })
-            // It may have been clicked, or taken back, meanwhile.
-            if isTaken, shown[number] == nil { lasting.take(away: "\(number)") }
-            if isTaken, shown[number] != nil {
+                "\(number)", title: toast.summary, body: toast.body, about: path, click: click?.rawValue,
+                buttons: buttons.map { ($0.rawValue, texts.label(of: $1)) })
+            // It may have been clicked, or taken back, meanwhile, and another may be in its place.
+            guard shown[number]?.toast == toast else {
+                if isTaken { lasting.take(away: "\(number)") }
+                return
+            }
+            if isTaken {
                 bequeathed.insert(number)
                 notifier.withdraw(number)
             }
@@ -293,12 +298,12 @@ internal import Logging
     }
 
     private func perform(_ action: ToastAction, of number: DownloadNumber, _ kind: EndToast.Kind, _ token: String?) {
+        let work: @BusActor @Sendable () async -> Opener.Outcome
         switch (kind, action) {
         case (.finished(let path), .open):
             opened?(number)
             work = { [opener] in await opener.open(path, activationToken: token) }
         case (.finished(let path), .showFolder): work = { [opener] in await opener.showInFolder(path, activationToken: token) }
-        let work: @BusActor @Sendable () async -> Opener.Outcome
         case (.finishedBatch(let folder), _), (.failed(.freeSpace(let folder)), _), (.waiting(.freeSpace(let folder)), _):
             work = { [opener] in await opener.openFolder(folder, activationToken: token) }
         case (.failed(.newLink(let page)), _), (.waiting(.newLink(let page)), _):
@@ -313,6 +318,10 @@ internal import Logging
             log.notice("a click opened nothing: nothing could be started", metadata: ["download": "\(number)", "action": "\(action)"])
         }
     }
+
+    /// What ended before this process began may have been handed over by one before it, which nobody has written down: of the newest, what was
+    /// is taken back with them. Desktops keep few (GNOME Shell three of an application).
+    func inherit(from downloader: Downloader) { bequeathed = Set(downloader.lastTold(most: 16)) }
 
     private func handedOver(_ number: DownloadNumber) -> EndToast? {
         guard var toasts = handed.removeValue(forKey: number) else { return nil }
@@ -333,16 +342,26 @@ internal import Logging
 
 extension Downloader {
     /// A click on the toast of its failure asked for it. A batch: all that failed of it.
-    func retryByClick(_ number: DownloadNumber) {
+    ///
+    /// - Returns: whether there was anything to be tried again; it is too late where somebody else has.
+    @discardableResult func retryByClick(_ number: DownloadNumber) -> Bool {
         let entries = ledger[number].map { [$0] } ?? ledger.batch(number).map { ledger.members(of: $0) } ?? []
+        let failed = entries.filter { $0.state.failure.map { $0.name != .storage } ?? false }
         decide { ledger, now in
-            for entry in entries {
-                guard let failure = entry.state.failure, failure.name != .storage else { continue }
-                _ = try? ledger.apply(.retry, to: entry, now: now)  // it is too late where somebody else has
-            }
+            for entry in failed { _ = try? ledger.apply(.retry, to: entry, now: now) }
             ledger.schedule(now: now)
         }
         residenceChanged?()
+        return !failed.isEmpty
+    }
+
+    /// The newest downloads and batches, at most so many of each, of whose end there may have been a toast.
+    func lastTold(most: Int) -> [DownloadNumber] {
+        let downloads = ledger.ended.ordered.reversed().prefix(16 * most).filter { number in
+            ledger[number].map { $0.batch == nil && $0.record.options.notify != .never } ?? false
+        }
+        let ofBatches = batches.values.filter { $0.entry.hasEnded && $0.record.notify != .never }.map(\.number).sorted(by: >)
+        return Array(downloads.prefix(most)) + ofBatches.prefix(most)
     }
 }
 
