@@ -233,6 +233,23 @@ extension DownloadRecord {
         #expect(await lives.world.stop(second).isClean)
     }
 
+    @Test func `comes once where the service is told to leave right after the end`() async throws {
+        let lives = try await Lives(.answers)
+        for round in 0..<20 {
+            let daemon = await lives.world.start()
+            await lives.client.signals.forget()
+            _ = try await lives.download("t\(round)")
+            #expect(await lives.client.signals.has("DownloadEnded"))
+            #expect(await lives.world.stop(daemon).isClean)
+        }
+        let last = await lives.world.start()
+        #expect(await lives.isSettled())
+        _ = try await lives.download("marker")
+        #expect(await lives.isShown("marker"))
+        #expect(await lives.shown == (0..<20).map { "t\($0)" } + ["marker"])
+        #expect(await lives.world.stop(last).isClean)
+    }
+
     @Test func `comes whenever the service is killed, and again only where the row did not say that it had come`() async throws {
         let lives = try await Lives(.answers)
         let (world, client) = (lives.world, lives.client)
