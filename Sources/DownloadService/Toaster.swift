@@ -223,14 +223,15 @@ internal import Logging
     /// Shows what an earlier process owed, at its time where that is still to come.
     func resume(_ all: [Ledger.OwedToast], _ downloader: Downloader, now: WallTime) {
         for owed in all {
-            func rest(of delay: Duration, _ policy: NotifyPolicy) -> Duration {
+            func rest(of delay: Duration, _ app: String, _ policy: NotifyPolicy) -> Duration {
                 // Of a clock that was set back since, no more is left than there was.
-                max(min(delay - (now - owed.end), delay), policy == .background ? Self.firstWords : .zero)
+                max(min(delay - (now - owed.end), delay), policy == .background && !app.isEmpty ? Self.firstWords : .zero)
             }
             if let entry = downloader.ledger[owed.number], entry.owedToast == owed {
-                show(owed, of: entry, after: rest(of: entry.record.options.notifyDelay, entry.record.options.notify))
+                let options = entry.record.options
+                show(owed, of: entry, after: rest(of: options.notifyDelay, options.app, options.notify))
             } else if let batch = downloader.batch(owed.number), let end = BatchEnd(batch, batch.entry.outcomes), end.owed == owed {
-                show(end, after: rest(of: end.delay, end.record.notify))
+                show(end, after: rest(of: end.delay, end.record.app, end.record.notify))
             }
         }
     }
