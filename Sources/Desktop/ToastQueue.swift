@@ -118,9 +118,9 @@ struct ToastQueue {
 
     // MARK: The end
 
-    /// Forgets what waits; what is left to do is to take the progress toast off the screen.
+    /// Forgets what waits to be shown; what is left to do is to take off the screen what is not true any more, and the progress toast.
     mutating func finish() {
-        waiting = gate == .absent || !isProgressOut ? [] : [.closeProgress]
+        waiting = gate == .absent ? [] : waiting.filter(\.isWithdrawal) + (isProgressOut ? [.closeProgress] : [])
         held = []
         gate = .absent
     }
@@ -141,6 +141,8 @@ struct ToastQueue {
 
 extension ToastDelivery {
     fileprivate var isProgress: Bool { if case .progress = self { true } else { false } }
+
+    fileprivate var isWithdrawal: Bool { if case .withdraw = self { true } else { false } }
 
     fileprivate var end: EndToast? { if case .end(let toast, _) = self { toast } else { nil } }
 }

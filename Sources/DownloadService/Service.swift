@@ -34,6 +34,7 @@ public struct ServiceOptions: Sendable {
     private let journal: Journal
     private let engine: Engine
     private let notifier: Notifier
+    private let toaster: Toaster
     private let downloader: Downloader
     private let residence: Residence
     private var signals: SignalSource?
@@ -101,7 +102,7 @@ public struct ServiceOptions: Sendable {
         notifier = Notifier { links.toaster?.take($0) }
         let foreground = Foreground(connection: connection)
         let opener = Opener(connection: connection)
-        let toaster = Toaster(
+        toaster = Toaster(
             notifier: notifier, opener: opener, foreground: foreground,
             lasting: LastingToasts(connection: connection, application: BusName.service), clickable: options.clickable, log: log)
         let callers = Callers(connection: connection)
@@ -110,7 +111,7 @@ public struct ServiceOptions: Sendable {
             callers: callers, foreground: foreground, ownerCalls: OwnerCalls(connection: connection, log: log),
             intake: intake, setAside: opening.setAside, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
             log: log)
-        let (downloader, journal) = (downloader, journal)
+        let (downloader, journal, toaster) = (downloader, journal, toaster)
         let gate = CallerGate {
             Refusal(.limitExceeded, $0).dbusError
         } inspect: {
@@ -179,6 +180,10 @@ public struct ServiceOptions: Sendable {
             options.logger.warning("the disk did not answer in time: leaving")
             finish(status)
         }
+        toaster.handOn { [self] in shutDown(status) }
+    }
+
+    private func shutDown(_ status: Int32) {
         engine.shutDown { [self] in
             journal.afterCommit { [self] in
                 // What the notification server is taking just now is not shown again at the next start.

@@ -16,6 +16,9 @@ internal import Logging
         let timer: Poller.Token
     }
 
+    /// For so long the end of the service waits for a desktop that is to take over its toasts.
+    private static let moment: Duration = .seconds(1)
+
     /// The number of the one toast for all that wait for room: no download has it.
     private static let room = DownloadNumber(0)
 
@@ -54,6 +57,8 @@ internal import Logging
     var settled: ((Ledger.OwedToast) -> Void)?
     /// What is not shown any more is owed still.
     var isEnding = false
+    /// Called once the desktop has, or refuses, all that it was offered at the end.
+    private var handedOn: (() -> Void)?
     /// Called when a click opens the file of a download.
     var opened: ((DownloadNumber) -> Void)?
     /// Does what a click asks for; it keeps the service as long.
@@ -284,11 +289,7 @@ internal import Logging
 
     /// Nobody has clicked it for long, and it keeps the service no more: where the desktop can start us by a click, it answers for it from now on.
     private func bequeath(_ number: DownloadNumber) {
-        guard let toast = shown[number]?.toast, let path = path(number) else {
-            keeping.remove(number)
-            changed?()
-            return
-        }
+        guard let toast = shown[number]?.toast, let path = path(number) else { return release(number) }
         // As for the toast itself: what has failed is not tried again by a click that was meant to put it away.
         let (click, buttons): (ApplicationAction?, [(ApplicationAction, ToastAction)]) =
             switch toast.kind {
@@ -310,9 +311,28 @@ internal import Logging
                 bequeathed.insert(number)
                 notifier.withdraw(number)
             }
-            keeping.remove(number)
-            changed?()
+            release(number)
         }
+    }
+
+    /// It keeps the service no more.
+    private func release(_ number: DownloadNumber) {
+        keeping.remove(number)
+        changed?()
+        if keeping.isEmpty { endHandingOn() }
+    }
+
+    /// The service ends: nobody will answer for what can be clicked still but the desktop. `then` is called once that has it, or shortly.
+    func handOn(then: @escaping () -> Void) {
+        guard !keeping.isEmpty else { return then() }
+        handedOn = then
+        Poller.shared.schedule(after: Self.moment) { [self] in endHandingOn() }
+        for number in keeping.sorted() { bequeath(number) }
+    }
+
+    private func endHandingOn() {
+        defer { handedOn = nil }
+        handedOn?()
     }
 
     private func perform(_ action: ToastAction, of number: DownloadNumber, _ kind: EndToast.Kind, _ token: String?) {
@@ -351,8 +371,7 @@ internal import Logging
     private func forget(_ number: DownloadNumber) {
         guard let (_, timer) = shown.removeValue(forKey: number) else { return }
         if let timer { Poller.shared.cancel(timer) }
-        keeping.remove(number)
-        changed?()
+        release(number)
     }
 
     private static func lastPart(_ path: String) -> String { path.split(separator: "/").last.map(String.init) ?? path }

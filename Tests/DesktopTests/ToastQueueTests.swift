@@ -135,8 +135,9 @@ internal import Testing
         _ = queue.next()
         _ = queue.add(.finished(2), until: later)
         _ = queue.hold(.finished(3), until: later, again: nil)
+        _ = queue.withdraw(DownloadNumber(4))
         queue.finish()
-        #expect(drain(&queue) == [.closeProgress])
+        #expect(drain(&queue) == [.withdraw(DownloadNumber(4)), .closeProgress])
         #expect(queue.expiry == nil)
     }
 }

@@ -57,6 +57,20 @@ internal import Testing
         #expect(none?.name == todokuError("InvalidState"), "\(none as Any)")
     }
 
+    @Test func `is one that would be clicked in vain after the service was told to leave`() async throws {
+        let session = try await Session(activation: "--toast-keep 3600")
+        let done = try await session.client.wait(try await session.client.download(server.url("/done.txt"), session.options()))
+        // What happened to the one before is known to the service when this one comes, which nobody can click.
+        _ = await thrown { try await session.client.wait(try await session.client.download(server.url("/bad"), session.options())) }
+        #expect(await eventually { await session.toasts.received.count == 2 })
+        #expect(await session.world.bus.end(BusName.service, by: SIGTERM))
+        #expect(await session.desktop.toasts.count == 1)
+        #expect(await session.toasts.closed == [1])
+        try await session.desktop.click()
+        #expect(await session.opener.hasOpened(1))
+        #expect(session.opener.opened.first?.hasPrefix("\(done)|") == true)
+    }
+
     @Test func `shows a name as the toast before it did`() async throws {
         let session = try await Session()
         let daemon = await session.world.start(["--toast-keep", "1"])
