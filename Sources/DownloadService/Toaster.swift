@@ -331,8 +331,9 @@ internal import Logging
     }
 
     private func endHandingOn() {
-        defer { handedOn = nil }
-        handedOn?()
+        let then = handedOn
+        handedOn = nil
+        then?()
     }
 
     private func perform(_ action: ToastAction, of number: DownloadNumber, _ kind: EndToast.Kind, _ token: String?) {
