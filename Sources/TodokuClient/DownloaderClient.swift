@@ -161,6 +161,14 @@ public final class DownloaderClient: Sendable {
             Application.activateAction, (ApplicationAction.openFolder.rawValue, [], Self.platformData(activationToken)))
     }
 
+    /// Has a finished file opened, or shown in its folder, as a click on its toast does: a program is never started, and where the file is gone, its
+    /// folder is opened.
+    public func open(_ download: DownloadReference, inFolder: Bool, activationToken: String? = nil) async throws(ClientError) {
+        let action: ApplicationAction = inFolder ? .showFolder : .open
+        try await core.call(
+            Application.activateAction, (action.rawValue, [.objectPath(download.objectPath)], Self.platformData(activationToken)))
+    }
+
     private static func platformData(_ token: String?) -> [String: Variant] { token.map { ["activation-token": .string($0)] } ?? [:] }
 
     public func status() async throws(ClientError) -> ServiceStatus { try await core.status() }

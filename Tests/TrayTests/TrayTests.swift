@@ -164,7 +164,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
             reply.head(200, length: body.count)
             for part in 0..<100 where !gate.isOpen {
                 reply.send(body[(part * 10_000)..<((part + 1) * 10_000)])
-                usleep(40_000)
+                usleep(40_000)  // the slow server, on its own thread
             }
             reply.close()
         }
