@@ -194,7 +194,7 @@ public final class DownloaderClient: Sendable {
     /// What a tray shows: the service as a whole, at most `current` downloads that have not ended (those that transfer first, then by queue
     /// order), and the `recent` last ones that finished or failed, newest first. 0: none; at most 1,000 each.
     ///
-    /// - Returns: nil where the service does not run: it is not started.
+    /// - Returns: nil where the service does not run, for it is not started, and where it does not answer.
     public func overview(current: Int = 10, recent: Int = 10) async throws(ClientError) -> ServiceOverview? {
         try await core.overview(current: min(current, Limits.listed), recent: min(recent, Limits.listed))
     }
@@ -242,8 +242,12 @@ public enum ServiceNews: Equatable, Sendable {
     case present
     /// It does not run: it has nothing to do, or was stopped.
     case absent
-    /// Its counts, its settings or its list are different.
+    /// Its counts or its settings are different.
     case changed
+    /// A download has ended so.
+    case ended(DownloadReference, DownloadDescription.State)
+    /// A download is off the list.
+    case removed(DownloadReference)
     /// The session bus has gone: nothing more will come.
     case lost
 }
