@@ -19,8 +19,8 @@ public actor Notifier {
     static let progressMilliseconds: Int32 = 30_000
     /// Most end toasts that are followed at a time; beyond it the oldest stays on screen, but its click is not told.
     static let mostShown = 64
-    /// How long `shutDown` waits for progress toasts to go off the screen.
-    static let shutDownWait: Duration = .seconds(1)
+    /// How long `shutDown` waits for progress toasts to go off the screen, and for the fate of the toast that the server is taking.
+    static let shutDownWait: Duration = .seconds(2)
     /// Our desktop entry's name, without `.desktop`.
     private static let desktopEntry = "org.todoku.Downloader1"
 
@@ -125,8 +125,8 @@ public actor Notifier {
         deliver()
     }
 
-    /// Shows nothing more and closes the progress toast; end toasts stay on screen. `finished` is called when that is done, or after
-    /// `shutDownWait`: a server that hangs does not hold up an exit.
+    /// Shows nothing more and closes the progress toast; end toasts stay on screen. `finished` is called when that is done and all is told
+    /// that was shown, or after `shutDownWait`: a server that hangs does not hold up an exit.
     @BusActor public func shutDown(finished: @escaping @BusActor @Sendable () -> Void = {}) {
         outbox.queue.finish()
         outbox.finished.append(finished)
@@ -135,9 +135,11 @@ public actor Notifier {
     }
 
     @BusActor private func finish() {
+        guard !outbox.finished.isEmpty else { return }
         let waiting = outbox.finished
         outbox.finished = []
-        for finished in waiting { finished() }
+        // Behind what has been told: only bodies that are spawned keep the order among them.
+        BusActor.spawn { for finished in waiting { finished() } }
     }
 
     @BusActor private func deliver() {

@@ -140,6 +140,7 @@ public struct ServiceOptions: Sendable {
         gate.onQuiet = { residence.changed() }
         toaster.changed = { residence.changed() }
         journal.onQuiet = { residence.changed() }
+        toaster.settled = { toast in downloader.decide { ledger, _ in ledger.settle(toast) } }
         toaster.retry = { downloader.retryByClick($0) }
         foreground.cameToFront = { [unowned toaster] in toaster.cameToFront($0) }
         links.leave = { [weak self] in self?.end(status: 0) }
@@ -178,12 +179,17 @@ public struct ServiceOptions: Sendable {
         }
         engine.shutDown { [self] in
             journal.afterCommit { [self] in
-                journal.end()
-                BusActor.spawn { [self] in
-                    await store.close()
-                    finish(status)
-                }
+                // What the notification server is taking just now is not shown again at the next start.
+                notifier.shutDown { [self] in journal.afterCommit { [self] in close(status) } }
             }
+        }
+    }
+
+    private func close(_ status: Int32) {
+        journal.end()
+        BusActor.spawn { [self] in
+            await store.close()
+            finish(status)
         }
     }
 

@@ -10,10 +10,14 @@ internal import Logging
     /// A toast that is to come a while after the end (option `notify-delay`).
     private struct Delayed {
         let toast: EndToast
+        let owed: Ledger.OwedToast
         let app: String
         let policy: NotifyPolicy
         let timer: Poller.Token
     }
+
+    /// So much after a start the toasts come that an earlier process owes: apps in front say by then that they are.
+    private static let firstWords: Duration = .seconds(1)
 
     /// For so long at most, a toast that can be clicked keeps the service.
     private let clickable: Duration
@@ -27,8 +31,8 @@ internal import Logging
     private var shown: [DownloadNumber: (toast: EndToast, timer: Poller.Token)] = [:]
     /// Those of them that keep the service. A click on an older one is answered as long as the service is there for another reason.
     private var keeping: Set<DownloadNumber> = []
-    /// Toasts handed to the notifier whose fate is not told yet, in order: they keep the service too.
-    private var handed: [DownloadNumber: [EndToast]] = [:]
+    /// Toasts handed to the notifier whose fate is not told yet, in order: they keep the service too. Those of ends are owed.
+    private var handed: [DownloadNumber: [(toast: EndToast, owed: Ledger.OwedToast?)]] = [:]
     private let lasting: LastingToasts
     /// Those that the desktop has taken over.
     private var bequeathed: Set<DownloadNumber> = []
@@ -43,6 +47,10 @@ internal import Logging
     /// Tries a failed download, or what failed of a batch, again.
     var retry: ((DownloadNumber) -> Void)?
     var changed: (() -> Void)?
+    /// What was owed was shown, or never will be.
+    var settled: ((Ledger.OwedToast) -> Void)?
+    /// What is not shown any more is owed still.
+    var isEnding = false
     /// Called when a click opens the file of a download.
     var opened: ((DownloadNumber) -> Void)?
 
@@ -137,39 +145,39 @@ internal import Logging
     func ended(_ download: ManagedDownload) {
         progress.ended(download.number)
         goesOn(download.number)
-        guard let toast = endToast(of: download.entry) else { return }
-        let options = download.record.options
-        show(toast, after: options.notifyDelay, of: options.app, options.notify)
+        if let owed = download.entry.owedToast { show(owed, of: download.entry, after: download.record.options.notifyDelay) }
     }
 
-    /// nil where there is nothing to say: nothing has come, it is in the app's own file, where nobody can open it, or its batch says it.
-    private func endToast(of entry: LedgerEntry) -> EndToast? {
+    private func show(_ owed: Ledger.OwedToast, of entry: LedgerEntry, after delay: Duration) {
+        show(owed, endToast(of: entry), after: delay, of: entry.record.options.app, entry.record.options.notify)
+    }
+
+    private func endToast(of entry: LedgerEntry) -> EndToast {
         let (record, options) = (entry.record, entry.record.options)
-        guard record.batch == nil, isWanted(entry) else { return nil }
-        switch entry.state {
-        case .finished where record.isUnchanged || record.isToDescriptor: return nil
-        case .finished:
+        guard let failure = entry.state.failure else {
             let path = record.path ?? ""
             return EndToast(
                 number: entry.number, kind: .finished(path: path), summary: options.title ?? texts.finishedSummary,
                 body: options.body ?? texts.finishedBody(fileName: Self.lastPart(path), size: record.total ?? 0),
                 icon: options.icon, sound: options.sound, host: entry.host)
-        case .failed(let failure):
-            return EndToast(
-                number: entry.number, kind: .failed(Remedy(after: failure, of: record)), summary: texts.failedSummary,
-                body: texts.failedBody(fileName: record.shownName, failure: failure),
-                icon: options.icon, sound: options.sound.isEmpty ? "" : nil, host: entry.host)
-        default: return nil
         }
+        return EndToast(
+            number: entry.number, kind: .failed(Remedy(after: failure, of: record)), summary: texts.failedSummary,
+            body: texts.failedBody(fileName: record.shownName, failure: failure),
+            icon: options.icon, sound: options.sound.isEmpty ? "" : nil, host: entry.host)
     }
 
-    /// The one toast of a batch: that it is there, or that nothing of it came. What was cancelled altogether needs none, nor what was there
-    /// already.
-    func ended(_ end: BatchEnd) {
+    /// - Parameter end: nil where no toast is owed.
+    func ended(_ batch: LedgerBatch, _ end: BatchEnd?) {
+        progress.ended(batch.number)
+        goesOn(batch.number)
+        // It may have gone on, or been removed, before its end was on disk.
+        if let end, end.owed == batch.owedToast { show(end, after: end.delay) }
+    }
+
+    /// The one toast of a batch: that it is there, or that nothing of it came.
+    private func show(_ end: BatchEnd, after delay: Duration) {
         let (record, outcomes) = (end.record, end.outcomes)
-        progress.ended(record.number)
-        goesOn(record.number)
-        guard foreground.allows(record.notify, of: record.app), end.hasNews || outcomes.failed > 0 else { return }
         let hasFailed = outcomes.finished == 0
         let counts = texts.batchBody(outcomes, size: end.size, failure: end.failure)
         let toast = EndToast(
@@ -177,38 +185,46 @@ internal import Logging
             summary: hasFailed ? texts.failedSummary : record.title ?? texts.batchSummary(outcomes),
             body: hasFailed ? counts : record.body ?? counts, icon: record.icon,
             sound: hasFailed && !record.sound.isEmpty ? nil : record.sound)
-        show(toast, after: end.delay, of: record.app, record.notify)
+        show(end.owed, toast, after: delay, of: record.app, record.notify)
     }
 
-    private func show(_ toast: EndToast, after delay: Duration, of app: String, _ policy: NotifyPolicy) {
-        guard delay > .zero else { return hand(toast) }
+    private func show(_ owed: Ledger.OwedToast, _ toast: EndToast, after delay: Duration, of app: String, _ policy: NotifyPolicy) {
+        // It came to the front while the end was brought to disk.
+        guard foreground.allows(policy, of: app) else { return settle(owed) }
+        guard delay > .zero else { return hand(toast, owed) }
         let number = toast.number
         let timer = Poller.shared.schedule(after: delay) { [self] in
             delayed[number] = nil
-            if foreground.allows(policy, of: app) { hand(toast) } else { changed?() }
+            if foreground.allows(policy, of: app) { hand(toast, owed) } else { settle(owed) }
         }
-        delayed[number] = Delayed(toast: toast, app: app, policy: policy, timer: timer)
+        delayed[number] = Delayed(toast: toast, owed: owed, app: app, policy: policy, timer: timer)
         changed?()
     }
 
-    private func hand(_ toast: EndToast) {
-        handed[toast.number, default: []].append(toast)
+    private func hand(_ toast: EndToast, _ owed: Ledger.OwedToast? = nil) {
+        handed[toast.number, default: []].append((toast, owed))
         notifier.show(toast)
         changed?()
     }
 
-    /// The time of some toasts came while no service ran, or is still to come. Those of which that is sure come at their time; what was due may
-    /// have been shown, and is not shown again.
-    func resume(_ downloader: Downloader, now: WallTime) {
-        for number in downloader.ledger.ended.ordered.reversed() {
-            guard let entry = downloader.ledger[number], let time = entry.record.endedAt, now - time < Limits.longestNotifyDelay else {
-                return
+    private func settle(_ owed: Ledger.OwedToast) {
+        settled?(owed)
+        changed?()
+    }
+
+    /// Shows what an earlier process owed, at its time where that is still to come.
+    func resume(_ all: [Ledger.OwedToast], _ downloader: Downloader, now: WallTime) {
+        for owed in all {
+            func rest(of delay: Duration, _ app: String, _ policy: NotifyPolicy) -> Duration {
+                // Of a clock that was set back since, no more is left than there was.
+                max(min(delay - (now - owed.end), delay), policy == .background && !app.isEmpty ? Self.firstWords : .zero)
             }
-            let options = entry.record.options
-            let rest = options.notifyDelay - (now - time)
-            // Of a clock that was set back since, no more is left than there was.
-            guard options.notifyDelay > .zero, rest > .zero, let toast = endToast(of: entry) else { continue }
-            show(toast, after: min(rest, options.notifyDelay), of: options.app, options.notify)
+            if let entry = downloader.ledger[owed.number], entry.owedToast == owed {
+                let options = entry.record.options
+                show(owed, of: entry, after: rest(of: options.notifyDelay, options.app, options.notify))
+            } else if let batch = downloader.batch(owed.number), let end = BatchEnd(batch, batch.entry.outcomes), end.owed == owed {
+                show(end, after: rest(of: end.delay, end.record.app, end.record.notify))
+            }
         }
     }
 
@@ -227,6 +243,7 @@ internal import Logging
         for (number, waiting) in delayed where waiting.app == app && waiting.policy == .background {
             delayed[number] = nil
             Poller.shared.cancel(waiting.timer)
+            settled?(waiting.owed)
         }
         changed?()
     }
@@ -236,7 +253,9 @@ internal import Logging
     func take(_ event: ToastEvent) {
         switch event {
         case .shown(let number, let isClickable):
-            guard let toast = handedOver(number), isClickable else { break }
+            guard let (toast, owed) = handedOver(number) else { break }
+            if let owed { settled?(owed) }
+            guard isClickable else { break }
             if let (_, timer) = shown[number] { Poller.shared.cancel(timer) }
             let timer = Poller.shared.schedule(after: clickable) { [self] in
                 bequeath(number)
@@ -248,7 +267,7 @@ internal import Logging
             log.debug("toast clicked", metadata: ["download": "\(number)", "action": "\(action)"])
             perform(action, of: number, toast.kind, token)
         case .closed(let number): forget(number)
-        case .failed(let number): _ = handedOver(number)
+        case .failed(let number): if let owed = handedOver(number)?.owed, !isEnding { settled?(owed) }
         case .progressDismissed: progress.dismissed()
         case .sounds(let name): sound.play(name)
         }
@@ -298,7 +317,7 @@ internal import Logging
         }
     }
 
-    private func handedOver(_ number: DownloadNumber) -> EndToast? {
+    private func handedOver(_ number: DownloadNumber) -> (toast: EndToast, owed: Ledger.OwedToast?)? {
         guard var toasts = handed.removeValue(forKey: number) else { return nil }
         let first = toasts.removeFirst()
         if !toasts.isEmpty { handed[number] = toasts }

@@ -263,7 +263,7 @@ private let failed = "ダウンロードに失敗しました"
         #expect(await toasts.received == [])
         #expect(await eventually { await toasts.isShown(finished) })
         #expect(await world.stop(second).isClean)
-        // A third knows that it was due, and not whether it was shown: it does not show it again.
+        // A third knows that it was shown.
         let third = await world.start()
         _ = try await client.wait(try await client.download(server.url("/b"), always.merging(["directory": .string(world.folder)]) { $1 }))
         #expect(await eventually { await toasts.isShown(finished, times: 2) })
