@@ -41,8 +41,7 @@ internal import TransferEngine
             guard index == 0, isLast, isAnswered(newest[0].number, now) else {
                 return await opener.showInFolder(paths[index], activationToken: token)
             }
-            downloader.noteOpened(newest[0].number)
-            return await opener.open(paths[0], activationToken: token)
+            return await open(newest[0].number, paths[0], token)
         }
     }
 
@@ -150,8 +149,13 @@ internal import TransferEngine
 
     private func open(_ entry: LedgerEntry, _ token: String?) async -> Opener.Outcome {
         guard let path = entry.record.path, !path.isEmpty else { return .failed }
-        downloader.noteOpened(entry.number)
-        return await opener.open(path, activationToken: token)
+        return await open(entry.number, path, token)
+    }
+
+    private func open(_ number: DownloadNumber, _ path: String, _ token: String?) async -> Opener.Outcome {
+        let outcome = await opener.open(path, activationToken: token)
+        if outcome != .failed { downloader.noteOpened(number) }
+        return outcome
     }
 
     /// The index of the first of `paths` at which there is something.

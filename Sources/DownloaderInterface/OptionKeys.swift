@@ -140,7 +140,7 @@ extension DownloadOptions {
         case .notifyDelay:
             let delay = Duration.milliseconds(Int(value.uint32 ?? 0))
             guard delay <= Limits.longestNotifyDelay else {
-                throw Refusal(.invalidOption, "Option notify-delay is at most \(Limits.longestNotifyDelay / .milliseconds(1)) ms.")
+                throw Refusal(.invalidOption, "Option notify-delay is at most \(Limits.longestNotifyDelay.wholeMilliseconds) ms.")
             }
             notifyDelay = delay
         case .title: title = try text(value)
