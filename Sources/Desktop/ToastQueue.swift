@@ -31,7 +31,7 @@ struct ToastQueue {
     private var waiting: [ToastDelivery] = []
     /// A progress toast was handed out and not closed since.
     private var isProgressOut = false
-    /// End toasts that no server has taken: for the next one. `again`: when the one that is there is tried once more; nil: it was sent the
+    /// End toasts that no server has taken, oldest first: for the next one. `again`: when the one that is there is tried once more; nil: it was sent the
     /// toast, and may show it yet.
     private var held: [(toast: EndToast, until: ContinuousClock.Instant, again: ContinuousClock.Instant?)] = []
 
@@ -86,7 +86,7 @@ struct ToastQueue {
     /// - Returns: a toast that had to be dropped for it, or itself where nothing can be shown.
     mutating func hold(_ toast: EndToast, until: ContinuousClock.Instant, again: ContinuousClock.Instant?) -> EndToast? {
         guard gate != .absent else { return toast }
-        held.append((toast, until, again))
+        held.insert((toast, until, again), at: held.firstIndex { $0.until > until } ?? held.endIndex)
         return held.count > Self.mostEnds ? held.removeFirst().toast : nil
     }
 
@@ -134,6 +134,12 @@ struct ToastQueue {
     mutating func next() -> ToastDelivery? {
         guard !waiting.isEmpty else { return nil }
         let first = waiting.removeFirst()
+        // An older one that was sent to nobody goes before it: a server may have come of which nobody has told yet.
+        if case .end(let toast, let until) = first, let older = held.firstIndex(where: { $0.again != nil }), held[older].until < until {
+            let due = held.remove(at: older)
+            _ = hold(toast, until: until, again: due.again)  // one out, one in
+            return .end(due.toast, until: due.until)
+        }
         if first.isProgress { isProgressOut = true }
         return first
     }

@@ -105,6 +105,20 @@ internal import Testing
         #expect(queue.expire(at: later).count == 3)
     }
 
+    @Test func `goes after an older one that was sent to nobody, which is tried once for it`() {
+        var queue = ToastQueue()
+        func end(_ number: UInt64) -> ToastDelivery { .end(.finished(number), until: now + .seconds(Int(number))) }
+        #expect(queue.hold(.finished(1), until: now + .seconds(1), again: now) == nil)
+        for number in [2, 3] as [UInt64] { #expect(queue.add(.finished(number), until: now + .seconds(Int(number))) == nil) }
+        #expect(queue.next() == end(1))
+        // Nobody is there still.
+        #expect(queue.hold(.finished(1), until: now + .seconds(1), again: now) == nil)
+        #expect(queue.next() == end(1))
+        #expect(queue.isEmpty)
+        queue.serverAnswered()
+        #expect(drain(&queue) == [end(2), end(3)])
+    }
+
     @Test func `is nothing where nothing can be shown, not even what is to be taken off the screen`() {
         var queue = ToastQueue()
         queue.add(.of(10), at: now)
