@@ -202,7 +202,9 @@ final class Session {
     // MARK: Writing
 
     /// One transaction: all of it, or nothing.
-    func commit(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) {
+    ///
+    /// - Parameter isEverything: what is there already, of a try of which we do not know what became, goes.
+    func commit(_ changes: [StoreChange], nextNumber: DownloadNumber, isEverything: Bool = false) throws(StoreError) {
         guard !changes.isEmpty || nextNumber > savedNumber else { return }
         guard file.isInPlace else {
             throw StoreError(.damaged, "The database \(folder.database) was taken away while Todoku used it.")
@@ -211,8 +213,11 @@ final class Session {
         if isUnsynced { try file.sync() }
         isUnsynced = false
         do throws(SQLiteError) {
-            try begin.run()
-            do throws(SQLiteError) {
+            try transaction { () throws(SQLiteError) in
+                if isEverything {
+                    try database.execute(
+                        "DELETE FROM download; DELETE FROM course; DELETE FROM batch; DELETE FROM sweep; DELETE FROM request")
+                }
                 for change in changes { try apply(change) }
                 if changes.contains(where: \.isCopy) { try dropCopies.run(Int64(Limits.copiesHeld)) }
                 if nextNumber > savedNumber { try set.run(Session.nextNumberKey, nextNumber.description) }
@@ -224,6 +229,18 @@ final class Session {
             }
         } catch { throw StoreError(error, folder) }
         savedNumber = max(savedNumber, nextNumber)
+    }
+
+    private func transaction(_ body: () throws(SQLiteError) -> Void) throws(SQLiteError) {
+        try begin.run()
+        do throws(SQLiteError) {
+            try body()
+            try end.run()
+        } catch {
+            // After some errors SQLite has rolled back by itself.
+            if !database.isIdle { try? undo.run() }
+            throw error
+        }
     }
 
     private func apply(_ change: StoreChange) throws(SQLiteError) {

@@ -281,6 +281,24 @@ extension Running {
         #expect(try await client.get(Download.tag, at: paths[1]) == "t")
     }
 
+    @Test func `and cannot be written anew at first is as soon as it can, though nobody calls`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let daemon = await world.start()
+        let paths = [
+            try await client.download("http://127.0.0.1:1/a", ["start": .bool(false)]),
+            try await client.download("http://127.0.0.1:1/b", ["start": .bool(false)]),
+        ]
+        #expect(rename(world.state, "\(world.state).gone") == 0)
+        writeFile(world.state, [1])
+        let error = await thrown { try await client.download("http://127.0.0.1:1/c", ["start": .bool(false)]) }
+        #expect(error?.name == todokuError("Storage"))
+        unlink(world.state)
+        _ = await world.stop(daemon)
+        _ = await world.start()
+        #expect(try await client.list() == paths)
+    }
+
     @Test func `and cannot be made anew is told to who called, before the service leaves`() async throws {
         let world = await ServiceWorld(activation: "--idle-exit 30")
         let client = try await world.client()
