@@ -431,6 +431,15 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(checksum == Checksum(.sha256, digest: [UInt8](repeating: 0, count: 32)))
     }
 
+    @Test(arguments: ["replace(options, 'checksum=', 'chexksum=')", "options || 'later=1'", "'?'"])
+    func `of whatever option can never pass unverified`(options: String) async throws {
+        try await save(folder.path, [fullRecord(1), plainRecord(2)])
+        try tamper(folder.path, "UPDATE download SET options = \(options)")
+        for record in try await reopened(folder.path).records where record.state.failure != nil {
+            #expect(record.options.checksum == Checksum(.sha256, digest: [UInt8](repeating: 0, count: 32)))
+        }
+    }
+
     @Test func `of its resume data starts from 0`() async throws {
         try await save(folder.path, [fullRecord(1)])
         try tamper(folder.path, "UPDATE course SET resume_inode = NULL")
