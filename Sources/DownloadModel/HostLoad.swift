@@ -139,10 +139,17 @@ final class HostLoad {
     }
 
     /// Drops what no request has to wait for any more, where much is remembered.
-    func forgetSpacings(now: WallTime) {
-        guard spacings.count >= Self.mostSpacings else { return }
-        spacings = spacings.filter { spacing, pacing in pacing.next(spacing, now: now).map { $0 > now } ?? true }
+    ///
+    /// - Returns: what is dropped.
+    func forgetSpacings(now: WallTime) -> [Duration] {
+        guard spacings.count >= Self.mostSpacings else { return [] }
+        let over = spacings.filter { spacing, pacing in pacing.next(spacing, now: now).map { $0 <= now } ?? false }.keys.sorted()
+        for spacing in over { spacings[spacing] = nil }
+        return over
     }
+
+    /// The intervals of which the last request is remembered; zero: the host's.
+    var pacings: [Duration] { (pacing.last == nil ? [] : [.zero]) + spacings.keys.sorted() }
 
     /// Those whose requests are on their way.
     var unsent: Set<DownloadNumber> { spacings.values.reduce(into: pacing.unsent) { $0.formUnion($1.unsent) } }

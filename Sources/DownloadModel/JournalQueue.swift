@@ -50,7 +50,7 @@ public struct JournalQueue<Item> {
         // No batch has the number of a download.
         case .putBatch(let record): place(change, record.number)
         case .removeBatch(let number): place(change, number)
-        case .set, .sweep, .swept, .requested, .keepCopy: changes.append(change)
+        case .set, .sweep, .swept, .requested, .requestOver, .keepCopy: changes.append(change)
         }
     }
 

@@ -86,6 +86,7 @@ extension Ledger {
         }
         review(host, now: now)
         if host.isIdle(now: now) {
+            for spacing in host.pacings { actions.append(.save(.requestOver(host: host.name, spacing: spacing))) }
             hosts[host.name] = nil
             (recentHost, recentLane) = (nil, nil)
         }
@@ -136,7 +137,7 @@ extension Ledger {
             actions.append(.save(.requested(HostRequest(host: load.name, spacing: .zero, at: now, isSent: false))))
         }
         if spacing > .zero {
-            load.forgetSpacings(now: now)
+            for spacing in load.forgetSpacings(now: now) { actions.append(.save(.requestOver(host: load.name, spacing: spacing))) }
             load.spacings[spacing, default: HostLoad.Pacing()].started(entry.number, at: now)
             actions.append(.save(.requested(HostRequest(host: load.name, spacing: spacing, at: now, isSent: false))))
         }

@@ -6,6 +6,8 @@ private final class Desk {
     var ledger: Ledger
     var now = WallTime(microseconds: 1_000_000_000_000_000)
     var saved: [HostRequest] = []
+    /// The requests that are on disk.
+    var rows: Set<[String]> = []
     /// Numbers of transfers started, hops permitted, and downloads whose wait was told, in order.
     var started: [UInt64] = []
     var permitted: [UInt64] = []
@@ -40,7 +42,10 @@ private final class Desk {
             case .startTransfer(let entry, _): started.append(entry.number.value)
             case .permit(let entry, _): permitted.append(entry.number.value)
             case .tellWait(let entry): told.append(entry.number.value)
-            case .save(.requested(let request)): saved.append(request)
+            case .save(.requested(let request)):
+                saved.append(request)
+                rows.insert([request.host, "\(request.spacing)"])
+            case .save(.requestOver(let host, let spacing)): rows.remove([host, "\(spacing)"])
             default: break
             }
         }
@@ -462,6 +467,19 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         }
         #expect(remembered() < 2500)
         #expect(remembered() >= 100, "those of the last second are still to be kept")
+        #expect(desk.rows.count == remembered(), "nor is more on disk")
+    }
+
+    @Test func `is forgotten of own intervals, too, while others wait at the host`() {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        desk.add(1)
+        for number in 2...500 {
+            desk.add(UInt64(number)) { $0.options.requestInterval = .milliseconds(number) }
+            desk.sent(UInt64(number))
+            desk.finish(UInt64(number))
+            desk.wait(.seconds(1))
+        }
+        #expect(desk.saved.count > 900 && desk.rows.count <= 64)
     }
 }
 
