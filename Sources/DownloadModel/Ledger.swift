@@ -41,7 +41,7 @@ public final class Ledger {
     /// All that has not ended, in queue order.
     public internal(set) var order = DownloadQueue()
     /// What of it may start, in lanes; and those of it whose files are still being worked on.
-    var runnable = DownloadQueue()
+    var runnable = DownloadQueue(countsAcrossLanes: true)
     var heldBack: Set<DownloadNumber> = []
     /// By `HostRules.governing`'s name, as long as there is something to know of them.
     var hosts: [String: HostLoad] = [:]

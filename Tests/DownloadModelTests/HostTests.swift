@@ -213,6 +213,27 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 3, 4, 2])
     }
 
+    @Test func `of an option is not what its first waits for, nor do others make its wait longer`() throws {
+        let desk = Desk { $0.maxActive = 4 }
+        for number in 1...24 { desk.add(UInt64(number)) }
+        for number in 25...27 { desk.add(UInt64(number)) { $0.options.requestInterval = .seconds(60) } }
+        #expect(desk.started == [1, 2, 3, 4])
+        #expect(desk.hold(25) == nil && desk.ledger.ahead(of: desk.entry(25), now: desk.now) == 20)
+        for number in 26...27 {
+            let hold = try #require(desk.ledger.hold(of: desk.entry(UInt64(number)), now: desk.now))
+            let turns = number - 25
+            #expect(hold.reason == .rateLimit && hold.until.map { $0 - desk.now == .seconds(60 * turns) } == true)
+            #expect(desk.ledger.ahead(of: desk.entry(UInt64(number)), now: desk.now) == turns)
+        }
+        // Its first has started, and the next is told to wait for the interval and no longer.
+        for number in 1...21 { desk.finish(UInt64(number)) }
+        #expect(desk.started.last == 25)
+        desk.sent(25)
+        let hold = try #require(desk.ledger.hold(of: desk.entry(26), now: desk.now))
+        #expect(hold.reason == .rateLimit && hold.until.map { $0 - desk.now >= .seconds(60) && $0 - desk.now <= .seconds(61) } == true)
+        #expect(desk.ledger.ahead(of: desk.entry(26), now: desk.now) == 0)
+    }
+
     @Test func `of an option that a redirect to the same host keeps delays no others there`() {
         let desk = Desk()
         desk.add(1) { $0.options.requestInterval = .seconds(3600) }
