@@ -58,13 +58,16 @@ public final class LedgerEntry {
 }
 
 extension DownloadRecord {
+    /// Further off than this is no retry of ours.
+    static let longestRetry = RetryAfter.longest + Backoff.longest
+
     /// The state in which it may go on: `queued`, or `waiting` for the first of what stands in its way.
     public func obstacle(now: WallTime, paused: Bool) -> DownloadState {
         if paused { return .waiting(.pausedAll, until: nil) }
         if let time = options.notBefore, time > now { return .waiting(.notBefore, until: time) }
         if awaitsUrl { return .waiting(.needsUrl, until: nil) }
         // Further off than any delay of ours: the clock was set back while nobody looked.
-        if let time = retryAt, time > now, time < now + RetryAfter.longest + Backoff.longest { return .waiting(.retry, until: time) }
+        if let time = retryAt, time > now, time < now + Self.longestRetry { return .waiting(.retry, until: time) }
         return .queued
     }
 

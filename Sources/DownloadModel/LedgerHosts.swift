@@ -269,11 +269,11 @@ extension Ledger {
         touched.formUnion(hosts.keys)
     }
 
-    /// What a restart must not forget: pauses that servers asked for.
-    func recallPauses(_ entries: [LedgerEntry]) {
+    /// What a restart must not forget: pauses that servers asked for. One that is longer than any is of a clock that was set back since.
+    func recallPauses(_ entries: [LedgerEntry], now: WallTime) {
         for entry in entries {
             guard let failure = entry.record.lastFailure, [429, 503].contains(failure.httpStatus), failure.retryAfter != nil,
-                let until = entry.record.retryAt
+                let until = entry.record.retryAt, until < now + DownloadRecord.longestRetry
             else { continue }
             load(of: failure.host ?? entry.host).pause(until: until)
         }

@@ -55,7 +55,7 @@ extension Ledger {
         touched.formUnion(hosts.keys)
         dropEmptyBatches()
         for number in sweeps.keys { beginSweep(number) }
-        recallPauses(restoredCourses)
+        recallPauses(restoredCourses, now: now)
         interruptDescriptors(among: restoredCourses, now: now)
         prune(now: now)
         defer { (restoredEnded, restoredCourses, restoredSought, restoredLane) = ([], [], [], nil) }

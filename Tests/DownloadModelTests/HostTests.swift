@@ -429,6 +429,13 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.wait(.seconds(59))
         #expect(desk.started == [1])
 
+        // Further off than any server's wait: of a clock that was set back since.
+        let back = Desk()
+        back.now = desk.now + .seconds(-4 * 365 * 24 * 3600)
+        back.ledger.restore([desk.entry(1).record], sweeps: [:], now: back.now)
+        back.add(2, app: "other")
+        #expect(back.started == [1, 2])
+
         let hasty = Desk()
         hasty.add(1)
         hasty.fail(1, 503, retryAfter: .zero)
