@@ -69,6 +69,7 @@ public final class Ledger {
     var sliceAt: WallTime?
     /// What has ended, oldest first.
     public internal(set) var ended = DownloadQueue()
+    private var endedOfApps: [String: DownloadQueue] = [:]
     private var endings: Int64 = 0
     let sums = Sums()
     var index = LedgerIndex()
@@ -183,6 +184,7 @@ public final class Ledger {
             endings += 1
             entry.ending = endings
             ended.insert(record.number, priority: 0, position: endings)
+            endedOfApps[record.options.app, default: DownloadQueue()].insert(record.number, priority: 0, position: endings)
         } else {
             sums.add(entry)
             order.insert(record.number, priority: record.options.priority, position: record.position)
@@ -202,7 +204,7 @@ public final class Ledger {
         index.remove(entry.record)
         sums.remove(entry)
         order.remove(entry.number)
-        ended.remove(entry.number)
+        leaveEnded(entry)
         entry.wakeAt = nil
     }
 
@@ -218,14 +220,28 @@ public final class Ledger {
         leaveBatch(entry)
     }
 
+    private func leaveEnded(_ entry: LedgerEntry) {
+        ended.remove(entry.number)
+        let app = entry.record.options.app
+        endedOfApps[app]?.remove(entry.number)
+        if endedOfApps[app]?.count == 0 { endedOfApps[app] = nil }
+    }
+
     /// Lets ended downloads go that are too old or too many.
     func prune(now: WallTime) {
         let oldest = now + (.zero - Limits.endedAge)
-        while let first = ended.next, let entry = entries[first],
-            ended.count > Limits.endedDownloads || (entry.record.endedAt ?? now) < oldest
-        {
-            remove(entry, now: now)
+        while let first = ended.next, let entry = entries[first], (entry.record.endedAt ?? now) < oldest { remove(entry, now: now) }
+        while ended.count > Limits.endedDownloads, let entry = mostDispensable(now: now) { remove(entry, now: now) }
+    }
+
+    /// Of the application that has most of what has ended, the oldest; one of which its owner is still to hear, or the one that has just ended,
+    /// only where all are such.
+    private func mostDispensable(now: WallTime) -> LedgerEntry? {
+        guard let most = endedOfApps.max(by: { ($0.value.count, $1.key) < ($1.value.count, $0.key) })?.value else { return nil }
+        let dispensable = most.first { number in
+            entries[number].map { $0.ending < endings && !$0.record.remindsOwner(at: now) } ?? false
         }
+        return (dispensable ?? most.next).flatMap { entries[$0] }
     }
 
     // MARK: Events
@@ -310,7 +326,7 @@ public final class Ledger {
             sums.end(entry)
             place(entry)
         case (true, false):
-            ended.remove(entry.number)
+            leaveEnded(entry)
             sums.revive(entry, from: before)
             place(entry)
         default:

@@ -144,7 +144,7 @@ public enum Limits {
     public static let dockIcons = 16
     /// Jobs that a desktop shows at a time.
     public static let desktopJobs = 8
-    /// Ended downloads are kept for 30 days, at most this many.
+    /// Ended downloads are kept for 30 days, at most this many; the application that has most of them makes room.
     public static let endedDownloads = 10_000
     public static let endedAge: Duration = .seconds(30 * 24 * 3600)
     /// Most of one `List` or `Describe` answer, and its default.

@@ -94,6 +94,50 @@ import Testing
         }
     }
 
+    @Test(.timeLimit(.minutes(1))) func `at as many hosts tell how many go before each, without a walk through the hosts`() {
+        var random = SeededRandom(5)
+        var settings = Settings()
+        settings.maxActive = 1
+        let ledger = Ledger(settings: settings) { 0 }
+        let entries = (1...4000 as ClosedRange<UInt64>).map { number in
+            var record = Self.record(number, app: "app \(number % 3)")
+            record.url = "http://h\(number)/f"
+            record.options.priority = .random(in: -1...1, using: &random)
+            return ledger.insert(record)
+        }
+        for entry in entries { ledger.enter(entry, now: Self.now) }
+        for number in stride(from: 10, to: 4000, by: 10) { try? ledger.apply(.cancel, to: entries[number], now: Self.now) }
+        var ahead = 0
+        for number in ledger.order.ordered {
+            guard let entry = ledger[number], entry.state == .queued else { continue }
+            #expect(ledger.ahead(of: entry, now: Self.now) == ahead)
+            ahead += 1
+        }
+        #expect(ahead > 3000)
+    }
+
+    @Test func `that have ended make room by the application that has most of them, and last what its owner has not heard of`() throws {
+        func ended(_ number: UInt64, _ app: String, activate: Bool = false) -> DownloadRecord {
+            var record = Self.record(number, app: app)
+            record.options.activate = activate ? app : nil
+            (record.state, record.endedAt) = (.cancelled, Self.now + .seconds(Int(number) - 20_000))
+            return record
+        }
+        let ledger = Ledger(settings: Settings()) { 0 }
+        let many = (4...10_001 as ClosedRange<UInt64>).map { ended($0, "org.example.Many") }
+        ledger.restore(
+            [ended(1, "org.example.One"), ended(2, "org.example.Other"), ended(3, "org.example.Many", activate: true)] + many, sweeps: [:],
+            now: Self.now)
+        #expect(ledger.ended.count == 10_000)
+        for number in [1, 2, 3, 5] as [UInt64] { #expect(ledger[DownloadNumber(number)] != nil) }
+        #expect(ledger[DownloadNumber(4)] == nil)
+        // What comes to its end now, too.
+        let entry = ledger.insert(Self.record(20_000, app: "org.example.One"))
+        ledger.enter(entry, now: Self.now)
+        try ledger.apply(.cancel, to: entry, now: Self.now)
+        #expect(ledger.ended.count == 10_000 && ledger[DownloadNumber(1)] != nil && ledger[DownloadNumber(5)] == nil)
+    }
+
     @Test func `are summed up as they change, and whatever servers announce`() throws {
         let ledger = Ledger(settings: Settings()) { 0 }
         let entries = (1...3).map { ledger.insert(Self.record($0)) }
