@@ -14,6 +14,8 @@ final class HostLoad {
     let isLocal: Bool
     /// Transfers whose request is here.
     var active = 0
+    /// Those of them to which the server sends nothing.
+    var silent = 0
     /// The starts of requests that kept the host's interval, and of those that kept an interval of their own.
     var pacing = Pacing()
     var spacings: [Duration: Pacing] = [:]
@@ -220,6 +222,8 @@ final class AppShare {
         if now > chargedAt { cost += (now - chargedAt) * active }
         chargedAt = now
     }
+
+    func shift(by delta: Duration) { chargedAt = chargedAt + delta }
 
     var isIdle: Bool { lanes == 0 && active == 0 }
 }

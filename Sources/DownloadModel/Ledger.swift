@@ -174,7 +174,9 @@ public final class Ledger {
     }
 
     /// The row of `entry` could not be saved: it never was.
-    public func undo(_ entry: LedgerEntry, now: WallTime) { forget(entry, now: now) }
+    public func undo(_ entry: LedgerEntry, now: WallTime) {
+        if !entry.isRemoved { forget(entry, now: now) }
+    }
 
     func place(_ entry: LedgerEntry) { place(entry, entry.record) }
 

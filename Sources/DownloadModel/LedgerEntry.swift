@@ -33,7 +33,8 @@ public final class LedgerEntry {
     public internal(set) var isPaced = false
     /// Active, it waits for its next request, or for a server that sends nothing: it takes no slot.
     public internal(set) var isHeld = false
-    var isStalled = false
+    /// Since when its server sends nothing.
+    var silentSince: WallTime?
     /// What it waits for though it is queued or active, as it was told.
     var toldHold: WaitReason?
     /// Somebody resumed it although there is no network: it is tried once, until there is other news.

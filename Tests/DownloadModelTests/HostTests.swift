@@ -660,6 +660,23 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 2, 3, 2], "first in, first out")
     }
 
+    @Test func `are not lost to a clock that is set`() {
+        let desk = Desk { $0.maxActive = 1 }
+        desk.add(1, "http://a/1", app: "A")
+        desk.add(2, "http://b/2", app: "B")
+        desk.add(3, "http://a/3", app: "A")
+        let day = Duration.seconds(24 * 3600)
+        desk.now = desk.now + day
+        desk.ledger.clockJumped(by: day, now: desk.now)
+        desk.take()
+        desk.finish(1)
+        #expect(desk.started == [1, 2])
+        desk.add(4, "http://b/4", app: "B")
+        desk.wait(.seconds(3))
+        desk.finish(2)
+        #expect(desk.started == [1, 2, 3], "A has not had a day")
+    }
+
     @Test func `are not taken by servers that send nothing`() {
         let desk = Desk { $0.maxActive = 1 }
         for number in 1...3 { desk.add(UInt64(number)) }
@@ -672,9 +689,64 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.finish(1)
         #expect(desk.started == [1, 2, 3])
     }
+
+    @Test func `come to other applications, though one has more transfers from servers that send nothing than may be idle`() {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in 1...80 {
+            desk.add(UInt64(number), "http://a\(number)/f", app: "A")
+            if desk.started.contains(UInt64(number)) { desk.ledger.stalled(desk.entry(UInt64(number)), true, now: desk.now) }
+            desk.take()
+        }
+        #expect(desk.started.count == 65)
+        desk.add(100, "http://b/f", app: "B")
+        #expect(!desk.started.contains(100))
+        for _ in 0..<4 { desk.wait(.seconds(6)) }
+        #expect(desk.started.last == 100)
+    }
+
+    @Test func `come at a host, too, that is full of transfers to which it sends nothing`() throws {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
+        for number in 1...8 {
+            desk.add(UInt64(number), app: "A")
+            if number <= 6 { desk.ledger.stalled(desk.entry(UInt64(number)), true, now: desk.now) }
+            desk.take()
+        }
+        #expect(desk.started == [1, 2, 3, 4, 5, 6])
+        desk.add(100, app: "B")
+        #expect(desk.started.last == 6)
+        #expect(desk.hold(100) == .hostLimit, "and not a slot")
+        #expect(desk.entry(100).state == .queued)
+        for _ in 0..<4 {
+            desk.wait(.seconds(6))
+            let stopping = desk.ledger.entries.values.filter { $0.work == .stopping }
+            for entry in stopping { desk.ledger.transferEnded(entry.number, .stopped(nil), now: desk.now) }
+            desk.take()
+        }
+        #expect(desk.started.contains(100))
+        #expect(desk.ledger.nextWake == nil || desk.ledger.nextWake! > desk.now)
+        let before = desk.started
+        for _ in 0..<20 { desk.wait(.seconds(6)) }
+        #expect(desk.started == before, "it has its place; and in its own queue A may wait for itself")
+    }
 }
 
 @Suite struct `What is told of a wait` {
+    @Test func `comes to those at a host that servers have filled with silence, and when it is full no more`() {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
+        for number in 1...7 {
+            desk.add(UInt64(number))
+            if number <= 6 { desk.ledger.stalled(desk.entry(UInt64(number)), true, now: desk.now) }
+            desk.take()
+        }
+        #expect(desk.hold(7) == .hostLimit)
+        desk.ledger.stalled(desk.entry(1), false, now: desk.now)
+        desk.take()
+        #expect(desk.hold(7) == .hostLimit && desk.told == [])
+        for number in 2...6 { desk.ledger.stalled(desk.entry(UInt64(number)), false, now: desk.now) }
+        desk.take()
+        #expect(desk.hold(7) == nil && desk.told == [7], "now it is a slot, too, that is not there")
+    }
+
     @Test func `comes to those whom a rule stops or frees, once`() {
         let desk = Desk { $0.maxActive = 1 }
         for number in 1...3 { desk.add(UInt64(number)) }
