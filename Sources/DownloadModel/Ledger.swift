@@ -69,7 +69,7 @@ public final class Ledger {
     var sliceAt: WallTime?
     /// What has ended, oldest first.
     public internal(set) var ended = DownloadQueue()
-    private var endedOfApps: [String: DownloadQueue] = [:]
+    var endedOfApps: [String: DownloadQueue] = [:]
     private var endings: Int64 = 0
     let sums = Sums()
     var index = LedgerIndex()

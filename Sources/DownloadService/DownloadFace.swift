@@ -39,6 +39,7 @@ enum DownloadFace {
             try refuseUnreadable(download)
             if download.state.hasEnded { try refuseWithoutDescriptor(download) }
             let headers = try DownloadOptions.headers(arguments.1.map { ($0.key, $0.value) }.sorted { $0.0 < $1.0 })
+            try download.downloader.admission.checkRoom(for: Admission.Load(renewing: url.text, headers, from: reply.call.caller))
             try download.downloader.decide { ledger, now throws(IllegalTransition) in
                 try ledger.replaceUrl(download.entry, url, headers: headers, now: now)
             }

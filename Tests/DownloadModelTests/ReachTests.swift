@@ -138,6 +138,35 @@ import Testing
         #expect(ledger.ended.count == 10_000 && ledger[DownloadNumber(1)] != nil && ledger[DownloadNumber(5)] == nil)
     }
 
+    @Test func `of an app are counted, and what they hold, whatever becomes of them`() throws {
+        let ledger = Ledger(settings: Settings()) { 0 }
+        func record(_ number: UInt64, metadata: Int) -> DownloadRecord {
+            var record = Self.record(number, app: "org.example.A")
+            record.options.metadata = [UInt8](repeating: 1, count: metadata)
+            return record
+        }
+        let other = record(1, metadata: 0).options.heldBytes(with: String(repeating: "u", count: 1000))
+        #expect(other == 0, "the first KiB of each is not counted")
+        let entries = (1...4).map { ledger.insert(record($0, metadata: $0 == 4 ? 0 : 10_000)) }
+        let url = try DownloadURL("http://h/\(String(repeating: "u", count: 5000))")
+        let one = entries[0].record.options.heldBytes(with: entries[0].record.url)
+        #expect(one > 8900 && one < 10_000)
+        for entry in entries { ledger.enter(entry, now: Self.now) }
+        func expect(_ remaining: Int, _ bytes: Int) {
+            #expect(ledger.holdings(of: "org.example.A").remaining == remaining && ledger.holdings(of: "org.example.A").bytes == bytes)
+        }
+        expect(4, 3 * one)
+        try ledger.replaceUrl(entries[0], url, headers: [], now: Self.now)
+        expect(4, 3 * one + url.text.utf8.count - entries[1].record.url.utf8.count)
+        for entry in entries { try ledger.apply(.cancel, to: entry, now: Self.now) }
+        expect(0, 3 * one + url.text.utf8.count - entries[1].record.url.utf8.count)
+        try ledger.apply(.retry, to: entries[3], now: Self.now)
+        ledger.remove(entries[0], now: Self.now)
+        expect(1, 2 * one)
+        for entry in entries[1...2] { ledger.remove(entry, now: Self.now) }
+        expect(1, 0)
+    }
+
     @Test func `are summed up as they change, and whatever servers announce`() throws {
         let ledger = Ledger(settings: Settings()) { 0 }
         let entries = (1...3).map { ledger.insert(Self.record($0)) }
