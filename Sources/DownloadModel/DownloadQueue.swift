@@ -1,12 +1,9 @@
 /// The order in which downloads may start: highest priority first, within one the lowest position, of equals the lowest number.
 ///
 /// It may hold several lanes, each with an order of its own; what names no lane means lane 0.
-///
-/// Entries lie in order in chunks of at most `chunkSize`: finding one is a binary search, and a change moves the entries of one chunk.
 public struct DownloadQueue: Sendable {
     /// The distance between the positions of neighbours, so that many fit between without renumbering.
     private static let gap: Int64 = 1 << 20
-    private static let chunkSize = 512
 
     private struct Entry: Comparable, Sendable {
         var lane: UInt32
@@ -18,17 +15,23 @@ public struct DownloadQueue: Sendable {
             a.lane == b.lane ? (b.priority, a.position, a.number) < (a.priority, b.position, b.number) : a.lane < b.lane
         }
 
+        func inLane(_ lane: UInt32) -> Entry { Entry(lane: lane, priority: priority, position: position, number: number) }
+
         /// Comes before all of `lane`.
         static func front(of lane: UInt32) -> Entry {
             Entry(lane: lane, priority: .max, position: .min, number: DownloadNumber(0))
         }
     }
 
-    /// None is empty.
-    private var chunks: [[Entry]] = []
+    private var chunks = Chunks()
+    /// The same as if all were of lane 0; nil: nobody asks across lanes.
+    private var acrossLanes: Chunks?
     private var entries: [DownloadNumber: Entry] = [:]
 
     public init() {}
+
+    /// - Parameter countsAcrossLanes: so that `ahead(of:)` may be asked.
+    init(countsAcrossLanes: Bool) { acrossLanes = countsAcrossLanes ? Chunks() : nil }
 
     /// The position of a download that is added last: numbers only grow, so positions do, with room between them.
     public static func position(of number: DownloadNumber) -> Int64 {
@@ -39,23 +42,23 @@ public struct DownloadQueue: Sendable {
     public var count: Int { entries.count }
 
     /// What starts next.
-    public var next: DownloadNumber? { chunks.first?.first?.number }
+    public var next: DownloadNumber? { chunks.lists.first?.first?.number }
 
     /// All, in order.
-    public var ordered: [DownloadNumber] { chunks.flatMap { $0.lazy.map(\.number) } }
+    public var ordered: [DownloadNumber] { chunks.lists.flatMap { $0.lazy.map(\.number) } }
 
     /// What starts next of `lane`.
     public func next(in lane: UInt32) -> DownloadNumber? {
-        guard let (chunk, index) = place(notBefore: .front(of: lane)), chunks[chunk][index].lane == lane else { return nil }
-        return chunks[chunk][index].number
+        guard let (chunk, index) = chunks.place(notBefore: .front(of: lane)), chunks.lists[chunk][index].lane == lane else { return nil }
+        return chunks.lists[chunk][index].number
     }
 
     /// Those of `lane` in order, as long as `isWanted` holds.
     public func prefix(of lane: UInt32, while isWanted: (DownloadNumber) -> Bool) {
-        guard var (chunk, index) = place(notBefore: .front(of: lane)) else { return }
-        while chunk < chunks.count {
-            while index < chunks[chunk].count {
-                let entry = chunks[chunk][index]
+        guard var (chunk, index) = chunks.place(notBefore: .front(of: lane)) else { return }
+        while chunk < chunks.lists.count {
+            while index < chunks.lists[chunk].count {
+                let entry = chunks.lists[chunk][index]
                 guard entry.lane == lane, isWanted(entry.number) else { return }
                 index += 1
             }
@@ -63,17 +66,9 @@ public struct DownloadQueue: Sendable {
         }
     }
 
-    private func place(notBefore entry: Entry) -> (chunk: Int, index: Int)? {
-        guard !chunks.isEmpty else { return nil }
-        let chunk = max(0, partition(chunks.count) { chunks[$0][0] < entry } - 1)
-        let index = partition(chunks[chunk].count) { chunks[chunk][$0] < entry }
-        if index < chunks[chunk].count { return (chunk, index) }
-        return chunk + 1 < chunks.count ? (chunk + 1, 0) : nil
-    }
-
     /// The first in order for which `isWanted` holds.
     public func first(where isWanted: (DownloadNumber) -> Bool) -> DownloadNumber? {
-        for chunk in chunks {
+        for chunk in chunks.lists {
             for entry in chunk where isWanted(entry.number) { return entry.number }
         }
         return nil
@@ -81,7 +76,7 @@ public struct DownloadQueue: Sendable {
 
     /// The last in order for which `isWanted` holds.
     public func last(where isWanted: (DownloadNumber) -> Bool) -> DownloadNumber? {
-        for chunk in chunks.reversed() {
+        for chunk in chunks.lists.reversed() {
             for entry in chunk.reversed() where isWanted(entry.number) { return entry.number }
         }
         return nil
@@ -93,21 +88,8 @@ public struct DownloadQueue: Sendable {
     public mutating func insert(_ number: DownloadNumber, lane: UInt32 = 0, priority: Int32, position: Int64) {
         let entry = Entry(lane: lane, priority: priority, position: position, number: number)
         if let old = entries.updateValue(entry, forKey: number) { takeOut(old) }
-        // What is added last, as nearly all is, costs no search.
-        if let last = chunks.last?.last, last < entry {
-            if chunks[chunks.count - 1].count < Self.chunkSize { chunks[chunks.count - 1].append(entry) } else { chunks.append([entry]) }
-            return
-        }
-        guard !chunks.isEmpty else {
-            chunks = [[entry]]
-            return
-        }
-        let chunk = max(0, partition(chunks.count) { chunks[$0][0] < entry } - 1)
-        let index = partition(chunks[chunk].count) { chunks[chunk][$0] < entry }
-        chunks[chunk].insert(entry, at: index)
-        guard chunks[chunk].count > Self.chunkSize else { return }
-        chunks.insert(Array(chunks[chunk][(Self.chunkSize / 2)...]), at: chunk + 1)
-        chunks[chunk].removeSubrange((Self.chunkSize / 2)...)
+        chunks.insert(entry)
+        acrossLanes?.insert(entry.inLane(0))
     }
 
     /// Nothing happens where `number` is not in the queue.
@@ -119,21 +101,26 @@ public struct DownloadQueue: Sendable {
     mutating func reserve(_ count: Int) { entries.reserveCapacity(entries.count + count) }
 
     private mutating func takeOut(_ entry: Entry) {
-        let chunk = partition(chunks.count) { chunks[$0][0] <= entry } - 1
-        chunks[chunk].remove(at: partition(chunks[chunk].count) { chunks[chunk][$0] < entry })
-        if chunks[chunk].isEmpty { chunks.remove(at: chunk) }
+        chunks.remove(entry)
+        acrossLanes?.remove(entry.inLane(0))
     }
 
     /// The place of `number` among those of its priority, 0 = next of them; nil where it is not in the queue.
     public func place(of number: DownloadNumber) -> Int? {
-        entries[number].map { rank($0) - ranks(of: $0.priority, in: $0.lane).lowerBound }
+        entries[number].map { chunks.rank($0) - ranks(of: $0.priority, in: $0.lane).lowerBound }
     }
 
     /// How many of `lane` come before `number`, which may be of another one; 0 where it is not in the queue.
     public func ahead(of number: DownloadNumber, in lane: UInt32) -> Int {
-        guard var entry = entries[number] else { return 0 }
-        entry.lane = lane
-        return rank(entry) - rank(.front(of: lane))
+        guard let entry = entries[number] else { return 0 }
+        return chunks.rank(entry.inLane(lane)) - chunks.rank(.front(of: lane))
+    }
+
+    /// How many of all lanes come before `number`; 0 where it is not in the queue.
+    func ahead(of number: DownloadNumber) -> Int {
+        guard let entry = entries[number] else { return 0 }
+        guard let acrossLanes else { preconditionFailure("this queue does not count across lanes") }
+        return acrossLanes.rank(entry.inLane(0))
     }
 
     /// Moves `number` to `place` among those of its priority, 0 = next of them; beyond the last means last.
@@ -149,8 +136,8 @@ public struct DownloadQueue: Sendable {
 
         let others = ranks(of: moved.priority, in: moved.lane)
         let target = others.lowerBound + wanted
-        let before = wanted > 0 ? entry(at: target - 1).position : nil
-        let after = target < others.upperBound ? entry(at: target).position : nil
+        let before = wanted > 0 ? chunks.entry(at: target - 1).position : nil
+        let after = target < others.upperBound ? chunks.entry(at: target).position : nil
         if let position = Self.between(before, after) {
             insert(number, lane: moved.lane, priority: moved.priority, position: position)
             return [number: position]
@@ -164,7 +151,7 @@ public struct DownloadQueue: Sendable {
             last = last == .max ? .max : last + 1
             changed[pushed] = last
             guard remaining > 0 else { break }
-            let following = entry(at: target)
+            let following = chunks.entry(at: target)
             guard following.position <= last else { break }
             remove(following.number)
             (pushed, remaining) = (following.number, remaining - 1)
@@ -185,34 +172,73 @@ public struct DownloadQueue: Sendable {
         }
     }
 
-    /// How many entries come before `entry`, whether or not it is in the queue.
-    private func rank(_ entry: Entry) -> Int {
-        let chunk = partition(chunks.count) { chunks[$0][0] < entry } - 1
-        guard chunk >= 0 else { return 0 }
-        return chunks[..<chunk].reduce(0) { $0 + $1.count } + partition(chunks[chunk].count) { chunks[chunk][$0] < entry }
-    }
-
     private func ranks(of priority: Int32, in lane: UInt32) -> Range<Int> {
-        let first = rank(Entry(lane: lane, priority: priority, position: .min, number: DownloadNumber(0)))
-        return first..<rank(Entry(lane: lane, priority: priority, position: .max, number: DownloadNumber(.max)))
+        let first = chunks.rank(Entry(lane: lane, priority: priority, position: .min, number: DownloadNumber(0)))
+        return first..<chunks.rank(Entry(lane: lane, priority: priority, position: .max, number: DownloadNumber(.max)))
     }
 
-    private func entry(at rank: Int) -> Entry {
-        var rest = rank
-        for chunk in chunks {
-            if rest < chunk.count { return chunk[rest] }
-            rest -= chunk.count
-        }
-        preconditionFailure("no entry at \(rank) of \(count)")
-    }
+    /// Entries in order, in chunks of at most `size`: finding one is a binary search, and a change moves the entries of one chunk.
+    private struct Chunks: Sendable {
+        private static let size = 512
+        /// None is empty.
+        private(set) var lists: [[Entry]] = []
 
-    /// The first of 0..<count for which `comesBefore` is false, it being true for all before; count where it is true for all.
-    private func partition(_ count: Int, _ comesBefore: (Int) -> Bool) -> Int {
-        var (low, high) = (0, count)
-        while low < high {
-            let middle = (low + high) / 2
-            if comesBefore(middle) { low = middle + 1 } else { high = middle }
+        mutating func insert(_ entry: Entry) {
+            // What is added last, as nearly all is, costs no search.
+            if let last = lists.last?.last, last < entry {
+                if lists[lists.count - 1].count < Self.size { lists[lists.count - 1].append(entry) } else { lists.append([entry]) }
+                return
+            }
+            guard !lists.isEmpty else {
+                lists = [[entry]]
+                return
+            }
+            let list = max(0, partition(lists.count) { lists[$0][0] < entry } - 1)
+            let index = partition(lists[list].count) { lists[list][$0] < entry }
+            lists[list].insert(entry, at: index)
+            guard lists[list].count > Self.size else { return }
+            lists.insert(Array(lists[list][(Self.size / 2)...]), at: list + 1)
+            lists[list].removeSubrange((Self.size / 2)...)
         }
-        return low
+
+        mutating func remove(_ entry: Entry) {
+            let list = partition(lists.count) { lists[$0][0] <= entry } - 1
+            lists[list].remove(at: partition(lists[list].count) { lists[list][$0] < entry })
+            if lists[list].isEmpty { lists.remove(at: list) }
+        }
+
+        func place(notBefore entry: Entry) -> (list: Int, index: Int)? {
+            guard !lists.isEmpty else { return nil }
+            let list = max(0, partition(lists.count) { lists[$0][0] < entry } - 1)
+            let index = partition(lists[list].count) { lists[list][$0] < entry }
+            if index < lists[list].count { return (list, index) }
+            return list + 1 < lists.count ? (list + 1, 0) : nil
+        }
+
+        /// How many come before `entry`, whether or not it is there.
+        func rank(_ entry: Entry) -> Int {
+            let list = partition(lists.count) { lists[$0][0] < entry } - 1
+            guard list >= 0 else { return 0 }
+            return lists[..<list].reduce(0) { $0 + $1.count } + partition(lists[list].count) { lists[list][$0] < entry }
+        }
+
+        func entry(at rank: Int) -> Entry {
+            var rest = rank
+            for list in lists {
+                if rest < list.count { return list[rest] }
+                rest -= list.count
+            }
+            preconditionFailure("no entry at \(rank)")
+        }
+
+        /// The first of 0..<count for which `comesBefore` is false, it being true for all before; count where it is true for all.
+        private func partition(_ count: Int, _ comesBefore: (Int) -> Bool) -> Int {
+            var (low, high) = (0, count)
+            while low < high {
+                let middle = (low + high) / 2
+                if comesBefore(middle) { low = middle + 1 } else { high = middle }
+            }
+            return low
+        }
     }
 }

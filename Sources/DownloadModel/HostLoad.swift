@@ -14,6 +14,8 @@ final class HostLoad {
     let isLocal: Bool
     /// Transfers whose request is here.
     var active = 0
+    /// Those of them to which the server sends nothing.
+    var silent = 0
     /// The starts of requests that kept the host's interval, and of those that kept an interval of their own.
     var pacing = Pacing()
     var spacings: [Duration: Pacing] = [:]
@@ -139,10 +141,17 @@ final class HostLoad {
     }
 
     /// Drops what no request has to wait for any more, where much is remembered.
-    func forgetSpacings(now: WallTime) {
-        guard spacings.count >= Self.mostSpacings else { return }
-        spacings = spacings.filter { spacing, pacing in pacing.next(spacing, now: now).map { $0 > now } ?? true }
+    ///
+    /// - Returns: what is dropped.
+    func forgetSpacings(now: WallTime) -> [Duration] {
+        guard spacings.count >= Self.mostSpacings else { return [] }
+        let over = spacings.filter { spacing, pacing in pacing.next(spacing, now: now).map { $0 <= now } ?? false }.keys.sorted()
+        for spacing in over { spacings[spacing] = nil }
+        return over
     }
+
+    /// The intervals of which the last request is remembered; zero: the host's.
+    var pacings: [Duration] { (pacing.last == nil ? [] : [.zero]) + spacings.keys.sorted() }
 
     /// Those whose requests are on their way.
     var unsent: Set<DownloadNumber> { spacings.values.reduce(into: pacing.unsent) { $0.formUnion($1.unsent) } }
@@ -213,6 +222,8 @@ final class AppShare {
         if now > chargedAt { cost += (now - chargedAt) * active }
         chargedAt = now
     }
+
+    func shift(by delta: Duration) { chargedAt = chargedAt + delta }
 
     var isIdle: Bool { lanes == 0 && active == 0 }
 }

@@ -50,7 +50,7 @@ public struct JournalQueue<Item> {
         // No batch has the number of a download.
         case .putBatch(let record): place(change, record.number)
         case .removeBatch(let number): place(change, number)
-        case .set, .sweep, .swept, .requested, .keepCopy: changes.append(change)
+        case .set, .sweep, .swept, .requested, .requestOver, .keepCopy: changes.append(change)
         }
     }
 
@@ -67,8 +67,10 @@ public struct JournalQueue<Item> {
     public mutating func post(_ item: Item) { waiting.append((ticket, item)) }
 
     /// Begins a commit of all changes so far; nil where one is in flight, or there is nothing to commit.
-    public mutating func begin() -> [StoreChange]? {
-        guard inFlight == nil, !changes.isEmpty else { return nil }
+    ///
+    /// - Parameter isDue: also where there is no change.
+    public mutating func begin(isDue: Bool = false) -> [StoreChange]? {
+        guard inFlight == nil, isDue || !changes.isEmpty else { return nil }
         inFlight = (changes, ticket)
         defer { (changes, places) = ([], [:]) }
         return changes

@@ -41,7 +41,7 @@ public final class Ledger {
     /// All that has not ended, in queue order.
     public internal(set) var order = DownloadQueue()
     /// What of it may start, in lanes; and those of it whose files are still being worked on.
-    var runnable = DownloadQueue()
+    var runnable = DownloadQueue(countsAcrossLanes: true)
     var heldBack: Set<DownloadNumber> = []
     /// By `HostRules.governing`'s name, as long as there is something to know of them.
     var hosts: [String: HostLoad] = [:]
@@ -69,6 +69,7 @@ public final class Ledger {
     var sliceAt: WallTime?
     /// What has ended, oldest first.
     public internal(set) var ended = DownloadQueue()
+    var endedOfApps: [String: DownloadQueue] = [:]
     private var endings: Int64 = 0
     let sums = Sums()
     var index = LedgerIndex()
@@ -177,7 +178,9 @@ public final class Ledger {
     }
 
     /// The row of `entry` could not be saved: it never was.
-    public func undo(_ entry: LedgerEntry, now: WallTime) { forget(entry, now: now) }
+    public func undo(_ entry: LedgerEntry, now: WallTime) {
+        if !entry.isRemoved { forget(entry, now: now) }
+    }
 
     func place(_ entry: LedgerEntry) { place(entry, entry.record) }
 
@@ -187,6 +190,7 @@ public final class Ledger {
             endings += 1
             entry.ending = endings
             ended.insert(record.number, priority: 0, position: endings)
+            endedOfApps[record.options.app, default: DownloadQueue()].insert(record.number, priority: 0, position: endings)
         } else {
             sums.add(entry)
             order.insert(record.number, priority: record.options.priority, position: record.position)
@@ -206,7 +210,7 @@ public final class Ledger {
         index.remove(entry.record)
         sums.remove(entry)
         order.remove(entry.number)
-        ended.remove(entry.number)
+        leaveEnded(entry)
         entry.wakeAt = nil
     }
 
@@ -222,14 +226,28 @@ public final class Ledger {
         leaveBatch(entry)
     }
 
+    private func leaveEnded(_ entry: LedgerEntry) {
+        ended.remove(entry.number)
+        let app = entry.record.options.app
+        endedOfApps[app]?.remove(entry.number)
+        if endedOfApps[app]?.count == 0 { endedOfApps[app] = nil }
+    }
+
     /// Lets ended downloads go that are too old or too many.
     func prune(now: WallTime) {
         let oldest = now + (.zero - Limits.endedAge)
-        while let first = ended.next, let entry = entries[first],
-            ended.count > Limits.endedDownloads || (entry.record.endedAt ?? now) < oldest
-        {
-            remove(entry, now: now)
+        while let first = ended.next, let entry = entries[first], (entry.record.endedAt ?? now) < oldest { remove(entry, now: now) }
+        while ended.count > Limits.endedDownloads, let entry = mostDispensable(now: now) { remove(entry, now: now) }
+    }
+
+    /// Of the application that has most of what has ended, the oldest; one of which its owner is still to hear, or the one that has just ended,
+    /// only where all are such.
+    private func mostDispensable(now: WallTime) -> LedgerEntry? {
+        guard let most = endedOfApps.max(by: { ($0.value.count, $1.key) < ($1.value.count, $0.key) })?.value else { return nil }
+        let dispensable = most.first { number in
+            entries[number].map { $0.ending < endings && !$0.record.remindsOwner(at: now) } ?? false
         }
+        return (dispensable ?? most.next).flatMap { entries[$0] }
     }
 
     // MARK: Events
@@ -318,7 +336,7 @@ public final class Ledger {
             sums.end(entry)
             place(entry)
         case (true, false):
-            ended.remove(entry.number)
+            leaveEnded(entry)
             sums.revive(entry, from: before)
             place(entry)
         default:

@@ -33,7 +33,8 @@ public final class LedgerEntry {
     public internal(set) var isPaced = false
     /// Active, it waits for its next request, or for a server that sends nothing: it takes no slot.
     public internal(set) var isHeld = false
-    var isStalled = false
+    /// Since when its server sends nothing.
+    var silentSince: WallTime?
     /// What it waits for though it is queued or active, as it was told.
     var toldHold: WaitReason?
     /// Somebody resumed it although there is no network: it is tried once, until there is other news.
@@ -58,13 +59,16 @@ public final class LedgerEntry {
 }
 
 extension DownloadRecord {
+    /// Further off than this is no retry of ours.
+    static let longestRetry = RetryAfter.longest + Backoff.longest
+
     /// The state in which it may go on: `queued`, or `waiting` for the first of what stands in its way.
     public func obstacle(now: WallTime, paused: Bool) -> DownloadState {
         if paused { return .waiting(.pausedAll, until: nil) }
         if let time = options.notBefore, time > now { return .waiting(.notBefore, until: time) }
         if awaitsUrl { return .waiting(.needsUrl, until: nil) }
         // Further off than any delay of ours: the clock was set back while nobody looked.
-        if let time = retryAt, time > now, time < now + RetryAfter.longest + Backoff.longest { return .waiting(.retry, until: time) }
+        if let time = retryAt, time > now, time < now + Self.longestRetry { return .waiting(.retry, until: time) }
         return .queued
     }
 

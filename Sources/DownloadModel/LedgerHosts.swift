@@ -31,10 +31,11 @@ extension Ledger {
     /// The most transfers at a time at `host`; 0: no limit.
     func limit(of host: HostLoad) -> Int { Int(host.rule.connections ?? settings.maxPerHost) }
 
-    /// The same where it is less than what may be active at all: else it is never what a download waits for.
+    /// The same where it is less than what may be active at all: else it is what a download waits for only where servers that send nothing fill
+    /// the host, for these take no slot.
     func bindingLimit(of host: HostLoad) -> Int {
         let limit = limit(of: host)
-        return settings.maxActive == 0 || limit < settings.maxActive ? limit : 0
+        return settings.maxActive == 0 || limit < settings.maxActive || host.silent > 0 && host.active >= limit ? limit : 0
     }
 
     /// Looks at hosts whose time has come, and at those at which something has changed.
@@ -86,6 +87,7 @@ extension Ledger {
         }
         review(host, now: now)
         if host.isIdle(now: now) {
+            for spacing in host.pacings { actions.append(.save(.requestOver(host: host.name, spacing: spacing))) }
             hosts[host.name] = nil
             (recentHost, recentLane) = (nil, nil)
         }
@@ -112,8 +114,8 @@ extension Ledger {
     }
 
     func leaveSlot(_ entry: LedgerEntry, now: WallTime) {
+        setIdle(entry, isHeld: false, silentSince: nil)
         leaveHost(entry)
-        setIdle(entry, isHeld: false, isStalled: false)
         guard let app = entry.share else { return }
         entry.share = nil
         app.charge(now: now)
@@ -136,7 +138,7 @@ extension Ledger {
             actions.append(.save(.requested(HostRequest(host: load.name, spacing: .zero, at: now, isSent: false))))
         }
         if spacing > .zero {
-            load.forgetSpacings(now: now)
+            for spacing in load.forgetSpacings(now: now) { actions.append(.save(.requestOver(host: load.name, spacing: spacing))) }
             load.spacings[spacing, default: HostLoad.Pacing()].started(entry.number, at: now)
             actions.append(.save(.requested(HostRequest(host: load.name, spacing: spacing, at: now, isSent: false))))
         }
@@ -176,12 +178,13 @@ extension Ledger {
     public func hop(_ entry: LedgerEntry, to host: String, now: WallTime) {
         guard entry.work == .running, entry.state == .active else { return }  // it is being stopped
         heard(from: entry, nil, now: now)
+        setIdle(entry, isHeld: false, silentSince: nil)
         leaveHost(entry)
         let load = load(of: host)
         atHosts[entry.number] = host
         load.hops.append(entry.number)
         touched.insert(load.name)
-        setIdle(entry, isHeld: true, isStalled: false)
+        setIdle(entry, isHeld: true, silentSince: nil)
         schedule(now: now)
         // Told only where it really waits.
         if entry.isHeld { review(entry, now: now) }
@@ -206,7 +209,7 @@ extension Ledger {
             host.hops.removeAll { $0 == number }
             guard let name = atHosts[number] else { continue }
             begin(entry, at: name, now: now)
-            setIdle(entry, isHeld: false, isStalled: false)
+            setIdle(entry, isHeld: false, silentSince: nil)
             actions.append(.permit(entry, afterSave: entry.isPaced))
             review(entry, now: now)
         }
@@ -216,15 +219,18 @@ extension Ledger {
     /// The server of an active download sends nothing, or sends again.
     public func stalled(_ entry: LedgerEntry, _ isStalled: Bool, now: WallTime) {
         guard entry.state == .active, !entry.isHeld else { return }
-        setIdle(entry, isHeld: false, isStalled: isStalled)
+        setIdle(entry, isHeld: false, silentSince: isStalled ? entry.silentSince ?? now : nil)
         schedule(now: now)
     }
 
-    private func setIdle(_ entry: LedgerEntry, isHeld: Bool, isStalled: Bool) {
-        let wasIdle = entry.isHeld || entry.isStalled
-        heldTransfers += (isHeld ? 1 : 0) - (entry.isHeld ? 1 : 0)
-        (entry.isHeld, entry.isStalled) = (isHeld, isStalled)
-        idleTransfers += (isHeld || isStalled ? 1 : 0) - (wasIdle ? 1 : 0)
+    private func setIdle(_ entry: LedgerEntry, isHeld: Bool, silentSince: WallTime?) {
+        let (wasHeld, wasSilent, isSilent) = (entry.isHeld, entry.silentSince != nil, silentSince != nil)
+        (entry.isHeld, entry.silentSince) = (isHeld, silentSince)
+        heldTransfers += (isHeld ? 1 : 0) - (wasHeld ? 1 : 0)
+        idleTransfers += (isHeld || isSilent ? 1 : 0) - (wasHeld || wasSilent ? 1 : 0)
+        guard isSilent != wasSilent, let host = atHosts[entry.number].map(load(of:)) else { return }
+        host.silent += isSilent ? 1 : -1
+        touched.insert(host.name)
     }
 
     /// The server refused the request of `entry`, or answered it.
@@ -257,6 +263,7 @@ extension Ledger {
                 continue
             }
             load.active += 1
+            if entries[number]?.silentSince != nil { load.silent += 1 }
             // Where it is counted now is where it will be heard that it has gone out.
             if let entry = entries[number], unsent.contains(number) {
                 load.awaitsSent(number, spacing: entry.spacing, since: entry.requestedAt)
@@ -268,11 +275,11 @@ extension Ledger {
         touched.formUnion(hosts.keys)
     }
 
-    /// What a restart must not forget: pauses that servers asked for.
-    func recallPauses(_ entries: [LedgerEntry]) {
+    /// What a restart must not forget: pauses that servers asked for. One that is longer than any is of a clock that was set back since.
+    func recallPauses(_ entries: [LedgerEntry], now: WallTime) {
         for entry in entries {
             guard let failure = entry.record.lastFailure, [429, 503].contains(failure.httpStatus), failure.retryAfter != nil,
-                let until = entry.record.retryAt
+                let until = entry.record.retryAt, until < now + DownloadRecord.longestRetry
             else { continue }
             load(of: failure.host ?? entry.host).pause(until: until)
         }
@@ -284,6 +291,11 @@ extension Ledger {
             host.wakeAt = nil
             touched.insert(host.name)
         }
+        for entry in atHosts.keys.lazy.compactMap({ self.entries[$0] }) {
+            (entry.startedAt, entry.requestedAt) = (entry.startedAt + delta, entry.requestedAt + delta)
+            entry.silentSince = entry.silentSince.map { $0 + delta }
+        }
+        for app in apps.values { app.shift(by: delta) }
         for (name, requests) in lastRequests {
             lastRequests[name] = requests.map { HostRequest(host: name, spacing: $0.spacing, at: $0.at + delta, isSent: $0.isSent) }
         }

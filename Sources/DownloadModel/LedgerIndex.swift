@@ -2,15 +2,30 @@
 struct LedgerIndex {
     private var apps: [String: Set<DownloadNumber>] = [:]
     private var tags: [String: Set<DownloadNumber>] = [:]
+    /// What those of an app hold (`DownloadOptions.heldBytes`).
+    private var bytes: [String: Int] = [:]
 
     mutating func insert(_ record: DownloadRecord) {
         if !record.options.app.isEmpty { apps[record.options.app, default: []].insert(record.number) }
+        count(record, 1)
         if !record.options.tag.isEmpty { tags[record.options.tag, default: []].insert(record.number) }
     }
 
+    func count(of app: String) -> Int { apps[app]?.count ?? 0 }
+    func bytes(of app: String) -> Int { bytes[app] ?? 0 }
+
     mutating func remove(_ record: DownloadRecord) {
         Self.remove(record.number, from: &apps, record.options.app)
+        count(record, -1)
         Self.remove(record.number, from: &tags, record.options.tag)
+    }
+
+    /// What `record` holds comes or goes.
+    mutating func count(_ record: DownloadRecord, _ sign: Int) {
+        let app = record.options.app
+        guard !app.isEmpty, case let held = record.options.heldBytes(with: record.url), held > 0 else { return }
+        let sum = bytes(of: app) + sign * held
+        bytes[app] = sum == 0 ? nil : sum
     }
 
     private static func remove(_ number: DownloadNumber, from sets: inout [String: Set<DownloadNumber>], _ key: String) {
@@ -27,6 +42,11 @@ struct LedgerIndex {
 }
 
 extension Ledger {
+    /// How many downloads of `app`, not empty, have not ended, and what all of its hold (`DownloadOptions.heldBytes`).
+    public func holdings(of app: String) -> (remaining: Int, bytes: Int) {
+        (index.count(of: app) - (endedOfApps[app]?.count ?? 0), index.bytes(of: app))
+    }
+
     /// Where sorting the candidates is dearer than walking through all until enough are found.
     private static let fewCandidates = 2000
 

@@ -30,7 +30,7 @@ extension Ledger {
                 do { try apply(entry.record.isWhole ? .startWhole : .start, to: entry, now: now) } catch { break }
                 refreshHosts(now: now)
             }
-        } while makeRoom(now: now)
+        } while makeRoom(now: now) || makePlace(now: now)
     }
 
     /// Whether another may start beside those that are active. Who waits for its host, or for a server that sends nothing, takes no slot.
@@ -74,13 +74,44 @@ extension Ledger {
             else { continue }
             app.charge(now: now)
             isContended = true
-            guard app.cost - owed.cost > Self.slice, now - entry.startedAt > Self.slice, entry.record.resume != nil else { continue }
+            guard app.cost - owed.cost > Self.slice, now - entry.startedAt > Self.slice, entry.record.resume != nil || isSilent(entry, now)
+            else { continue }
             if let rival = candidate, (rival.startedAt, rival.number) <= (entry.startedAt, entry.number) { continue }
             candidate = entry
         }
         if let candidate, (try? apply(.yield, to: candidate, now: now)) != nil { return hasSlot }
         if isContended { sliceAt = now + Self.sliceLook }
         return false
+    }
+
+    /// Whether nothing has come for so long that little is lost where it has to begin anew.
+    private func isSilent(_ entry: LedgerEntry, _ now: WallTime) -> Bool { entry.silentSince.map { now - $0 > Self.slice } ?? false }
+
+    /// At a host that is full, has one to which the server sends nothing for long give way where another application waits and has fewer there.
+    ///
+    /// - Returns: whether one has.
+    private func makePlace(now: WallTime) -> Bool {
+        guard idleTransfers > heldTransfers else { return false }
+        for number in atHosts.keys.sorted() {
+            guard let entry = entries[number], let since = entry.silentSince, let app = entry.share,
+                let host = atHosts[number].map(load(of:)),
+                limit(of: host) > 0, host.active >= limit(of: host)
+            else { continue }
+            let waiting = host.lanes.lazy.map(\.app) + host.hops.lazy.compactMap { self.entries[$0]?.share }
+            let own = places(of: app, at: host)
+            guard waiting.contains(where: { $0 !== app && places(of: $0, at: host) < own }) else { continue }
+            if isSilent(entry, now), (try? apply(.yield, to: entry, now: now)) != nil {
+                refreshHosts(now: now)
+                return true
+            }
+            let look = max(since + Self.slice, now) + Self.sliceLook
+            sliceAt = min(sliceAt ?? look, look)
+        }
+        return false
+    }
+
+    private func places(of app: AppShare, at host: HostLoad) -> Int {
+        atHosts.count { number, name in entries[number]?.share === app && load(of: name) === host && !host.hops.contains(number) }
     }
 
     /// Whether any transfer is under way that does not wait for its next request.

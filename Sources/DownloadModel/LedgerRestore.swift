@@ -56,7 +56,7 @@ extension Ledger {
         dropEmptyBatches()
         restoreOwedToasts()
         for number in sweeps.keys { beginSweep(number) }
-        recallPauses(restoredCourses)
+        recallPauses(restoredCourses, now: now)
         interruptDescriptors(among: restoredCourses, now: now)
         prune(now: now)
         defer { (restoredEnded, restoredCourses, restoredSought, restoredLane) = ([], [], [], nil) }

@@ -9,33 +9,40 @@ extension Ledger {
             if opens.map({ $0 > now }) ?? true { return (.rateLimit, opens) }
             return limit > 0 && host.active >= limit ? (.hostLimit, nil) : nil
         }
-        guard entry.state == .queued, let lane = entry.lane else { return nil }
-        let (host, limit) = (lane.host, bindingLimit(of: lane.host))
-        let interval = max(host.interval, lane.spacing)
-        let opens = host.opens(spacing: lane.spacing, now: now)
-        let isClosed = opens.map { $0 > now } ?? true
-        guard isClosed || interval > .zero || limit > 0 else { return nil }
-        let ahead = ahead(of: entry, in: lane)
-        if isClosed || interval > .zero && ahead > 0 {
-            return (.rateLimit, max(opens ?? now + interval, now) + interval * ahead)
-        }
-        return limit > 0 && host.active + ahead >= limit ? (.hostLimit, nil) : nil
+        return queuedHold(of: entry, now: now).map { ($0.reason, $0.until) }
     }
 
-    /// How many go before a queued download: at its host, where it waits for that, else of all that are queued.
+    /// How many go before a queued download: where it waits for its host those that it waits for there, else of all that are queued.
     public func ahead(of entry: LedgerEntry, now: WallTime) -> Int {
-        guard let lane = entry.lane, entry.state == .queued else { return 0 }
-        if hold(of: entry, now: now) != nil { return ahead(of: entry, in: lane) }
-        return hosts.values.reduce(0) { $0 + $1.lanes.reduce(0) { $0 + runnable.ahead(of: entry.number, in: $1.id) } }
+        guard entry.lane != nil, entry.state == .queued else { return 0 }
+        return queuedHold(of: entry, now: now)?.ahead ?? runnable.ahead(of: entry.number)
     }
 
-    /// Of the other applications as many go before it as of its own: they take turns.
-    private func ahead(of entry: LedgerEntry, in lane: Lane) -> Int {
+    private func queuedHold(of entry: LedgerEntry, now: WallTime) -> (reason: WaitReason, until: WallTime?, ahead: Int)? {
+        guard entry.state == .queued, let lane = entry.lane else { return nil }
+        let (host, spacing, limit) = (lane.host, lane.spacing, bindingLimit(of: lane.host))
+        let (opens, hostOpens) = (host.opens(spacing: spacing, now: now), host.opens(now: now))
+        let isClosed = opens.map { $0 > now } ?? true
+        guard isClosed || host.interval > .zero || spacing > .zero || limit > 0 else { return nil }
+        let ahead = ahead(of: entry, in: lane) { _ in true }
+        // Its own interval is kept by those only that have the same.
+        let ownAhead = spacing > .zero ? self.ahead(of: entry, in: lane) { $0 == spacing } : 0
+        if isClosed || host.interval > .zero && ahead > 0 || ownAhead > 0 {
+            let atHost = max(hostOpens ?? now + host.interval, now) + host.interval * ahead
+            guard spacing > .zero else { return (.rateLimit, atHost, ahead) }
+            let own = max(opens ?? (hostOpens == nil ? now : now + spacing), now) + spacing * ownAhead
+            return (.rateLimit, max(atHost, own), own > atHost ? ownAhead : ahead)
+        }
+        return limit > 0 && host.active + ahead >= limit ? (.hostLimit, nil, ahead) : nil
+    }
+
+    /// Of those at the host whose own interval is `isCounted`. Of the other applications as many go before it as of its own: they take turns.
+    private func ahead(of entry: LedgerEntry, in lane: Lane, _ isCounted: (Duration) -> Bool) -> Int {
         let own = runnable.ahead(of: entry.number, in: lane.id)
         return lane.host.lanes.reduce(own) { sum, other in
-            if other === lane { return sum }
+            if other === lane || !isCounted(other.spacing) { return sum }
             return sum + (other.app === lane.app ? runnable.ahead(of: entry.number, in: other.id) : min(other.count, own + 1))
-        } + lane.host.hops.count
+        } + lane.host.hops.count { isCounted(entries[$0]?.spacing ?? .zero) }
     }
 
     /// Notices of whom it is to be told that what they wait for is another by now: of all, where the host's ways have changed; else of

@@ -224,6 +224,8 @@ extension Ledger {
     /// is of another origin.
     public func replaceUrl(_ entry: LedgerEntry, _ url: DownloadURL, headers: [HeaderField], now: WallTime) throws(IllegalTransition) {
         _ = try entry.state.after(.renew)
+        index.count(entry.record, -1)
+        defer { index.count(entry.record, 1) }
         change(entry) { record in
             if let old = try? DownloadURL(record.url), old.origin != url.origin || url.username != nil {
                 (record.options.username, record.options.password) = (url.username, url.password)

@@ -86,6 +86,17 @@ public struct DownloadOptions: Equatable, Sendable {
     public init() {}
 }
 
+extension DownloadOptions {
+    /// What a caller has us hold with a download of `url`, of URL, headers, metadata and other texts; the first KiB is not counted.
+    public func heldBytes(with url: String) -> Int {
+        func size(_ text: String?) -> Int { text?.utf8.count ?? 0 }
+        let toast = size(title) + size(body) + size(icon) + size(sound)
+        let request = size(url) + size(referrer) + size(userAgent) + size(username) + size(password)
+        let fields = headers.reduce(0) { $0 + size($1.name) + size($1.value) }
+        return max(0, toast + request + fields + size(tag) + size(token) + size(fileName) + metadata.count - 1024)
+    }
+}
+
 /// The name of a desktop entry, without `.desktop` (Desktop Entry Specification, "File naming").
 public struct DesktopID: Hashable, Sendable {
     public let name: String
@@ -114,6 +125,10 @@ public struct HeaderField: Hashable, Sendable {
 /// Named limits of what a caller can make us hold; beyond them a call is refused with `LimitExceeded`.
 public enum Limits {
     public static let downloadsNotEnded = 100_000
+    /// Of these, an app in a sandbox may have.
+    public static let downloadsNotEndedOfSandboxedApp = 50_000
+    /// What all downloads of an app in a sandbox, ended ones too, may hold of URLs, headers, metadata and other texts, the first KiB of each aside.
+    public static let heldBytesOfSandboxedApp = 32 << 20
     /// Most downloads that one call queues as a batch.
     public static let batchItems = 10_000
     public static let urlBytes = 8 * 1024
@@ -144,7 +159,7 @@ public enum Limits {
     public static let dockIcons = 16
     /// Jobs that a desktop shows at a time.
     public static let desktopJobs = 8
-    /// Ended downloads are kept for 30 days, at most this many.
+    /// Ended downloads are kept for 30 days, at most this many; the application that has most of them makes room.
     public static let endedDownloads = 10_000
     public static let endedAge: Duration = .seconds(30 * 24 * 3600)
     /// Most of one `List` or `Describe` answer, and its default.

@@ -13,6 +13,8 @@ public enum StoreChange: Equatable, Sendable {
     case swept(DownloadNumber)
     /// A request goes out to a host that keeps an interval.
     case requested(HostRequest)
+    /// Nothing waits for that request any more (as `HostRequest` names it).
+    case requestOver(host: String, spacing: Duration)
     /// The last file that was fetched for its key; takes the place of the one before.
     case keepCopy(CopyHeld)
 }

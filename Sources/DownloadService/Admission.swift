@@ -54,10 +54,29 @@ internal import TransferEngine
         let answer: Answer
     }
 
+    /// What a call would have us hold.
+    struct Load {
+        /// Whose it is to be, where the caller is in a sandbox.
+        let app: String?
+        let count: Int
+        let bytes: Int
+
+        init(of wanted: [Wanted], from caller: CallerIdentity) {
+            (app, count) = (caller.app, wanted.count)
+            bytes = app == nil ? 0 : wanted.reduce(0) { $0 + $1.options.heldBytes(with: $1.url) }
+        }
+
+        /// A fresh link for a download that is there.
+        init(renewing url: String, _ headers: [HeaderField], from caller: CallerIdentity) {
+            var options = DownloadOptions()
+            options.headers = headers
+            (app, count, bytes) = (caller.app, 0, options.heldBytes(with: url))
+        }
+    }
+
     /// A call, until all its folders, or its descriptor, have been looked at.
     @BusActor private final class Request {
-        /// How many downloads it is about.
-        let count: Int
+        let load: Load
         let deadline: ContinuousClock.Instant
         /// The empty one stands for a descriptor, as in records.
         private var missing: Set<String>
@@ -65,8 +84,8 @@ internal import TransferEngine
         /// Goes on with the folders, without superfluous slashes and dots, or with what is wrong with them.
         private let then: ([String: Result<String, Refusal>]) -> Void
 
-        init(count: Int, folders: Set<String>, then: @escaping ([String: Result<String, Refusal>]) -> Void) {
-            (self.count, missing, self.then) = (count, folders, then)
+        init(_ load: Load, folders: Set<String>, then: @escaping ([String: Result<String, Refusal>]) -> Void) {
+            (self.load, missing, self.then) = (load, folders, then)
             deadline = .now + Admission.patience
         }
 
@@ -92,6 +111,8 @@ internal import TransferEngine
     private var head = 0
     /// How many downloads the requests are about.
     private var waiting = 0
+    /// The same by app, of those in a sandbox.
+    private var waitingOf: [String: (count: Int, bytes: Int)] = [:]
     /// Requests by folder, while a look at that folder is under way: those that came before it began, and after; and whether one of these is
     /// to have it made.
     private var looking: [String: (asked: [Request], gathered: [Request], makes: Bool)] = [:]
@@ -114,12 +135,14 @@ internal import TransferEngine
         var options = try DownloadOptions(decoding: dictionary, from: call.caller, defaultDirectory: downloader.defaultDirectory)
         if case .fetch = answer, dictionary[OptionKey.onlyIfChanged.rawValue] == nil { options.onlyIfChanged = true }
         let folder = descriptor == nil ? options.directory ?? downloader.defaultDirectory : ""
-        try checkRoom(for: 1)
+        let wanted = Wanted(url: url, options: options)
+        let load = Load(of: [wanted], from: call.caller)
+        try checkRoom(for: load)
         if case .fetch = answer { try downloader.callers.arrives(call.sender) }
         if descriptor != nil { try downloader.descriptors.reserve(for: Descriptors.holder(of: call)) }
-        let ask = Ask(wanted: Wanted(url: url, options: options), descriptor: descriptor, answer: answer)
+        let ask = Ask(wanted: wanted, descriptor: descriptor, answer: answer)
         let folders = descriptor == nil ? [folder: options.directory == nil] : [:]
-        lookAt(folders, descriptor, reading: options.checksum != nil, count: 1) { [self] verdicts in
+        lookAt(folders, load, descriptor, reading: options.checksum != nil) { [self] verdicts in
             if let verdict = verdicts[folder] { settle(ask, verdict) }
         }
     }
@@ -146,24 +169,47 @@ internal import TransferEngine
         }
     }
 
-    /// - Throws: `LimitExceeded` where `count` downloads more are too many, with those that are at the door.
-    func checkRoom(for count: Int) throws(Refusal) {
-        guard Int(downloader.counts.remaining) + waiting + count <= Limits.downloadsNotEnded else {
+    /// - Throws: `LimitExceeded` where `load` is too much, with what there is and what is at the door: of all, or of one app in a sandbox.
+    func checkRoom(for load: Load) throws(Refusal) {
+        guard Int(downloader.counts.remaining) + waiting + load.count <= Limits.downloadsNotEnded else {
             throw Refusal(.limitExceeded, "At most \(Limits.downloadsNotEnded) downloads may be queued at a time.")
+        }
+        guard let app = load.app else { return }
+        let (held, atDoor) = (downloader.ledger.holdings(of: app), waitingOf[app] ?? (0, 0))
+        guard held.remaining + atDoor.count + load.count <= Limits.downloadsNotEndedOfSandboxedApp else {
+            throw Refusal(
+                .limitExceeded, "An app in a sandbox may have at most \(Limits.downloadsNotEndedOfSandboxedApp) downloads queued at a time."
+            )
+        }
+        guard load.bytes == 0 || held.bytes + atDoor.bytes + load.bytes <= Limits.heldBytesOfSandboxedApp else {
+            throw Refusal(
+                .limitExceeded,
+                """
+                The URLs, headers and metadata of an app in a sandbox may take at most \(Limits.heldBytesOfSandboxedApp >> 20) MiB, the first KiB of \
+                each download aside; remove some that have ended.
+                """)
         }
     }
 
     /// Has `folders` looked at, those that are true made where they are not there, and `descriptor`, for which the verdict is that of the
     /// folder ""; and then goes on: in the order of the calls.
     func lookAt(
-        _ folders: [String: Bool], _ descriptor: HeldDescriptor? = nil, reading: Bool = false, count: Int,
+        _ folders: [String: Bool], _ load: Load, _ descriptor: HeldDescriptor? = nil, reading: Bool = false,
         then: @escaping ([String: Result<String, Refusal>]) -> Void
     ) {
-        let request = Request(count: count, folders: Set(folders.keys).union(descriptor == nil ? [] : [""]), then: then)
+        let request = Request(load, folders: Set(folders.keys).union(descriptor == nil ? [] : [""]), then: then)
         requests.append(request)
-        waiting += count
+        count(load, 1)
         if let descriptor { look(at: descriptor, reading: reading, for: request) }
         for (folder, isDefault) in folders { look(at: folder, isDefault: isDefault, for: request) }
+    }
+
+    /// `load` comes to the door, or leaves it.
+    private func count(_ load: Load, _ sign: Int) {
+        waiting += sign * load.count
+        guard let app = load.app else { return }
+        let (count, bytes) = waitingOf[app] ?? (0, 0)
+        waitingOf[app] = count + sign * load.count == 0 ? nil : (count + sign * load.count, bytes + sign * load.bytes)
     }
 
     private func look(at descriptor: HeldDescriptor, reading: Bool, for request: Request) {
@@ -207,7 +253,7 @@ internal import TransferEngine
         while head < requests.count, requests[head].isSettled {
             let request = requests[head]
             head += 1
-            waiting -= request.count
+            count(request.load, -1)
             request.proceed()
         }
         if head == requests.count || head > 1024 {

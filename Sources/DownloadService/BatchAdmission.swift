@@ -33,8 +33,9 @@ extension Admission {
                 folders[folder] = folders[folder] == true || options.directory == nil
             } catch { throw error.about(item: index) }
         }
-        try checkRoom(for: wanted.count)
-        lookAt(folders, count: wanted.count) { [self, wanted] verdicts in
+        let load = Load(of: wanted, from: caller)
+        try checkRoom(for: load)
+        lookAt(folders, load) { [self, wanted] verdicts in
             do throws(Refusal) { try take(wanted, defaults, defaultDirectory, verdicts, reply) } catch { reply.fail(error) }
         }
     }

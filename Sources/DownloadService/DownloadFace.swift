@@ -36,8 +36,10 @@ enum DownloadFace {
         },
         Row(Download.replaceUrl) { download, arguments, reply in
             let url = try DownloadURL(arguments.0)
+            try refuseUnreadable(download)
             if download.state.hasEnded { try refuseWithoutDescriptor(download) }
             let headers = try DownloadOptions.headers(arguments.1.map { ($0.key, $0.value) }.sorted { $0.0 < $1.0 })
+            try download.downloader.admission.checkRoom(for: Admission.Load(renewing: url.text, headers, from: reply.call.caller))
             try download.downloader.decide { ledger, now throws(IllegalTransition) in
                 try ledger.replaceUrl(download.entry, url, headers: headers, now: now)
             }
@@ -66,9 +68,7 @@ enum DownloadFace {
     ]
 
     @BusActor static func retry(_ download: ManagedDownload, _ reply: Reply<Void>) throws {
-        if download.state.failure?.name == .storage {
-            throw Refusal(.invalidState, "What was asked for could not be read back; queue the download anew.")
-        }
+        try refuseUnreadable(download)
         try refuseWithoutDescriptor(download)
         try apply(.retry, download, reply)
     }
@@ -149,6 +149,13 @@ enum DownloadFace {
             download.downloader.journal.answer(reply, ())
         },
     ]
+
+    /// What is not known of it, as what its file must be, would count for nothing.
+    @BusActor private static func refuseUnreadable(_ download: ManagedDownload) throws(Refusal) {
+        if download.state.failure?.name == .storage {
+            throw Refusal(.invalidState, "What was asked for could not be read back; queue the download anew.")
+        }
+    }
 
     @BusActor private static func refuseWithoutDescriptor(_ download: ManagedDownload) throws(Refusal) {
         if download.record.isToDescriptor, download.state.failure != nil || download.state == .cancelled {

@@ -25,6 +25,8 @@ internal import Logging
     private var queue = JournalQueue<Item>()
     private var isScheduled = false
     private var failures = 0
+    /// The database was lost, and the new one does not hold everything yet: that is tried again whether or not there are changes.
+    private var owesEverything = false
     /// The store is being closed: what comes now is not saved.
     private var isEnded = false
     /// The number that the next download will have; saved with every commit.
@@ -40,7 +42,7 @@ internal import Logging
     }
 
     /// Whether something is not on disk yet, or waits for what is not.
-    var isBusy: Bool { queue.isBusy }
+    var isBusy: Bool { queue.isBusy || owesEverything }
 
     /// The last file that was fetched for `key`, as far as that is on disk.
     func copy(for key: CopyKey) async -> CopyHeld? { await store.copy(for: key) }
@@ -79,7 +81,7 @@ internal import Logging
 
     /// Runs `effect` after all changes appended so far are on disk.
     func afterCommit(_ effect: @escaping () -> Void) {
-        if queue.isClear { effect() } else { queue.post(.effect(effect)) }
+        if queue.isClear, !owesEverything { effect() } else { queue.post(.effect(effect)) }
     }
 
     /// Saves nothing more. What ends after this, as the deletion of a part file, is found to be done at the next start.
@@ -96,7 +98,7 @@ internal import Logging
     }
 
     private func commit() async {
-        guard !isEnded, let changes = queue.begin() else { return }
+        guard !isEnded, let changes = queue.begin(isDue: owesEverything) else { return }
         do {
             try await save(changes)
             failures = 0
@@ -107,7 +109,7 @@ internal import Logging
             giveUp(Refusal(.storage, "The queue could not be saved: \(error)"))
         }
         release()
-        if queue.hasChanges { failures == 0 ? schedule() : retryLater() } else if !isBusy { onQuiet?() }
+        if queue.hasChanges || owesEverything { failures == 0 ? schedule() : retryLater() } else if !isBusy { onQuiet?() }
     }
 
     /// Commits; a database that is found damaged, or is gone, is set aside, and all that this process knows is saved in a new one.
@@ -117,8 +119,10 @@ internal import Logging
         } catch {
             guard error.reason == .damaged else { throw error }
             log.error("the database was damaged: it is written anew", metadata: ["cause": "\(error)"])
+            owesEverything = true
             // A row of `changes` may be older than what is there now.
             let aside = try await store.startAnew(changes + everything(), nextNumber: nextNumber)
+            owesEverything = false
             onSetAside?(aside ?? "")
         }
     }

@@ -36,6 +36,8 @@ enum OptionsText {
             let isTaken = key == "header" ? take(header: value, &options) : byKey[key]?.take(&options, value) ?? false
             if !isTaken { isWhole = false }
         }
+        // Nobody knows what it was that cannot be read.
+        if !isWhole { options.checksum = nobodys }
         return (options, isWhole)
     }
 
@@ -159,12 +161,14 @@ enum OptionsText {
         return true
     }
 
-    /// One that cannot be read becomes one that no file has: what was to be verified never passes unverified.
+    /// One that no file has: what was to be verified, and cannot be read, never passes unverified.
+    private static let nobodys = Checksum(.sha256, digest: [UInt8](repeating: 0, count: Checksum.Algorithm.sha256.length))
+
     private static let checksum = Field(key: "checksum") { options in
         options.checksum?.description
     } take: { options, text in
         let read = try? Checksum(text)
-        options.checksum = read ?? Checksum(.sha256, digest: [UInt8](repeating: 0, count: Checksum.Algorithm.sha256.length))
+        options.checksum = read
         return read != nil
     }
 

@@ -20,6 +20,7 @@ final class Session {
     private let sweep: Statement
     private let swept: Statement
     private let requested: Statement
+    private let requestOver: Statement
     private let keepCopy: Statement
     private let dropCopies: Statement
     private let findCopy: Statement
@@ -78,6 +79,7 @@ final class Session {
             sweep = try database.prepare("INSERT OR REPLACE INTO sweep (number, directory) VALUES (?, ?)")
             swept = try database.prepare("DELETE FROM sweep WHERE number = ?")
             requested = try database.prepare("INSERT OR REPLACE INTO request (host, spacing, at, is_sent) VALUES (?, ?, ?, ?)")
+            requestOver = try database.prepare("DELETE FROM request WHERE host = ? AND spacing = ?")
             keepCopy = try database.prepare(CopyRow.insert)
             dropCopies = try database.prepare(CopyRow.dropOldest)
             findCopy = try database.prepare(CopyRow.find)
@@ -143,7 +145,7 @@ final class Session {
             try database.prepare("SELECT number, directory FROM sweep").each { (number: UInt64, directory: String) in
                 queue.sweeps[DownloadNumber(number)] = directory
             }
-            try queue.requests = loadRequests(now: now)
+            try queue.requests = loadRequests(now: now, queue.settings.hostRules)
             try database.prepare("SELECT \(BatchRecord.columns) FROM batch ORDER BY number").eachRow {
                 queue.batches.append(BatchRecord($0))
             }
@@ -178,18 +180,31 @@ final class Session {
         if !records.isEmpty { take(records) }
     }
 
-    /// What no interval can be waiting for any more is deleted: the longest is a number of milliseconds of 32 bits.
-    private func loadRequests(now: WallTime) throws(SQLiteError) -> [HostRequest] {
-        var requests: [HostRequest] = []
+    /// What no interval can be waiting for any more is deleted, where that is possible: a full disk keeps nobody from starting. The longest is a
+    /// number of milliseconds of 32 bits; a host's own is that of its rule, and what it was slowed down to is not kept over a start.
+    private func loadRequests(now: WallTime, _ rules: HostRules) throws(SQLiteError) -> [HostRequest] {
+        var (requests, over): ([HostRequest], [HostRequest]) = ([], [])
         let oldest = now + .milliseconds(-Int64(UInt32.max))
-        try database.prepare("DELETE FROM request WHERE at < ?").run(oldest.microseconds)
+        try? database.prepare(
+            """
+            DELETE FROM request WHERE at < ? OR is_sent AND spacing > 0 AND at + spacing + spacing / 64 < ?
+                OR at < (SELECT at FROM request ORDER BY at DESC LIMIT 1 OFFSET \(Self.mostRequests - 1))
+            """
+        ).run(oldest.microseconds, now.microseconds)
         try database.prepare("SELECT host, spacing, at, is_sent FROM request ORDER BY at DESC LIMIT \(Self.mostRequests)").each {
             (host: String, spacing: Int64, at: UInt64, isSent: Bool) in
-            requests.append(
-                HostRequest(host: host, spacing: .microseconds(spacing), at: WallTime(microseconds: at), isSent: isSent))
+            let request = HostRequest(host: host, spacing: .microseconds(spacing), at: WallTime(microseconds: at), isSent: isSent)
+            let interval = spacing > 0 ? request.spacing : rules.governing(host).rule.requestInterval ?? .zero
+            let isOver = at < oldest.microseconds || isSent && now - request.at > interval + interval / 64
+            if isOver { over.append(request) } else { requests.append(request) }
+        }
+        if !over.isEmpty {
+            try? transaction { () throws(SQLiteError) in for request in over { try forget(request.host, request.spacing) } }
         }
         return requests
     }
+
+    private func forget(_ host: String, _ spacing: Duration) throws(SQLiteError) { try requestOver.run(host, spacing.microseconds) }
 
     /// `number` where it is one that we may have given; nil for what only a row of somebody else's has. So numbers always go on.
     private static func given(_ number: DownloadNumber) -> DownloadNumber? { number.value <= UInt64(Int64.max) / 2 ? number : nil }
@@ -202,7 +217,9 @@ final class Session {
     // MARK: Writing
 
     /// One transaction: all of it, or nothing.
-    func commit(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) {
+    ///
+    /// - Parameter isEverything: what is there already, of a try of which we do not know what became, goes.
+    func commit(_ changes: [StoreChange], nextNumber: DownloadNumber, isEverything: Bool = false) throws(StoreError) {
         guard !changes.isEmpty || nextNumber > savedNumber else { return }
         guard file.isInPlace else {
             throw StoreError(.damaged, "The database \(folder.database) was taken away while Todoku used it.")
@@ -211,19 +228,29 @@ final class Session {
         if isUnsynced { try file.sync() }
         isUnsynced = false
         do throws(SQLiteError) {
-            try begin.run()
-            do throws(SQLiteError) {
+            try transaction { () throws(SQLiteError) in
+                if isEverything {
+                    try database.execute(
+                        "DELETE FROM download; DELETE FROM course; DELETE FROM batch; DELETE FROM sweep; DELETE FROM request")
+                }
                 for change in changes { try apply(change) }
                 if changes.contains(where: \.isCopy) { try dropCopies.run(Int64(Limits.copiesHeld)) }
                 if nextNumber > savedNumber { try set.run(Session.nextNumberKey, nextNumber.description) }
-                try end.run()
-            } catch {
-                // After some errors SQLite has rolled back by itself.
-                if !database.isIdle { try? undo.run() }
-                throw error
             }
         } catch { throw StoreError(error, folder) }
         savedNumber = max(savedNumber, nextNumber)
+    }
+
+    private func transaction(_ body: () throws(SQLiteError) -> Void) throws(SQLiteError) {
+        try begin.run()
+        do throws(SQLiteError) {
+            try body()
+            try end.run()
+        } catch {
+            // After some errors SQLite has rolled back by itself.
+            if !database.isIdle { try? undo.run() }
+            throw error
+        }
     }
 
     private func apply(_ change: StoreChange) throws(SQLiteError) {
@@ -235,6 +262,7 @@ final class Session {
         case .sweep(let number, let directory): try sweep.run(number.value, directory)
         case .swept(let number): try swept.run(number.value)
         case .requested(let request): try requested.run(request.host, request.spacing.microseconds, request.at.microseconds, request.isSent)
+        case .requestOver(let host, let spacing): try forget(host, spacing)
         case .keepCopy(let copy): try CopyRow.put(copy, keepCopy)
         case .putBatch(let record): try record.put(by: putBatch)
         case .removeBatch(let number): try removeBatch.run(number.value)

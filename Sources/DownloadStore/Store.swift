@@ -20,6 +20,12 @@ public actor Store {
     /// Between `open` and `close`. The session may be gone meanwhile, after a failure: the next commit opens it again.
     private var isOpen = false
     private var lock: FolderLock?
+    /// The file that was opened last.
+    private var current: FileID?
+    /// Whether that holds all that was committed; else only `startAnew` may write.
+    private var isWhole = false
+    /// Where a database is that was lost, until a new one holds everything.
+    private var aside: String?
 
     public nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
 
@@ -61,7 +67,7 @@ public actor Store {
             opening.setAside = aside ?? folder.database
         }
         self.lock = consume lock
-        isOpen = true
+        (isOpen, isWhole) = (true, true)
         return opening
     }
 
@@ -74,6 +80,7 @@ public actor Store {
     private func load(
         _ file: consuming DatabaseFile, first: DownloadNumber, now: time_t, _ take: (StoredPart) -> Void
     ) throws(StoreError) -> StoreOpening {
+        current = file.id
         let session = try Session(folder, file, first: first, wait: wait, mostPages: mostPages)
         let next = try session.load(now: WallTime(microseconds: UInt64(max(0, now)) * 1_000_000), take)
         self.session = session
@@ -83,12 +90,11 @@ public actor Store {
     /// Saves all of `changes`, in order, and the next number, or nothing. They are on disk when it returns.
     ///
     /// - Parameter nextNumber: one that is lower than what is saved changes nothing: numbers only grow.
+    /// - Throws: `damaged` where `startAnew` has to follow, and nothing else can be saved before.
     public func commit(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) {
-        guard isOpen else { throw StoreError(.notOpen, "The database \(folder.database) is not open; start Todoku again.") }
-        let session =
-            if let session { session } else {
-                try Session(folder, try folder.makeDatabase(), first: nextNumber, wait: wait, mostPages: mostPages)
-            }
+        try checkOpen()
+        guard isWhole else { throw lost }
+        let session = if let session { session } else { try reopened(nextNumber) }
         self.session = session
         do throws(StoreError) { try session.commit(changes, nextNumber: nextNumber) } catch {
             // SQLite does not get over some failures by itself: one that could not open its log stays read-only.
@@ -97,20 +103,51 @@ public actor Store {
         }
     }
 
+    private func checkOpen() throws(StoreError) {
+        guard isOpen else { throw StoreError(.notOpen, "The database \(folder.database) is not open; start Todoku again.") }
+    }
+
+    private var lost: StoreError { StoreError(.damaged, "The database \(folder.database) was taken away while Todoku used it.") }
+
+    /// The database again that was open before a failure.
+    private func reopened(_ nextNumber: DownloadNumber) throws(StoreError) -> Session {
+        isWhole = folder.id == current
+        guard isWhole else { throw lost }
+        let file = try folder.makeDatabase()
+        isWhole = file.id == current && !file.isEmpty
+        guard isWhole else { throw lost }
+        return try Session(folder, file, first: nextNumber, wait: wait, mostPages: mostPages)
+    }
     /// The last file that was fetched for `key`, as committed. nil: none is known, or the database cannot be read now.
     public func copy(for key: CopyKey) -> CopyHeld? {
         guard let session else { return nil }
         return try? session.copy(for: key)
     }
 
-    /// Sets the database aside, which a commit has found `damaged`, and saves `changes`, everything there is, in a new one.
+    /// Sets the database aside, which a commit has found `damaged`, and saves `changes`, everything there is, in a new one. Where that fails it
+    /// is to be called again: until it succeeds, nothing else is saved.
     ///
     /// - Returns: where the old one is now; nil where it was gone.
     public func startAnew(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) -> String? {
-        guard isOpen else { throw StoreError(.notOpen, "The database \(folder.database) is not open; start Todoku again.") }
-        session = nil
-        let aside = try folder.setAside(at: time(nil))
-        try commit(changes, nextNumber: nextNumber)
+        try checkOpen()
+        // What a try before this one has made is not set aside again.
+        if isWhole || folder.id != current { current = nil }
+        (session, isWhole) = (nil, false)
+        try folder.make()
+        if !(lock?.isInPlace(of: folder) ?? false) { lock = try folder.lock(wait: .zero) }
+        if current == nil { aside = try folder.setAside(at: time(nil)) ?? aside }
+        let file = try folder.makeDatabase()
+        current = file.id
+        do throws(StoreError) {
+            let session = try Session(folder, file, first: nextNumber, wait: wait, mostPages: mostPages)
+            try session.commit(changes, nextNumber: nextNumber, isEverything: true)
+            self.session = session
+        } catch {
+            if error.isOfTheFile { current = nil }
+            throw error
+        }
+        isWhole = true
+        defer { aside = nil }
         return aside
     }
 
@@ -118,7 +155,7 @@ public actor Store {
     public func close() {
         session?.checkpoint()
         session = nil
-        isOpen = false
+        (isOpen, isWhole) = (false, false)
         lock = nil
     }
 

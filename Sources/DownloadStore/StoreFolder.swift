@@ -5,7 +5,7 @@ struct StoreFolder {
     let path: String
 
     var database: String { "\(path)/todoku.db" }
-    private var lockFile: String { "\(path)/todoku.lock" }
+    fileprivate var lockFile: String { "\(path)/todoku.lock" }
 
     /// Makes the folder and those above it, 0700 whatever the umask; takes others' permissions off one that is there.
     func make() throws(StoreError) {
@@ -36,16 +36,18 @@ struct StoreFolder {
             }
             throw StoreError(system: errno, "open the database", database)
         }
-        let file = DatabaseFile(adopting: descriptor, isNew: isNew, folder: self)
-        var status = stat()
-        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
+        var file = DatabaseFile(adopting: descriptor, isNew: isNew, folder: self)
+        guard fstat(descriptor, &file.status) == 0, file.status.st_mode & S_IFMT == S_IFREG else {
             throw StoreError(.unreadable, "The database \(database) is not a file.")
         }
-        if status.st_mode & 0o777 != 0o600, fchmod(descriptor, 0o600) != 0 {
+        if file.status.st_mode & 0o777 != 0o600, fchmod(descriptor, 0o600) != 0 {
             throw StoreError(system: errno, "set the permissions", database)
         }
         return file
     }
+
+    /// Which file the database's name is of; nil: of none.
+    var id: FileID? { FileID(database) }
 
     /// Takes the lock that makes a daemon the only one in this folder.
     ///
@@ -111,6 +113,7 @@ struct StoreFolder {
 struct DatabaseFile: ~Copyable {
     private let descriptor: Int32
     private let folder: StoreFolder
+    fileprivate var status = stat()
     /// Whether it was not there before.
     let isNew: Bool
     /// Whether a session that did not close has left its log.
@@ -123,12 +126,13 @@ struct DatabaseFile: ~Copyable {
 
     deinit { close(descriptor) }
 
+    var id: FileID { FileID(status) }
+
+    /// Whether nothing was in it when it was opened.
+    var isEmpty: Bool { status.st_size == 0 }
+
     /// Whether it is still the file under the database's name.
-    var isInPlace: Bool {
-        var (own, named) = (stat(), stat())
-        return fstat(descriptor, &own) == 0 && lstat(folder.database, &named) == 0
-            && (own.st_dev, own.st_ino) == (named.st_dev, named.st_ino)
-    }
+    var isInPlace: Bool { folder.id == id }
 
     /// Brings what SQLite has written to the file, the file's name and that of its folder to the disk.
     func sync() throws(StoreError) {
@@ -154,4 +158,24 @@ struct FolderLock: ~Copyable {
     private let descriptor: Int32
     fileprivate init(adopting descriptor: Int32) { self.descriptor = descriptor }
     deinit { close(descriptor) }
+
+    /// Whether it is still the lock of `folder`.
+    func isInPlace(of folder: StoreFolder) -> Bool {
+        var status = stat()
+        return fstat(descriptor, &status) == 0 && FileID(folder.lockFile) == FileID(status)
+    }
+}
+
+/// Which file it is, as long as it is there.
+struct FileID: Equatable {
+    private let device: dev_t
+    private let inode: ino_t
+
+    fileprivate init(_ status: stat) { (device, inode) = (status.st_dev, status.st_ino) }
+
+    fileprivate init?(_ path: String) {
+        var status = stat()
+        guard lstat(path, &status) == 0 else { return nil }
+        self.init(status)
+    }
 }

@@ -7,8 +7,8 @@ public enum StoredPart: Equatable, Sendable {
     /// The next records, in the order of their numbers.
     ///
     /// One that cannot be read whole, as after a downgrade, is not lost: it is `failed` with `Storage` and a message that names the
-    /// first such column, and the fields that cannot be read have their defaults. Where the checksum is among them, the record has one
-    /// that no file matches, so that a retry cannot pass unverified.
+    /// first such column, and the fields that cannot be read have their defaults. Where an option is among them, the record has a checksum
+    /// that no file matches: it cannot pass unverified.
     case records([DownloadRecord])
 }
 

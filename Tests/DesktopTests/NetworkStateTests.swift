@@ -18,7 +18,7 @@ internal import Testing
     init() async throws {
         (machine, session) = (await PrivateBus(), await PrivateBus())
         let address = machine.address
-        let system = SystemBus { [weak self] () throws(DBusError) in
+        let system = SystemBus(redial: .seconds(3600)) { [weak self] () throws(DBusError) in
             self?.dials += 1
             return try await Connection.open(address: address, within: .seconds(60))
         }
@@ -31,6 +31,29 @@ internal import Testing
 
     func watch() { state?.needed(true) }
     func has(_ condition: NetworkCondition?) async -> Bool { await eventually { told.last == .some(condition) } }
+}
+
+@Suite(.timeLimit(.minutes(5))) struct `The system bus` {
+    @BusActor private final class Visitor {
+        var told: [Bool] = []
+        var dials = 0
+    }
+
+    @Test @BusActor func `that has gone is connected to again when it is back, as long as somebody needs it`() async throws {
+        let (first, second) = (await PrivateBus(), await PrivateBus())
+        let visitor = Visitor()
+        let system = SystemBus(redial: .milliseconds(1)) { () throws(DBusError) in
+            visitor.dials += 1
+            if visitor.dials == 2 { throw DBusError("org.example.Error", "It is not back yet.") }
+            return try await Connection.open(address: visitor.dials == 1 ? first.address : second.address, within: .seconds(60))
+        }
+        let member = system.join { visitor.told.append($0 != nil) }
+        #expect(await eventually { visitor.told == [true] })
+        await first.stop()
+        #expect(await eventually { visitor.told == [true, false, true] })
+        #expect(visitor.dials == 3)
+        system.leave(member)
+    }
 }
 
 @Suite struct `The state of the network` {

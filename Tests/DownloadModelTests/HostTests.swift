@@ -6,6 +6,8 @@ private final class Desk {
     var ledger: Ledger
     var now = WallTime(microseconds: 1_000_000_000_000_000)
     var saved: [HostRequest] = []
+    /// The requests that are on disk.
+    var rows: Set<[String]> = []
     /// Numbers of transfers started, hops permitted, and downloads whose wait was told, in order.
     var started: [UInt64] = []
     var permitted: [UInt64] = []
@@ -40,7 +42,10 @@ private final class Desk {
             case .startTransfer(let entry, _): started.append(entry.number.value)
             case .permit(let entry, _): permitted.append(entry.number.value)
             case .tellWait(let entry): told.append(entry.number.value)
-            case .save(.requested(let request)): saved.append(request)
+            case .save(.requested(let request)):
+                saved.append(request)
+                rows.insert([request.host, "\(request.spacing)"])
+            case .save(.requestOver(let host, let spacing)): rows.remove([host, "\(spacing)"])
             default: break
             }
         }
@@ -206,6 +211,27 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.hold(2) == .rateLimit)
         desk.wake()
         #expect(desk.started == [1, 3, 4, 2])
+    }
+
+    @Test func `of an option is not what its first waits for, nor do others make its wait longer`() throws {
+        let desk = Desk { $0.maxActive = 4 }
+        for number in 1...24 { desk.add(UInt64(number)) }
+        for number in 25...27 { desk.add(UInt64(number)) { $0.options.requestInterval = .seconds(60) } }
+        #expect(desk.started == [1, 2, 3, 4])
+        #expect(desk.hold(25) == nil && desk.ledger.ahead(of: desk.entry(25), now: desk.now) == 20)
+        for number in 26...27 {
+            let hold = try #require(desk.ledger.hold(of: desk.entry(UInt64(number)), now: desk.now))
+            let turns = number - 25
+            #expect(hold.reason == .rateLimit && hold.until.map { $0 - desk.now == .seconds(60 * turns) } == true)
+            #expect(desk.ledger.ahead(of: desk.entry(UInt64(number)), now: desk.now) == turns)
+        }
+        // Its first has started, and the next is told to wait for the interval and no longer.
+        for number in 1...21 { desk.finish(UInt64(number)) }
+        #expect(desk.started.last == 25)
+        desk.sent(25)
+        let hold = try #require(desk.ledger.hold(of: desk.entry(26), now: desk.now))
+        #expect(hold.reason == .rateLimit && hold.until.map { $0 - desk.now >= .seconds(60) && $0 - desk.now <= .seconds(61) } == true)
+        #expect(desk.ledger.ahead(of: desk.entry(26), now: desk.now) == 0)
     }
 
     @Test func `of an option that a redirect to the same host keeps delays no others there`() {
@@ -403,6 +429,13 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.wait(.seconds(59))
         #expect(desk.started == [1])
 
+        // Further off than any server's wait: of a clock that was set back since.
+        let back = Desk()
+        back.now = desk.now + .seconds(-4 * 365 * 24 * 3600)
+        back.ledger.restore([desk.entry(1).record], sweeps: [:], now: back.now)
+        back.add(2, app: "other")
+        #expect(back.started == [1, 2])
+
         let hasty = Desk()
         hasty.add(1)
         hasty.fail(1, 503, retryAfter: .zero)
@@ -462,6 +495,19 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         }
         #expect(remembered() < 2500)
         #expect(remembered() >= 100, "those of the last second are still to be kept")
+        #expect(desk.rows.count == remembered(), "nor is more on disk")
+    }
+
+    @Test func `is forgotten of own intervals, too, while others wait at the host`() {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        desk.add(1)
+        for number in 2...500 {
+            desk.add(UInt64(number)) { $0.options.requestInterval = .milliseconds(number) }
+            desk.sent(UInt64(number))
+            desk.finish(UInt64(number))
+            desk.wait(.seconds(1))
+        }
+        #expect(desk.saved.count > 900 && desk.rows.count <= 64)
     }
 }
 
@@ -614,6 +660,23 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 2, 3, 2], "first in, first out")
     }
 
+    @Test func `are not lost to a clock that is set`() {
+        let desk = Desk { $0.maxActive = 1 }
+        desk.add(1, "http://a/1", app: "A")
+        desk.add(2, "http://b/2", app: "B")
+        desk.add(3, "http://a/3", app: "A")
+        let day = Duration.seconds(24 * 3600)
+        desk.now = desk.now + day
+        desk.ledger.clockJumped(by: day, now: desk.now)
+        desk.take()
+        desk.finish(1)
+        #expect(desk.started == [1, 2])
+        desk.add(4, "http://b/4", app: "B")
+        desk.wait(.seconds(3))
+        desk.finish(2)
+        #expect(desk.started == [1, 2, 3], "A has not had a day")
+    }
+
     @Test func `are not taken by servers that send nothing`() {
         let desk = Desk { $0.maxActive = 1 }
         for number in 1...3 { desk.add(UInt64(number)) }
@@ -626,9 +689,64 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.finish(1)
         #expect(desk.started == [1, 2, 3])
     }
+
+    @Test func `come to other applications, though one has more transfers from servers that send nothing than may be idle`() {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in 1...80 {
+            desk.add(UInt64(number), "http://a\(number)/f", app: "A")
+            if desk.started.contains(UInt64(number)) { desk.ledger.stalled(desk.entry(UInt64(number)), true, now: desk.now) }
+            desk.take()
+        }
+        #expect(desk.started.count == 65)
+        desk.add(100, "http://b/f", app: "B")
+        #expect(!desk.started.contains(100))
+        for _ in 0..<4 { desk.wait(.seconds(6)) }
+        #expect(desk.started.last == 100)
+    }
+
+    @Test func `come at a host, too, that is full of transfers to which it sends nothing`() throws {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
+        for number in 1...8 {
+            desk.add(UInt64(number), app: "A")
+            if number <= 6 { desk.ledger.stalled(desk.entry(UInt64(number)), true, now: desk.now) }
+            desk.take()
+        }
+        #expect(desk.started == [1, 2, 3, 4, 5, 6])
+        desk.add(100, app: "B")
+        #expect(desk.started.last == 6)
+        #expect(desk.hold(100) == .hostLimit, "and not a slot")
+        #expect(desk.entry(100).state == .queued)
+        for _ in 0..<4 {
+            desk.wait(.seconds(6))
+            let stopping = desk.ledger.entries.values.filter { $0.work == .stopping }
+            for entry in stopping { desk.ledger.transferEnded(entry.number, .stopped(nil), now: desk.now) }
+            desk.take()
+        }
+        #expect(desk.started.contains(100))
+        #expect(desk.ledger.nextWake == nil || desk.ledger.nextWake! > desk.now)
+        let before = desk.started
+        for _ in 0..<20 { desk.wait(.seconds(6)) }
+        #expect(desk.started == before, "it has its place; and in its own queue A may wait for itself")
+    }
 }
 
 @Suite struct `What is told of a wait` {
+    @Test func `comes to those at a host that servers have filled with silence, and when it is full no more`() {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
+        for number in 1...7 {
+            desk.add(UInt64(number))
+            if number <= 6 { desk.ledger.stalled(desk.entry(UInt64(number)), true, now: desk.now) }
+            desk.take()
+        }
+        #expect(desk.hold(7) == .hostLimit)
+        desk.ledger.stalled(desk.entry(1), false, now: desk.now)
+        desk.take()
+        #expect(desk.hold(7) == .hostLimit && desk.told == [])
+        for number in 2...6 { desk.ledger.stalled(desk.entry(UInt64(number)), false, now: desk.now) }
+        desk.take()
+        #expect(desk.hold(7) == nil && desk.told == [7], "now it is a slot, too, that is not there")
+    }
+
     @Test func `comes to those whom a rule stops or frees, once`() {
         let desk = Desk { $0.maxActive = 1 }
         for number in 1...3 { desk.add(UInt64(number)) }

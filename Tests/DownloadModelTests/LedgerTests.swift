@@ -117,6 +117,17 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(queue.next() == "message" && queue.next() == "later" && queue.isClear)
     }
 
+    @Test func `begins a commit without a change where one is due`() {
+        var queue = JournalQueue<String>()
+        #expect(queue.begin(isDue: true) == [] && queue.isBusy && queue.begin(isDue: true) == nil)
+        queue.post("waits for nothing")
+        queue.append(.put(Desk.record(1)))
+        queue.post("later")
+        queue.failed { _ in .keep }
+        #expect(queue.next() == "waits for nothing" && queue.next() == nil)
+        #expect(queue.begin(isDue: true)?.count == 1)
+    }
+
     @Test func `saves of one record the last, of one that was removed nothing but that`() {
         var queue = JournalQueue<String>()
         for received in [1, 2, 3] as [ByteCount] { queue.append(.put(Desk.record(1) { $0.received = received })) }

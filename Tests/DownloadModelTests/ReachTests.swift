@@ -94,6 +94,79 @@ import Testing
         }
     }
 
+    @Test(.timeLimit(.minutes(1))) func `at as many hosts tell how many go before each, without a walk through the hosts`() {
+        var random = SeededRandom(5)
+        var settings = Settings()
+        settings.maxActive = 1
+        let ledger = Ledger(settings: settings) { 0 }
+        let entries = (1...4000 as ClosedRange<UInt64>).map { number in
+            var record = Self.record(number, app: "app \(number % 3)")
+            record.url = "http://h\(number)/f"
+            record.options.priority = .random(in: -1...1, using: &random)
+            return ledger.insert(record)
+        }
+        for entry in entries { ledger.enter(entry, now: Self.now) }
+        for number in stride(from: 10, to: 4000, by: 10) { try? ledger.apply(.cancel, to: entries[number], now: Self.now) }
+        var ahead = 0
+        for number in ledger.order.ordered {
+            guard let entry = ledger[number], entry.state == .queued else { continue }
+            #expect(ledger.ahead(of: entry, now: Self.now) == ahead)
+            ahead += 1
+        }
+        #expect(ahead > 3000)
+    }
+
+    @Test func `that have ended make room by the application that has most of them, and last what its owner has not heard of`() throws {
+        func ended(_ number: UInt64, _ app: String, activate: Bool = false) -> DownloadRecord {
+            var record = Self.record(number, app: app)
+            record.options.activate = activate ? app : nil
+            (record.state, record.endedAt) = (.cancelled, Self.now + .seconds(Int(number) - 20_000))
+            return record
+        }
+        let ledger = Ledger(settings: Settings()) { 0 }
+        let many = (4...10_001 as ClosedRange<UInt64>).map { ended($0, "org.example.Many") }
+        ledger.restore(
+            [ended(1, "org.example.One"), ended(2, "org.example.Other"), ended(3, "org.example.Many", activate: true)] + many, sweeps: [:],
+            now: Self.now)
+        #expect(ledger.ended.count == 10_000)
+        for number in [1, 2, 3, 5] as [UInt64] { #expect(ledger[DownloadNumber(number)] != nil) }
+        #expect(ledger[DownloadNumber(4)] == nil)
+        // What comes to its end now, too.
+        let entry = ledger.insert(Self.record(20_000, app: "org.example.One"))
+        ledger.enter(entry, now: Self.now)
+        try ledger.apply(.cancel, to: entry, now: Self.now)
+        #expect(ledger.ended.count == 10_000 && ledger[DownloadNumber(1)] != nil && ledger[DownloadNumber(5)] == nil)
+    }
+
+    @Test func `of an app are counted, and what they hold, whatever becomes of them`() throws {
+        let ledger = Ledger(settings: Settings()) { 0 }
+        func record(_ number: UInt64, metadata: Int) -> DownloadRecord {
+            var record = Self.record(number, app: "org.example.A")
+            record.options.metadata = [UInt8](repeating: 1, count: metadata)
+            return record
+        }
+        let other = record(1, metadata: 0).options.heldBytes(with: String(repeating: "u", count: 1000))
+        #expect(other == 0, "the first KiB of each is not counted")
+        let entries = (1...4).map { ledger.insert(record($0, metadata: $0 == 4 ? 0 : 10_000)) }
+        let url = try DownloadURL("http://h/\(String(repeating: "u", count: 5000))")
+        let one = entries[0].record.options.heldBytes(with: entries[0].record.url)
+        #expect(one > 8900 && one < 10_000)
+        for entry in entries { ledger.enter(entry, now: Self.now) }
+        func expect(_ remaining: Int, _ bytes: Int) {
+            #expect(ledger.holdings(of: "org.example.A").remaining == remaining && ledger.holdings(of: "org.example.A").bytes == bytes)
+        }
+        expect(4, 3 * one)
+        try ledger.replaceUrl(entries[0], url, headers: [], now: Self.now)
+        expect(4, 3 * one + url.text.utf8.count - entries[1].record.url.utf8.count)
+        for entry in entries { try ledger.apply(.cancel, to: entry, now: Self.now) }
+        expect(0, 3 * one + url.text.utf8.count - entries[1].record.url.utf8.count)
+        try ledger.apply(.retry, to: entries[3], now: Self.now)
+        ledger.remove(entries[0], now: Self.now)
+        expect(1, 2 * one)
+        for entry in entries[1...2] { ledger.remove(entry, now: Self.now) }
+        expect(1, 0)
+    }
+
     @Test func `are summed up as they change, and whatever servers announce`() throws {
         let ledger = Ledger(settings: Settings()) { 0 }
         let entries = (1...3).map { ledger.insert(Self.record($0)) }

@@ -265,6 +265,70 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         }
     }
 
+    /// How the first try to write it anew fails.
+    @Test(arguments: [false, true]) func `that is written anew holds everything or is written anew again`(isSpoilt: Bool) async throws {
+        let store = Store(folder: folder.path, mostPages: 60, wait: .zero)
+        _ = try await store.open()
+        try await store.commit([.put(plainRecord(1)), .put(plainRecord(9))], nextNumber: DownloadNumber(10))
+        let known = [StoreChange.put(plainRecord(1)), .put(plainRecord(2))]  // 9 is removed by then
+        if isSpoilt { writeFile(folder("other.db"), [1, 2, 3]) }
+        #expect(isSpoilt ? rename(folder("other.db"), folder("todoku.db")) == 0 : unlink(folder("todoku.db")) == 0)
+        #expect(await storeError { try await store.commit([known[1]], nextNumber: DownloadNumber(10)) }?.reason == .damaged)
+        var large = plainRecord(3)
+        large.options.metadata = [UInt8](repeating: 7, count: 300_000)
+        let error = await storeError { _ = try await store.startAnew(known + [.put(large)], nextNumber: DownloadNumber(10)) }
+        #expect(error?.reason == .diskFull)
+        // The next change alone would be all that the new one holds.
+        for _ in 0..<2 {
+            #expect(await storeError { try await store.commit([.put(plainRecord(4))], nextNumber: DownloadNumber(10)) }?.reason == .damaged)
+        }
+        let aside = try await store.startAnew(known + [.put(plainRecord(4))], nextNumber: DownloadNumber(10))
+        #expect((aside != nil) == isSpoilt)
+        let kept = listFolder(folder.path).filter { $0.contains("corrupt") && !$0.hasSuffix("-wal") && !$0.hasSuffix("-shm") }
+        #expect(kept.count == (isSpoilt ? 1 : 0), "our own is not set aside")
+        try await store.commit([.put(plainRecord(5))], nextNumber: DownloadNumber(10))
+        await store.close()
+        #expect(try await reopened(folder.path).records == [plainRecord(1), plainRecord(2), plainRecord(4), plainRecord(5)])
+    }
+
+    @Test func `that another took the place of while none was open is written anew, too`() async throws {
+        for isEmpty in [true, false] {
+            let store = Store(folder: folder.path)
+            _ = try await store.open()
+            try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2))
+            try tamper(folder.path, "CREATE TRIGGER refuse BEFORE INSERT ON download BEGIN SELECT RAISE(ABORT, 'refused by a test'); END")
+            #expect(await storeError { try await store.commit([.put(plainRecord(2))], nextNumber: DownloadNumber(3)) }?.reason == .storage)
+            for suffix in ["", "-wal", "-shm"] { unlink(folder("todoku.db\(suffix)")) }
+            if !isEmpty {
+                // An older one of ours, by somebody who means well.
+                let backup = TemporaryFolder()
+                try await save(backup.path, [plainRecord(7)])
+                try copyFile(backup("todoku.db"), folder("todoku.db"))
+            }
+            #expect(await storeError { try await store.commit([.put(plainRecord(2))], nextNumber: DownloadNumber(3)) }?.reason == .damaged)
+            let aside = try await store.startAnew([.put(plainRecord(1)), .put(plainRecord(2))], nextNumber: DownloadNumber(3))
+            #expect((aside != nil) != isEmpty)
+            await store.close()
+            #expect(try await reopened(folder.path).records == [plainRecord(1), plainRecord(2)])
+            for name in listFolder(folder.path) { unlink(folder(name)) }
+        }
+    }
+
+    @Test func `whose folder is gone is written anew in one that is ours alone again`() async throws {
+        let path = folder("state/todoku")
+        let store = Store(folder: path)
+        _ = try await store.open()
+        try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2))
+        for name in listFolder(path) { unlink("\(path)/\(name)") }
+        #expect(rmdir(path) == 0 && rmdir(folder("state")) == 0)
+        #expect(await storeError { try await store.commit([.put(plainRecord(2))], nextNumber: DownloadNumber(3)) }?.reason == .damaged)
+        #expect(try await store.startAnew([.put(plainRecord(1)), .put(plainRecord(2))], nextNumber: DownloadNumber(3)) == nil)
+        let second = Store(folder: path, mostPages: Store.mostPages, wait: .milliseconds(20))
+        #expect(await storeError { _ = try await second.open() }?.reason == .inUse)
+        await store.close()
+        #expect(try await reopened(path).records == [plainRecord(1), plainRecord(2)])
+    }
+
     @Test func `of version 1 is brought to this version, with all that it held`() async throws {
         writeFile(folder("todoku.db"), [])
         try tamper(folder.path, Schema.steps[0])
@@ -365,6 +429,15 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         try tamper(folder.path, "UPDATE download SET options = replace(options, 'sha512:', 'sha256:?')")
         let checksum = try await reopened(folder.path).records[0].options.checksum
         #expect(checksum == Checksum(.sha256, digest: [UInt8](repeating: 0, count: 32)))
+    }
+
+    @Test(arguments: ["replace(options, 'checksum=', 'chexksum=')", "options || 'later=1'", "'?'"])
+    func `of whatever option can never pass unverified`(options: String) async throws {
+        try await save(folder.path, [fullRecord(1), plainRecord(2)])
+        try tamper(folder.path, "UPDATE download SET options = \(options)")
+        for record in try await reopened(folder.path).records where record.state.failure != nil {
+            #expect(record.options.checksum == Checksum(.sha256, digest: [UInt8](repeating: 0, count: 32)))
+        }
     }
 
     @Test func `of its resume data starts from 0`() async throws {

@@ -127,6 +127,50 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
         #expect(try await reopened(folder.path).settings == settings)
     }
 
+    @Test func `has the last requests, until nothing can be waiting for them any more`() async throws {
+        let now = WallTime(microseconds: UInt64(time(nil)) * 1_000_000)
+        func request(_ host: String, _ spacing: Duration, before: Duration, isSent: Bool = true) -> HostRequest {
+            HostRequest(host: host, spacing: spacing, at: now + (.zero - before), isSent: isSent)
+        }
+        let wanted = [
+            request("a", .seconds(7200), before: .seconds(3600)), request("b", .seconds(60), before: .seconds(3600), isSent: false),
+            request("ruled", .zero, before: .seconds(3600)), request("late", .seconds(60), before: .seconds(-3600)),
+        ]
+        let over = [
+            request("a", .seconds(60), before: .seconds(3600)), request("musicbrainz.org", .seconds(1), before: .seconds(3600)),
+            request("slow", .zero, before: .seconds(3600)), request("b", .seconds(1), before: .seconds(60 * 24 * 3600), isSent: false),
+        ]
+        try await withStore(folder.path) { store, _ in
+            var settings = Settings()
+            try settings.hostRules.set("ruled", HostRule(requestInterval: .seconds(7200)))
+            try await store.commit([.set(settings)] + (wanted + over).map { .requested($0) }, nextNumber: DownloadNumber(1))
+            try await store.commit(
+                [.requested(request("c", .seconds(7200), before: .zero)), .requestOver(host: "c", spacing: .seconds(7200))],
+                nextNumber: DownloadNumber(1))
+        }
+        // What cannot be deleted, as on a full disk, does not keep anybody from starting.
+        try tamper(folder.path, "CREATE TRIGGER refuse BEFORE DELETE ON request BEGIN SELECT RAISE(ABORT, 'refused by a test'); END")
+        func hosts(_ state: StoredState) -> [String] { state.requests.map { "\($0.host) \($0.spacing)" }.sorted() }
+        #expect(hosts(try await reopened(folder.path)) == hosts(StoredState(requests: wanted)))
+        try tamper(folder.path, "DROP TRIGGER refuse")
+        #expect(hosts(try await reopened(folder.path)) == hosts(StoredState(requests: wanted)))
+        let rows = try Database(StoreFolder(path: folder.path).database, flags: 2).number("SELECT count(*) FROM request")
+        #expect(Int(rows) == wanted.count)
+    }
+
+    @Test func `has the last requests to so many hosts only`() async throws {
+        let now = WallTime(microseconds: UInt64(time(nil)) * 1_000_000)
+        let requests = (1...10_100).map {
+            HostRequest(host: "h\($0)", spacing: .seconds(24 * 3600), at: now + .milliseconds($0 - 100_000), isSent: true)
+        }
+        try await withStore(folder.path) { store, _ in
+            try await store.commit(requests.map { .requested($0) }, nextNumber: DownloadNumber(1))
+        }
+        for _ in 0..<2 { #expect(Set(try await reopened(folder.path).requests.map(\.host)) == Set(requests.suffix(10_000).map(\.host))) }
+        let rows = try Database(StoreFolder(path: folder.path).database, flags: 2).number("SELECT count(*) FROM request")
+        #expect(rows == 10_000)
+    }
+
     @Test func `has the batches, and their numbers are among those that only grow`() async throws {
         var full = BatchRecord(number: BatchNumber(9), count: 10_000)
         (full.app, full.directory, full.notify, full.sound) = ("org.example.App", "/home/a/音楽", .never, "")

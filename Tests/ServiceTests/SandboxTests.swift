@@ -46,6 +46,47 @@ private let app = "org.example.App"
         #expect(url.output.contains("string \"\(server.url("/t"))\""), "\(url)")
     }
 
+    @Test func `may have half of the places in the queue and no more`() async throws {
+        let running = try await Running.start()
+        let sandbox = await Sandbox(running.world)
+        let own = paused.merging(["app": .string(app)]) { $1 }
+        func refusal(_ options: String) async -> String {
+            let answer = await sandbox.gdbus(manager, "\(Manager.interface).Download", "http://127.0.0.1:1/x", options)
+            return answer.status == 0 ? "" : answer.errors
+        }
+        // Who is not in one speaks for it, and is not bound by that.
+        for call in 0..<5 { _ = try await running.batch((0..<10_000).map { "http://127.0.0.1:1/\(call)-\($0)" }, own) }
+        #expect(await refusal("{'start': <false>}").contains("LimitExceeded: An app in a sandbox may have at most 50000 "))
+        let (_, paths) = try await running.batch(["http://127.0.0.1:1/y", "http://127.0.0.1:1/z"], own)
+        for path in paths { try await running.client.cancel(path) }
+        #expect(await refusal("{'start': <false>}").contains("LimitExceeded"), "what has ended has left its place, and no more")
+        try await running.client.cancel(try await running.client.list(["limit": .uint32(1)])[0])
+        #expect(await refusal("{'start': <false>}") == "")
+        #expect(await refusal("{'start': <false>}").contains("LimitExceeded"))
+    }
+
+    @Test func `may have so many bytes held and no more`() async throws {
+        let running = try await Running.start()
+        let sandbox = await Sandbox(running.world)
+        let text = String(repeating: "x", count: 60_000)
+        let own = paused.merging(["app": .string(app), "metadata": .dictionary(["a": .string(text)])]) { $1 }
+        let (_, paths) = try await running.batch((0..<570).map { "http://127.0.0.1:1/\($0)" }, own)
+        func refusal(_ member: String, _ arguments: String..., at path: String = manager) async -> String {
+            let answer = await sandbox.gdbus(path, member, arguments)
+            return answer.status == 0 ? "" : answer.errors
+        }
+        let (download, replace) = ("\(Manager.interface).Download", "\(Download.interface).ReplaceUrl")
+        let headers = "{'X-A': '\(text.prefix(2000))'}"
+        #expect(await refusal(download, "http://127.0.0.1:1/x", "{'headers': <\(headers)>}").contains("LimitExceeded: The URLs, headers"))
+        #expect(await refusal(replace, "http://127.0.0.1:1/x", headers, at: paths[0].value).contains("LimitExceeded: The URLs, headers"))
+        #expect(await refusal(download, "http://127.0.0.1:1/x", "{'start': <false>}") == "", "an ordinary one has no bytes that count")
+        for path in paths.prefix(20) {
+            try await running.client.cancel(path)
+            try await running.client.remove(path)
+        }
+        #expect(await refusal(download, "http://127.0.0.1:1/x", "{'start': <false>, 'headers': <\(headers)>}") == "")
+    }
+
     @Test func `is refused another app, another folder, replacing, and a priority above all others`() async throws {
         let running = try await Running.start()
         let sandbox = await Sandbox(running.world)

@@ -248,6 +248,28 @@ extension Running {
     }
 }
 
+@Suite struct `A download of which not all could be read back` {
+    @Test func `is not begun again, neither as it was nor with a fresh link`() async throws {
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "another file") }
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        var daemon = await world.start()
+        let checksum = Variant.string("sha256:" + String(repeating: "ab", count: 32))
+        let path = try await client.download(server.url("/a"), ["start": .bool(false), "checksum": checksum])
+        _ = await world.stop(daemon)
+        let database = try #require(readFile("\(world.state)/todoku.db"))
+        let key = try #require(database.firstRange(of: Array("checksum=".utf8)))
+        writeFile("\(world.state)/todoku.db", database[..<key.lowerBound] + Array("chexksum=".utf8) + database[key.upperBound...])
+        daemon = await world.start()
+        #expect(try await client.get(Download.state, at: path) == "failed")
+        for error in [
+            await thrown { try await client.retry(path) },
+            await thrown { try await client.call(Download.replaceUrl, at: path, (server.url("/a"), [:])) },
+        ] { #expect(error?.name == todokuError("InvalidState") && error?.message.contains("anew") == true, "\(error as Any)") }
+        #expect(world.files == [])
+    }
+}
+
 @Suite struct `A database that is lost` {
     @Test func `at the start is set aside, said on the bus and in the log, and part files are kept`() async throws {
         let world = await ServiceWorld()
@@ -279,6 +301,24 @@ extension Running {
         _ = await world.start()
         #expect(try await client.list() == paths + [third])
         #expect(try await client.get(Download.tag, at: paths[1]) == "t")
+    }
+
+    @Test func `and cannot be written anew at first is as soon as it can, though nobody calls`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let daemon = await world.start()
+        let paths = [
+            try await client.download("http://127.0.0.1:1/a", ["start": .bool(false)]),
+            try await client.download("http://127.0.0.1:1/b", ["start": .bool(false)]),
+        ]
+        #expect(rename(world.state, "\(world.state).gone") == 0)
+        writeFile(world.state, [1])
+        let error = await thrown { try await client.download("http://127.0.0.1:1/c", ["start": .bool(false)]) }
+        #expect(error?.name == todokuError("Storage"))
+        unlink(world.state)
+        _ = await world.stop(daemon)
+        _ = await world.start()
+        #expect(try await client.list() == paths)
     }
 
     @Test func `and cannot be made anew is told to who called, before the service leaves`() async throws {

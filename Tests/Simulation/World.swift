@@ -42,6 +42,7 @@ struct Saved {
         case .sweep(let number, let directory): if plant != .forgetful { sweeps[number] = directory }
         case .swept(let number): sweeps[number] = nil
         case .requested(let request): if plant != .hasty { requests["\(request.host) \(request.spacing)"] = request }
+        case .requestOver(let host, let spacing): requests["\(host) \(spacing)"] = nil
         case .keepCopy(let copy): copies[copy.key] = copy
         }
     }
