@@ -196,7 +196,7 @@ internal import TransferEngine
         start {
             if await work() == .failed {
                 reply.fail(
-                    DBusError.failed("Nothing could be started to open it: there is no file manager, and no xdg-open (package xdg-utils)."))
+                    DBusError.failed("Nothing opened it: there is no file manager, and xdg-open (package xdg-utils) is not there or could not."))
             } else {
                 reply()
             }
