@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "CSound.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -38,10 +39,10 @@ static void finished(ca_context *context, uint32_t id, int error, void *data) {
 
 static void await(struct end *end, unsigned seconds) {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += seconds;
     pthread_mutex_lock(&end->mutex);
-    while (!end->has_come && pthread_cond_timedwait(&end->changed, &end->mutex, &until) != ETIMEDOUT) {}
+    while (!end->has_come && pthread_cond_clockwait(&end->changed, &end->mutex, CLOCK_MONOTONIC, &until) != ETIMEDOUT) {}
     pthread_mutex_unlock(&end->mutex);
 }
 

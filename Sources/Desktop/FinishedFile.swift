@@ -27,6 +27,7 @@ enum FinishedFile {
         "inf", "scf", "chm", "hlp", "gadget", "application", "appref-ms",
         // Java, macOS, and elsewhere
         "jar", "jnlp", "class", "war", "ear", "nbm", "dex", "wasm", "webloc", "website", "workflow", "scpt", "applescript", "app", "dylib",
+        "love", "nw", "air", "swf",
     ]
 
     /// Old files of Microsoft's Office, which begin as an installer (`msi`) does.

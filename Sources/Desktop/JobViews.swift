@@ -2,7 +2,7 @@ public import DBus
 public import EventLoop
 
 /// What a job shows. Texts are for people.
-public struct JobContent: Equatable, Sendable {
+public struct JobContent: Sendable {
     public var title = ""
     /// Stands in place of what the desktop says itself; empty: it says it.
     public var message = ""
@@ -22,8 +22,6 @@ public struct JobContent: Equatable, Sendable {
     /// The folder that it goes to, absolute; empty: none.
     public var folder = ""
     public init() {}
-
-    public static func == (a: JobContent, b: JobContent) -> Bool { a.properties == b.properties }
 
     /// As `org.kde.JobViewV3.update` takes them.
     var properties: [String: Variant] {
@@ -80,6 +78,7 @@ public struct JobContent: Equatable, Sendable {
     private let session: Connection
     private let icon: String
     private let wished: @BusActor (UInt64, Wish) -> Void
+    private let servedChanged: @BusActor () -> Void
     private var peer: BusPeer?
     private var server: String?
     /// The server refused a view, or did not answer: until there is another server it is asked no more.
@@ -93,9 +92,10 @@ public struct JobContent: Equatable, Sendable {
     /// - Parameters:
     ///   - icon: name of the icon of all jobs.
     ///   - wished: called with a job's key when somebody clicks on it.
-    public init(session: Connection, icon: String, wished: @escaping @BusActor (UInt64, Wish) -> Void) {
-        (self.session, self.icon, self.wished) = (session, icon, wished)
-    }
+    ///   - servedChanged: called when `isServed` may have changed.
+    public init(
+        session: Connection, icon: String, wished: @escaping @BusActor (UInt64, Wish) -> Void, servedChanged: @escaping @BusActor () -> Void
+    ) { (self.session, self.icon, self.wished, self.servedChanged) = (session, icon, wished, servedChanged) }
 
     /// Begins to look for a server, once.
     public func watch() {
@@ -138,6 +138,7 @@ public struct JobContent: Equatable, Sendable {
         (server, isMute) = (owner, false)
         views = views.mapValues { View(content: $0.content) }
         if owner != nil { for key in views.keys.sorted() { request(key) } }
+        servedChanged()
     }
 
     /// The desktop entry is left out on purpose: for jobs that have one, Plasma marks its icon with their number and their mean progress, in place of the
@@ -162,7 +163,7 @@ public struct JobContent: Equatable, Sendable {
         guard server == self.server else { return }
         guard let path else {
             isMute = true
-            return
+            return servedChanged()
         }
         // It may have ended meanwhile.
         guard views[key]?.request == request else { return terminate(path, finished: false) }

@@ -23,16 +23,24 @@ public import EventLoop
     ///
     /// - Parameters:
     ///   - id: ours; one of the same takes the place of an earlier one.
-    ///   - actions: names in `ActivateAction` and what they are about; the first is that of a click on the toast, the others are buttons.
+    ///   - target: what the actions are about.
+    ///   - click: the name in `ActivateAction` of what a click on the toast does. nil: it says no more than our name (`Activate`).
     /// - Returns: whether the desktop has taken it.
-    public func put(_ id: String, title: String, body: String, actions: [(name: String, label: String, target: ObjectPath)]) async -> Bool {
-        guard let first = actions.first else { return false }
-        var content: [String: Variant] = ["title": .string(title), "body": .string(body), "priority": .string("low")]
-        content["default-action"] = .string("app.\(first.name)")
-        content["default-action-target"] = .string(first.target.value)
-        let buttons: [Variant] = actions.dropFirst().map { action in
+    public func put(
+        _ id: String, title: String, body: String, about target: ObjectPath, click: String?, buttons: [(name: String, label: String)]
+    ) async -> Bool {
+        guard click != nil || !buttons.isEmpty else { return false }
+        var content: [String: Variant] = [
+            "title": .string(ToastServer.cleaned(title, keeping: nil)), "body": .string(ToastServer.cleaned(body, keeping: "\n")),
+            "priority": .string("low"),
+        ]
+        if let click {
+            content["default-action"] = .string("app.\(click)")
+            content["default-action-target"] = .string(target.value)
+        }
+        let buttons: [Variant] = buttons.map { button in
             .dictionary([
-                "label": .string(action.label), "action": .string("app.\(action.name)"), "target": .string(action.target.value),
+                "label": .string(button.label), "action": .string("app.\(button.name)"), "target": .string(target.value),
             ])
         }
         if !buttons.isEmpty { content["buttons"] = .array(of: "a{sv}", buttons) }

@@ -53,12 +53,15 @@ public struct IconMark: Equatable, Sendable {
     /// Makes `marks` (by desktop entry, without `.desktop`) all that there are. What is shown already is not sent again.
     public func show(_ marks: [String: IconMark]) {
         guard hasDock else { return }
-        for (id, entry) in entries where marks[id] == nil { entry.clear { [weak self] in self?.entries[id] = nil } }
+        for (id, entry) in entries where marks[id] == nil { entry.clear() }
         for (id, mark) in marks {
-            if entries[id] == nil { entries[id] = LauncherEntry(id, dial: dial) }
+            if entries[id] == nil { entries[id] = LauncherEntry(id, dial: dial) { [weak self] in self?.drop(id, $0) } }
             entries[id]?.show(mark)
         }
     }
+
+    /// It may have another successor already.
+    private func drop(_ id: String, _ entry: LauncherEntry) { if entries[id] === entry { entries[id] = nil } }
 
     /// Takes all marks away, for the end of the program.
     public func end() {
@@ -104,14 +107,20 @@ public struct IconMark: Equatable, Sendable {
     private var mark = IconMark.none
     private var told: IconMark?
     private var leaving: Poller.Token?
+    private let gone: @BusActor (LauncherEntry) -> Void
 
-    init(_ id: String, dial: @escaping @BusActor () async throws(DBusError) -> Connection) {
+    /// - Parameter gone: called when it is of no use any more: it has had no mark for a while, or cannot be heard.
+    init(
+        _ id: String, dial: @escaping @BusActor () async throws(DBusError) -> Connection, gone: @escaping @BusActor (LauncherEntry) -> Void
+    ) {
+        self.gone = gone
         uri = "application://\(id).desktop"
         // As libunity makes it: a hash of the URI by Bernstein's way.
         path = ObjectPath("/com/canonical/unity/launcherentry/\(uri.utf8.reduce(5381 as UInt64) { $0 &* 33 &+ UInt64($1) })")
         BusActor.spawn { [weak self] in
-            guard let connection = try? await dial(), let self else { return }
-            connect(connection)
+            let connection = try? await dial()
+            guard let self else { return }
+            if let connection { connect(connection) } else { gone(self) }
         }
     }
 
@@ -145,11 +154,11 @@ public struct IconMark: Equatable, Sendable {
     /// For a dock that has not heard it.
     func repeatMark() { if let told, told != .none { send() } }
 
-    /// Takes the mark away, and calls `gone` a while later unless there is another one by then.
-    func clear(_ gone: @escaping @BusActor () -> Void) {
+    /// Takes the mark away, and is gone a while later unless there is another one by then.
+    func clear() {
         guard leaving == nil else { return }
         show(.none)
-        leaving = Poller.shared.schedule(after: LauncherEntries.linger, gone)
+        leaving = Poller.shared.schedule(after: LauncherEntries.linger) { [weak self] in if let self { gone(self) } }
     }
 
     func leave() {

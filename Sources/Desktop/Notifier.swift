@@ -13,14 +13,16 @@ public actor Notifier {
     static let progressPause: Duration = .seconds(60)
     /// How long an end toast waits for a server.
     public static let patience: Duration = .seconds(60)
+    /// A server that did not answer is not asked again sooner.
+    static let shortestPause: Duration = .seconds(2)
     /// Sounds at most so often: of many ends at once one is heard.
     static let soundInterval: Duration = .seconds(1)
     /// How long a progress toast stays without news: one of a service that was killed goes away by itself.
     static let progressMilliseconds: Int32 = 30_000
     /// Most end toasts that are followed at a time; beyond it the oldest stays on screen, but its click is not told.
     static let mostShown = 64
-    /// How long `shutDown` waits for progress toasts to go off the screen.
-    static let shutDownWait: Duration = .seconds(1)
+    /// How long `shutDown` waits for progress toasts to go off the screen, and for the fate of the toast that the server is taking.
+    static let shutDownWait: Duration = .seconds(2)
     /// Our desktop entry's name, without `.desktop`.
     private static let desktopEntry = "org.todoku.Downloader1"
 
@@ -53,7 +55,13 @@ public actor Notifier {
     }
 
     /// What has become of an end toast.
-    private enum Fate { case shown, waits, failed }
+    private enum Fate {
+        case shown, failed
+        /// No server answers: it was sent to none.
+        case unsent
+        /// It was sent, and nobody knows whether it is shown.
+        case unanswered
+    }
 
     private nonisolated let outbox: Outbox
     private nonisolated let patience: Duration
@@ -125,8 +133,8 @@ public actor Notifier {
         deliver()
     }
 
-    /// Shows nothing more and closes the progress toast; end toasts stay on screen. `finished` is called when that is done, or after
-    /// `shutDownWait`: a server that hangs does not hold up an exit.
+    /// Shows nothing more and closes the progress toast; end toasts stay on screen. `finished` is called when that is done and all is told
+    /// that was shown, or after `shutDownWait`: a server that hangs does not hold up an exit.
     @BusActor public func shutDown(finished: @escaping @BusActor @Sendable () -> Void = {}) {
         outbox.queue.finish()
         outbox.finished.append(finished)
@@ -135,9 +143,11 @@ public actor Notifier {
     }
 
     @BusActor private func finish() {
+        guard !outbox.finished.isEmpty else { return }
         let waiting = outbox.finished
         outbox.finished = []
-        for finished in waiting { finished() }
+        // Behind what has been told: only bodies that are spawned keep the order among them.
+        BusActor.spawn { for finished in waiting { finished() } }
     }
 
     @BusActor private func deliver() {
@@ -162,21 +172,33 @@ public actor Notifier {
     @BusActor private func settle(_ toast: EndToast, _ until: ContinuousClock.Instant, _ fate: Fate) {
         outbox.current = nil
         switch fate {
-        case .shown: break
+        case .shown: outbox.queue.serverAnswered()
         case .failed: tell(.failed(toast.number))
-        case .waits where outbox.isCurrentWithdrawn: tell(.failed(toast.number))
-        case .waits:
-            if let dropped = outbox.queue.hold(toast, until: until) { tell(.failed(dropped.number)) }
-            awaitExpiry()
+        case .unsent where outbox.isCurrentWithdrawn, .unanswered where outbox.isCurrentWithdrawn: tell(.failed(toast.number))
+        case .unsent:
+            // A server that was stalled is there all the time, and nobody tells when it answers: after half of what is left, and again.
+            let now = ContinuousClock.now
+            let half = (until - now) / 2
+            hold(toast, until, again: half > Self.shortestPause ? now + half : until)
+        case .unanswered: hold(toast, until, again: nil)
         }
     }
 
+    @BusActor private func hold(_ toast: EndToast, _ until: ContinuousClock.Instant, again: ContinuousClock.Instant?) {
+        if let dropped = outbox.queue.hold(toast, until: until, again: again) { tell(.failed(dropped.number)) }
+        awaitExpiry()
+    }
+
     @BusActor private func awaitExpiry() {
-        guard outbox.expiry == nil, let time = outbox.queue.expiry else { return }
-        outbox.expiry = Poller.shared.schedule(at: time) { [self] in
-            outbox.expiry = nil
-            for toast in outbox.queue.expire(at: .now) { tell(.failed(toast.number)) }
-            awaitExpiry()
+        if let timer = outbox.expiry { Poller.shared.cancel(timer) }
+        outbox.expiry = outbox.queue.expiry.map { time in
+            Poller.shared.schedule(at: time) { [self] in
+                outbox.expiry = nil
+                for toast in outbox.queue.expire(at: .now) { tell(.failed(toast.number)) }
+                outbox.queue.tryAgain(at: .now)
+                awaitExpiry()
+                deliver()
+            }
         }
     }
 
@@ -252,7 +274,7 @@ public actor Notifier {
     }
 
     private func present(_ toast: EndToast) -> Fate {
-        guard let server = findServer() else { return session?.isClosed ?? true ? .failed : .waits }
+        guard let server = findServer() else { return session?.isClosed ?? true ? .failed : .unsent }
         let (category, usualIcon, usualSound) =
             switch toast.kind {
             case .finished, .finishedBatch: ("transfer.complete", "folder-download", "complete-download")
@@ -261,7 +283,7 @@ public actor Notifier {
             }
         let notification = session?.makeNotification(
             summary: server.summary(toast.summary), body: server.body(toast.body), icon: toast.icon ?? usualIcon)
-        guard let notification else { return .waits }
+        guard let notification else { return .failed }
         takeAway(toast.number)
         notification.set(category: category, urgency: .normal, milliseconds: -1)
         notification.setHint("desktop-entry", Self.desktopEntry)
@@ -279,7 +301,7 @@ public actor Notifier {
         let actions = server.actions(for: toast.kind)
         for (key, action) in actions { notification.addAction(key, label: texts.label(of: action), for: self, serial) }
         notification.connectClosed(for: self, serial)
-        guard timed({ notification.show() }) else { return .waits }
+        guard timed({ notification.show() }) else { return .unanswered }
         if isHeard {
             soundedAt = .now
             if isOurs { tell(.sounds(sound)) }

@@ -16,6 +16,8 @@ internal import Glibc
 
     /// For so long the file manager, the portal, and a disk are waited for.
     public static let patience: Duration = .seconds(10)
+    /// For so long it is waited whether xdg-open(1) complains. It may stay as long as the program that it starts.
+    private nonisolated static let complaintMilliseconds: Int32 = 2000
 
     private static let fileManager = "org.freedesktop.FileManager1"
     private static let fileManagerPath = ObjectPath("/org/freedesktop/FileManager1")
@@ -28,6 +30,8 @@ internal import Glibc
     private let connection: Connection
     private let environment: [String: String]
     private let patience: Duration
+    /// Without one, as where the service began before the session, only the portal can open windows.
+    private let hasDisplay: Bool
 
     /// - Parameters:
     ///   - environment: for what is started; the process's own if not given.
@@ -36,6 +40,7 @@ internal import Glibc
         connection: Connection, environment: [String: String] = Folders.environment(), patience: Duration = Opener.patience
     ) {
         (self.connection, self.environment, self.patience) = (connection, environment, patience)
+        hasDisplay = ["WAYLAND_DISPLAY", "DISPLAY"].contains { environment[$0]?.isEmpty == false }
     }
 
     /// Opens the file at the absolute `path` with the user's program for its type.
@@ -48,8 +53,7 @@ internal import Glibc
         case .isGone: return await openFolder(parent(of: path), activationToken: activationToken)
         case .shows, nil: return await showInFolder(path, activationToken: activationToken)
         }
-        if await start(path, activationToken) { return .opened }
-        return await askPortal(path, inFolder: false, activationToken) ? .opened : .failed
+        return await launch(path, activationToken) ? .opened : .failed
     }
 
     /// Shows the file in its folder: by the file manager's D-Bus interface, else by the portal, else by opening the folder.
@@ -70,8 +74,14 @@ internal import Glibc
     public func openFolder(_ path: String, activationToken: String? = nil) async -> Outcome {
         let folder = await Pool.shared.value(within: Self.patience) { nearestFolder(to: path) } ?? path
         if await ask(Self.showFolders, folder, activationToken) == .done { return .shown }
-        if await start(folder, activationToken) { return .shown }
-        return await askPortal(folder, inFolder: false, activationToken) ? .shown : .failed
+        return await launch(folder, activationToken) ? .shown : .failed
+    }
+
+    /// Opens a file or folder by xdg-open(1), else by the portal; the other way round where no window could appear from here.
+    private func launch(_ path: String, _ token: String?) async -> Bool {
+        if !hasDisplay, await askPortal(path, inFolder: false, token) { return true }
+        if await start(path, token) { return true }
+        return hasDisplay ? await askPortal(path, inFolder: false, token) : false
     }
 
     private func ask(_ method: MethodOf<([String], String), Void>, _ path: String, _ token: String?) async -> Answer {
@@ -96,7 +106,7 @@ internal import Glibc
         return await start(page, activationToken) ? .opened : .failed
     }
 
-    /// Runs `xdg-open` in a session of its own, as a child of no one: it may stay as long as the program it starts.
+    /// Runs `xdg-open` in a session of its own, as a child of no one. False where it cannot be run, or says soon that it could not open it.
     ///
     /// - Parameter what: an absolute path, or a URL that was looked at: never what the program might take for an option.
     private func start(_ what: String, _ token: String?) async -> Bool {
@@ -106,7 +116,7 @@ internal import Glibc
         let final = environment
         return await Pool.shared.value(within: Self.patience) {
             guard let program = findProgram("xdg-open", in: final) else { return false }
-            return runDetached([program, what], environment: final)
+            return runDetached([program, what], environment: final, watchedFor: Self.complaintMilliseconds)
         } ?? false
     }
 }

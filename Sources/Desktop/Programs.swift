@@ -6,27 +6,44 @@ func findProgram(_ name: String, in environment: [String: String]) -> String? {
     return path.split(separator: ":").lazy.map { "\($0)/\(name)" }.first { access($0, X_OK) == 0 }
 }
 
-/// Starts `arguments` through setsid(1), which forks: the process that is waited for ends at once, and the program is the child of no one.
-func runDetached(_ arguments: [String], environment: [String: String]) -> Bool {
-    guard let pid = spawn(["setsid", "--fork"] + arguments, environment, errors: nil) else { return false }
-    return exitStatus(of: pid) == 0
+/// Starts `arguments` through setsid(1), which forks: the process that is waited for ends at once, and the program is the child of no one. It may
+/// stay for as long as it likes; how it ends is looked at for `milliseconds`. Blocks.
+///
+/// - Returns: false where it could not be started, or ended with another status than 0 within that time.
+func runDetached(_ arguments: [String], environment: [String: String], watchedFor milliseconds: Int32) -> Bool {
+    guard let (own, other) = makeEnds() else { return false }
+    defer { close(own) }
+    // The shell alone holds the other end, and writes the status into it.
+    let script = ["sh", "-c", #""$@" 2>/dev/null; echo $? >&2"#, "sh"]
+    let pid = spawn(["setsid", "--fork"] + script + arguments, environment, errors: other)
+    close(other)
+    guard let pid, exitStatus(of: pid) == 0 else { return false }
+    var ready = pollfd(fd: own, events: Int16(POLLIN), revents: 0)
+    guard poll(&ready, 1, milliseconds) > 0 else { return true }
+    var answer: UInt8 = 0
+    return read(own, &answer, 1) == 1 && answer == UInt8(ascii: "0")
+}
+
+/// Two ends of a connection, closed in every other child that is started meanwhile: that one end is closed is to be seen. (Glibc's pipe2 is not
+/// there for Swift.)
+private func makeEnds() -> (Int32, Int32)? {
+    var ends: [Int32] = [-1, -1]
+    return socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 ? (ends[0], ends[1]) : nil
 }
 
 /// Runs `arguments` to their end, killed after `seconds`. Blocks.
 ///
 /// - Returns: the exit status, and the first line of what it wrote to standard error; nil where it could not be started.
 func runToEnd(_ arguments: [String], environment: [String: String], seconds: Int) -> (status: Int32, complaint: String)? {
-    var ends: [Int32] = [-1, -1]
-    // Closed in every other child that is started meanwhile: the end of this one is to be seen. (Glibc's pipe2 is not there for Swift.)
-    guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else { return nil }
-    let pid = spawn(["timeout", "--kill-after=1", "\(seconds)"] + arguments, environment, errors: ends[1])
-    close(ends[1])
-    defer { close(ends[0]) }
+    guard let (own, other) = makeEnds() else { return nil }
+    let pid = spawn(["timeout", "--kill-after=1", "\(seconds)"] + arguments, environment, errors: other)
+    close(other)
+    defer { close(own) }
     guard let pid else { return nil }
     var text: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 1024)
     while true {
-        let count = read(ends[0], &buffer, buffer.count)
+        let count = read(own, &buffer, buffer.count)
         if count < 0, errno == EINTR { continue }
         guard count > 0 else { break }
         if text.count < 4096 { text += buffer[..<count] }
@@ -35,18 +52,14 @@ func runToEnd(_ arguments: [String], environment: [String: String], seconds: Int
     return (exitStatus(of: pid), String(decoding: line, as: UTF8.self))
 }
 
-/// Input and output are /dev/null, and so are the errors where no descriptor is given. No signal is blocked or ignored (our threads block all, and
+/// Input and output are /dev/null, the errors go to `errors`. No signal is blocked or ignored (our threads block all, and
 /// children inherit that).
-private func spawn(_ arguments: [String], _ environment: [String: String], errors: Int32?) -> pid_t? {
+private func spawn(_ arguments: [String], _ environment: [String: String], errors: Int32) -> pid_t? {
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
     posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0)
-    if let errors {
-        posix_spawn_file_actions_adddup2(&actions, errors, 2)
-    } else {
-        posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0)
-    }
+    posix_spawn_file_actions_adddup2(&actions, errors, 2)
     var attributes = posix_spawnattr_t()
     posix_spawnattr_init(&attributes)
     var none = sigset_t()
@@ -70,7 +83,7 @@ private func spawn(_ arguments: [String], _ environment: [String: String], error
 /// Waits for the end of a child; 128 and the signal where one ended it.
 private func exitStatus(of pid: pid_t) -> Int32 {
     var status: Int32 = 0
-    while waitpid(pid, &status, 0) < 0 { if errno != EINTR { return errno == ECHILD ? 0 : -1 } }
+    while waitpid(pid, &status, 0) < 0 { if errno != EINTR { return -1 } }  // an end that nobody has seen is no success
     let signal = status & 0x7F
     return signal == 0 ? (status >> 8) & 0xFF : 128 + signal
 }

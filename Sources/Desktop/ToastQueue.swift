@@ -31,8 +31,9 @@ struct ToastQueue {
     private var waiting: [ToastDelivery] = []
     /// A progress toast was handed out and not closed since.
     private var isProgressOut = false
-    /// End toasts that no server has taken: for the next one.
-    private var held: [(toast: EndToast, until: ContinuousClock.Instant)] = []
+    /// End toasts that no server has taken, oldest first: for the next one. `again`: when the one that is there is tried once more; nil: it was sent the
+    /// toast, and may show it yet.
+    private var held: [(toast: EndToast, until: ContinuousClock.Instant, again: ContinuousClock.Instant?)] = []
 
     var isEmpty: Bool { waiting.isEmpty }
 
@@ -54,7 +55,7 @@ struct ToastQueue {
 
     mutating func closeProgress() {
         waiting.removeAll(where: \.isProgress)
-        if isProgressOut { waiting.append(.closeProgress) }
+        if isProgressOut, gate != .absent { waiting.append(.closeProgress) }
         isProgressOut = false
     }
 
@@ -81,22 +82,33 @@ struct ToastQueue {
 
     /// No server has taken `toast`.
     ///
+    /// - Parameter again: nil where a server may have it all the same.
     /// - Returns: a toast that had to be dropped for it, or itself where nothing can be shown.
-    mutating func hold(_ toast: EndToast, until: ContinuousClock.Instant) -> EndToast? {
+    mutating func hold(_ toast: EndToast, until: ContinuousClock.Instant, again: ContinuousClock.Instant?) -> EndToast? {
         guard gate != .absent else { return toast }
-        held.append((toast, until))
+        held.insert((toast, until, again), at: held.firstIndex { $0.until > until } ?? held.endIndex)
         return held.count > Self.mostEnds ? held.removeFirst().toast : nil
     }
 
     /// A server has come that was not there.
     mutating func serverCame() {
         set(.open)
-        waiting.insert(contentsOf: held.map { .end($0.toast, until: $0.until) }, at: 0)
-        held = []
+        release { _ in true }
     }
 
-    /// When the first of those that are held is not worth showing any more.
-    var expiry: ContinuousClock.Instant? { held.lazy.map(\.until).min() }
+    /// The server that is there answers: it is sent what it was not.
+    mutating func serverAnswered() { release { $0 != nil } }
+
+    /// The time has come to try once more whether the server answers.
+    mutating func tryAgain(at now: ContinuousClock.Instant) { release { $0.map { $0 <= now } ?? false } }
+
+    private mutating func release(where isDue: (_ again: ContinuousClock.Instant?) -> Bool) {
+        waiting.insert(contentsOf: held.filter { isDue($0.again) }.map { .end($0.toast, until: $0.until) }, at: 0)
+        held.removeAll { isDue($0.again) }
+    }
+
+    /// When the first of those that are held is to be tried again, or not worth showing any more.
+    var expiry: ContinuousClock.Instant? { held.lazy.map { min($0.again ?? $0.until, $0.until) }.min() }
 
     /// Forgets those that are held and not worth showing any more, and returns them.
     mutating func expire(at now: ContinuousClock.Instant) -> [EndToast] {
@@ -106,9 +118,9 @@ struct ToastQueue {
 
     // MARK: The end
 
-    /// Forgets what waits; what is left to do is to take the progress toast off the screen.
+    /// Forgets what waits to be shown; what is left to do is to take off the screen what is not true any more, and the progress toast.
     mutating func finish() {
-        waiting = gate == .absent || !isProgressOut ? [] : [.closeProgress]
+        waiting = gate == .absent ? [] : waiting.filter(\.isWithdrawal) + (isProgressOut ? [.closeProgress] : [])
         held = []
         gate = .absent
     }
@@ -122,6 +134,12 @@ struct ToastQueue {
     mutating func next() -> ToastDelivery? {
         guard !waiting.isEmpty else { return nil }
         let first = waiting.removeFirst()
+        // An older one that was sent to nobody goes before it: a server may have come of which nobody has told yet.
+        if case .end(let toast, let until) = first, let older = held.firstIndex(where: { $0.again != nil }), held[older].until < until {
+            let due = held.remove(at: older)
+            _ = hold(toast, until: until, again: due.again)  // one out, one in
+            return .end(due.toast, until: due.until)
+        }
         if first.isProgress { isProgressOut = true }
         return first
     }
@@ -129,6 +147,8 @@ struct ToastQueue {
 
 extension ToastDelivery {
     fileprivate var isProgress: Bool { if case .progress = self { true } else { false } }
+
+    fileprivate var isWithdrawal: Bool { if case .withdraw = self { true } else { false } }
 
     fileprivate var end: EndToast? { if case .end(let toast, _) = self { toast } else { nil } }
 }

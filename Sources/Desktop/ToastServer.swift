@@ -28,7 +28,7 @@ struct ToastServer: Equatable {
 
     /// `text` as the server wants it: markup where it announces that it reads markup.
     func body(_ text: String) -> String {
-        let text = cleaned(text, keeping: "\n")
+        let text = Self.cleaned(text, keeping: "\n")
         guard capabilities.contains("body-markup") else { return text }
         var escaped = ""
         for character in text.unicodeScalars {
@@ -42,16 +42,16 @@ struct ToastServer: Equatable {
         return escaped
     }
 
-    func summary(_ text: String) -> String { cleaned(text, keeping: nil) }
+    func summary(_ text: String) -> String { Self.cleaned(text, keeping: nil) }
 
     /// Most Unicode scalars of one text that a server is given.
     static let longestText = 1000
 
     /// Cut to `longestText`, control characters as spaces, and without marks that turn the direction of what follows: a name must not pose
     /// as another.
-    private func cleaned(_ text: String, keeping kept: Unicode.Scalar?) -> String {
+    static func cleaned(_ text: String, keeping kept: Unicode.Scalar?) -> String {
         var result = String.UnicodeScalarView()
-        for scalar in text.unicodeScalars.prefix(Self.longestText) {
+        for scalar in text.unicodeScalars.prefix(longestText) {
             switch scalar {
             case _ where scalar == kept: result.append(scalar)
             case "\u{0}"..."\u{1F}", "\u{7F}"..."\u{9F}": result.append(" ")

@@ -26,7 +26,8 @@ public import EventLoop
     ///   - file: a descriptor of it, as of O_PATH; the caller's to close.
     public func put(_ path: String, _ file: FileDescriptor) async -> Outcome {
         if await FilePortal.isThere(on: connection), await FilePortal.trash(file, on: connection, within: Self.patience) { return .trashed }
-        let environment = environment
+        // What it says is part of a message on the bus, which is English.
+        let environment = environment.merging(["LC_ALL": "C.UTF-8"]) { $1 }.filter { $0.key != "LANGUAGE" }
         let seconds = Int(Self.patience.components.seconds)
         // gio is killed before the wait for it ends.
         let result = await Pool.shared.value(within: Self.patience + .seconds(5)) { () -> Outcome in

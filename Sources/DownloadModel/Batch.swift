@@ -19,6 +19,8 @@ public struct BatchRecord: Equatable, Sendable {
     /// What those ended in that are off the list, and the bytes of those among them that finished.
     public var removed = OutcomeCounts()
     public var removedBytes: ByteCount = 0
+    /// When it ended, as long as it is not known that this was shown, or need not be.
+    public var toastOwedSince: WallTime?
 
     public init(number: BatchNumber, count: UInt32) { (self.number, self.count) = (number, count) }
 

@@ -96,6 +96,8 @@ public final class Ledger {
     /// Of what was restored and has not ended: what had started before.
     var restoredCourses: [LedgerEntry] = []
     var restoredSought: [LedgerEntry] = []
+    /// Toasts that a process before this one owed, until they are taken.
+    var restoredToasts: [OwedToast] = []
     /// The lane of the one before, and what is said of those in it.
     var restoredLane: (lane: Lane, reason: WaitReason?)?
     var recentAuthority = DownloadURL.Authority()
@@ -112,6 +114,8 @@ public final class Ledger {
     /// Called before and after each change of a record; `true`: its state changes.
     public var willChange: (LedgerEntry, Bool) -> Void = { _, _ in }
     public var didChange: (LedgerEntry) -> Void = { _ in }
+    /// Whether an end is shown now, by the policy and the app of a download or a batch.
+    public var wantsToast: (NotifyPolicy, String) -> Bool = { policy, _ in policy != .never }
 
     public init(settings: Settings, random: @escaping () -> Double) { (self.settings, self.random) = (settings, random) }
 
@@ -259,7 +263,11 @@ public final class Ledger {
         willChange(entry, true)
         entry.record.take(event, from: before, to: next, now: now)
         didChange(entry)
-        if before.hasEnded, !next.hasEnded { (entry.isRevived, entry.isCallDue) = (true, false) }
+        if before.hasEnded, !next.hasEnded {
+            (entry.isRevived, entry.isCallDue) = (true, false)
+            if let batch = entry.batch { forgiveToast(of: batch) }
+        }
+        if next.hasEnded, !before.hasEnded { oweToast(of: entry) }
         if event == .resume, case .waiting(.offline, _) = before { entry.defiesNetwork = true }
         switch (before, event) {
         case (.waiting(.retry, _), .resume), (_, .retry), (_, .renew): liftPause(of: entry, refusedBy: before.failure?.host ?? refusedBy)
@@ -369,7 +377,10 @@ public final class Ledger {
         case .failed: tally.failed += 1
         default: tally.cancelled += 1
         }
-        if let batch = entry.batch, batch.hasEnded { actions.append(.batchEnded(batch, batch.outcomes)) }
+        if let batch = entry.batch, batch.hasEnded {
+            oweToast(of: batch, now: now)
+            actions.append(.batchEnded(batch, batch.outcomes))
+        }
         if counts.remaining == 0 {
             actions.append(.allEnded(finished: tally.finished, failed: tally.failed, cancelled: tally.cancelled))
             tally = (0, 0, 0)

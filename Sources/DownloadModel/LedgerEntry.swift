@@ -86,7 +86,7 @@ extension DownloadRecord {
             (retryAt, awaitsUrl, lastFailure) = (nil, false, nil)
             if before.hasEnded {
                 (endedAt, retriesUsed, expiresAt, timeLeft, hasStartedOver) = (nil, 0, nil, nil, false)
-                (isAcknowledged, activations, activateAt) = (false, 0, nil)
+                (isAcknowledged, activations, activateAt, owesToast) = (false, 0, nil, false)
             }
         case .wait(.retry, let until): retryAt = until
         case .wait(.needsUrl, _): awaitsUrl = true

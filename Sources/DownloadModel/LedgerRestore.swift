@@ -54,6 +54,7 @@ extension Ledger {
         isRestoring = false
         touched.formUnion(hosts.keys)
         dropEmptyBatches()
+        restoreOwedToasts()
         for number in sweeps.keys { beginSweep(number) }
         recallPauses(restoredCourses, now: now)
         interruptDescriptors(among: restoredCourses, now: now)
@@ -83,7 +84,9 @@ extension Ledger {
             if lane !== restoredLane?.lane { restoredLane = (lane, reasonAtStart(lane.host, now: now)) }
             entry.toldHold = restoredLane?.reason
         }
-        if entry.state.hasEnded { resumeCalls(entry, now: now) }
+        guard entry.state.hasEnded else { return }
+        resumeCalls(entry, now: now)
+        if let toast = entry.owedToast { restoredToasts.append(toast) }
     }
 
     private func resumeCourse(of entry: LedgerEntry, now: WallTime) {

@@ -133,6 +133,11 @@ public struct DownloadRecord: Equatable, Sendable {
         get { course?.value.activateAt }
         set { if newValue != activateAt { change { $0.activateAt = newValue } } }
     }
+    /// It is not known yet that its end was shown, or need not be.
+    public var owesToast: Bool {
+        get { course?.value.owesToast ?? false }
+        set { if newValue != owesToast { change { $0.owesToast = newValue } } }
+    }
 
     public init(
         number: DownloadNumber, url: String, options: DownloadOptions, directory: String, state: DownloadState, queuedAt: WallTime,
@@ -198,6 +203,7 @@ public struct DownloadRecord: Equatable, Sendable {
         var isAcknowledged: Bool = false
         var activations: UInt32 = 0
         var activateAt: WallTime?
+        var owesToast: Bool = false
     }
 
     /// The name of the part file in `directory`.

@@ -2,10 +2,7 @@
 final class Sums {
     typealias Summand = ProgressTally.Summand
 
-    /// Of one word each more than a download's sizes: whatever servers announce, they do not overflow.
-    private(set) var received: UInt128 = 0
-    private(set) var total: UInt128 = 0
-    private(set) var withoutTotal = 0
+    private(set) var all = ProgressTally()
     /// By the icon that shows them (option `desktop-id`, else ours), as long as one has not ended. Without those that show no progress.
     private var ours = ProgressTally()
     private var others: [DesktopID: ProgressTally] = [:]
@@ -15,14 +12,14 @@ final class Sums {
         remove(entry)
         let summand = Self.summand(of: entry.record)
         entry.summand = summand
-        count(summand)
+        all.add(summand)
         tally(entry) { $0.add(summand) }
     }
 
     func remove(_ entry: LedgerEntry) {
         guard let summand = entry.summand else { return }
         entry.summand = nil
-        uncount(summand)
+        all.remove(summand)
         tally(entry) { $0.remove(summand) }
     }
 
@@ -30,7 +27,7 @@ final class Sums {
     func end(_ entry: LedgerEntry) {
         guard let summand = entry.summand else { return }
         entry.summand = nil
-        uncount(summand)
+        all.remove(summand)
         let record = entry.record
         tally(entry) {
             $0.remove(summand)
@@ -54,19 +51,8 @@ final class Sums {
         let now = Self.summand(of: entry.record)
         guard now != before else { return }
         entry.summand = now
-        uncount(before)
-        count(now)
+        all.change(from: before, to: now)
         tally(entry) { $0.change(from: before, to: now) }
-    }
-
-    private func count(_ summand: Summand) {
-        received += UInt128(summand.received)
-        if let size = summand.total { total += UInt128(size) } else { withoutTotal += 1 }
-    }
-
-    private func uncount(_ summand: Summand) {
-        received -= UInt128(summand.received)
-        if let size = summand.total { total -= UInt128(size) } else { withoutTotal -= 1 }
     }
 
     /// Where none is left, the next one begins anew.
@@ -99,10 +85,10 @@ final class Sums {
 
 extension Ledger {
     /// Bytes that all have that have not ended, as last saved.
-    public var received: ByteCount { ByteCount(clamping: sums.received) }
+    public var received: ByteCount { sums.all.bytes.received }
 
     /// Their sizes together; nil where one's is not known, or they are more than can be told.
-    public var total: ByteCount? { sums.withoutTotal == 0 ? ByteCount(exactly: sums.total) : nil }
+    public var total: ByteCount? { sums.all.bytes.total }
 
     /// What has not ended and shows progress, by the icon that shows it (nil: ours), with what ended meanwhile.
     public var icons: [DesktopID?: ProgressTally] { sums.icons }

@@ -40,9 +40,9 @@ extension Downloader {
                 "batch": "\(batch.number)", "finished": "\(outcomes.finished)", "failed": "\(outcomes.failed)",
                 "cancelled": "\(outcomes.cancelled)",
             ])
-        let toast = BatchEnd(batch, outcomes)
+        let end = BatchEnd(batch, outcomes)
         journal.afterCommit { [self] in
-            toaster.ended(toast)
+            toaster.ended(entry, end)
             residenceChanged?()
         }
     }
@@ -108,27 +108,26 @@ extension Downloader {
 
 /// What the toast of a batch is made of, as it was at its end.
 struct BatchEnd {
+    let owed: Ledger.OwedToast
     let record: BatchRecord
     let outcomes: OutcomeCounts
     /// Of what finished.
     let size: ByteCount
     /// Of the first that failed.
     let failure: DownloadFailure?
-    /// Whether anything has come that was not there before.
-    let hasNews: Bool
     /// What helps after `failure`.
     let remedy: Remedy?
     /// From the end to the toast: the longest that a member asks for.
     let delay: Duration
 
-    @BusActor init(_ batch: ManagedBatch, _ outcomes: OutcomeCounts) {
-        (record, self.outcomes) = (batch.record, outcomes)
+    /// nil where no toast is owed.
+    @BusActor init?(_ batch: ManagedBatch, _ outcomes: OutcomeCounts) {
+        guard let owed = batch.entry.owedToast else { return nil }
+        (self.owed, record, self.outcomes) = (owed, batch.record, outcomes)
         let members = batch.downloader.ledger.members(of: batch.entry)
         size = members.lazy.filter { $0.state == .finished }.reduce(record.removedBytes) {
             $0 &+ ($1.record.total ?? $1.record.received)
         }
-        let unchanged = members.lazy.filter { $0.state == .finished && $0.record.isUnchanged }.count
-        hasNews = outcomes.finished > unchanged
         delay = members.lazy.map(\.record.options.notifyDelay).max() ?? .zero
         let failed = outcomes.finished > 0 ? nil : members.lazy.compactMap { entry in entry.state.failure.map { ($0, entry.record) } }.first
         (failure, remedy) = (failed?.0, failed.flatMap { Remedy(after: $0.0, of: $0.1) })

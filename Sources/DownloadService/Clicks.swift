@@ -41,8 +41,7 @@ internal import TransferEngine
             guard index == 0, isLast, isAnswered(newest[0].number, now) else {
                 return await opener.showInFolder(paths[index], activationToken: token)
             }
-            downloader.noteOpened(newest[0].number)
-            return await opener.open(paths[0], activationToken: token)
+            return await open(newest[0].number, paths[0], token)
         }
     }
 
@@ -76,6 +75,7 @@ internal import TransferEngine
                 }
             } catch { throw uris.count > 1 ? error.about(item: index) : error }
         }
+        if !files.isEmpty { try checkRoom() }
         let options: [String: Variant] = [OptionKey.app.rawValue: .string(BusName.service)]
         switch urls.count {
         case 0:
@@ -110,7 +110,11 @@ internal import TransferEngine
         guard parameters.count == 1, let path = objectPath(parameters[0]) else {
             throw Refusal(.invalidOption, "The action \(name) takes one parameter: the object path of a download, of the type o or s.")
         }
-        if action != .retry, let batch = downloader.batch(at: path, for: reply.call.caller) {
+        if let batch = downloader.batch(at: path, for: reply.call.caller) {
+            if action == .retry {
+                guard downloader.retryByClick(batch.number) else { throw Refusal(.invalidState, "Nothing of the batch has failed.") }
+                return downloader.answerChange(reply)
+            }
             let folder = batch.record.directory
             return try open(reply) { [self] in await opener.openFolder(folder, activationToken: token) }
         }
@@ -145,8 +149,13 @@ internal import TransferEngine
 
     private func open(_ entry: LedgerEntry, _ token: String?) async -> Opener.Outcome {
         guard let path = entry.record.path, !path.isEmpty else { return .failed }
-        downloader.noteOpened(entry.number)
-        return await opener.open(path, activationToken: token)
+        return await open(entry.number, path, token)
+    }
+
+    private func open(_ number: DownloadNumber, _ path: String, _ token: String?) async -> Opener.Outcome {
+        let outcome = await opener.open(path, activationToken: token)
+        if outcome != .failed { downloader.noteOpened(number) }
+        return outcome
     }
 
     /// The index of the first of `paths` at which there is something.

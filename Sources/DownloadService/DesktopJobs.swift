@@ -30,24 +30,24 @@ internal import Logging
     private unowned let downloader: Downloader  // the centre, which owns this
     private lazy var views = JobViews(session: session, icon: BusName.service) { [weak self] key, wish in
         self?.take(wish, DownloadNumber(key))
+    } servedChanged: { [weak self] in
+        self?.downloader.residenceChanged?()
     }
     private let session: Connection
     private var shown: [DownloadNumber: Shown] = [:]
-    /// When the first member that runs of each batch was started.
-    private var batchesBegun: [BatchNumber: ContinuousClock.Instant] = [:]
     private var catalog = Catalog(.japanese)
 
     init(_ downloader: Downloader, session: Connection) { (self.downloader, self.session) = (downloader, session) }
 
     /// Whether a job can be clicked whose download does not run: it would go with the service.
-    var keepsService: Bool { shown.contains { $0.value.phase == .resting } }
+    var keepsService: Bool { !shown.isEmpty && views.isServed && shown.contains { $0.value.phase == .resting } }
 
     // MARK: What is told
 
     /// A transfer of `download` is started.
     func begins(_ download: ManagedDownload) {
-        guard let batch = download.record.batch else { return }
-        if batchesBegun[batch] == nil { batchesBegun[batch] = .now }
+        guard let batch = download.record.batch.flatMap({ downloader.batch($0) }) else { return }
+        if batch.begun == nil { batch.begun = .now }
         progress(download)
     }
 
@@ -60,9 +60,8 @@ internal import Logging
             if now - one.updated >= Self.interval { update(number) }
             return
         }
-        guard let begun = download.record.batch.map({ batchesBegun[$0] }) ?? download.transferStarted, now - begun > Self.delay else {
-            return
-        }
+        let begun = download.record.batch.map { downloader.batch($0)?.begun } ?? download.transferStarted
+        guard let begun, now - begun > Self.delay else { return }
         views.watch()
         guard views.isServed, makeRoom() else { return }
         shown[number] = Shown(begun: begun, updated: now)
@@ -71,8 +70,6 @@ internal import Logging
 
     /// After each decision of the ledger.
     func changed() {
-        guard !shown.isEmpty || !batchesBegun.isEmpty else { return }
-        for number in batchesBegun.keys where downloader.ledger.batch(number)?.hasEnded ?? true { batchesBegun[number] = nil }
         for (number, one) in shown where one.phase != phase(number) { update(number) }
     }
 
@@ -189,6 +186,8 @@ internal import Logging
             }
         downloader.log.debug("job clicked", metadata: ["download": "\(number)", "wish": "\(wish)"])
         downloader.decide { ledger, now in
+            // What is held with all others goes on with all others only.
+            if event == .resume, ledger.settings.paused { ledger.resumeAll(now: now) }
             if let batch = ledger.batch(number) { return ledger.apply(event, to: batch, now: now) }
             guard let entry = ledger[number] else { return }
             ledger.advance(entry, event, now: now)  // one that comes too late is dropped

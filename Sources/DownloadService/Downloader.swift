@@ -83,6 +83,7 @@ internal import TransferEngine
             announcer.compare(download)
             forget(entry.number)
         }
+        ledger.wantsToast = { foreground.allows($0, of: $1) }
         journal.everything = { [unowned self] in ledger.everything }
         journal.onSetAside = { [unowned self] path in
             self.setAside = path
@@ -141,13 +142,13 @@ internal import TransferEngine
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
         if counts.verifying > 0 { for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) } }
         ledger.schedule(now: .now)
-        toaster.resume(self, now: .now)
+        toaster.resume(ledger.takeOwedToasts(now: .now), self, now: .now)
         carryOut()
     }
 
     /// Starts nothing more, for the end of the program.
     func end() {
-        ledger.isEnding = true
+        (ledger.isEnding, toaster.isEnding) = (true, true)
         if descriptors.isHolding { decide { ledger, now in ledger.interruptDescriptors(now: now) } }
     }
 

@@ -19,6 +19,9 @@ internal import EventLoop
     var filesToDelete: [(path: String, identity: FileIdentity?)] = []
     var deletesFiles = false
 
+    /// When the first member that ran was started, until it ends.
+    var begun: ContinuousClock.Instant?
+
     private var told: (remaining: UInt32, outcomes: OutcomeCounts)
     private var toldAt: ContinuousClock.Instant?
     private var timer: Poller.Token?
@@ -81,6 +84,7 @@ internal import EventLoop
         changed(isEnd: true)
         let journal = downloader.journal
         journal.post(Batch.completed.message(from: path, outcomes.wire))
+        begun = nil
         let replies = waiting
         waiting = []
         downloader.callers.answered(replies.map(\.call.sender), number)

@@ -62,10 +62,13 @@ extension DownloadOptions {
                 guard activate == id || activate?.hasPrefix(id + ".") == true else { throw notAllowed("have another application called") }
             case .desktopID:
                 guard desktopID?.name == id || desktopID?.name.hasPrefix(id + ".") == true else { throw notAllowed("mark another's icon") }
+            // The notification server reads it, outside: a file there may be anything, and one that never ends stops it.
+            case .icon:
+                if icon?.contains(where: { $0 == "/" || $0 == ":" }) == true { throw notAllowed("choose a file as an icon, but a name") }
             // A new option is to be thought about here.
             case .token, .filename, .headers, .userAgent, .referrer, .username, .password, .checksum, .size, .maxSize, .start, .speedLimit,
                 .stallTimeout, .retries, .expectType, .notBefore, .deadline, .renewable, .allowMetered, .requestInterval, .onlyIfChanged,
-                .tag, .notify, .notifyDelay, .title, .body, .icon, .sound,
+                .tag, .notify, .notifyDelay, .title, .body, .sound,
                 .showProgress, .metadata:
                 break
             }

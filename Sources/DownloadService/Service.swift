@@ -34,6 +34,7 @@ public struct ServiceOptions: Sendable {
     private let journal: Journal
     private let engine: Engine
     private let notifier: Notifier
+    private let toaster: Toaster
     private let downloader: Downloader
     private let residence: Residence
     private var signals: SignalSource?
@@ -101,7 +102,7 @@ public struct ServiceOptions: Sendable {
         notifier = Notifier { links.toaster?.take($0) }
         let foreground = Foreground(connection: connection)
         let opener = Opener(connection: connection)
-        let toaster = Toaster(
+        toaster = Toaster(
             notifier: notifier, opener: opener, foreground: foreground,
             lasting: LastingToasts(connection: connection, application: BusName.service), clickable: options.clickable, log: log)
         let callers = Callers(connection: connection)
@@ -110,7 +111,7 @@ public struct ServiceOptions: Sendable {
             callers: callers, foreground: foreground, ownerCalls: OwnerCalls(connection: connection, log: log),
             intake: intake, setAside: opening.setAside, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
             log: log)
-        let (downloader, journal) = (downloader, journal)
+        let (downloader, journal, toaster) = (downloader, journal, toaster)
         let gate = CallerGate {
             Refusal(.limitExceeded, $0).dbusError
         } inspect: {
@@ -130,6 +131,8 @@ public struct ServiceOptions: Sendable {
         downloader.clicks = Clicks(downloader, opener: opener, trash: Trash(connection: connection))
         toaster.opened = { downloader.noteOpened($0) }
         toaster.path = { downloader.glance($0)?.path ?? downloader.batch($0)?.path }
+        toaster.start = { downloader.clicks?.start($0) }
+        toaster.inherit(from: downloader)
         downloader.icons = DockIcons(downloader, session: connection)
         downloader.jobs = DesktopJobs(downloader, session: connection)
         links.downloader = downloader
@@ -140,6 +143,7 @@ public struct ServiceOptions: Sendable {
         gate.onQuiet = { residence.changed() }
         toaster.changed = { residence.changed() }
         journal.onQuiet = { residence.changed() }
+        toaster.settled = { toast in downloader.decide { ledger, _ in ledger.settle(toast) } }
         toaster.retry = { downloader.retryByClick($0) }
         foreground.cameToFront = { [unowned toaster] in toaster.cameToFront($0) }
         links.leave = { [weak self] in self?.end(status: 0) }
@@ -176,14 +180,23 @@ public struct ServiceOptions: Sendable {
             options.logger.warning("the disk did not answer in time: leaving")
             finish(status)
         }
+        toaster.handOn { [self] in shutDown(status) }
+    }
+
+    private func shutDown(_ status: Int32) {
         engine.shutDown { [self] in
             journal.afterCommit { [self] in
-                journal.end()
-                BusActor.spawn { [self] in
-                    await store.close()
-                    finish(status)
-                }
+                // What the notification server is taking just now is not shown again at the next start.
+                notifier.shutDown { [self] in journal.afterCommit { [self] in close(status) } }
             }
+        }
+    }
+
+    private func close(_ status: Int32) {
+        journal.end()
+        BusActor.spawn { [self] in
+            await store.close()
+            finish(status)
         }
     }
 

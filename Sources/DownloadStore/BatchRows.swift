@@ -3,7 +3,7 @@ internal import DownloadModel
 /// Rows of the table `batch`.
 extension BatchRecord {
     static let columns =
-        "number, count, app, directory, notify, title, body, icon, sound, removed_finished, removed_failed, removed_cancelled, removed_bytes"
+        "number, count, app, directory, notify, title, body, icon, sound, removed_finished, removed_failed, removed_cancelled, removed_bytes, toast_owed_since"
     static let parameters = columns.split(separator: ",").map { _ in "?" }.joined(separator: ", ")
 
     /// Reads the columns in their order. What cannot be read has its default.
@@ -14,11 +14,12 @@ extension BatchRecord {
         (title, body, icon, sound) = (row.value(5), row.value(6), row.value(7), row.value(8))
         removed = OutcomeCounts(finished: row.value(9), failed: row.value(10), cancelled: row.value(11))
         removedBytes = row.value(12)
+        toastOwedSince = row.value(13)
     }
 
     func put(by statement: borrowing Statement) throws(SQLiteError) {
         try statement.run(
             number.value, count, app, directory, notify.rawValue, title, body, icon, sound, removed.finished, removed.failed,
-            removed.cancelled, removedBytes)
+            removed.cancelled, removedBytes, toastOwedSince)
     }
 }

@@ -33,7 +33,7 @@ extension DownloadRecord {
                 .storage,
                 "The saved queue has a value in the column \"\(column)\" that this Todoku cannot read; add the download again."))
         endedAt = endedAt ?? now
-        lastFailure = nil
+        (lastFailure, owesToast) = (nil, false)
     }
 
     private mutating func read(_ reader: inout RecordReader) {
@@ -57,6 +57,7 @@ extension DownloadRecord {
         isAcknowledged = reader.course(.isAcknowledged)
         activations = reader.course(.activations)
         activateAt = reader.course(.activateAt)
+        owesToast = reader.course(.owesToast)
         if !state.hasEnded { lastFailure = reader.lastFailure() }
     }
 }

@@ -47,6 +47,7 @@ extension DownloadRecord {
         try statement.bind(isAcknowledged, CourseColumn.isAcknowledged)
         try statement.bind(activations, CourseColumn.activations)
         try statement.bind(activateAt, CourseColumn.activateAt)
+        try statement.bind(owesToast, CourseColumn.owesToast)
         try (state.failure ?? lastFailure)?.bind(to: statement)
         try resume?.bind(to: statement)
     }

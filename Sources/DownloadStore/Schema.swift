@@ -64,7 +64,7 @@ enum Schema {
         """,
         // Rows of what only waits are lean, and quick to read: options are one text, without the defaults (`OptionsText`), and what only a download
         // that has started or ended has is a row of `course`. Batches, conditional requests and the copies held (an empty wanted_name: none; the
-        // highest id is the newest), descriptors of callers, owners that are called.
+        // highest id is the newest), descriptors of callers, owners that are called, toasts that are owed.
         """
         CREATE TABLE lean (
             number INTEGER PRIMARY KEY,
@@ -82,6 +82,7 @@ enum Schema {
             awaits_url INTEGER NOT NULL, is_spliced INTEGER NOT NULL, has_started_over INTEGER NOT NULL, is_whole INTEGER NOT NULL,
             is_unchanged INTEGER NOT NULL DEFAULT 0, is_to_descriptor INTEGER NOT NULL DEFAULT 0,
             is_acknowledged INTEGER NOT NULL DEFAULT 0, activations INTEGER NOT NULL DEFAULT 0, activate_at INTEGER,
+            owes_toast INTEGER NOT NULL DEFAULT 0,
             resume_written INTEGER, resume_total INTEGER, resume_entity_tag TEXT, resume_last_modified TEXT,
             resume_device INTEGER, resume_inode INTEGER, resume_mount INTEGER, resume_boot TEXT,
             file_name TEXT, media_type TEXT, path TEXT
@@ -106,7 +107,7 @@ enum Schema {
             number INTEGER PRIMARY KEY, count INTEGER NOT NULL,
             app TEXT NOT NULL, directory TEXT NOT NULL, notify TEXT NOT NULL, title TEXT, body TEXT, icon TEXT, sound TEXT NOT NULL,
             removed_finished INTEGER NOT NULL, removed_failed INTEGER NOT NULL, removed_cancelled INTEGER NOT NULL,
-            removed_bytes INTEGER NOT NULL
+            removed_bytes INTEGER NOT NULL, toast_owed_since INTEGER
         ) STRICT;
         """,
     ]
@@ -126,7 +127,7 @@ enum CourseColumn: Int32, TableColumn {
     case failureName, failureMessage, failureStatus, failureHost, failureRetryable, failureRetryAfter, failureWait, failureMissing,
         failureNeeded
     case startedAt, endedAt, attempts, retriesUsed, retryAt, expiresAt, timeLeft, awaitsUrl, isSpliced, hasStartedOver, isWhole
-    case isUnchanged, isToDescriptor, isAcknowledged, activations, activateAt
+    case isUnchanged, isToDescriptor, isAcknowledged, activations, activateAt, owesToast
     case resumeWritten, resumeTotal, resumeEntityTag, resumeLastModified, resumeDevice, resumeInode, resumeMount, resumeBoot
     case fileName, mediaType, path
 }

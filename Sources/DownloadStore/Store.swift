@@ -160,7 +160,7 @@ public actor Store {
     }
 
     /// Whether a download is kept that a daemon would go on with: queued, active, being verified, or waiting for anything but ResumeAll; or
-    /// one that has ended, and whose owner is to be called (`DownloadRecord.remindsOwner`).
+    /// one that has ended, and whose owner is to be called (`DownloadRecord.remindsOwner`), or whose toast is owed; or such a batch.
     ///
     /// Only reads, on the calling thread, and makes no file. False where there is no database. True where it cannot be read: the daemon
     /// then says why, or sets it aside.
@@ -173,7 +173,8 @@ public actor Store {
         // then, for a daemon's log lasts as long as it has the database open. An index that is there is only read.
         let hasLog = stat(path + "-wal", &status) == 0 && status.st_size > 0
         let option = hasLog ? "readonly_shm=1" : "immutable=1"
-        let reminded = (WallTime(microseconds: UInt64(max(0, time(nil))) * 1_000_000) + (.zero - Ledger.remindedAge)).microseconds
+        let now = WallTime(microseconds: UInt64(max(0, time(nil))) * 1_000_000)
+        let (reminded, toasted) = ((now + (.zero - Ledger.remindedAge)).microseconds, (now + (.zero - Ledger.toastAge)).microseconds)
         do throws(SQLiteError) {
             let database = try Database("file:\(uriPath(path))?mode=ro&\(option)", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
             return try database.number(
@@ -183,6 +184,8 @@ public actor Store {
                     OR state IN ('finished', 'failed', 'cancelled') AND instr(char(10) || options, char(10) || 'activate=')
                         AND EXISTS (SELECT 1 FROM course WHERE course.number = download.number AND NOT is_acknowledged
                             AND (activations = 0 OR ended_at > \(reminded))))
+                    OR EXISTS (SELECT 1 FROM course WHERE owes_toast AND ended_at > \(toasted))
+                    OR EXISTS (SELECT 1 FROM batch WHERE toast_owed_since > \(toasted))
                 """) != 0
         } catch { return true }
     }

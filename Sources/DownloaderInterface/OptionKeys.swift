@@ -140,13 +140,17 @@ extension DownloadOptions {
         case .notifyDelay:
             let delay = Duration.milliseconds(Int(value.uint32 ?? 0))
             guard delay <= Limits.longestNotifyDelay else {
-                throw Refusal(.invalidOption, "Option notify-delay is at most \(Limits.longestNotifyDelay / .milliseconds(1)) ms.")
+                throw Refusal(.invalidOption, "Option notify-delay is at most \(Limits.longestNotifyDelay.wholeMilliseconds) ms.")
             }
             notifyDelay = delay
         case .title: title = try text(value)
         case .body: body = try text(value, most: 4096)
         case .icon: icon = try text(value, most: 4096)
-        case .sound: sound = try text(value, most: 255)
+        case .sound:
+            sound = try text(value, most: 255)
+            guard !sound.contains("/") else {
+                throw Refusal(.invalidOption, "Option sound is a name of the sound theme as complete-download, not a file.")
+            }
         case .showProgress: showProgress = value.bool ?? true
         case .desktopID:
             guard let id = DesktopID(try text(value, most: 255)) else {

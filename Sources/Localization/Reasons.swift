@@ -10,7 +10,7 @@ extension Catalog {
         case .invalidOption: text("An option is not valid.")
         case .noSuchObject: text("There is no such download.")
         case .invalidState: text("That cannot be done in the present state.")
-        case .alreadyExists: text("There is a file of that name already.")
+        case .alreadyExists: text("That name is taken already.")
         case .limitExceeded: text("A limit has been exceeded.")
         case .notAllowed: text("That is not allowed.")
         case .storage: text("The record of the download could not be saved.")

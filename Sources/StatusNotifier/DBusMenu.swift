@@ -10,8 +10,12 @@ public import EventLoop
 
     /// Whether changes are told: without anybody who listens they are only kept.
     public var isWatched = true
-    /// Called when a panel opens the menu. Some say that they are about to, some that they have, some both.
+    /// Called when a panel has opened the menu, and when it is about to: some say the one, some the other, some both. Some are about to without
+    /// doing so.
     public var opened: () -> Void = {}
+    public var aboutToShow: () -> Void = {}
+    /// Of entries, properties or events, in one call: many more than there are.
+    private static let mostAtOnce = 1000
 
     public init() {}
 
@@ -31,15 +35,16 @@ public import EventLoop
         }
     }
 
-    /// - Returns: whether there is such an entry.
-    private func take(_ event: String, of number: Int32) -> Bool {
-        guard let node = tree.nodes[number] else { return false }
+    private func take(_ event: String, of number: Int32) {
         switch event {
-        case "clicked": node.action?()
+        case "clicked": tree.nodes[number]?.action?()
         case "opened" where number == 0: opened()
         default: break  // hovered, closed, and a vendor's own (x-…)
         }
-        return true
+    }
+
+    private static func limit(_ count: Int) throws {
+        guard count <= mostAtOnce else { throw DBusError.limitsExceeded("a call may name at most \(mostAtOnce)") }
     }
 
     private static func noSuchEntry(_ number: Int32) -> DBusError { .invalidArgs("the menu has no entry \(number)") }
@@ -49,10 +54,12 @@ public import EventLoop
         methods: [
             Row(MenuInterface.getLayout) { menu, arguments, reply in
                 let (number, depth, names) = arguments
+                try limit(names.count)
                 guard let layout = menu.tree.layout(of: number, depth: depth, names: names) else { throw noSuchEntry(number) }
                 reply((menu.tree.revision, layout))
             },
             Row(MenuInterface.getGroupProperties) { menu, arguments, reply in
+                try limit(max(arguments.0.count, arguments.1.count))
                 reply(menu.tree.properties(of: arguments.0, names: arguments.1))
             },
             Row(MenuInterface.getProperty) { menu, arguments, reply in
@@ -66,24 +73,26 @@ public import EventLoop
                 // Answered first: what is clicked may take its time, and the panel waits.
                 guard menu.tree.nodes[arguments.0] != nil else { throw noSuchEntry(arguments.0) }
                 reply()
-                _ = menu.take(arguments.1, of: arguments.0)
+                menu.take(arguments.1, of: arguments.0)
             },
             Row(MenuInterface.eventGroup) { menu, events, reply in
+                try limit(events.count)
                 let missing = events.map(\.fields.0).filter { menu.tree.nodes[$0] == nil }
                 if !events.isEmpty, missing.count == events.count { throw noSuchEntry(missing[0]) }
                 reply(missing)
-                for event in events { _ = menu.take(event.fields.1, of: event.fields.0) }
+                for event in events { menu.take(event.fields.1, of: event.fields.0) }
             },
             Row(MenuInterface.aboutToShow) { menu, number, reply in
                 guard menu.tree.nodes[number] != nil else { throw noSuchEntry(number) }
                 reply(false)  // what changes is told
-                if number == 0 { menu.opened() }
+                if number == 0 { menu.aboutToShow() }
             },
             Row(MenuInterface.aboutToShowGroup) { menu, numbers, reply in
+                try limit(numbers.count)
                 let missing = numbers.filter { menu.tree.nodes[$0] == nil }
                 if !numbers.isEmpty, missing.count == numbers.count { throw noSuchEntry(missing[0]) }
                 reply(([], missing))
-                if numbers.contains(0) { menu.opened() }
+                if numbers.contains(0) { menu.aboutToShow() }
             },
         ],
         properties: [

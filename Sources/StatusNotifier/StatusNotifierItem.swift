@@ -38,6 +38,8 @@ public import EventLoop
     /// Between two attempts to register with a watcher that refuses: it may be starting.
     private static let retryDelay: Duration = .seconds(2)
     private static let mostRetries = 5
+    /// For so long hosts may be busy with what has just come into sight.
+    private static let takingIn: Duration = .seconds(3)
 
     private let connection: Connection
     private let id: String
@@ -47,6 +49,8 @@ public import EventLoop
     private var wanted: Appearance
     private var told: Appearance
     private var lastTold: ContinuousClock.Instant?
+    /// When it was registered, or another status was told.
+    private var lastAppearance: ContinuousClock.Instant?
     private var timer: Poller.Token?
     private var token: String?
 
@@ -55,6 +59,8 @@ public import EventLoop
     /// Called when that changes.
     public var registeredChanged: (Bool) -> Void = { _ in }
     public var received: (Gesture) -> Void = { _ in }
+    /// Whether hosts have had it for a while as it is: what they ask now, somebody asks who uses it.
+    public var isFamiliar: Bool { lastAppearance.map { .now - $0 >= Self.takingIn } ?? false }
 
     /// Exports item and menu on `connection`, which is for them alone, and registers wherever a watcher is or appears.
     ///
@@ -94,6 +100,7 @@ public import EventLoop
     private func setRegistered(_ value: Bool) {
         guard isRegistered != value else { return }
         isRegistered = value
+        lastAppearance = .now
         told = wanted  // a new host reads everything
         registeredChanged(value)
     }
@@ -119,6 +126,7 @@ public import EventLoop
         if before.attentionIcon != now.attentionIcon { send(ItemInterface.newAttentionIcon) }
         if before.toolTip != now.toolTip { send(ItemInterface.newToolTip) }
         if before.status != now.status {
+            lastAppearance = lastTold
             connection.send(ItemInterface.newStatus.message(from: ItemInterface.path, now.status.rawValue))
         }
     }

@@ -148,7 +148,10 @@ internal import EventLoop
             let running = min(current, Int(overview.status.active))
             overview.current = try await page([.active], limit: running)
             let rest = min(current, Int(overview.status.remaining)) - overview.current.count
+            // What has stopped since the first page is in both.
+            let known = Set(overview.current.map(\.reference))
             overview.current += try await page([.queued, .waiting, .paused, .verifying], limit: rest)
+                .filter { !known.contains($0.reference) }
             overview.recent = try await page([.finished, .failed], limit: recent, isNewestFirst: true)
             return overview
         } catch {

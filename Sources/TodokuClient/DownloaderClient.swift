@@ -161,6 +161,14 @@ public final class DownloaderClient: Sendable {
             Application.activateAction, (ApplicationAction.openFolder.rawValue, [], Self.platformData(activationToken)))
     }
 
+    /// Has a finished file opened, or shown in its folder, as a click on its toast does: a program is never started, and where the file is gone, its
+    /// folder is opened.
+    public func open(_ download: DownloadReference, inFolder: Bool, activationToken: String? = nil) async throws(ClientError) {
+        let action: ApplicationAction = inFolder ? .showFolder : .open
+        try await core.call(
+            Application.activateAction, (action.rawValue, [.objectPath(download.objectPath)], Self.platformData(activationToken)))
+    }
+
     private static func platformData(_ token: String?) -> [String: Variant] { token.map { ["activation-token": .string($0)] } ?? [:] }
 
     public func status() async throws(ClientError) -> ServiceStatus { try await core.status() }
@@ -186,7 +194,7 @@ public final class DownloaderClient: Sendable {
     /// What a tray shows: the service as a whole, at most `current` downloads that have not ended (those that transfer first, then by queue
     /// order), and the `recent` last ones that finished or failed, newest first. 0: none; at most 1,000 each.
     ///
-    /// - Returns: nil where the service does not run: it is not started.
+    /// - Returns: nil where the service does not run, for it is not started, and where it does not answer.
     public func overview(current: Int = 10, recent: Int = 10) async throws(ClientError) -> ServiceOverview? {
         try await core.overview(current: min(current, Limits.listed), recent: min(recent, Limits.listed))
     }
@@ -234,8 +242,12 @@ public enum ServiceNews: Equatable, Sendable {
     case present
     /// It does not run: it has nothing to do, or was stopped.
     case absent
-    /// Its counts, its settings or its list are different.
+    /// Its counts or its settings are different.
     case changed
+    /// A download has ended so.
+    case ended(DownloadReference, DownloadDescription.State)
+    /// A download is off the list.
+    case removed(DownloadReference)
     /// The session bus has gone: nothing more will come.
     case lost
 }

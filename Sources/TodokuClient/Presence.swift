@@ -15,11 +15,20 @@ internal import EventLoop
             sender: BusName.service, path: BusName.managerPath.value, interface: Standard.properties,
             member: Standard.propertiesChanged.name)
         properties.argument0 = Manager.interface
-        // A download that ends as soon as it is queued changes no count.
-        let listed = [Manager.downloadEnded.name, Manager.downloadRemoved.name].map { name in
-            MatchRule(sender: BusName.service, path: BusName.managerPath.value, interface: Manager.interface, member: name)
+        func signal<V>(_ signal: SignalOf<V>) -> MatchRule {
+            MatchRule(sender: BusName.service, path: BusName.managerPath.value, interface: Manager.interface, member: signal.name)
         }
-        subscriptions = ([properties] + listed).map { rule in connection.subscribe(rule) { _ in receive(.changed) } }
+        subscriptions = [
+            connection.subscribe(properties) { _ in receive(.changed) },
+            // One that ends as soon as it is queued changes no count.
+            connection.subscribe(signal(Manager.downloadEnded)) { message in
+                guard let (path, state, _) = Manager.downloadEnded.read(message) else { return }
+                receive(.ended(DownloadReference(path), DownloadDescription.State(state)))
+            },
+            connection.subscribe(signal(Manager.downloadRemoved)) { message in
+                if let path = Manager.downloadRemoved.read(message) { receive(.removed(DownloadReference(path))) }
+            },
+        ]
         peer = BusPeer(BusName.service, on: connection) { owner in receive(owner == nil ? .absent : .present) }
     }
 

@@ -33,8 +33,7 @@ internal import TodokuClient
     private var isPresent = false
     private var overview: ServiceOverview?
     private var startsAtLogin = false
-    /// What failed up to here is no news any more.
-    private var seenAt: WallTime
+    private var failures: UnseenFailures
     /// When the last look began; another one is under way, is wanted after it, or is scheduled.
     private var lastLook: ContinuousClock.Instant?
     private var isLooking = false
@@ -54,7 +53,7 @@ internal import TodokuClient
         (self.client, self.language, self.finish) = (client, language, finish)
         var now = timespec()
         clock_gettime(CLOCK_REALTIME, &now)
-        seenAt = WallTime(microseconds: UInt64(max(0, now.tv_sec)) * 1_000_000)
+        failures = UnseenFailures(since: WallTime(microseconds: UInt64(max(0, now.tv_sec)) * 1_000_000))
         let environment = Folders.environment()
         opener = Opener(connection: connection, environment: environment)
         autostart = Autostart(
@@ -67,6 +66,8 @@ internal import TodokuClient
         item.registeredChanged = { [unowned self] in panel(isThere: $0) }
         item.received = { [unowned self] in take($0) }
         menu.opened = { [unowned self] in wasOpened() }
+        // GNOME's extension says it also when it takes the menu in, as it does each time that the icon comes into sight.
+        menu.aboutToShow = { [unowned self] in if item.isFamiliar { wasOpened() } else if isPresent { look() } }
         readAutostart()
     }
 
@@ -114,6 +115,12 @@ internal import TodokuClient
             cancelLook()
             show()
         case .changed: look()
+        case .ended(let download, let state):
+            if state == .failed { failures.insert(download) } else { failures.remove(download) }
+            look()
+        case .removed(let download):
+            failures.remove(download)
+            look()
         case .lost: finish(0)
         }
     }
@@ -146,27 +153,37 @@ internal import TodokuClient
         if let lookTimer { Poller.shared.cancel(lookTimer) }
         (lookTimer, isLooking, wantsLook, lastLook) = (nil, true, false, .now)
         BusActor.spawn { [self] in
+            // Whether the service runs is the watch's word alone: one that does not answer may only be slow.
+            var isUnanswered = false
             do throws(ClientError) {
                 if starting { _ = try await client.status() }
-                if let found = try await client.overview() { overview = found } else { isPresent = false }
+                if let found = try await client.overview() { take(found) } else { isUnanswered = true }
             } catch { complain(error) }
             isLooking = false
             turn += 1
             show()
+            guard isPresent else { return }
             let begun = lastLook ?? .now
-            if wantsLook, isPresent {
+            if wantsLook {
                 lookAgain(at: begun + Self.leastInterval)
-            } else if isPresent, item.isRegistered, let status = overview?.status, status.active > 0 {
+            } else if item.isRegistered, isUnanswered || overview.map({ $0.status.active > 0 }) ?? false {
                 lookAgain(at: begun + Self.lookInterval)
             }
         }
     }
 
+    private func take(_ found: ServiceOverview) {
+        overview = found
+        failures.take(found)
+    }
+
     // MARK: Showing
+
+    private var trayLook: TrayLook { TrayLook(overview, isPresent: isPresent, unseenFailures: failures.count) }
 
     private func show() {
         let texts = TrayTexts(language ?? overview?.status.settings.language ?? .japanese)
-        let look = TrayLook(overview, isPresent: isPresent, seenAt: seenAt)
+        let look = trayLook
         keepActive(look)
         var appearance = StatusNotifierItem.Appearance()
         appearance.title = texts.title
@@ -219,15 +236,15 @@ internal import TodokuClient
         markSeen()
         if isPresent {
             look()
-        } else if overview == nil, !isLooking {
-            // Opened before the service was ever met: what came last, and the settings, are worth a start.
+        } else if !isLooking, overview.map({ $0.status.remaining > 0 }) ?? true {
+            // Opened before the service was ever met, what came last and the settings are worth a start; later, what is left undone.
             lookNow(starting: true)
         }
     }
 
     private func markSeen() {
-        let wasNews = TrayLook(overview, isPresent: isPresent, seenAt: seenAt).unseenFailures > 0
-        seenAt = max(seenAt, overview?.recent.compactMap(\.endedAt).max() ?? seenAt)
+        let wasNews = failures.count > 0
+        failures.see(overview)
         if wasNews { show() }
     }
 
@@ -235,7 +252,7 @@ internal import TodokuClient
         switch gesture {
         case .activate: carryOut(.openDownloadFolder)
         case .secondaryActivate:
-            let look = TrayLook(overview, isPresent: isPresent, seenAt: seenAt)
+            let look = trayLook
             // By a slip of the finger nothing is to be held that nobody sees.
             if look.isPaused { carryOut(.resumeAll) } else if look.isBusy { carryOut(.pauseAll) }
         case .scroll(let delta, false): scroll(delta)
@@ -244,7 +261,7 @@ internal import TodokuClient
     }
 
     private func scroll(_ delta: Int32) {
-        let look = TrayLook(overview, isPresent: isPresent, seenAt: seenAt)
+        let look = trayLook
         guard delta != 0, look.isBusy, lastScroll.map({ .now - $0 >= Self.scrollPause }) ?? true else { return }
         lastScroll = .now
         if let limit = SpeedSteps.next(after: look.speedLimit, faster: delta > 0) { carryOut(.limitSpeed(limit)) }

@@ -10,6 +10,8 @@ struct TrayLook: Equatable {
         case downloading(Int)
         /// None transfers; so many will by themselves, or when somebody does something.
         case waiting(Int)
+        /// All that is left is there, and is looked through.
+        case checking(Int)
         /// All that is left was paused, each by itself.
         case paused(Int)
         /// Everything is held; so many have not ended.
@@ -33,16 +35,19 @@ struct TrayLook: Equatable {
     /// - Parameters:
     ///   - overview: as the service last gave it; nil where it has not been met.
     ///   - isPresent: whether the service runs.
-    ///   - seenAt: when somebody last looked; what failed later is news.
-    init(_ overview: ServiceOverview?, isPresent: Bool, seenAt: WallTime) {
-        let status = isPresent ? overview?.status : nil
-        let remaining = Int(status?.remaining ?? 0)
-        current = isPresent ? overview?.current ?? [] : []
+    init(_ overview: ServiceOverview?, isPresent: Bool, unseenFailures: Int) {
+        let all = overview?.current ?? []
+        let resting = all.filter(\.rests)
+        // The service leaves by itself where all that is left rests: that is as it was. What else was going on as it went is not known any more.
+        let isAsItWas = isPresent || overview?.status.active == 0 && resting.count == all.count
+        let status = isAsItWas ? overview?.status : nil
+        let remaining = status.map { Int($0.remaining) } ?? resting.count
+        current = isPresent ? all : resting
         recent = overview?.recent ?? []
+        self.unseenFailures = unseenFailures
         moreCurrent = max(0, remaining - current.count)
         isPaused = overview?.status.isPaused ?? false
         speedLimit = overview?.status.settings.speedLimit ?? 0
-        unseenFailures = recent.count { $0.state == .failed && ($0.endedAt?.microseconds ?? 0) > seenAt.microseconds }
         speed = status?.speed ?? 0
         if let status, let total = status.total, remaining > 0 {
             percent = total == 0 ? 100 : min(100, Int(Double(status.received) / Double(total) * 100))
@@ -61,6 +66,8 @@ struct TrayLook: Equatable {
             activity = .idle
         } else if moreCurrent == 0, current.allSatisfy({ $0.state == .paused }) {
             activity = .paused(remaining)
+        } else if moreCurrent == 0, current.allSatisfy({ $0.state == .verifying }) {
+            activity = .checking(remaining)
         } else {
             activity = .waiting(remaining)
         }
@@ -90,6 +97,45 @@ struct TrayLook: Equatable {
             default: .arrow
             }
         return ProgressRing(sign: sign, lit: lit)
+    }
+}
+
+extension DownloadDescription {
+    /// Nothing becomes of it by itself: such downloads do not keep the service.
+    fileprivate var rests: Bool { state == .paused || state == .waiting && ["paused-all", "needs-url"].contains(waitReason) }
+}
+
+/// What failed since somebody last looked, however much has ended since. Pure.
+struct UnseenFailures {
+    /// More are not told apart.
+    static let most = 1000
+    private var downloads: Set<DownloadReference> = []
+    private var seenAt: WallTime
+
+    /// - Parameter since: what failed later is news.
+    init(since: WallTime) { seenAt = since }
+
+    var count: Int { downloads.count }
+
+    mutating func insert(_ download: DownloadReference) { if downloads.count < Self.most { downloads.insert(download) } }
+    mutating func remove(_ download: DownloadReference) { downloads.remove(download) }
+
+    /// What failed while nobody listened is found in the list; what has begun anew has not failed any more.
+    mutating func take(_ overview: ServiceOverview) {
+        for download in overview.current { remove(download.reference) }
+        for download in overview.recent {
+            if download.state != .failed {
+                remove(download.reference)
+            } else if let endedAt = download.endedAt, endedAt > seenAt {
+                insert(download.reference)
+            }
+        }
+    }
+
+    /// Somebody looks at `overview`.
+    mutating func see(_ overview: ServiceOverview?) {
+        downloads = []
+        seenAt = max(seenAt, overview?.recent.compactMap(\.endedAt).max() ?? seenAt)
     }
 }
 

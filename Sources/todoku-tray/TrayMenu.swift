@@ -68,19 +68,29 @@ struct TrayMenu {
     private func running(_ download: DownloadDescription) -> MenuItem {
         let (reference, key) = (download.reference, download.reference.path)
         var item = MenuItem(key, texts.line(download))
-        let isHeld = download.state == .paused || download.waitReason == "paused-all"
+        let go: (label: String, wish: TrayWish) =
+            switch (download.state, download.waitReason) {
+            case (.paused, _): (texts.resume, .resume(reference))
+            // It is held with all others: its own resumption would change nothing.
+            case (_, "paused-all"): (texts.resumeAll, .resumeAll)
+            default: (texts.pause, .pause(reference))
+            }
         item.children = [
-            entry(key + "/go", isHeld ? texts.resume : texts.pause, isHeld ? .resume(reference) : .pause(reference)),
+            entry(key + "/go", go.label, go.wish),
             entry(key + "/cancel", texts.cancel, .cancel(reference)),
         ]
         return item
     }
 
-    /// A click opens it, or tries it again. No submenu: GNOME shows none in another.
+    /// A click opens it, where there is a file, or tries it again. No submenu: GNOME shows none in another.
     private func ended(_ download: DownloadDescription) -> MenuItem {
         let key = "recent" + download.reference.path
-        guard let path = download.path else { return entry(key, texts.retryLine(download), .retry(download.reference)) }
-        return entry(key, texts.line(download), .open(path))
+        if download.state == .failed { return entry(key, texts.retryLine(download), .retry(download.reference)) }
+        if let path = download.path { return entry(key, texts.line(download), .open(path)) }
+        // It has gone into a descriptor.
+        var item = MenuItem(key, texts.line(download))
+        item.isEnabled = false
+        return item
     }
 
     private var speedLimit: MenuItem {

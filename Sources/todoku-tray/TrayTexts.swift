@@ -24,6 +24,7 @@ struct TrayTexts {
                 catalog.text("%1$s downloading", "%1$s downloading", count: UInt64(count)), look.percent.map { catalog.percent($0) },
             ])
         case .waiting(let count): return catalog.text("%1$s waiting", "%1$s waiting", count: UInt64(count))
+        case .checking(let count): return catalog.text("%1$s checking", "%1$s checking", count: UInt64(count))
         case .paused(let count): return catalog.text("%1$s paused", "%1$s paused", count: UInt64(count))
         case .held(let count):
             return joined([

@@ -131,8 +131,8 @@ struct RequestArguments: ParsableArguments {
         name: .customLong("desktop-id"), help: ArgumentHelp("Desktop entry whose dock icon carries count and progress.", valueName: "name"))
     var desktopID: String?
 
-    @Flag(inversion: .prefixedNo, help: "Whether to show the progress toast (default: shown).")
-    var progressToast: Bool?
+    @Flag(inversion: .prefixedNo, help: "Whether its progress is shown: as a toast, on the dock, as a job (default: shown).")
+    var showProgress: Bool?
 
     @Option(
         help: ArgumentHelp("Data of your own to keep with it; may be repeated.", valueName: "key=value"),
@@ -203,7 +203,7 @@ struct RequestArguments: ParsableArguments {
         (request.priority, request.speedLimit, request.stallTimeout, request.retries) = (priority, speedLimit, stallTimeout, retries)
         (request.tag, request.app, request.token) = (tag, app, token)
         (request.notify, request.title, request.body, request.icon, request.sound) = (notify, title, body, icon, sound)
-        request.showProgress = progressToast
+        request.showProgress = showProgress
         (request.notifyDelay, request.desktopID) = (notifyDelay, desktopID)
         for entry in metadata { request.setMetadata(entry.text, for: entry.key) }
         return request

@@ -54,6 +54,8 @@ extension Catalog {
         case .busUnavailable: return withDetails(text("the session bus cannot be reached"), Self.afterColon(error.message))
         case .serviceUnavailable:
             return withDetails(text("the download service cannot be started, or does not answer"), Self.afterColon(error.message))
+        // The reason of a download speaks of its folder; a call is denied other things, too.
+        case .refused where error.errorName == .permissionDenied: return withDetails(text("Permission was denied."), error.message)
         case .unknownDownload, .refused: return explanation(name: error.name, error.message)
         }
     }

@@ -56,7 +56,7 @@ import Testing
         let page = String(decoding: bytes, as: UTF8.self).split(separator: "\\").joined()
         let help = await Child.run([Desk.command, subcommand, "--help"]).output
         let words = help.split { !$0.isLetter && $0 != "-" }.filter { $0.hasPrefix("--") && $0.count > 2 }
-        for option in Set(words).subtracting(["--help", "--version", "--progress-toast"]) { #expect(page.contains(option), "\(option)") }
+        for option in Set(words).subtracting(["--help", "--version", "--show-progress"]) { #expect(page.contains(option), "\(option)") }
     }
 
     @Test(arguments: ["bash", "zsh", "fish"])
@@ -220,19 +220,26 @@ import Testing
         if let process { #expect(await eventually { hasEnded(process) }) }
     }
 
-    @Test func `opens a finished file, or its folder`() async throws {
-        let desk = await Desk(tools: ["xdg-open": "#!/bin/sh\necho \"opened $1\"\n"])
+    @Test func `opens a finished file, or its folder, as a click does: never a program`() async throws {
+        let opener = StandInOpener()
+        let desk = await Desk(extra: ["PATH": opener.path, "XDG_ACTIVATION_TOKEN": "t"])
         let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
-        _ = await desk.run("add", "--paused", server.url("/a.bin"))
+        _ = await desk.run("add", "--paused", server.url("/a.bin.txt"))
         let early = await desk.run("open", "1")
-        #expect((early.status, early.errors) == (3, "todoku: download 1 is paused, so there is no file to open\n"))
+        #expect((early.status, early.errors) == (3, "todoku: A download that is paused has no finished file.\n"))
         _ = await desk.run("resume", "1")
         _ = await desk.run("wait", "1")
-        #expect(await desk.run("open", "1").output == "opened \(desk.downloads)/a.bin\n")
-        #expect(await desk.run("open", "--folder", "1").output == "opened \(desk.downloads)\n")
-        unlink("\(desk.downloads)/a.bin")
-        let late = await desk.run("open", "1")
-        #expect((late.status, late.errors) == (3, "todoku: “\(desk.downloads)/a.bin” is not there any more\n"))
+        #expect(await desk.run("open", "1").succeeded(saying: ""))
+        // No file manager is there: the folder is opened instead.
+        #expect(await desk.run("open", "--folder", "1").succeeded(saying: ""))
+        _ = await desk.run("get", "--quiet", server.url("/evil.desktop"))
+        #expect(await desk.run("open", "2").succeeded(saying: ""))
+        unlink("\(desk.downloads)/a.bin.txt")
+        #expect(await desk.run("open", "1").succeeded(saying: ""))
+        #expect(await opener.hasOpened(4))
+        #expect(opener.opened == ["\(desk.downloads)/a.bin.txt|t|t"] + Array(repeating: "\(desk.downloads)|t|t", count: 3))
+        let unknown = await desk.run("open", "7")
+        #expect(unknown.status == 3 && unknown.errors.contains("no download"))
         await desk.close()
     }
 

@@ -12,7 +12,7 @@ import Testing
         }
         let desk = await Desk(extra: ["http_proxy": server.url("/")])
         _ = await desk.run("host", "example.org", "--interval", "1h")
-        for number in 1...4 { _ = await desk.run("add", "http://example.org/\(number)") }
+        for number in 1...4 { _ = await desk.run("add", "--stall-timeout", "1h", "http://example.org/\(number)") }
         #expect(await server.waitForRequests(1))
         let why = await desk.run("why", "4")
         #expect(why.status == 0)

@@ -25,7 +25,7 @@ import Testing
             "--checksum",
             checksum, "--size", "10", "--max-size", "10M", "--paused", "--priority", "-5", "--speed-limit", "500K", "--stall-timeout", "5s",
             "--retries", "3", "--tag", "t", "--notify", "never", "--title", "T", "--body", "B", "--icon", "i", "--sound", "",
-            "--no-progress-toast",
+            "--no-show-progress",
             "--metadata", "k=v=w", "--expect-type", "Image/*", "--not-before", "@1800000000", "--deadline", "90m", "--renewable",
             "--not-metered", "--request-interval", "1500ms", "--only-if-changed", "--activate", "org.example.App",
             "--notify-delay", "1500ms", "--desktop-id", "org.example.App.desktop",

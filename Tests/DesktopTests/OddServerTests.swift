@@ -224,8 +224,11 @@ internal import Testing
             let reports = Reports()
             let notifier = reports.make(patience: .milliseconds(500))
             for number in 1...40 as ClosedRange<UInt64> { await notifier.show(EndToast.finished(number)) }
-            expect(await reports.contains(.failed(DownloadNumber(40)), within: .seconds(20)), is: true)
-            expect(await reports.events.count, is: 40)
+            // On a busy machine the time of the last is over before it is looked at, and those before it are held yet.
+            expect(await eventually { await reports.events.count == 40 }, is: true)
+            expect(
+                await Set(reports.events.map { "\($0)" }),
+                is: Set((1...40 as ClosedRange<UInt64>).map { "\(ToastEvent.failed(DownloadNumber($0)))" }))
             let server = try await OddServer(name: "mako")
             await notifier.show(EndToast.finished(41))
             expect(await reports.contains(.shown(DownloadNumber(41))), is: true)
@@ -294,6 +297,38 @@ internal import Testing
             await withCheckedContinuation { continuation in
                 BusActor.spawn { notifier.shutDown { continuation.resume() } }
             }
+        }
+    }
+
+    /// As one that is stalled while a session begins: the bus tells of no other server, and nothing was sent that might be on screen.
+    @Test func `are shown once a server says who it is that could not at first`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let server = try await OddServer(name: "Plasma", .isNameless)
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(EndToast.finished(1))
+            expect(await eventually { await server.asked == 1 }, is: true)
+            await server.behave(.answers)
+            await notifier.show(EndToast.finished(2))
+            for number in 1...2 as ClosedRange<UInt64> { expect(await reports.contains(.shown(DownloadNumber(number))), is: true) }
+            expect(await server.received.count, is: 2)
+            await bus.stop()
+        }
+    }
+
+    @Test func `are offered again, before they are given up, to a server that could not say who it is`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let server = try await OddServer(name: "Plasma", .isNameless)
+            let reports = Reports()
+            let notifier = reports.make(patience: .seconds(20))
+            await notifier.show(EndToast.finished(1))
+            expect(await eventually { await server.asked == 1 }, is: true)
+            await server.behave(.answers)
+            expect(await reports.contains(.shown(DownloadNumber(1))), is: true)
+            expect(await server.received.count, is: 1)
+            await bus.stop()
         }
     }
 

@@ -117,6 +117,7 @@ internal import Testing
             let tool = StandInOpener()
             var environment = bus.environment
             environment["PATH"] = tool.path
+            environment["DISPLAY"] = ":77"
             let connection = try await Connection.session()
             let opener = await Opener(connection: connection, environment: environment)
             let manager = try await StandInFileManager(on: bus.address)
@@ -145,6 +146,23 @@ internal import Testing
             expect(await tool.hasOpened(3), is: true)
             expect(tool.opened.dropFirst().map { $0 }, is: ["\(folder.path)||", "\(folder.path)||"])
             expect(await portal.opened.count, is: 1)
+
+            // Where xdg-open fails the portal is asked; without a display, first.
+            let failing = TemporaryFolder()
+            writeFile(failing("xdg-open"), "#!/bin/sh\nexit 4\n".utf8, mode: 0o755)
+            environment["PATH"] = "\(failing.path):/usr/bin:/bin"
+            let refused = await Opener(connection: connection, environment: environment)
+            expect(await refused.open(folder("a.jpg"), activationToken: "u"), is: .opened)
+            expect(await portal.opened.last, is: ["file", folder("a.jpg"), "u"])
+            await BusActor.run { portal.opens = false }
+            expect(await refused.open(folder("a.jpg")), is: .failed)
+            await BusActor.run { portal.opens = true }
+            environment["DISPLAY"] = ""
+            environment["PATH"] = tool.path
+            let blind = await Opener(connection: connection, environment: environment)
+            expect(await blind.open(folder("a.jpg"), activationToken: "v"), is: .opened)
+            expect(await portal.opened.last, is: ["file", folder("a.jpg"), "v"])
+            expect(await tool.hasOpened(3), is: true)
 
             // Without xdg-open the portal opens files, and folders where no file manager is.
             environment["PATH"] = folder.path

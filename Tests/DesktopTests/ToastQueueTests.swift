@@ -39,7 +39,7 @@ internal import Testing
         let dropped = (1...40).compactMap { queue.add(.finished($0), until: later)?.number.value }
         #expect(dropped == Array(1...8))
         #expect(drain(&queue).count == ToastQueue.mostEnds)
-        #expect((1...40).compactMap { queue.hold(.finished($0), until: later)?.number.value } == Array(1...8))
+        #expect((1...40).compactMap { queue.hold(.finished($0), until: later, again: nil)?.number.value } == Array(1...8))
         queue.serverCame()
         #expect(drain(&queue).count == ToastQueue.mostEnds)
     }
@@ -60,14 +60,14 @@ internal import Testing
         queue.set(.absent)
         queue.set(.open)
         #expect(queue.add(.finished(1), until: later) == .finished(1))
-        #expect(queue.hold(.finished(1), until: later) == .finished(1))
+        #expect(queue.hold(.finished(1), until: later, again: nil) == .finished(1))
         #expect(queue.isEmpty)
     }
 
     @Test func `is held for the next server, in order and before what came since, as long as it is worth showing`() {
         var queue = ToastQueue()
         for number in 1...3 as ClosedRange<UInt64> {
-            #expect(queue.hold(.finished(number), until: now + .seconds(number)) == nil)
+            #expect(queue.hold(.finished(number), until: now + .seconds(number), again: nil) == nil)
         }
         #expect(queue.isEmpty && queue.expiry == now + .seconds(1))
         #expect(queue.expire(at: now + .seconds(1)) == [.finished(1)])
@@ -82,11 +82,57 @@ internal import Testing
             ])
     }
 
+    @Test func `is tried again where it was sent to nobody, at its time, or as soon as the server answers`() {
+        var queue = ToastQueue()
+        func hold() {
+            for (number, seconds) in [(1, nil), (2, 20), (3, 10)] as [(UInt64, Int?)] {
+                #expect(queue.hold(.finished(number), until: later, again: seconds.map { now + .seconds($0) }) == nil)
+            }
+        }
+        func ends(_ numbers: UInt64...) -> [ToastDelivery] { numbers.map { .end(.finished($0), until: later) } }
+        hold()
+        #expect(queue.expiry == now + .seconds(10))
+        queue.tryAgain(at: now + .seconds(9))
+        #expect(queue.isEmpty)
+        queue.tryAgain(at: now + .seconds(10))
+        #expect(drain(&queue) == ends(3) && queue.expiry == now + .seconds(20))
+        queue.serverAnswered()
+        // The first was sent, and may be on screen yet.
+        #expect(drain(&queue) == ends(2) && queue.expiry == later)
+        queue.serverCame()
+        #expect(drain(&queue) == ends(1) && queue.expiry == nil)
+        hold()
+        #expect(queue.expire(at: later).count == 3)
+    }
+
+    @Test func `goes after an older one that was sent to nobody, which is tried once for it`() {
+        var queue = ToastQueue()
+        func end(_ number: UInt64) -> ToastDelivery { .end(.finished(number), until: now + .seconds(Int(number))) }
+        #expect(queue.hold(.finished(1), until: now + .seconds(1), again: now) == nil)
+        for number in [2, 3] as [UInt64] { #expect(queue.add(.finished(number), until: now + .seconds(Int(number))) == nil) }
+        #expect(queue.next() == end(1))
+        // Nobody is there still.
+        #expect(queue.hold(.finished(1), until: now + .seconds(1), again: now) == nil)
+        #expect(queue.next() == end(1))
+        #expect(queue.isEmpty)
+        queue.serverAnswered()
+        #expect(drain(&queue) == [end(2), end(3)])
+    }
+
+    @Test func `is nothing where nothing can be shown, not even what is to be taken off the screen`() {
+        var queue = ToastQueue()
+        queue.add(.of(10), at: now)
+        _ = queue.next()
+        queue.set(.absent)
+        queue.closeProgress()
+        #expect(queue.isEmpty)
+    }
+
     @Test func `is taken back where it is not true any more`() {
         var queue = ToastQueue()
         _ = queue.add(.finished(1), until: later)
         _ = queue.add(.finished(2), until: later)
-        _ = queue.hold(.failed(1), until: later)
+        _ = queue.hold(.failed(1), until: later, again: nil)
         #expect(queue.withdraw(DownloadNumber(1)) == 2)
         #expect(queue.withdraw(DownloadNumber(3)) == 0)
         queue.serverCame()
@@ -102,9 +148,10 @@ internal import Testing
         queue.add(.of(1), at: now)
         _ = queue.next()
         _ = queue.add(.finished(2), until: later)
-        _ = queue.hold(.finished(3), until: later)
+        _ = queue.hold(.finished(3), until: later, again: nil)
+        _ = queue.withdraw(DownloadNumber(4))
         queue.finish()
-        #expect(drain(&queue) == [.closeProgress])
+        #expect(drain(&queue) == [.withdraw(DownloadNumber(4)), .closeProgress])
         #expect(queue.expiry == nil)
     }
 }

@@ -495,6 +495,21 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         }
     }
 
+    /// Hours since the end, and whether that is known to have been shown.
+    @Test(arguments: [(1, true, true), (11, true, true), (13, true, false), (1, false, false)])
+    func `is a toast that is owed, as long as it is news`(hours: Int, isOwed: Bool, isPending: Bool) async throws {
+        let end = WallTime(microseconds: UInt64(time(nil)) * 1_000_000) + .seconds(-hours * 3600)
+        var record = plainRecord(1, .finished)
+        (record.endedAt, record.owesToast) = (end, isOwed)
+        var batch = BatchRecord(number: BatchNumber(2), count: 1)
+        batch.toastOwedSince = isOwed ? end : nil
+        for change in [StoreChange.put(record), .putBatch(batch)] {
+            let path = folder.makeFolder(change == .put(record) ? "download" : "batch")
+            try await withStore(path) { store, _ in try await store.commit([change], nextNumber: DownloadNumber(9)) }
+            #expect(Store.hasPending(folder: path) == isPending)
+        }
+    }
+
     @Test func `is no where there is nothing, and yes where it cannot be read`() async throws {
         #expect(!Store.hasPending(folder: folder("none")))
         #expect(!Store.hasPending(folder: folder.path))

@@ -128,6 +128,7 @@ struct RandomRecords {
         record.isAcknowledged = .random(using: &generator)
         record.activations = .random(in: 0 ... .max, using: &generator)
         record.activateAt = perhaps { $0.time() }
+        record.owesToast = .random(using: &generator)
         if !record.state.hasEnded { record.lastFailure = perhaps { $0.failure() } }
         return record
     }
@@ -200,6 +201,7 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     (record.awaitsUrl, record.isSpliced, record.hasStartedOver, record.isWhole) = (true, true, true, true)
     (record.batch, record.isFetch, record.isUnchanged, record.isToDescriptor) = (DownloadNumber(27), true, true, true)
     (record.isAcknowledged, record.activations, record.activateAt) = (true, 28, WallTime(microseconds: 29))
+    record.owesToast = true
     record.resume = ResumeData(
         written: 17, total: 18, validator: .entityTag("\"abc\""),
         identity: FileIdentity(device: 19, inode: 20, mount: .max, boot: "b-o-o-t"))

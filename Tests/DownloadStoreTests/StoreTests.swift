@@ -176,6 +176,7 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
         (full.app, full.directory, full.notify, full.sound) = ("org.example.App", "/home/a/音楽", .never, "")
         (full.title, full.body, full.icon) = ("題", "本文", "folder-music")
         (full.removed, full.removedBytes) = (OutcomeCounts(finished: 1, failed: 2, cancelled: 3), .max)
+        full.toastOwedSince = WallTime(microseconds: 30)
         let plain = BatchRecord(number: BatchNumber(7), count: 1)
         for (a, b) in zip(Mirror(reflecting: plain).children, Mirror(reflecting: full).children) {
             #expect("\(a.value)" != "\(b.value)", "\(a.label ?? "")")

@@ -93,7 +93,7 @@ extension `The fault campaign` {
     verdict.expect(after[path.value]?.state == "finished", "after a restart it is \(after[path.value]?.outcome ?? "gone")")
     await expectNoTraces(of: ["a.bin"], place, lane, &verdict)
     verdict.expect(lane.count("Finished", path) == 1, "Finished came \(lane.count("Finished", path)) times")
-    verdict.expect(lane.toasts.ends(of: "a.bin") <= 1, "toasts: \(lane.toasts.bodies)")
+    await lane.expectToast(of: "a.bin", kills: stop == SIGKILL ? 1 : 0, &verdict)
     await lane.end(SIGKILL)
     return verdict
 }

@@ -164,6 +164,15 @@ func isClear(_ message: String) -> Bool {
         && !["\n", "Optional(", "DiskError", "StoreError", "SQLITE_", "nil"].contains { message.contains($0) }
 }
 
+extension Lane {
+    /// Each end is toasted, and again only where the daemon was killed before the row said that it was.
+    func expectToast(of name: String, kills: Int, _ verdict: inout Verdict) async {
+        _ = await eventually(within: .seconds(10)) { toasts.ends(of: name) > 0 }
+        let times = toasts.ends(of: name)
+        verdict.expect((1...1 + kills).contains(times), "\(name) was toasted \(times) times: \(toasts.bodies)")
+    }
+}
+
 extension OddServer {
     /// Of the toasts of ends, in order: 「ダウンロードが完了しました」 and 「ダウンロードに失敗しました」.
     var bodies: [String] { received.lazy.filter { $0.summary.hasSuffix("ました") }.map(\.body) }

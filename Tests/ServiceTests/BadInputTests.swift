@@ -61,7 +61,9 @@ internal import Testing
         ("notify-delay", .uint64(1)), ("notify-delay", .uint32(3_600_001)),
         ("desktop-id", .uint32(1)), ("desktop-id", .string("")), ("desktop-id", .string(".desktop")), ("desktop-id", .string("a/b")),
         ("title", .uint32(1)), ("title", .string(String(repeating: "a", count: 1025))), ("body", .uint32(1)),
-        ("body", .string(String(repeating: "a", count: 4097))), ("icon", .uint32(1)), ("sound", .uint32(1)), ("show-progress", .uint32(1)),
+        ("body", .string(String(repeating: "a", count: 4097))), ("icon", .uint32(1)), ("sound", .uint32(1)), ("sound", .string("../a")),
+        ("sound", .string("/tmp/a")),
+        ("show-progress", .uint32(1)),
         ("metadata", .string("a")), ("metadata", .dictionary([("a", "b")])),
     ]
 

@@ -6,20 +6,7 @@ internal import TestSupport
 internal import Testing
 
 /// The app of `examples/background-download`: a window of GTK 4 with a label, a progress bar and a button.
-private enum Example {
-    static let id = "org.example.BackgroundDownload"
-    static let python = "/usr/bin/python3"
-    static let folder = "/" + #filePath.split(separator: "/").dropLast(3).joined(separator: "/") + "/examples/background-download"
-    static let program = "\(folder)/background_download.py"
-
-    /// What its service file has the bus execute, with the path that the app has here.
-    static var command: String {
-        let lines = String(decoding: readFile("\(folder)/\(id).service") ?? [], as: UTF8.self).split(separator: "\n")
-        #expect(lines.contains("[D-BUS Service]") && lines.contains("Name=\(id)"))
-        let line = lines.first { $0.hasPrefix("Exec=") } ?? ""
-        return line.dropFirst(5).replacing("/usr/libexec/background_download.py", with: "\(python) \(program)").description
-    }
-}
+private let example = ExampleApp("org.example.BackgroundDownload", "background-download")
 
 /// One run of the app, whose label is printed too; without a window manager its window is at the top left.
 private struct Run: Sendable {
@@ -58,7 +45,7 @@ private struct Run: Sendable {
         let display = await Display(width: 600, height: 400)
         // Drawn by the processor; and no assistive technology is there to be told.
         let extra = ["DISPLAY": display.name, "GSK_RENDERER": "cairo", "GDK_BACKEND": "x11", "GTK_A11Y": "none"]
-        let world = await ServiceWorld(activation: "--idle-exit 30", names: [Example.id: Example.command], extra: extra)
+        let world = await ServiceWorld(activation: "--idle-exit 30", names: [example.id: example.command], extra: extra)
         let client = try await world.client()
         let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: world.environment)
         #expect(await eventually { monitor.output.contains("NameLost") })
@@ -71,7 +58,7 @@ private struct Run: Sendable {
             reply.close()
         }
         let url = server.url("/picture.bin")
-        func open() -> Run { Run(display: display, app: Child([Example.python, Example.program, url], environment: world.environment)) }
+        func open() -> Run { Run(display: display, app: Child([ExampleApp.python, example.program, url], environment: world.environment)) }
 
         let first = open()
         try #require(await first.says("Not downloaded yet\n"))
@@ -89,11 +76,11 @@ private struct Run: Sendable {
         #expect(Trace(monitor.output).answers("Acknowledge") == 0)
 
         // It ends with the window closed: the app is started for that, and goes.
-        #expect(await world.bus.hasOwner(Example.id) == false)
+        #expect(await world.bus.hasOwner(example.id) == false)
         gate.open()
         #expect(await eventually { Trace(monitor.output).answers("Acknowledge") == 1 })
-        #expect(await world.bus.waitForOwner(Example.id, present: false))
-        let path = BusName.path(app: Example.id, token: "the_one")
+        #expect(await world.bus.waitForOwner(example.id, present: false))
+        let path = BusName.path(app: example.id, token: "the_one")
         let file = try await client.wait(path)
         let third = open()
         #expect(await third.says("Downloaded: \(file)\n"))

@@ -106,6 +106,36 @@ extension StandInJobServer {
         server.gate.open()
     }
 
+    @Test func `resumes also what is held with all others, by resuming all`() async throws {
+        let server = TrickleServer()
+        let running = try await Running.start()
+        let jobs = try await StandInJobServer(on: running.world.bus.address)
+        let path = try await running.download(server.url("/a"), shown)
+        let view = try #require(await jobs.only())
+        try await running.client.call(Manager.pauseAll, ())
+        #expect(await running.client.signals.isIn("waiting", path))
+        #expect(await eventually { await view.properties["suspended"] == .bool(true) })
+        await jobs.click("resumeRequested", view)
+        #expect(await running.client.signals.isIn("active", path))
+        #expect(await eventually { await view.properties["suspended"] == .bool(false) })
+        try await running.client.cancel(path)
+        server.gate.open()
+    }
+
+    @Test func `keeps the service only while somebody shows it`() async throws {
+        let server = TrickleServer()
+        let running = try await Running.start(["--idle-exit", "1"])
+        let jobs = try await StandInJobServer(on: running.world.bus.address)
+        let path = try await running.download(server.url("/a"), shown)
+        let view = try #require(await jobs.only())
+        await jobs.click("suspendRequested", view)
+        #expect(await running.client.signals.isIn("paused", path))
+        #expect(await eventually { await view.properties["suspended"] == .bool(true) })
+        try await jobs.vanish()
+        #expect(await running.world.bus.waitForOwner(BusName.service, present: false))
+        server.gate.open()
+    }
+
     @Test func `is none of what asks for quiet, shows no progress, is in front or is short`() async throws {
         let server = TrickleServer()
         let running = try await Running.start()

@@ -6,29 +6,15 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// The app of `examples/activatable`, which the bus starts by its D-Bus service file.
-private enum Example {
-    static let id = "org.example.Activatable"
-    static let python = "/usr/bin/python3"
-    static let folder = "/" + #filePath.split(separator: "/").dropLast(3).joined(separator: "/") + "/examples/activatable"
-    static let program = "\(folder)/activatable.py"
-
-    /// What its service file has the bus execute, with the path that the app has here.
-    static var command: String {
-        let lines = String(decoding: readFile("\(folder)/\(id).service") ?? [], as: UTF8.self).split(separator: "\n")
-        #expect(lines.contains("[D-BUS Service]") && lines.contains("Name=\(id)"))
-        let line = lines.first { $0.hasPrefix("Exec=") } ?? ""
-        return line.dropFirst(5).replacing("/usr/libexec/activatable.py", with: program).description
-    }
-}
+private let example = ExampleApp("org.example.Activatable", "activatable")
 
 /// The example app, which also writes down each call, and can be told to misbehave.
 private struct WatchedApp: Sendable {
     let folder: String
     let id: String
-    var command: String { "\(Example.python) \(folder)/app.py" }
+    var command: String { "\(ExampleApp.python) \(folder)/app.py" }
 
-    init(_ world: ServiceWorld, id: String = Example.id) {
+    init(_ world: ServiceWorld, id: String = example.id) {
         folder = world.bus.folder.makeFolder("app-\(id)")
         self.id = id
         writeFile("\(folder)/app.py", Self.script(folder, id).utf8)
@@ -37,7 +23,7 @@ private struct WatchedApp: Sendable {
     private static func script(_ folder: String, _ id: String) -> String {
         """
         import importlib.util, os, signal
-        spec = importlib.util.spec_from_file_location("example", "\(Example.program)")
+        spec = importlib.util.spec_from_file_location("example", "\(example.program)")
         example = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(example)
         example.ID = "\(id)"
@@ -125,7 +111,7 @@ private struct Stage {
 @Suite(.timeLimit(.minutes(5))) struct `An app that is called` {
     /// The whole way of the example as it is installed: no part of it knows that this is a test.
     @Test func `queues and quits; at the end it is started, processes the file, and acknowledges`() async throws {
-        let world = await ServiceWorld(activation: "--idle-exit 30", names: [Example.id: Example.command])
+        let world = await ServiceWorld(activation: "--idle-exit 30", names: [example.id: example.command])
         let client = try await world.client()
         let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: world.environment)
         #expect(await eventually { monitor.output.contains("NameLost") })
@@ -134,11 +120,11 @@ private struct Stage {
             gate.wait()
             reply.respond(200, text: "hello")
         }
-        let queued = await world.run(Example.program, server.url("/a.txt"))
+        let queued = await world.run(example.program, server.url("/a.txt"))
         let path = ObjectPath(queued.output.trimmed)
         #expect(queued.status == 0 && path.value.hasPrefix("\(BusName.tokensPath)/org_2eexample_2eActivatable/"), "\(queued)")
-        #expect(await world.run(Example.program, server.url("/a.txt")).output == queued.output, "safe to repeat")
-        #expect(await world.bus.hasOwner(Example.id) == false)
+        #expect(await world.run(example.program, server.url("/a.txt")).output == queued.output, "safe to repeat")
+        #expect(await world.bus.hasOwner(example.id) == false)
         gate.open()
         let file = try await client.wait(path)
         #expect(await eventually { Trace(monitor.output).answers("Acknowledge") == 1 })

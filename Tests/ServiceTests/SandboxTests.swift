@@ -23,7 +23,8 @@ private let app = "org.example.App"
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
         let folder = try await downloads(running)
         for (number, options) in [
-            "{'notify': <'never'>}", "{'notify': <'never'>, 'app': <'\(app)'>}", "{'notify': <'never'>, 'directory': <'\(folder)'>}",
+            "{'notify': <'never'>}", "{'notify': <'never'>, 'app': <'\(app)'>}",
+            "{'notify': <'never'>, 'directory': <'\(folder)'>, 'icon': <'folder-music'>}",
             "{'notify': <'never'>, 'directory': <'\(folder)/./'>, 'filename': <'d'>}",
         ].enumerated() {
             let answer = await sandbox.gdbus(manager, "\(Manager.interface).Download", server.url("/\(number)"), options)
@@ -94,7 +95,8 @@ private let app = "org.example.App"
             "{'app': <'org.example.Other'>}", "{'app': <'org.example.Other'>, 'token': <'t'>}", "{'app': <'org.example.AppX'>}",
             "{'directory': <'\(running.world.folder)'>}", "{'directory': <'/tmp'>}", "{'directory': <'\(try await downloads(running))/x'>}",
             "{'directory': <'\(try await downloads(running))/..'>}", "{'if-exists': <'replace'>}", "{'priority': <1>}",
-            "{'app': <'\(app)'>, 'directory': <'/tmp'>, 'token': <'t'>}",
+            "{'app': <'\(app)'>, 'directory': <'/tmp'>, 'token': <'t'>}", "{'icon': <'/tmp/icon.png'>}",
+            "{'icon': <'file:///tmp/icon.png'>}", "{'icon': <'file:icon'>}",
         ] {
             let answer = await sandbox.gdbus(manager, "\(Manager.interface).Download", "http://127.0.0.1:1/b", options)
             #expect(answer.status != 0 && answer.errors.contains("org.todoku.Error.NotAllowed: "), "\(options): \(answer)")
@@ -161,6 +163,7 @@ private let app = "org.example.App"
         for (own, options, index) in [
             (["app": Variant.string("org.example.Other")], [:], "Item 2: "), (["directory": .string("/tmp")], [:], "Item 2: "),
             (["if-exists": .string("replace")], [:], "Item 2: "), (["priority": .int32(1)], [:], "Item 2: "),
+            (["icon": .string("/tmp/a")], [:], "Item 2: "), ([:], ["icon": .string("/tmp/a")], ""),
             ([:], ["app": .string("org.example.Other")], ""), ([:], ["directory": .string("/tmp")], ""),
             ([:], ["activate": .string("org.example.Other")], ""),
         ] as [([String: Variant], [String: Variant], String)] {

@@ -140,6 +140,19 @@ private let failed = "ダウンロードに失敗しました"
         #expect(await running.daemon.stop().isClean)
     }
 
+    @Test func `that opens nothing is in the log`() async throws {
+        let tools = TemporaryFolder("todoku-tools")
+        let world = await ServiceWorld()
+        let running = Running(world: world, daemon: await world.start(extra: ["PATH": tools.path]), client: try await world.client())
+        let toasts = try await OddServer(name: "Plasma", at: world.bus.address)
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
+        _ = try await running.fetch(server.url("/a"), always)
+        #expect(await eventually { await toasts.isShown(finished) })
+        await toasts.click(1, "default")
+        #expect(await eventually { running.daemon.errors.contains("nothing could be started") }, "\(running.daemon.errors)")
+        #expect(await running.daemon.stop().status == 0)
+    }
+
     @Test func `leads to the page where a fresh link is, and goes with it`() async throws {
         let opener = FakeOpener()
         let running = try await Running.start(extra: ["PATH": opener.path])
@@ -263,7 +276,7 @@ private let failed = "ダウンロードに失敗しました"
         #expect(await toasts.received == [])
         #expect(await eventually { await toasts.isShown(finished) })
         #expect(await world.stop(second).isClean)
-        // A third knows that it was due, and not whether it was shown: it does not show it again.
+        // A third knows that it was shown.
         let third = await world.start()
         _ = try await client.wait(try await client.download(server.url("/b"), always.merging(["directory": .string(world.folder)]) { $1 }))
         #expect(await eventually { await toasts.isShown(finished, times: 2) })

@@ -58,6 +58,23 @@ internal import Testing
         #expect(try await running.client.list() == [path])
     }
 
+    /// Some window managers and launchers ignore SIGCHLD, and their children inherit that: the end of a program cannot be seen then.
+    @Test func `that refuses is heard, also where who started the service ignores the ends of programs`() async throws {
+        let tools = TemporaryFolder("todoku-tools")
+        writeFile(tools("gio"), "#!/bin/sh\necho 'gio: file:///a: Trashing is not supported here' >&2\nexit 2\n".utf8, mode: 0o755)
+        symlink("/usr/bin/timeout", tools("timeout"))
+        let world = await ServiceWorld()
+        let daemon = await world.start(
+            extra: ["PATH": tools.path], prefix: ["/bin/sh", "-c", "trap '' CHLD; exec \"$@\"", "sh"])
+        let running = Running(world: world, daemon: daemon, client: try await world.client())
+        let path = try await running.download(server.url("/a"))
+        let file = try await running.client.wait(path)
+        let refused = await thrown { try await trash(running, path) }
+        #expect(refused?.name == todokuError("PermissionDenied"), "\(refused as Any)")
+        #expect(readFile(file) == Array("hello".utf8))
+        #expect(try await running.client.list() == [path])
+    }
+
     @Test func `takes no file that is not ours, and nothing where there is none`() async throws {
         let running = try await Running.start()
         let own = try await running.download(server.url("/own"))

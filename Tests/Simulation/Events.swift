@@ -19,6 +19,7 @@ extension World {
         case .pool: work(step.a, step.b)
         case .commit: commit(step.b)
         case .owner: if step.b % 4 == 0 { acknowledge(step.a) } else { callOwner() }
+        case .toast: showToast()
         case .clock:
             now = now + .milliseconds([100, 700, 3000, 40_000, 400_000][step.b % 5])
             tell("the clock is at +\((now - WallTime(microseconds: 1_000_000_000_000_000)) / .seconds(1)) s")
@@ -105,7 +106,8 @@ extension World {
             record.batch = number
             return record
         }
-        let record = BatchRecord(number: number, count: UInt32(count))
+        var record = BatchRecord(number: number, count: UInt32(count))
+        record.notify = [.background, .never][b / 8 % 2]
         let (batch, entries) = ledger.insert(record, members)
         journal.append(.putBatch(record))
         for member in members { journal.append(.put(member)) }
@@ -128,6 +130,7 @@ extension World {
         options.priority = Int32(b % 3)
         options.desktopID = [nil, DesktopID("org.example.A"), DesktopID("org.example.B")][b / 3 % 3]
         options.showProgress = b % 19 != 0
+        options.notify = [.background, .always, .never][b / 5 % 3]
         options.app = ["", "A", "B"][a / 6 % 3]
         if a % 23 == 0 { options.requestInterval = .seconds(1 + a % 2) }
         let number = nextNumber
@@ -301,11 +304,12 @@ extension World {
             if !pool.isEmpty { work(round, 1) }
             for number in transfers.keys.sorted() { transfer(Int(number.value), 3, number) }
             callOwner()
+            showToast()
             probe()
             settle()
             goOn()
             settle()
-            if transfers.values.allSatisfy(\.awaits), pool.isEmpty, asked.isEmpty, !journal.isBusy {
+            if transfers.values.allSatisfy(\.awaits), pool.isEmpty, asked.isEmpty, toasts.isEmpty, !journal.isBusy {
                 guard let wake = ledger.nextWake else { break }
                 now = max(now, wake)
                 ledger.tick(now: now)
@@ -318,8 +322,9 @@ extension World {
         // What could not be deleted is, at the next start.
         restart(power: false)
         settle()
-        while !pool.isEmpty || journal.isBusy || !asked.isEmpty {
+        while !pool.isEmpty || journal.isBusy || !asked.isEmpty || !toasts.isEmpty {
             callOwner()
+            showToast()
             if inFlight != nil || journal.hasChanges { commit(1) }
             if !pool.isEmpty { work(0, 1) }
             settle()

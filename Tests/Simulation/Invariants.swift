@@ -32,6 +32,7 @@ extension World {
             if entry.isEntered, entry.state.hasEnded != ledger.ended.contains(number) { fail("\(number) is not among the ended") }
         }
         checkBatches()
+        checkToasts()
         if counts != ledger.counts { fail("the counts are \(ledger.counts), and should be \(counts)") }
         checkSums()
         checkIcons()
@@ -102,6 +103,35 @@ extension World {
         }
     }
 
+    /// What is owed will be shown, and what is not was.
+    private mutating func checkToasts() {
+        for entry in ledger.entries.values where entry.isEntered {
+            let (number, record) = (entry.number, entry.record)
+            if let toast = entry.owedToast {
+                if !journal.isBusy, !toasts.contains(toast) { fail("the toast of \(number) is owed, and nobody is about to show it") }
+            } else if entry.batch == nil, isNews(record), record.options.notify != .never, toasted[number] != record.endedAt,
+                stale[number] != record.endedAt
+            {
+                fail("the end of \(number) was never shown")
+            }
+        }
+        for batch in ledger.batches.values where batch.hasEnded && batch.isEntered {
+            if let toast = batch.owedToast {
+                if !journal.isBusy, !toasts.contains(toast) {
+                    fail("the toast of batch \(batch.number) is owed, and nobody is about to show it")
+                }
+            } else if batch.record.notify != .never, batch.record.removed == OutcomeCounts(), toasted[batch.number] == nil,
+                stale[batch.number] == nil, ledger.members(of: batch).contains(where: { isNews($0.record) || $0.state.failure != nil })
+            {
+                fail("the end of batch \(batch.number) was never shown")
+            }
+        }
+    }
+
+    private func isNews(_ record: DownloadRecord) -> Bool {
+        record.state.failure != nil || record.state == .finished && !record.isUnchanged && !record.isToDescriptor
+    }
+
     /// What the machine and the network do not allow does not go on.
     private mutating func checkNetwork(_ entry: LedgerEntry) {
         switch (entry.state, hindrance(entry)) {
@@ -169,6 +199,7 @@ extension World {
         for entry in ledger.entries.values where entry.record.options.activate != nil && !entry.record.isAcknowledged {
             if called[entry.number] != entry.record.endedAt { fail("the owner of \(entry.number) never hears of its end") }
         }
+        for record in saved.records.values where record.owesToast { fail("the toast of \(record.number) is owed for ever") }
         if saved.batches != ledger.batches.mapValues(\.record) { fail("the batches on disk are not those on the list") }
         for number in saved.records.keys where ledger[number] == nil { fail("\(number) is on disk, and not on the list") }
         if !saved.sweeps.isEmpty { fail("part files are still to be deleted: \(saved.sweeps.keys.sorted())") }

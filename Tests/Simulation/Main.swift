@@ -63,6 +63,10 @@ enum Plant: String, CaseIterable {
     case credulous
     /// That the owner has taken what ended is not kept.
     case deaf
+    /// That a toast is owed is not kept.
+    case silent
+    /// That a toast was shown is not kept.
+    case repetitive
     /// What ended and is off the list is not saved with its batch.
     case uncounted
     /// Nobody says that the machine goes to sleep.

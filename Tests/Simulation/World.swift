@@ -32,6 +32,8 @@ struct Saved {
         switch change {
         case .put(var record):
             if plant == .deaf { record.isAcknowledged = false }
+            if plant == .silent { record.owesToast = false }
+            if plant == .repetitive, record.state.hasEnded, records[record.number]?.owesToast == true { record.owesToast = true }
             records[record.number] = record
         case .remove(let number): records[number] = nil
         case .putBatch(let record): if plant != .uncounted || batches[record.number] == nil { batches[record.number] = record }
@@ -134,6 +136,10 @@ struct World {
     var called: [DownloadNumber: WallTime] = [:]
     /// The revival after whose end Acknowledge was answered.
     var taken: [DownloadNumber: Int] = [:]
+    /// Toasts that wait for their server; the last end of each that was shown, and of each that is no news any more.
+    var toasts: [Ledger.OwedToast] = []
+    var toasted: [DownloadNumber: WallTime] = [:]
+    var stale: [DownloadNumber: WallTime] = [:]
     /// What the ledger was told of the network and of sleep, and what somebody resumed in spite of the former.
     var network: NetworkCondition? = .open
     var isAsleep = false
@@ -236,6 +242,7 @@ struct World {
             }
             ledger.enter(batch, entries, now: now)
         case .batchEnd(let batch, let outcomes):
+            if let toast = batch.owedToast { toasts.append(toast) }
             tell("told: batch \(batch.number) \(outcomes)")
             batchEndsTold[batch.number, default: 0] += 1
             if batchEndsTold[batch.number]! > 1 + batchRevivals[batch.number, default: 0] {
@@ -246,6 +253,7 @@ struct World {
             }
         case .batchRemoved(let batch): if saved.batches[batch.number] != nil { fail("batch \(batch.number) is gone, and is on disk") }
         case .end(let number, let outcome, let path):
+            if let toast = ledger[number]?.owedToast { toasts.append(toast) }
             tell("told: \(number) \(outcome)")
             endsTold[number, default: 0] += 1
             if endsTold[number]! > 1 + revivals[number, default: 0] { fail("the end of \(number) is told twice") }
@@ -304,6 +312,29 @@ struct World {
         called[number] = entry.record.endedAt
     }
 
+    // MARK: Toasts
+
+    /// The notification server takes the next toast.
+    mutating func showToast() {
+        guard !toasts.isEmpty else { return }
+        let toast = toasts.removeFirst()
+        guard owed(toast.number) == toast else { return }
+        tell("the toast of \(toast.number) is shown")
+        if let row = end(saved, toast.number), row.end == toast.end, !row.isOwed {
+            fail("the toast of \(toast.number) is shown, and its row does not owe it")
+        }
+        toasted[toast.number] = toast.end
+        ledger.settle(toast)
+    }
+
+    private func owed(_ number: DownloadNumber) -> Ledger.OwedToast? { ledger[number]?.owedToast ?? ledger.batch(number)?.owedToast }
+
+    /// When what is on disk ended, and whether its toast is owed.
+    private func end(_ saved: Saved, _ number: DownloadNumber) -> (end: WallTime, isOwed: Bool)? {
+        if let record = saved.records[number] { return record.endedAt.map { ($0, record.owesToast) } }
+        return saved.batches[number]?.toastOwedSince.map { ($0, true) }
+    }
+
     // MARK: Life and death
 
     /// The process dies and another begins. `power`: the machine with it.
@@ -325,6 +356,7 @@ struct World {
             disk.cutPower(&random)
         }
         (journal, inFlight, transfers, pool, delayed, sweeping, asked) = (JournalQueue(), nil, [:], [], [], [], [])
+        toasts = []
         (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
@@ -353,5 +385,11 @@ struct World {
             if plant == .twice { post(.end(number, "finished", path: entry.record.path)) }
         }
         ledger.schedule(now: now)
+        let oldest = now + (.zero - Ledger.toastAge)
+        for record in saved.records.values where record.owesToast {
+            if let end = record.endedAt, end < oldest { stale[record.number] = end }
+        }
+        for batch in saved.batches.values { if let end = batch.toastOwedSince, end < oldest { stale[batch.number] = end } }
+        toasts = ledger.takeOwedToasts(now: now)
     }
 }

@@ -15,6 +15,8 @@ public import EventLoop
 
     public enum Manners: Sendable {
         case answers
+        /// Does not say who it is.
+        case isNameless
         /// Never answers Notify.
         case hangsInNotify
         /// Never answers anything.
@@ -45,6 +47,8 @@ public import EventLoop
     /// Of this server and those that it was before it vanished.
     public private(set) var received: [Received] = []
     public private(set) var closed: [UInt32] = []
+    /// How often it was asked who it is.
+    public private(set) var asked = 0
 
     /// Comes back once it owns its name.
     ///
@@ -90,7 +94,12 @@ public import EventLoop
         interface, xml: { "" },
         methods: [
             Row(information) { server, _, reply in
-                if server.manners == .hangs { server.hanging.append(reply) } else { reply((server.name, "test", "1", "1.2")) }
+                server.asked += 1
+                switch server.manners {
+                case .hangs: server.hanging.append(reply)
+                case .isNameless: reply.fail(DBusError.failed("not yet"))
+                case .answers, .hangsInNotify: reply((server.name, "test", "1", "1.2"))
+                }
             },
             Row(capabilities) { server, _, reply in
                 if server.manners == .hangs { server.hanging.append(reply) } else { reply(server.capabilities) }
@@ -100,7 +109,7 @@ public import EventLoop
                 server.received.append(
                     Received(replaces: replaces, icon: icon, summary: summary, body: body, actions: actions, hints: hints, timeout: timeout)
                 )
-                if server.manners != .answers { return server.hanging.append(reply) }
+                if server.manners == .hangs || server.manners == .hangsInNotify { return server.hanging.append(reply) }
                 if replaces == 0 { server.last += 1 }
                 reply(replaces > 0 ? replaces : server.last)
             },

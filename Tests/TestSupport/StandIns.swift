@@ -419,7 +419,8 @@ extension BusActor {
                 reply()
             },
         ])
-    private static let activate = MethodOf(
+    private static let activate = MethodOf("org.freedesktop.Application", "Activate", in: [String: Variant].self)
+    private static let activateAction = MethodOf(
         "org.freedesktop.Application", "ActivateAction", in: String.self, [Variant].self, [String: Variant].self)
 
     public private(set) var toasts: [(application: String, id: String, content: [String: Variant])] = []
@@ -432,13 +433,29 @@ extension BusActor {
         guard try connection.requestName(Self.name) else { throw DBusError.failed("\(Self.name) has an owner") }
     }
 
-    /// A click on the toast that came last: it starts its application.
+    /// A click on the toast that came last: it starts its application. Without an action of its own it says no more than its name.
     public func click() async throws(DBusError) {
-        guard let (application, _, content) = toasts.last, let action = content["default-action"]?.string,
-            let target = content["default-action-target"]
-        else { throw .failed("there is no toast with an action") }
+        guard let (application, _, content) = toasts.last else { throw .failed("there is no toast") }
+        guard let action = content["default-action"]?.string, let target = content["default-action-target"] else {
+            return try await connection.call(Self.activate, on: application, at: path(of: application), platform)
+        }
+        try await activate(action, target, of: application)
+    }
+
+    /// A click on a button of the toast that came last.
+    public func press(_ index: Int) async throws(DBusError) {
+        guard let (application, _, content) = toasts.last, case .array(_, let buttons)? = content["buttons"], index < buttons.count,
+            let button = buttons[index].vardict, let action = button["action"]?.string, let target = button["target"]
+        else { throw .failed("there is no toast with such a button") }
+        try await activate(action, target, of: application)
+    }
+
+    private let platform: [String: Variant] = ["desktop-startup-id": .string("startup-1")]
+
+    private func path(of application: String) -> ObjectPath { ObjectPath("/" + application.split(separator: ".").joined(separator: "/")) }
+
+    private func activate(_ action: String, _ target: Variant, of application: String) async throws(DBusError) {
         try await connection.call(
-            Self.activate, on: application, at: ObjectPath("/" + application.split(separator: ".").joined(separator: "/")),
-            (String(action.dropFirst("app.".count)), [target], ["desktop-startup-id": .string("startup-1")]))
+            Self.activateAction, on: application, at: path(of: application), (String(action.dropFirst("app.".count)), [target], platform))
     }
 }

@@ -22,8 +22,8 @@ private func download(_ number: UInt64, _ state: String, _ more: [String: Varian
     return DownloadDescription(DownloadReference(number: number), properties)
 }
 
-private func lookAt(_ overview: ServiceOverview?, isPresent: Bool = true, seenAt: UInt64 = 0) -> TrayLook {
-    TrayLook(overview, isPresent: isPresent, seenAt: WallTime(microseconds: seenAt))
+private func lookAt(_ overview: ServiceOverview?, isPresent: Bool = true, failures: Int = 0) -> TrayLook {
+    TrayLook(overview, isPresent: isPresent, unseenFailures: failures)
 }
 
 /// Active 2 of 3, a quarter there, a MiB a second, 45 s left.
@@ -75,16 +75,32 @@ private let busy: [String: Variant] = [
         #expect(texts.details(lookAt(overview(["SpeedLimit": .uint64(500 << 10)]))) == "")
     }
 
-    @Test func `names failures until they have been seen`() {
-        let failed = [download(9, "failed", ["EndedAt": .uint64(100)]), download(8, "failed", ["EndedAt": .uint64(50)])]
-        let both = overview([:], [], failed)
-        #expect(lookAt(both).unseenFailures == 2 && texts.line(lookAt(both)) == "2 failed")
-        #expect(lookAt(both, seenAt: 50).unseenFailures == 1 && lookAt(both, seenAt: 100).unseenFailures == 0)
-        #expect(texts.line(lookAt(overview(busy, [], failed), seenAt: 50)) == "2 downloading · 25 % · 1.0 MiB/s · 46 s left · 1 failed")
-        #expect(lookAt(overview([:], [], [download(9, "finished", ["EndedAt": .uint64(100)])])).unseenFailures == 0)
+    @Test func `names failures that nobody has seen`() {
+        #expect(texts.line(lookAt(overview(), failures: 2)) == "2 failed")
+        #expect(texts.line(lookAt(overview(busy), failures: 1)) == "2 downloading · 25 % · 1.0 MiB/s · 46 s left · 1 failed")
     }
 
-    @Test func `is nothing once the service has left, but what came last and how it is set`() {
+    @Test func `is that the file is checked, where nothing else is left`() {
+        let checking = lookAt(overview(["Remaining": .uint32(1)], [download(1, "verifying")]))
+        #expect(texts.line(checking) == "1 checking" && checking.isBusy)
+        let more = overview(["Remaining": .uint32(2)], [download(1, "verifying"), download(2, "queued")])
+        #expect(texts.line(lookAt(more)) == "2 waiting")
+    }
+
+    @Test func `is what rests as it was, once the service has left for that`() {
+        let paused = overview(
+            ["Remaining": .uint32(12), "Received": .uint64(1), "Total": .int64(4)],
+            (1...9).map { download($0, "paused") } + [download(10, "waiting", ["WaitReason": .string("needs-url")])])
+        #expect(lookAt(paused, isPresent: false) == lookAt(paused))
+        let held = overview(
+            ["Remaining": .uint32(1), "Paused": .bool(true)], [download(1, "waiting", ["WaitReason": .string("paused-all")])])
+        #expect(lookAt(held, isPresent: false) == lookAt(held) && lookAt(held, isPresent: false).isBusy)
+        // Of a service that has died, too.
+        let mixed = lookAt(overview(busy, [download(1, "active"), download(2, "active"), download(3, "paused")]), isPresent: false)
+        #expect(texts.line(mixed) == "1 paused" && mixed.current.map(\.reference) == [DownloadReference(number: 3)])
+    }
+
+    @Test func `is nothing of what was going on as the service died, but what came last and how it is set`() {
         let last = overview(
             busy.merging(["SpeedLimit": .uint64(7)]) { $1 }, [download(1, "active")], [download(2, "finished")])
         let look = lookAt(last, isPresent: false)
@@ -109,7 +125,7 @@ private let busy: [String: Variant] = [
         -> [MenuItem]
     {
         TrayMenu(
-            look: TrayLook(overview, isPresent: isPresent, seenAt: WallTime(microseconds: 0)), texts: TrayTexts(.english),
+            look: TrayLook(overview, isPresent: isPresent, unseenFailures: 0), texts: TrayTexts(.english),
             startsAtLogin: startsAtLogin
         ) { wishes.all.append($0) }.items
     }
@@ -170,11 +186,23 @@ private let busy: [String: Variant] = [
         let (one, two) = (DownloadReference(number: 1), DownloadReference(number: 2))
         let limits = ([0, 10 << 20, 5 << 20, 1 << 20, 500 << 10, 100 << 10] as [Speed]).map { TrayWish.limitSpeed($0) }
         let before: [TrayWish] = [
-            .pause(one), .cancel(one), .resume(two), .cancel(two), .resumeAll, .open("/a"), .retry(DownloadReference(number: 8)),
+            .pause(one), .cancel(one), .resumeAll, .cancel(two), .resumeAll, .open("/a"), .retry(DownloadReference(number: 8)),
             .openDownloadFolder,
         ]
         let after: [TrayWish] = [.startAtLogin(true), .quit]
         #expect(wishes.all == before + limits + after)
+    }
+
+    @Test func `resumes one that is paused by itself, and all where it is held with all`() {
+        let waiting = download(2, "waiting", ["WaitReason": .string("paused-all")])
+        let items = items(overview(["Remaining": .uint32(2), "Paused": .bool(true)], [download(1, "paused"), waiting]))
+        #expect(items[2].children.map(\.label) == ["Resume", "Cancel"] && items[3].children.map(\.label) == ["Resume all", "Cancel"])
+    }
+
+    @Test func `offers nothing for what has gone into a descriptor`() throws {
+        let recent = try #require(items(overview([:], [], [download(1, "finished")])).first { $0.key == "recent" })
+        let entry = recent.children[0]
+        #expect(entry.label == "file_1.zip — 512 B" && !entry.isEnabled && entry.action == nil)
     }
 
     @Test func `has no key twice`() {
@@ -182,6 +210,38 @@ private let busy: [String: Variant] = [
         func keys(_ items: [MenuItem]) -> [String] { items.flatMap { [$0.key] + keys($0.children) } }
         let all = keys(items(overview(busy, one, [download(1, "finished", ["Path": .string("/a")])])))
         #expect(Set(all).count == all.count)
+    }
+}
+
+@Suite struct `Failures that nobody has seen` {
+    private let nine = DownloadReference(number: 9)
+
+    @Test func `are those that ended since somebody looked, as far as they have not begun anew`() {
+        let both = overview(
+            [:], [], [download(9, "failed", ["EndedAt": .uint64(100)]), download(8, "failed", ["EndedAt": .uint64(50)])])
+        var failures = UnseenFailures(since: WallTime(microseconds: 50))
+        failures.take(both)
+        #expect(failures.count == 1)
+        failures.take(both)
+        // However much else has ended.
+        failures.take(overview([:], [], [download(20, "finished", ["EndedAt": .uint64(200)])]))
+        #expect(failures.count == 1)
+        failures.take(overview(busy, [download(9, "active")]))
+        #expect(failures.count == 0)
+        failures.take(both)
+        failures.see(both)
+        failures.take(both)
+        #expect(failures.count == 0)
+    }
+
+    @Test func `are told, too, and so many at most`() {
+        var failures = UnseenFailures(since: WallTime(microseconds: 0))
+        failures.insert(nine)
+        failures.insert(nine)
+        #expect(failures.count == 1)
+        failures.remove(nine)
+        for number in 0...UInt64(UnseenFailures.most) { failures.insert(DownloadReference(number: number)) }
+        #expect(failures.count == UnseenFailures.most)
     }
 }
 

@@ -93,6 +93,20 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         let unknown: [MenuInterface.ItemEvent] = [Structure(999, "clicked", .int32(0), 0)]
         #expect(await refused { _ = try await item.menu(MenuInterface.eventGroup, unknown) })
         #expect(await refused { _ = try await item.menu(MenuInterface.aboutToShowGroup, [998, 999]) })
+        // Nobody names so many at once.
+        func isTooMuch(_ body: () async throws -> Void) async -> Bool {
+            do {
+                try await body()
+                return false
+            } catch { return (error as? DBusError)?.name == "org.freedesktop.DBus.Error.LimitsExceeded" }
+        }
+        let (numbers, names) = ([Int32](repeating: 0, count: 1001), [String](repeating: "label", count: 1001))
+        let many = [MenuInterface.ItemEvent](repeating: Structure(0, "hovered", .int32(0), 0), count: 1001)
+        #expect(await isTooMuch { _ = try await item.menu(MenuInterface.getGroupProperties, (numbers, [])) })
+        #expect(await isTooMuch { _ = try await item.menu(MenuInterface.getGroupProperties, ([], names)) })
+        #expect(await isTooMuch { _ = try await item.menu(MenuInterface.getLayout, (0, -1, names)) })
+        #expect(await isTooMuch { _ = try await item.menu(MenuInterface.eventGroup, many) })
+        #expect(await isTooMuch { _ = try await item.menu(MenuInterface.aboutToShowGroup, numbers) })
         // Of several the others count.
         let events: [MenuInterface.ItemEvent] = [Structure(999, "hovered", .int32(0), 0), Structure(1, "x-ours", .string(""), 0)]
         #expect(try await item.menu(MenuInterface.eventGroup, events) == [999])
@@ -164,7 +178,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
             reply.head(200, length: body.count)
             for part in 0..<100 where !gate.isOpen {
                 reply.send(body[(part * 10_000)..<((part + 1) * 10_000)])
-                usleep(40_000)
+                usleep(40_000)  // the slow server, on its own thread
             }
             reply.close()
         }
@@ -191,13 +205,128 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(await item.shows("1 failed"))
         #expect(try await item.get(ItemInterface.attentionIconPixmap).pixmaps.map(\.width) == [22, 44])
         #expect(await panel.count("NewAttentionIcon") == 1)
-        #expect(try await item.menu(MenuInterface.aboutToShow, 0) == false)
-        #expect(await eventually { (try? await item.get(ItemInterface.status)) != "NeedsAttention" })
+        try await item.open()
+        #expect(try await item.get(ItemInterface.status) != "NeedsAttention")
         // What failed can be tried again.
         let requests = server.requests.count
         try await item.click(try await item.entry("gone.zip — failed · try again"))
         #expect(await server.waitForRequests(requests + 1))
         #expect(await eventually { (try? await item.get(ItemInterface.status)) == "NeedsAttention" })
+    }
+
+    @Test func `is not looked at by a panel that takes its menu in, as GNOME's does when the icon comes into sight`() async throws {
+        let world = try await TrayWorld()
+        let panel = try await world.panel()
+        let (_, item) = try await world.start(on: panel)
+        let server = ScriptedServer { _, reply in reply.respond(404) }
+        let attention = "NewStatus NeedsAttention"
+        // The panel does so at once; on a busy machine a test may not.
+        var lasted = Duration.seconds(3)
+        while lasted >= .seconds(3) {
+            try await item.open()
+            #expect(await eventually { await panel.signals.last { $0.name.hasPrefix("NewStatus") }?.name != attention })
+            let count = await panel.count(attention)
+            let begun = ContinuousClock.now
+            _ = try? await world.client.wait(for: try await world.download(server.url("/gone.zip")))
+            #expect(await eventually { await panel.count(attention) > count })
+            #expect(try await item.menu(MenuInterface.aboutToShow, 0) == false)
+            _ = try await item.menu(MenuInterface.aboutToShowGroup, [0])
+            let status = try await item.get(ItemInterface.status)
+            lasted = .now - begun
+            if lasted < .seconds(3) { #expect(status == "NeedsAttention") }
+        }
+        // Some say nothing else when somebody opens it.
+        #expect(
+            await eventually {
+                _ = try? await item.menu(MenuInterface.aboutToShow, 0)
+                return (try? await item.get(ItemInterface.status)) != "NeedsAttention"
+            })
+    }
+
+    @Test func `asks for attention however much ends after a failure`() async throws {
+        let world = try await TrayWorld()
+        let panel = try await world.panel()
+        let (_, item) = try await world.start(on: panel)
+        let server = ScriptedServer { request, reply in
+            if request.path == "/gone" { reply.respond(404) } else { reply.respond(200, text: "x") }
+        }
+        _ = try? await world.client.wait(for: try await world.download(server.url("/gone")))
+        for number in 1...12 { _ = try await world.client.wait(for: try await world.download(server.url("/small\(number)"))) }
+        #expect(await item.shows("small12 — "))
+        let recent = try await item.entry("Recent downloads").children
+        #expect(recent.count == 10 && recent.allSatisfy { $0.label.hasPrefix("small") })
+        #expect(try await item.get(ItemInterface.status) == "NeedsAttention")
+        #expect(try await item.labels.first == "1 failed")
+        try await item.open()
+        #expect(try await item.labels.first == "No downloads")
+    }
+
+    @Test func `hears of each failure, also of one that it never sees in a list`() async throws {
+        let world = try await TrayWorld(startsService: false)
+        let service = try await StandInService(on: world.bus.address)
+        let panel = try await world.panel()
+        let (_, item) = try await world.start(on: panel)
+        let (one, two) = (DownloadReference(number: 1), DownloadReference(number: 2))
+        #expect(await item.shows("No downloads"))
+        #expect(await eventually { await service.asked > 0 })
+        await service.tellEnd(one.path, "failed")
+        await service.tellEnd(two.path, "failed")
+        #expect(await item.shows("2 failed"))
+        await service.tellRemoval(one.path)
+        #expect(await item.shows("1 failed"))
+        await service.tellEnd(two.path, "finished")
+        #expect(await item.shows("No downloads"))
+    }
+
+    @Test func `goes on with a service that once did not answer`() async throws {
+        let world = try await TrayWorld(startsService: false)
+        let service = try await StandInService(on: world.bus.address)
+        await BusActor.run { service.downloads = [(DownloadReference(number: 1).path, "active")] }
+        let panel = try await world.panel()
+        let (_, item) = try await world.start(on: panel)
+        #expect(await item.shows("1 downloading"))
+        await BusActor.run { service.hangs = service.asked + 1 }
+        #expect(await eventually { await service.asked > service.hangs })
+        // Nothing is told: it looks again by itself.
+        await BusActor.run { service.downloads.append((DownloadReference(number: 2).path, "active")) }
+        #expect(await item.shows("2 downloading"))
+    }
+
+    @Test func `sees one that stops while it looks once`() async throws {
+        let world = try await TrayWorld(startsService: false)
+        let service = try await StandInService(on: world.bus.address)
+        let (one, two) = (DownloadReference(number: 1), DownloadReference(number: 2))
+        await BusActor.run {
+            service.downloads = [(one.path, "active"), (two.path, "queued")]
+            service.answered = { [unowned service] states in if states == ["active"] { service.downloads[0].state = "paused" } }
+        }
+        let overview = try #require(try await world.client.overview())
+        #expect(overview.current.map(\.reference) == [one])
+    }
+
+    @Test func `keeps what rests when the service has left, and lets it go on`() async throws {
+        let world = try await TrayWorld(idleExit: 1)
+        let panel = try await world.panel()
+        let (_, item) = try await world.start(on: panel)
+        let gate = Gate()
+        let server = halfServer(gate)
+        let one = try await world.download(server.url("/a.zip"))
+        #expect(await item.shows("1 downloading"))
+        let row = try await item.entry("a.zip")
+        try await item.click(try #require(row.children.first { $0.label == "Pause" }))
+        #expect(await item.shows("1 paused"))
+        #expect(await world.bus.waitForOwner("org.todoku.Downloader1", present: false))
+        // Who opens the menu sees how things stand: it may have heard of the end a little later.
+        #expect(
+            await eventually {
+                try? await item.open()
+                return await world.isServiceThere()
+            })
+        #expect(await world.bus.waitForOwner("org.todoku.Downloader1", present: false))
+        gate.open()
+        try await item.click(try await item.entry("Resume"))
+        #expect(await item.shows("a.zip — 195.3 KiB"))
+        _ = try await world.client.wait(for: one)
     }
 
     @Test func `does what the mouse says: folder, all, limit`() async throws {
@@ -253,12 +382,12 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         _ = try await item.menu(MenuInterface.aboutToShow, 1)
         try await item.call(ItemInterface.secondaryActivate, (1, 2))
         #expect(!(await world.isServiceThere()) && program.isRunning)
-        try await item.menu(MenuInterface.event, (0, "opened", .int32(0), 0))
+        try await item.open()
         #expect(await world.bus.waitForOwner("org.todoku.Downloader1"))
         #expect(await item.marks("50.0 MiB/s"))
         // Once it is known how things stand, looking is free.
         await world.killService()
-        try await item.menu(MenuInterface.event, (0, "opened", .int32(0), 0))
+        try await item.open()
         _ = try await item.menu(MenuInterface.aboutToShow, 0)
         _ = try await item.labels
         #expect(!(await world.isServiceThere()))

@@ -19,12 +19,15 @@ final class TrayWorld: Sendable {
 
     /// - Parameters:
     ///   - names: further activatable names, with the programs that are started for them.
+    ///   - idleExit: after so many seconds the service leaves where nothing keeps it.
     ///   - startsService: the service runs, and speaks English.
-    init(extra: [String: String] = [:], names: [String: String] = [:], startsService: Bool = true) async throws {
+    init(
+        extra: [String: String] = [:], names: [String: String] = [:], idleExit: Int = 86400, startsService: Bool = true
+    ) async throws {
         let proxies = ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"]
         let plain = Dictionary(uniqueKeysWithValues: proxies.map { ($0, "") })
         bus = await PrivateBus(
-            activatable: names.merging(["org.todoku.Downloader1": "\(Self.todokud) --idle-exit 86400"]) { $1 },
+            activatable: names.merging(["org.todoku.Downloader1": "\(Self.todokud) --idle-exit \(idleExit)"]) { $1 },
             extra: plain.merging(extra) { $1 })
         environment = bus.environment
         client = try await DownloaderClient.connect(to: bus.address)
@@ -125,6 +128,9 @@ struct Item: Sendable {
     func click(_ entry: Entry, data: Variant = .int32(0)) async throws {
         try await menu(MenuInterface.event, (entry.number, "clicked", data, 0))
     }
+
+    /// Opens the menu, as a panel says that does not only take it in.
+    func open() async throws { try await menu(MenuInterface.event, (0, "opened", .int32(0), 0)) }
 
     /// Waits until a label begins so.
     func shows(_ label: String) async -> Bool {

@@ -20,7 +20,7 @@ typedef void (*ca_finish_callback_t)(ca_context *c, uint32_t id, int error_code,
     F(int, ca_proplist_destroy, ca_proplist *p) \
     F(int, ca_proplist_sets, ca_proplist *p, const char *key, const char *value)
 
-/// Plays the sound `name` of the user's sound theme to its end, or for so many seconds at most. Blocks, on any thread.
+/// Plays the sound `name` of the theme `freedesktop` to its end, or for so many seconds at most. Blocks, on any thread.
 ///
 /// Returns 0; else libcanberra's error, or 1 where it is not installed.
 int todoku_sound_play(const char *name, unsigned seconds);

@@ -1,0 +1,109 @@
+internal import DBus
+internal import DownloaderInterface
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+/// Toasts that the desktop has taken over (`org.gtk.Notifications`), after the second for which they keep the service here.
+@Suite(.timeLimit(.minutes(3))) struct `A toast that was handed over` {
+    private let server = ScriptedServer { request, reply in
+        if request.path.hasPrefix("/bad") { reply.respond(404) } else { reply.respond(200, text: "hello") }
+    }
+    private let busy = ScriptedServer { request, reply in
+        if request.number < 2 { reply.respond(503) } else { reply.respond(200, text: "hello") }
+    }
+
+    private struct Session {
+        let world: ServiceWorld
+        let opener = StandInOpener()
+        let client: Client
+        let toasts: OddServer
+        let desktop: StandInGtkNotifications
+
+        /// - Parameter activation: options of the daemon that the bus starts.
+        init(activation: String? = nil) async throws {
+            world = await ServiceWorld(activation: activation, extra: ["PATH": opener.path])
+            client = try await world.client()
+            toasts = try await OddServer(name: "gnome-shell", at: world.bus.address)
+            desktop = try await StandInGtkNotifications(on: world.bus.address)
+        }
+
+        func options(_ more: [String: Variant] = [:]) -> [String: Variant] {
+            ["directory": .string(world.folder), "notify": .string("always"), "retries": .uint32(0)].merging(more) { $1 }
+        }
+
+        /// Waits until so many have been handed over, and are off the screen.
+        func hasHandedOver(_ count: Int) async -> Bool {
+            await eventually { min(await desktop.toasts.count, await toasts.closed.count) >= count }
+        }
+    }
+
+    @Test func `tries again all that failed of a batch, by its button alone`() async throws {
+        let session = try await Session(activation: "--idle-exit 1 --toast-keep 1")
+        let client = session.client
+        let (batch, members) = try await client.batch([(busy.url("/1"), [:]), (busy.url("/2"), [:])], session.options())
+        #expect(try await client.wait(batch: batch) == [0, 2, 0])
+        #expect(await session.hasHandedOver(1))
+        // A click that was meant to put it away says no more than "Todoku" (as GNOME has it), and tries nothing again.
+        try await session.desktop.click()
+        for member in members { #expect(try await client.get(Download.state, at: member) == "failed") }
+        try await session.desktop.press(0)
+        #expect(try await client.wait(batch: batch) == [2, 0, 0])
+        // There is nothing left to be tried again.
+        let error = await thrown { try await session.desktop.press(0) }
+        #expect(error?.name == todokuError("InvalidState") && error.map(isSentence) == true, "\(error as Any)")
+        let (held, _) = try await client.batch([(server.url("/3"), ["start": .bool(false)])], session.options())
+        let none = await thrown { try await client.call(Application.activateAction, ("retry", [.objectPath(held)], [:])) }
+        #expect(none?.name == todokuError("InvalidState"), "\(none as Any)")
+    }
+
+    @Test func `is one that would be clicked in vain after the service was told to leave`() async throws {
+        let session = try await Session(activation: "--toast-keep 3600")
+        let done = try await session.client.wait(try await session.client.download(server.url("/done.txt"), session.options()))
+        // What happened to the one before is known to the service when this one comes, which nobody can click.
+        _ = await thrown { try await session.client.wait(try await session.client.download(server.url("/bad"), session.options())) }
+        #expect(await eventually { await session.toasts.received.count == 2 })
+        #expect(await session.world.bus.end(BusName.service, by: SIGTERM))
+        #expect(await session.desktop.toasts.count == 1)
+        #expect(await session.toasts.closed == [1])
+        try await session.desktop.click()
+        #expect(await session.opener.hasOpened(1))
+        #expect(session.opener.opened.first?.hasPrefix("\(done)|") == true)
+    }
+
+    @Test func `shows a name as the toast before it did`() async throws {
+        let session = try await Session()
+        let daemon = await session.world.start(["--toast-keep", "1"])
+        _ = try await session.client.download(
+            server.url("/a"), session.options(["title": .string("T\u{2067}"), "filename": .string("photo\u{202E}gpj.exe")]))
+        #expect(await session.hasHandedOver(1))
+        let (before, after) = (try #require(await session.toasts.received.first), try #require(await session.desktop.toasts.first).content)
+        #expect(after["title"] == .string(before.summary) && before.summary == "T")
+        #expect(after["body"] == .string(before.body) && before.body.hasPrefix("photogpj.exe ("), "\(after) \(before)")
+        #expect(await session.world.stop(daemon).isClean)
+    }
+
+    @Test func `goes with its download, or when that is tried again, also after the service has left`() async throws {
+        let session = try await Session()
+        let (world, client, desktop) = (session.world, session.client, session.desktop)
+        let first = await world.start(["--toast-keep", "1"])
+        let done = try await client.download(server.url("/done"), session.options())
+        _ = try await client.wait(done)
+        let failed = try await client.download(busy.url("/failed"), session.options())
+        _ = await thrown { try await client.wait(failed) }
+        let (batch, _) = try await client.batch([(server.url("/member"), [:])], session.options())
+        _ = try await client.wait(batch: batch)
+        #expect(await session.hasHandedOver(3))
+        #expect(await world.stop(first).isClean)
+        #expect(await desktop.removed == [])
+        let ids = await desktop.toasts.map(\.id)
+        let second = await world.start(["--toast-keep", "3600"])
+        try await client.remove(done)
+        #expect(await eventually { await desktop.removed == [ids[0]] })
+        try await client.retry(failed)
+        #expect(await eventually { await desktop.removed == [ids[0], ids[1]] })
+        try await client.call(Batch.remove, at: batch, false)
+        #expect(await eventually { await desktop.removed == ids })
+        #expect(await world.stop(second).isClean)
+    }
+}

@@ -1,0 +1,285 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloadStore
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+private let app = "org.example.App"
+private let notifications = "org.freedesktop.Notifications"
+private let failed = "ダウンロードに失敗しました"
+
+/// A desk at which the service lives several times.
+private struct Lives {
+    let world: ServiceWorld
+    let client: Client
+    let toasts: OddServer
+    let server: ScriptedServer
+
+    /// - Parameter toasts: how the notification server behaves; nil: there is none yet.
+    init(_ toasts: OddServer.Manners?, activation: String? = nil, gate: Gate? = nil) async throws {
+        world = await ServiceWorld(activation: activation)
+        client = try await world.client()
+        self.toasts = try await OddServer(name: "Plasma", at: world.bus.address, toasts ?? .answers)
+        if toasts == nil { await self.toasts.vanish() }
+        let isAskedAgain = Gate()
+        server = ScriptedServer { request, reply in
+            if request.path == "/bad" || request.path == "/later" && !isAskedAgain.isOpen {
+                isAskedAgain.open()
+                return reply.respond(404)
+            }
+            if request.path == "/later" { gate?.wait() }
+            reply.respond(200, text: "12345")
+        }
+        if toasts == nil { #expect(await world.bus.waitForOwner(notifications, present: false)) }
+    }
+
+    /// Downloads /`name`, with a toast that says `name`.
+    func download(_ name: String, _ more: [String: Variant] = [:]) async throws -> ObjectPath {
+        let options: [String: Variant] = [
+            "directory": .string(world.folder), "notify": .string("always"), "title": .string(name), "retries": .uint32(0),
+        ]
+        return try await client.download(server.url("/\(name)"), options.merging(more) { $1 })
+    }
+
+    func batch(_ title: String, _ more: [String: Variant] = [:]) async throws -> ObjectPath {
+        let options: [String: Variant] = ["directory": .string(world.folder), "notify": .string("always"), "title": .string(title)]
+        return try await client.batch([(server.url("/1"), [:]), (server.url("/2"), [:])], options.merging(more) { $1 }).0
+    }
+
+    /// The notification server is another now, which answers and has seen nothing.
+    func replaceServer() async throws {
+        await toasts.vanish()
+        #expect(await world.bus.waitForOwner(notifications, present: false))
+        await toasts.behave(.answers)
+        await toasts.forget()
+        try await toasts.come()
+    }
+
+    var shown: [String] { get async { await toasts.received.map(\.summary) } }
+    func isShown(_ summaries: String...) async -> Bool { await eventually { Set(await shown).isSuperset(of: summaries) } }
+
+    /// These toasts have been shown, and no others: those that were due come before this one, which is the last.
+    func expectOnly(_ expected: String..., delay: UInt32 = 0) async throws {
+        _ = try await download("marker", ["notify-delay": .uint32(delay), "filename": .string("marker")])
+        #expect(await isShown("marker"))
+        #expect(await shown.filter { $0 != "marker" }.sorted() == expected.sorted())
+    }
+
+    /// What is done is on disk: nothing is owed any more, and nothing else is to be done.
+    func isSettled() async -> Bool { await eventually { !Store.hasPending(folder: world.state) } }
+
+    /// The rows of a service that does not run, changed where `change` does.
+    @discardableResult
+    func rows(_ change: (inout DownloadRecord) -> Void = { _ in }) async throws -> [DownloadRecord] {
+        let store = Store(folder: world.state)
+        let rows = Rows()
+        let opening = try await store.open { rows.take($0) }
+        let before = rows.records
+        for index in rows.records.indices { change(&rows.records[index]) }
+        let changed = zip(before, rows.records).filter { $0 != $1 }.map { StoreChange.put($1) }
+        try await store.commit(changed, nextNumber: opening.nextNumber)
+        await store.close()
+        return rows.records
+    }
+
+    private final class Rows: Sendable {
+        nonisolated(unsafe) var records: [DownloadRecord] = []  // filled before `open` comes back, looked at afterwards
+        func take(_ part: StoredPart) { if case .records(let more) = part { records += more } }
+    }
+}
+
+extension DownloadRecord {
+    fileprivate mutating func age(by time: Duration) { endedAt = endedAt.map { $0 + (.zero - time) } }
+}
+
+@Suite(.timeLimit(.minutes(10))) struct `A toast that is owed` {
+    @Test(arguments: [SIGKILL, SIGTERM])
+    func `comes once where the service died while the server hung`(signal: Int32) async throws {
+        let lives = try await Lives(.hangsInNotify)
+        let first = await lives.world.start()
+        _ = try await lives.download("a")
+        #expect(await lives.client.signals.has("DownloadEnded"))
+        #expect(await eventually { await lives.toasts.received.count == 1 })
+        _ = try await lives.client.wait(try await lives.download("behind it"))
+        first.signal(signal)
+        _ = await first.wait()
+        #expect(await lives.world.bus.waitForOwner(BusName.service, present: false))
+        try await lives.replaceServer()
+        let second = await lives.world.start()
+        #expect(await lives.isShown("a", "behind it"))
+        #expect(await lives.isSettled())
+        await lives.world.kill(second)
+        let third = await lives.world.start()
+        try await lives.expectOnly("a", "behind it")
+        #expect(await lives.world.stop(third).isClean)
+    }
+
+    @Test func `comes once where the service died before its time, and its time has passed`() async throws {
+        let lives = try await Lives(.answers)
+        let first = await lives.world.start()
+        _ = try await lives.client.wait(try await lives.download("a", ["notify-delay": .uint32(20_000)]))
+        await lives.world.kill(first)
+        try await lives.rows { $0.age(by: .seconds(30)) }
+        let second = await lives.world.start()
+        #expect(await lives.isShown("a"))
+        #expect(await lives.isSettled())
+        await lives.world.kill(second)
+        let third = await lives.world.start()
+        try await lives.expectOnly("a")
+        #expect(await lives.world.stop(third).isClean)
+    }
+
+    @Test func `comes once where there was no server, at login too`() async throws {
+        let lives = try await Lives(nil)
+        let first = await lives.world.start()
+        _ = try await lives.client.wait(try await lives.download("a"))
+        _ = await thrown { try await lives.client.wait(try await lives.download("bad")) }
+        await lives.world.kill(first)
+        try await lives.toasts.come()
+        let second = await lives.world.start(["--if-pending"])
+        #expect(await lives.isShown("a", failed))
+        #expect(await lives.isSettled())
+        await lives.world.kill(second)
+        #expect(await lives.world.begin(["--if-pending"]).wait().isClean)
+        let third = await lives.world.start()
+        try await lives.expectOnly("a", failed)
+        #expect(await lives.world.stop(third).isClean)
+    }
+
+    @Test func `of a batch comes once, whenever the service died`() async throws {
+        let lives = try await Lives(.hangsInNotify)
+        let first = await lives.world.start()
+        _ = try await lives.client.wait(batch: try await lives.batch("album"))
+        #expect(await eventually { await lives.toasts.received.count == 1 })
+        _ = try await lives.client.wait(batch: try await lives.batch("later", ["notify-delay": .uint32(1500)]))
+        await lives.world.kill(first)
+        try await lives.replaceServer()
+        let second = await lives.world.start()
+        #expect(await lives.isShown("album", "later"))
+        #expect(await lives.toasts.received.first { $0.summary == "album" }?.body.hasPrefix("完了2件 (10") == true)
+        #expect(await lives.isSettled())
+        await lives.world.kill(second)
+        let third = await lives.world.start()
+        try await lives.expectOnly("album", "later")
+        #expect(await lives.world.stop(third).isClean)
+    }
+
+    @Test func `does not come where it was shown, is not wanted, or not true any more`() async throws {
+        let gate = Gate()
+        let lives = try await Lives(.answers, gate: gate)
+        let client = lives.client
+        let first = await lives.world.start()
+        _ = try await lives.download("shown")
+        #expect(await lives.isShown("shown"))
+        try await client.call(Manager.setForeground, (app, true))
+        let front = try await lives.download("in front", ["notify": .string("background"), "app": .string(app)])
+        let never = try await lives.download("never", ["notify": .string("never")])
+        let later: [String: Variant] = ["notify-delay": .uint32(3_600_000)]
+        let (removed, bad) = (try await lives.download("removed", later), try await lives.download("later", later))
+        let album = try await lives.batch("album", later)
+        for path in [front, never, removed] { _ = try await client.wait(path) }
+        _ = await thrown { try await client.wait(bad) }
+        _ = try await client.wait(batch: album)
+        try await client.remove(removed)
+        try await client.call(Batch.remove, at: album, false)
+        // It is at work when the service dies, and ends in the next life.
+        try await client.retry(bad)
+        #expect(await client.signals.isIn("active", bad))
+        await lives.world.kill(first)
+        try await lives.rows { record in
+            record.age(by: .seconds(3500))
+            record.options.notifyDelay = .zero
+        }
+        let second = await lives.world.start()
+        try await lives.expectOnly("shown")
+        gate.open()
+        _ = try await client.wait(bad)
+        #expect(await lives.isShown("later"))
+        try await lives.expectOnly("shown", "later")
+        #expect(await lives.isSettled())
+        #expect(await lives.world.stop(second).isClean)
+    }
+
+    @Test func `does not come where the app that comes with the service is in front`() async throws {
+        let lives = try await Lives(.hangsInNotify, activation: "--idle-exit 3600")
+        let first = await lives.world.start()
+        let mine: [String: Variant] = ["notify": .string("background"), "app": .string(app)]
+        _ = try await lives.client.wait(try await lives.download("a", mine))
+        _ = try await lives.client.wait(try await lives.download("b"))
+        #expect(await eventually { await lives.toasts.received.count == 1 })
+        await lives.world.kill(first)
+        try await lives.replaceServer()
+        // The first call starts the service.
+        try await lives.client.call(Manager.setForeground, (app, true))
+        #expect(await lives.isShown("b"))
+        try await lives.expectOnly("b", delay: 1500)
+        #expect(await lives.isSettled())
+    }
+
+    @Test func `is no news half a day later`() async throws {
+        let lives = try await Lives(nil)
+        let first = await lives.world.start()
+        for name in ["old", "young"] { _ = try await lives.client.wait(try await lives.download(name)) }
+        await lives.world.kill(first)
+        try await lives.rows { $0.age(by: $0.options.title == "old" ? .seconds(13 * 3600) : .seconds(11 * 3600)) }
+        try await lives.toasts.come()
+        let second = await lives.world.start()
+        #expect(await lives.isShown("young"))
+        try await lives.expectOnly("young")
+        #expect(await lives.isSettled())
+        #expect(await lives.world.stop(second).isClean)
+    }
+
+    @Test func `comes once where the service is told to leave right after the end`() async throws {
+        let lives = try await Lives(.answers)
+        for round in 0..<20 {
+            let daemon = await lives.world.start()
+            await lives.client.signals.forget()
+            _ = try await lives.download("t\(round)")
+            #expect(await lives.client.signals.has("DownloadEnded"))
+            #expect(await lives.world.stop(daemon).isClean)
+        }
+        let last = await lives.world.start()
+        #expect(await lives.isSettled())
+        _ = try await lives.download("marker")
+        #expect(await lives.isShown("marker"))
+        #expect(await lives.shown == (0..<20).map { "t\($0)" } + ["marker"])
+        #expect(await lives.world.stop(last).isClean)
+    }
+
+    @Test func `comes whenever the service is killed, and again only where the row did not say that it had come`() async throws {
+        let lives = try await Lives(.answers)
+        let (world, client) = (lives.world, lives.client)
+        var random = SeededRandom(16)
+        var paths: [ObjectPath] = []
+        /// How many deaths left each toast owed.
+        var owed: [String: Int] = [:]
+        for round in 0..<100 {
+            let daemon = await world.start()
+            await client.signals.forget()
+            let path = try await lives.download("t\(round)")
+            paths.append(path)
+            // Some die at any time, most of them right after the end.
+            if round % 4 > 0 {
+                #expect(await client.signals.until { seen in seen.contains { $0.ended?.path == path } })
+            }
+            await pause(milliseconds: .random(in: 0...12, using: &random))
+            await world.kill(daemon)
+            for record in try await lives.rows() where record.owesToast { owed[record.options.title ?? "", default: 0] += 1 }
+        }
+        let last = await world.start()
+        for path in paths { _ = try await client.wait(path) }
+        #expect(await lives.isSettled())
+        _ = try await lives.download("marker")
+        #expect(await lives.isShown("marker"))
+        let times = Dictionary(grouping: await lives.shown, by: { $0 }).mapValues(\.count)
+        let names = paths.indices.map { "t\($0)" }
+        #expect(names.filter { times[$0] == nil } == [], "lost")
+        #expect(names.filter { times[$0, default: 0] > 1 + owed[$0, default: 0] } == [], "shown again though the row said that it was")
+        print("100 kills: \(owed.count) left a toast owed, \(times.values.count { $0 > 1 }) came more than once")
+        #expect(await world.stop(last).isClean)
+    }
+}
