@@ -31,11 +31,11 @@ extension Ledger {
     /// The most transfers at a time at `host`; 0: no limit.
     func limit(of host: HostLoad) -> Int { Int(host.rule.connections ?? settings.maxPerHost) }
 
-    /// The same where it is less than what may be active at all: else it is what a download waits for only where servers that send nothing fill
-    /// the host, for these take no slot.
+    /// The same where it is less than what may be active there at all, beside transfers to which nothing comes and which so take no slot: else it
+    /// is never what a download waits for.
     func bindingLimit(of host: HostLoad) -> Int {
         let limit = limit(of: host)
-        return settings.maxActive == 0 || limit < settings.maxActive || host.silent > 0 && host.active >= limit ? limit : 0
+        return settings.maxActive == 0 || limit < Int(settings.maxActive) + host.silent ? limit : 0
     }
 
     /// Looks at hosts whose time has come, and at those at which something has changed.
