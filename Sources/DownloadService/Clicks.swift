@@ -196,7 +196,8 @@ internal import TransferEngine
         start {
             if await work() == .failed {
                 reply.fail(
-                    DBusError.failed("Nothing opened it: there is no file manager, and xdg-open (package xdg-utils) is not there or could not."))
+                    DBusError.failed(
+                        "Nothing opened it: there is no file manager, and xdg-open (package xdg-utils) is not there or could not."))
             } else {
                 reply()
             }
