@@ -121,8 +121,8 @@ public enum Commit {
                 discard(directory: directory, partName: partName, mapPath: mapPath)
                 return .skipped(path: path)
             }
-            if let mapPath { WrittenMap.remove(mapPath) }
-            return part.folder.sync() ? .committed(path: "\(directory)/\(placed)") : .unsettled(path: "\(directory)/\(placed)")
+            let path = "\(directory)/\(placed)"
+            return settle(part.folder, partName, mapPath, calls) ? .committed(path: path) : .unsettled(path: path)
         } catch {
             return .failed(error.failure(folder: directory))
         }
@@ -171,16 +171,20 @@ public enum Commit {
 
     /// Removes a part file and its written map, where they are. What stands under the part file's name and is no file of ours stays.
     ///
-    /// - Returns: whether they are gone for good, after a power cut too; false where the folder cannot be reached or flushed.
+    /// - Returns: whether they are gone for good, after a power cut too; false where the folder cannot be reached or flushed, or keeps one.
     @discardableResult
     public static func discard(directory: String, partName: String, mapPath: String?) -> Bool {
+        discard(directory: directory, partName: partName, mapPath: mapPath, calls: NamingCalls())
+    }
+
+    static func discard(directory: String, partName: String, mapPath: String?, calls: NamingCalls) -> Bool {
         // First the map: while it is there, a later file with the part's inode could be taken for it.
         if let mapPath { WrittenMap.remove(mapPath) }
         do throws(DiskError) {
             let folder = try OpenFolder.open(directory)
-            let names = [partName, PartFile.candidateName(partName)].filter { folder.status($0) != nil }
-            for name in names { folder.removeOwn(name) }
-            return names.isEmpty || folder.sync()
+            let hadPart = try folder.removeOwn(partName, calls: calls)
+            let hadCandidate = try folder.removeOwn(PartFile.candidateName(partName), calls: calls)
+            return !hadPart && !hadCandidate || folder.sync()
         } catch {
             return false
         }
@@ -234,23 +238,41 @@ public enum Commit {
     public static func found(
         directory: String, partName: String, name: String, identity: FileIdentity, size: ByteCount?, mapPath: String?
     ) -> FoundCommit {
-        let folder: OpenFolder
-        do throws(DiskError) { folder = try OpenFolder.open(directory) } catch { return .unreachable(error.failure(folder: directory)) }
-        let part = folder.status(partName)
-        // Linked under both names: the fall-back of `commit` was interrupted, and only the part's name is left to be removed.
-        if let part, part.st_nlink < 2 { return .partThere }
-        let sameBoot = identity.boot == bootIdentity()
-        for number in 0...lastNumber {
-            let candidate = number == 0 ? name : FileName.numbered(name, number)
-            guard let status = folder.status(candidate), status.isRegular, status.st_ino == identity.inode,
-                !sameBoot || status.st_dev == identity.device, size.map({ $0 == ByteCount(status.st_size) }) ?? true
-            else { continue }
-            if part != nil { unlinkat(folder.descriptor, partName, 0) }
-            if let mapPath { WrittenMap.remove(mapPath) }
-            let path = "\(directory)/\(candidate)"
-            return folder.sync() ? .committed(path: path) : .unsettled(path: path)
+        found(
+            directory: directory, partName: partName, name: name, identity: identity, size: size, mapPath: mapPath, calls: NamingCalls())
+    }
+
+    static func found(
+        directory: String, partName: String, name: String, identity: FileIdentity, size: ByteCount?, mapPath: String?, calls: NamingCalls
+    ) -> FoundCommit {
+        do throws(DiskError) {
+            let folder = try OpenFolder.open(directory)
+            let part = try folder.look(partName)
+            // Linked under both names: the fall-back of `commit` was interrupted, and only the part's name is left to be removed.
+            if let part, part.st_nlink < 2 { return .partThere }
+            let sameBoot = identity.boot == bootIdentity()
+            for number in 0...lastNumber {
+                let candidate = number == 0 ? name : FileName.numbered(name, number)
+                guard let status = try folder.look(candidate), status.isRegular, status.st_ino == identity.inode,
+                    !sameBoot || status.st_dev == identity.device, size.map({ $0 == ByteCount(status.st_size) }) ?? true
+                else { continue }
+                let path = "\(directory)/\(candidate)"
+                if part != nil, calls.unlink(folder.descriptor, partName) != 0 { return .unsettled(path: path) }
+                return settle(folder, partName, mapPath, calls) ? .committed(path: path) : .unsettled(path: path)
+            }
+            return part != nil ? .partThere : .lost
+        } catch {
+            return .unreachable(error.failure(folder: directory))
         }
-        return part != nil ? .partThere : .lost
+    }
+
+    /// Clears up after the file has its name, and saves that name.
+    ///
+    /// - Returns: whether it is saved. What is not cleared up does not count.
+    private static func settle(_ folder: OpenFolder, _ partName: String, _ mapPath: String?, _ calls: NamingCalls) -> Bool {
+        if let mapPath { WrittenMap.remove(mapPath) }
+        _ = try? folder.removeOwn(PartFile.candidateName(partName), calls: calls)  // it may have stayed when it was given up
+        return folder.sync()
     }
 
     /// umask(2) of this process, without changing it: other threads create files.

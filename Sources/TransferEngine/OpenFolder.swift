@@ -112,9 +112,22 @@ final class OpenFolder {
         return fstatat(descriptor, name, &status, AT_SYMLINK_NOFOLLOW) == 0 ? status : nil
     }
 
+    /// What stands under `name`, itself and not what it may link to; nil where there is nothing for certain.
+    func look(_ name: String) throws(DiskError) -> stat? {
+        if let status = status(name) { return status }
+        guard errno == ENOENT else { throw DiskError("look for \(name)") }
+        return nil
+    }
+
     /// Removes `name` where it is a regular file of this user's.
-    func removeOwn(_ name: String) {
-        if let status = status(name), status.isRegular, status.st_uid == geteuid() { unlinkat(descriptor, name, 0) }
+    ///
+    /// - Returns: whether there was one. Throws where it is still there.
+    @discardableResult
+    func removeOwn(_ name: String, calls: NamingCalls = NamingCalls()) throws(DiskError) -> Bool {
+        guard let status = try look(name), status.isRegular, status.st_uid == geteuid() else { return false }
+        let code = calls.unlink(descriptor, name)
+        guard code == 0 || code == ENOENT else { throw DiskError("delete \(name)", code) }
+        return true
     }
 
     private static func enter(_ folder: Int32, _ name: String, _ path: String, create: Bool) throws(Obstacle) -> Int32 {

@@ -101,7 +101,7 @@ final class Transfer {
             }
             let folder = try OpenFolder.open(request.directory)
             self.folder = folder
-            folder.removeOwn(PartFile.candidateName(request.partName))
+            _ = try? folder.removeOwn(PartFile.candidateName(request.partName))
             if let copy = request.copy, serves(copy), isIntact(copy) { self.copy = copy }
             // Under `fail` a file that has not changed is no second one.
             if let name = request.fileName, copy == nil || request.ifExists == .skip, let path = takenPath(name) {

@@ -106,6 +106,13 @@ import Testing
         #expect(listFolder(folder.path) == [])
     }
 
+    /// A second file beside the part file: its name would otherwise stay, where it could not be deleted when it was given up.
+    @Test func `leaves nothing of a second representation beside it`() {
+        writeFile(folder(".todoku-1.new.part"), "x".utf8)
+        #expect(commit("a", .rename, "new") == .committed(path: folder("a")))
+        #expect(listFolder(folder.path) == ["a"])
+    }
+
     @Test func `finds after a restart what was committed already`() throws {
         writeFile(folder("a"), "old".utf8)
         writeFile(folder(".todoku-1.part"), "new".utf8)
@@ -186,10 +193,27 @@ import Testing
             directory: folder.path, partName: ".todoku-1.part", name: "a", policy: .rename, origin: nil, mapPath: nil, calls: calls)
         guard case .failed = outcome else { return #expect(Bool(false)) }
         #expect(listFolder(folder.path) == [".todoku-1.part", "a", "a (1)"])
-        let found = Commit.found(
-            directory: folder.path, partName: ".todoku-1.part", name: "a", identity: identity, size: 3, mapPath: nil)
-        #expect(found == .committed(path: folder("a (1)")))
+        func found(_ calls: NamingCalls) -> FoundCommit {
+            Commit.found(
+                directory: folder.path, partName: ".todoku-1.part", name: "a", identity: identity, size: 3, mapPath: nil, calls: calls)
+        }
+        #expect(found(calls) == .unsettled(path: folder("a (1)")), "to be tried again: its other name is still there")
+        #expect(found(NamingCalls()) == .committed(path: folder("a (1)")))
         #expect(listFolder(folder.path) == ["a", "a (1)"] && text("a (1)") == "new" && text("a") == "old")
+    }
+
+    @Test(arguments: [".todoku-1.part", ".todoku-1.new.part"])
+    func `that does not delete a part file has it still`(name: String) {
+        writeFile(folder(name), "x".utf8)
+        func isGone(_ calls: NamingCalls) -> Bool {
+            Commit.discard(directory: folder.path, partName: ".todoku-1.part", mapPath: nil, calls: calls)
+        }
+        var calls = NamingCalls()
+        calls.unlink = { _, _ in EIO }
+        #expect(!isGone(calls) && listFolder(folder.path) == [name])
+        calls.unlink = { _, _ in ENOENT }
+        #expect(isGone(calls), "somebody else was faster")
+        #expect(isGone(NamingCalls()) && listFolder(folder.path) == [])
     }
 }
 
