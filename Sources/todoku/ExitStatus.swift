@@ -40,6 +40,17 @@ struct CommandFailure: Error, Equatable {
             error.cause == .unknownDownload ? catalog.text("there is no download %1$s", "\(download)") : catalog.explanation(error)
     }
 
+    /// `error` about a download or batch.
+    init(_ error: ClientError, about target: Target) {
+        if let download = target.download {
+            self.init(error, about: download)
+        } else if error.cause == .unknownDownload, let batch = target.batch {
+            self.init(.refused, catalog.text("there is no batch %1$s", "\(batch)"), name: error.name)
+        } else {
+            self.init(error)
+        }
+    }
+
     /// `error` about one of several URLs; what may hold secrets is not repeated.
     init(_ error: ClientError, about url: String, number: Int, of count: Int) {
         self.init(error)

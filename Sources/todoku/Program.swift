@@ -46,14 +46,43 @@ enum Program {
     static func each(
         _ downloads: [DownloadReference], json: Bool, _ body: @BusActor (DownloadReference) async throws(ClientError) -> Void
     ) async -> ExitStatus {
+        await each(downloads, json: json, failure: CommandFailure.init(_:about:), body)
+    }
+
+    /// Does `body` for each of `targets` that is a download, `whole` for each that is a batch, going on where one is refused.
+    static func each(
+        _ targets: [Target], json: Bool, _ body: @BusActor (DownloadReference) async throws(ClientError) -> Void,
+        batch whole: @BusActor (BatchReference) async throws(ClientError) -> Void
+    ) async -> ExitStatus {
+        await each(targets, json: json, failure: CommandFailure.init(_:about:)) { target throws(ClientError) in
+            try await target.reach(body, batch: whole)
+        }
+    }
+
+    private static func each<Item: Sendable>(
+        _ items: [Item], json: Bool, failure: (ClientError, Item) -> CommandFailure,
+        _ body: @BusActor (Item) async throws(ClientError) -> Void
+    ) async -> ExitStatus {
         var status = ExitStatus.success
-        for download in downloads {
-            do throws(ClientError) {
-                try await body(download)
-            } catch {
-                status = status.and(report(CommandFailure(error, about: download), json: json))
-            }
+        for item in items {
+            do throws(ClientError) { try await body(item) } catch { status = status.and(report(failure(error, item), json: json)) }
         }
         return status
+    }
+}
+
+extension Target {
+    /// Does `body` for the download, or `whole` for the batch: a number is tried as a download's first.
+    @BusActor func reach<R>(
+        _ body: @BusActor (DownloadReference) async throws(ClientError) -> R,
+        batch whole: @BusActor (BatchReference) async throws(ClientError) -> R
+    ) async throws(ClientError) -> R {
+        if let download {
+            do throws(ClientError) { return try await body(download) } catch {
+                guard error.cause == .unknownDownload, batch != nil else { throw error }
+            }
+        }
+        guard let batch else { preconditionFailure("a target names something") }
+        return try await whole(batch)
     }
 }

@@ -3,15 +3,16 @@ internal import DownloadModel
 internal import Localization
 internal import TodokuClient
 
-/// Which downloads a steering command is for.
+/// Which downloads a steering command is for; a batch stands for all of its.
 struct Targets: ParsableArguments {
-    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var downloads: [DownloadReference] = []
+    @Argument(help: ArgumentHelp("Number or object path of a download or batch, or APP/TOKEN.", valueName: "download"))
+    var named: [Target] = []
     @Flag(name: .shortAndLong, help: "All of them.") var all = false
     @OptionGroup var output: OutputArguments
 
     func check() throws {
-        if all, !downloads.isEmpty { throw ValidationError("--all goes without downloads named.") }
-        if !all, downloads.isEmpty { throw ValidationError("Name a download by its number, or say --all.") }
+        if all, !named.isEmpty { throw ValidationError("--all goes without downloads named.") }
+        if !all, named.isEmpty { throw ValidationError("Name a download by its number, or say --all.") }
     }
 }
 
@@ -23,6 +24,7 @@ struct PauseCommand: ParsableCommand {
 
             EXAMPLES:
               todoku pause 7 8
+              todoku pause "$(todoku batch urls.txt)"
               todoku pause --all
             """)
     @OptionGroup var targets: Targets
@@ -34,8 +36,10 @@ struct PauseCommand: ParsableCommand {
                 try await client.pauseAll()
                 return .success
             }
-            return await Program.each(targets.downloads, json: targets.output.json) { download throws(ClientError) in
+            return await Program.each(targets.named, json: targets.output.json) { download throws(ClientError) in
                 try await client.pause(download)
+            } batch: { batch throws(ClientError) in
+                try await client.pause(batch)
             }
         }
     }
@@ -60,8 +64,10 @@ struct ResumeCommand: ParsableCommand {
                 try await client.resumeAll()
                 return .success
             }
-            return await Program.each(targets.downloads, json: targets.output.json) { download throws(ClientError) in
+            return await Program.each(targets.named, json: targets.output.json) { download throws(ClientError) in
                 try await client.resume(download)
+            } batch: { batch throws(ClientError) in
+                try await client.resume(batch)
             }
         }
     }
@@ -84,8 +90,10 @@ struct CancelCommand: ParsableCommand {
                 try await client.cancelAll()
                 return .success
             }
-            return await Program.each(targets.downloads, json: targets.output.json) { download throws(ClientError) in
+            return await Program.each(targets.named, json: targets.output.json) { download throws(ClientError) in
                 try await client.cancel(download)
+            } batch: { batch throws(ClientError) in
+                try await client.cancel(batch)
             }
         }
     }
@@ -95,7 +103,8 @@ struct RetryCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "retry", abstract: "Start failed or cancelled downloads again.",
         discussion: """
-            They go on from the bytes that are still there. --all means those that failed, and not what was cancelled.
+            They go on from the bytes that are still there. --all means those that failed, and not what was cancelled; a batch means those of its \
+            that failed.
 
             EXAMPLES:
               todoku retry 7
@@ -106,9 +115,11 @@ struct RetryCommand: ParsableCommand {
 
     func run() throws {
         Program.run(json: targets.output.json) { client in
-            let downloads = targets.all ? try await client.list(DownloadQuery(states: [.failed])) : targets.downloads
-            return await Program.each(downloads, json: targets.output.json) { download throws(ClientError) in
+            let named = targets.all ? try await client.list(DownloadQuery(states: [.failed])).map(Target.init) : targets.named
+            return await Program.each(named, json: targets.output.json) { download throws(ClientError) in
                 try await client.retry(download)
+            } batch: { batch throws(ClientError) in
+                for download in try await client.list(DownloadQuery(states: [.failed], batch: batch)) { try await client.retry(download) }
             }
         }
     }
@@ -162,7 +173,7 @@ struct RemoveCommand: ParsableCommand {
     func validate() throws {
         if trash, deleteFile { throw ValidationError("--trash goes without --delete-file.") }
         guard ended else { return try targets.check() }
-        if targets.all || !targets.downloads.isEmpty { throw ValidationError("--ended goes without downloads named and without --all.") }
+        if targets.all || !targets.named.isEmpty { throw ValidationError("--ended goes without downloads named and without --all.") }
     }
 
     func run() throws {
@@ -177,10 +188,57 @@ struct RemoveCommand: ParsableCommand {
                 }
                 return .success
             }
-            let downloads =
-                if ended { try await client.list(.ended) } else if targets.all { try await client.list() } else { targets.downloads }
-            return await Program.each(downloads, json: json) { download throws(ClientError) in
+            let named =
+                if ended {
+                    try await client.list(.ended).map(Target.init)
+                } else if targets.all {
+                    try await client.list().map(Target.init)
+                } else {
+                    targets.named
+                }
+            return await Program.each(named, json: json) { download throws(ClientError) in
                 if trash { try await client.trash(download) } else { try await client.remove(download, deleteFile: deleteFile) }
+            } batch: { batch throws(ClientError) in
+                if trash {
+                    let finished = try await client.list(DownloadQuery(states: [.finished], batch: batch))
+                    for download in finished { try await client.trash(download) }
+                    // With its last member a batch is off the list.
+                    do throws(ClientError) { try await client.remove(batch) } catch
+                        where error.cause == .unknownDownload && !finished.isEmpty
+                    {}
+                } else {
+                    try await client.remove(batch, deleteFiles: deleteFile)
+                }
+            }
+        }
+    }
+}
+
+struct MoveCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "move", abstract: "Change a download's place in the queue, or its priority.",
+        discussion: """
+            Places are counted among the downloads of the same priority: 1 or “first” is the next to start. A higher priority goes before all places.
+
+            EXAMPLES:
+              todoku move 7 first
+              todoku move 7 3
+              todoku move --priority 10 7
+            """)
+    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var download: DownloadReference
+    @Argument(help: "A number from 1, “first” or “last”.") var place: Place?
+    @Option(help: ArgumentHelp("The higher goes first; 0 where none was said.", valueName: "number")) var priority: Int32?
+    @OptionGroup var output: OutputArguments
+
+    func validate() throws {
+        if place == nil, priority == nil { throw ValidationError("Say a place (a number from 1, “first” or “last”) or a --priority.") }
+    }
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            await Program.each([download], json: output.json) { download throws(ClientError) in
+                if let priority { try await client.setPriority(priority, of: download) }
+                if let place { try await client.move(download, to: place.position) }
             }
         }
     }

@@ -25,8 +25,8 @@ struct TodokuCommand: ParsableCommand {
         version: "todoku 0.1.0",
         subcommands: [
             GetCommand.self, AddCommand.self, BatchCommand.self, FetchCommand.self, ListCommand.self, ShowCommand.self, WatchCommand.self,
-            WaitCommand.self, PauseCommand.self,
-            ResumeCommand.self, CancelCommand.self, RetryCommand.self, RenewCommand.self, RemoveCommand.self, OpenCommand.self,
-            WhyCommand.self, HostCommand.self, LimitCommand.self, SettingsCommand.self,
+            WaitCommand.self, PauseCommand.self, ResumeCommand.self, CancelCommand.self, RetryCommand.self, RenewCommand.self,
+            MoveCommand.self,
+            RemoveCommand.self, OpenCommand.self, WhyCommand.self, HostCommand.self, LimitCommand.self, SettingsCommand.self,
         ])
 }

@@ -34,7 +34,7 @@ struct WaitCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "wait", abstract: "Wait until downloads have ended.",
         discussion: """
-            Prints the path of each file, in the order named. With --app or --tag instead of names: waits for all of these that are on the \
+            Prints the path of each file, in the order named; of a batch, how many finished, failed and were cancelled. With --app or --tag instead of names: waits for all of these that are on the \
             list now, and prints how many finished, failed and were cancelled, those that had ended before included. There is no limit to \
             the time; should the service go away meanwhile, it is started again.
 
@@ -44,7 +44,8 @@ struct WaitCommand: ParsableCommand {
               todoku wait --app org.example.App --tag update
             """)
 
-    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var downloads: [DownloadReference] = []
+    @Argument(help: ArgumentHelp("Number or object path of a download or batch, or APP/TOKEN.", valueName: "download"))
+    var named: [Target] = []
     @Option(help: ArgumentHelp("All of this application.", valueName: "id")) var app: String?
     @Option(help: "All with this tag.") var tag: String?
     @OptionGroup var output: OutputArguments
@@ -52,8 +53,8 @@ struct WaitCommand: ParsableCommand {
 
     func validate() throws {
         let isGroup = app != nil || tag != nil
-        if isGroup, !downloads.isEmpty { throw ValidationError("--app and --tag go without downloads named.") }
-        if !isGroup, downloads.isEmpty { throw ValidationError("Name a download by its number, or say --app or --tag.") }
+        if isGroup, !named.isEmpty { throw ValidationError("--app and --tag go without downloads named.") }
+        if !isGroup, named.isEmpty { throw ValidationError("Name a download by its number, or say --app or --tag.") }
     }
 
     func run() throws {
@@ -64,20 +65,18 @@ struct WaitCommand: ParsableCommand {
                 return counts.allFinished ? .success : .ended
             }
             var status = ExitStatus.success
-            for download in downloads {
+            for target in named {
                 do throws(ClientError) {
-                    let path = try await client.wait(for: download)
-                    guard !quiet else { continue }
-                    if output.json {
-                        let members: [(String, JSON)] = [("download", .string(download.description)), ("path", .string(path))]
-                        Output.write(JSON.object(members).text + "\n")
-                    } else {
-                        Output.write(path + "\n")
-                    }
+                    status = status.and(
+                        try await target.reach { download throws(ClientError) in
+                            try await wait(for: download, client)
+                        } batch: { batch throws(ClientError) in
+                            try await wait(for: batch, client)
+                        })
                 } catch {
-                    var failure = CommandFailure(error, about: download)
+                    var failure = CommandFailure(error, about: target)
                     // Refused are: a download that is not there, too many waiting calls. All else is what it ended in.
-                    if error.cause == .refused, error.errorName != .limitExceeded {
+                    if error.cause == .refused, error.errorName != .limitExceeded, let download = target.download {
                         failure = CommandFailure(
                             .ended,
                             catalog.text("download %1$s did not finish: %2$s", "\(download)", catalog.explanation(error)), name: error.name)
@@ -89,13 +88,29 @@ struct WaitCommand: ParsableCommand {
         }
     }
 
-    private static func text(_ counts: OutcomeCounts, json: Bool) -> String {
+    private func wait(for download: DownloadReference, _ client: DownloaderClient) async throws(ClientError) -> ExitStatus {
+        let path = try await client.wait(for: download)
+        if !quiet {
+            let members: [(String, JSON)] = [("download", .string(download.description)), ("path", .string(path))]
+            Output.write((output.json ? JSON.object(members).text : path) + "\n")
+        }
+        return .success
+    }
+
+    private func wait(for batch: BatchReference, _ client: DownloaderClient) async throws(ClientError) -> ExitStatus {
+        let counts = try await client.wait(for: batch)
+        if !quiet { Output.write(Self.text(counts, of: batch, json: output.json)) }
+        return counts.allFinished ? .success : .ended
+    }
+
+    private static func text(_ counts: OutcomeCounts, of batch: BatchReference? = nil, json: Bool) -> String {
         guard json else {
             return catalog.text(
                 "%1$s finished, %2$s failed, %3$s cancelled", catalog.count(counts.finished), catalog.count(counts.failed),
                 catalog.count(counts.cancelled)) + "\n"
         }
         let members = [("finished", counts.finished), ("failed", counts.failed), ("cancelled", counts.cancelled)]
-        return JSON.object(members.map { ($0.0, .unsigned(UInt64($0.1))) }).text + "\n"
+        let batch: [(String, JSON)] = batch.map { [("batch", .string("\($0)"))] } ?? []
+        return JSON.object(batch + members.map { ($0.0, .unsigned(UInt64($0.1))) }).text + "\n"
     }
 }

@@ -102,6 +102,59 @@ import Testing
         await desk.close()
     }
 
+    @Test func `is steered by its number, as a download is`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { request, reply in
+            if request.path == "/gone" { reply.respond(404) } else { reply.respond(200, text: request.path) }
+        }
+        func states(_ batch: String) async -> [String] {
+            (JSON(await desk.run("list", "--all", "--json", "--batch", batch).output)?.array ?? []).compactMap { $0["state"]?.string }
+        }
+        writeFile(desk.bus.folder("list"), "\(server.url("/a"))\n\(server.url("/gone"))\n".utf8)
+        #expect(await desk.run("pause", "--all").status == 0)
+        #expect(await desk.run("batch", "--notify", "never", "list").succeeded(saying: "1\n"))
+        #expect(await desk.run("pause", "1").succeeded(saying: ""))
+        #expect(await states("1") == ["paused", "paused"])
+        #expect(await desk.run("resume", "--all").status == 0)
+        #expect(await desk.run("resume", "1").succeeded(saying: ""))
+        let ended = await desk.run("wait", "1")
+        #expect(ended.status == 1 && ended.output == "1 finished, 1 failed, 0 cancelled\n" && ended.errors == "", "\(ended)")
+        let json = await desk.run("wait", "--json", "/org/todoku/Downloader1/batch/1")
+        #expect(json.status == 1 && JSON(json.output)?["failed"]?.number == 1 && JSON(json.output)?["batch"]?.string == "1", "\(json)")
+        #expect(await desk.run("pause", "1").errors == "todoku: A batch that has ended cannot be paused.\n")
+        #expect(await desk.run("retry", "1").succeeded(saying: ""))
+        #expect(await desk.run("wait", "--quiet", "1").output == "")
+        #expect(server.requests.filter { $0.path == "/gone" }.count == 2, "what failed has been tried again, and nothing else")
+        #expect(server.requests.filter { $0.path == "/a" }.count == 1)
+        #expect(await desk.run("remove", "--delete-file", "1").succeeded(saying: ""))
+        #expect(listFolder(desk.downloads) == [])
+        #expect(await desk.run("list", "--all", "--json").output == "[]\n")
+
+        // A download of that number comes first; what is neither is named.
+        #expect(await desk.run("batch", "--paused", "--notify", "never", "list").succeeded(saying: "4\n"))
+        let some = await desk.run("cancel", "5", "99", "/org/todoku/Downloader1/batch/98", "4")
+        #expect(some.status == 3 && some.output == "", "\(some)")
+        #expect(some.errors == "todoku: there is no download 99\ntodoku: there is no batch 98\n", "\(some)")
+        #expect(await states("4") == ["cancelled", "cancelled"])
+        #expect(await desk.run("pause", "b4").status == 2)
+        await desk.close()
+    }
+
+    @Test func `goes into the trash with its files`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { request, reply in
+            if request.path == "/gone" { reply.respond(404) } else { reply.respond(200, text: request.path) }
+        }
+        writeFile(desk.bus.folder("list"), "\(server.url("/a"))\n\(server.url("/gone"))\n\(server.url("/b"))\n".utf8)
+        #expect(await desk.run("batch", "--wait", "--notify", "never", "list").status == 1)
+        let exit = await desk.run("remove", "--trash", "1")
+        #expect(exit.succeeded(saying: ""), "\(exit)")
+        #expect(listFolder(desk.downloads) == [])
+        #expect(await desk.run("list", "--all", "--json").output == "[]\n")
+        #expect(listFolder(desk.bus.folder("data/Trash/files")) == ["a", "b"])
+        await desk.close()
+    }
+
     @Test func `leaves the batch to the service at Ctrl-C, and cancels it at the second`() async throws {
         let desk = await Desk()
         let gate = Gate()

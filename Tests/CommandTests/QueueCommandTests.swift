@@ -51,6 +51,34 @@ import Testing
     }
 }
 
+@Suite struct `The queue’s order` {
+    @Test func `is changed by places and priorities`() async throws {
+        let desk = await Desk()
+        func order() async -> [String] {
+            (JSON(await desk.run("list", "--json").output)?.array ?? []).compactMap { $0["download"]?.string }
+        }
+        _ = await desk.run("pause", "--all")
+        for number in 1...4 { _ = await desk.run("add", "http://127.0.0.1:1/\(number)") }
+        #expect(await order() == ["1", "2", "3", "4"])
+        #expect(await desk.run("move", "3", "first").succeeded(saying: ""))
+        #expect(await order() == ["3", "1", "2", "4"])
+        #expect(await desk.run("move", "3", "last").succeeded(saying: ""))
+        #expect(await order() == ["1", "2", "4", "3"])
+        #expect(await desk.run("move", "1", "2").succeeded(saying: ""))
+        #expect(await order() == ["2", "1", "4", "3"])
+        #expect(await desk.run("move", "--priority", "5", "3").succeeded(saying: ""))
+        #expect(await order() == ["3", "2", "1", "4"], "a higher priority goes before all places")
+        #expect(await desk.run("move", "--priority", "5", "4", "first").succeeded(saying: ""))
+        #expect(await order() == ["4", "3", "2", "1"])
+        for place in ["0", "soon", "-1", "4294967296"] { #expect(await desk.run("move", "3", place).status == 2, "\(place)") }
+        #expect(await desk.run("move", "3").errors.contains("Say a place"))
+        #expect(await desk.run("move").status == 2)
+        #expect(await desk.run("move", "--priority", "high", "3").status == 2)
+        let unknown = await desk.run("move", "9", "first")
+        #expect(unknown.status == 3 && unknown.errors == "todoku: there is no download 9\n", "\(unknown)")
+    }
+}
+
 @Suite struct `The rules of hosts` {
     @Test func `are shown, set and taken away`() async throws {
         let desk = await Desk()
