@@ -50,7 +50,7 @@ let package = Package(
         room("DBus", ["CDBus", "EventLoop"]),
         room("DownloadModel"),
         room("TransferEngine", ["CCurl", "CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
-        room("DownloadStore", ["CSQLite", "DownloadModel", "EventLoop"]),
+        room("DownloadStore", ["CSQLite", "CSystem", "DownloadModel", "EventLoop"]),
         room("Localization", ["DownloadModel"], resources: [.embedInCode("Resources/ja.po")]),
         room("Desktop", ["CNotify", "CSound", "DBus", "DownloadModel", "EventLoop", "Localization"]),
         room(

@@ -21,7 +21,7 @@ public actor Store {
     private var isOpen = false
     private var lock: FolderLock?
     /// The file that was opened last.
-    private var current: FileID?
+    private var current: HeldFile?
     /// Whether that holds all that was committed; else only `startAnew` may write.
     private var isWhole = false
     /// Where a database is that was lost, until a new one holds everything.
@@ -80,7 +80,7 @@ public actor Store {
     private func load(
         _ file: consuming DatabaseFile, first: DownloadNumber, now: time_t, _ take: (StoredPart) -> Void
     ) throws(StoreError) -> StoreOpening {
-        current = file.id
+        current = file.hold()
         let session = try Session(folder, file, first: first, wait: wait, mostPages: mostPages)
         let next = try session.load(now: WallTime(microseconds: UInt64(max(0, now)) * 1_000_000), take)
         self.session = session
@@ -111,10 +111,10 @@ public actor Store {
 
     /// The database again that was open before a failure.
     private func reopened(_ nextNumber: DownloadNumber) throws(StoreError) -> Session {
-        isWhole = folder.id == current
+        isWhole = folder.id == current?.id
         guard isWhole else { throw lost }
         let file = try folder.makeDatabase()
-        isWhole = file.id == current && !file.isEmpty
+        isWhole = file.id == current?.id && !file.isEmpty
         guard isWhole else { throw lost }
         return try Session(folder, file, first: nextNumber, wait: wait, mostPages: mostPages)
     }
@@ -131,13 +131,13 @@ public actor Store {
     public func startAnew(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) -> String? {
         try checkOpen()
         // What a try before this one has made is not set aside again.
-        if isWhole || folder.id != current { current = nil }
+        if isWhole || folder.id != current?.id { current = nil }
         (session, isWhole) = (nil, false)
         try folder.make()
         if !(lock?.isInPlace(of: folder) ?? false) { lock = try folder.lock(wait: .zero) }
         if current == nil { aside = try folder.setAside(at: time(nil)) ?? aside }
         let file = try folder.makeDatabase()
-        current = file.id
+        current = file.hold()
         do throws(StoreError) {
             let session = try Session(folder, file, first: nextNumber, wait: wait, mostPages: mostPages)
             try session.commit(changes, nextNumber: nextNumber, isEverything: true)

@@ -1,3 +1,4 @@
+internal import CSystem
 internal import Glibc
 
 /// The folder of the database and its files. All of it is for the user alone: the database holds credentials.
@@ -128,6 +129,9 @@ struct DatabaseFile: ~Copyable {
 
     var id: FileID { FileID(status) }
 
+    /// Keeps its number from other files for as long as the value is there, also when SQLite has closed it and somebody has deleted it.
+    func hold() -> HeldFile { HeldFile(id, Glibc.open("/proc/self/fd/\(descriptor)", todoku_o_path | O_CLOEXEC)) }
+
     /// Whether nothing was in it when it was opened.
     var isEmpty: Bool { status.st_size == 0 }
 
@@ -164,6 +168,16 @@ struct FolderLock: ~Copyable {
         var status = stat()
         return fstat(descriptor, &status) == 0 && FileID(folder.lockFile) == FileID(status)
     }
+}
+
+/// A file that may be closed, known from all that come after it: an inode that is held is not given away.
+final class HeldFile {
+    let id: FileID
+    /// For its place only: closing any other descriptor of it would drop SQLite's locks (fcntl(2)). -1: there was none to be had.
+    private let descriptor: Int32
+
+    fileprivate init(_ id: FileID, _ descriptor: Int32) { (self.id, self.descriptor) = (id, descriptor) }
+    deinit { if descriptor >= 0 { close(descriptor) } }
 }
 
 /// Which file it is, as long as it is there.

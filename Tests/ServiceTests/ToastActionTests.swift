@@ -40,8 +40,8 @@ private let failed = "ダウンロードに失敗しました"
     private static func slow(_ gate: Gate) -> ScriptedServer {
         ScriptedServer { request, reply in
             if request.path == "/quick" { return reply.respond(200, text: "x") }
-            reply.head(200, length: 1000)
-            reply.send(String(repeating: "x", count: 400))
+            reply.head(200, length: 100_000)
+            reply.send(String(repeating: "x", count: 40_000))
             while !gate.isOpen, reply.send("x") { poll(nil, 0, 100) }
             reply.close()
         }
