@@ -31,12 +31,13 @@ int todoku_start_writeback(int fd, off_t offset, off_t length) {
 #define STATX_MNT_ID 0x00001000U
 #endif
 
-int todoku_file_identity(int fd, uint64_t *device, uint64_t *inode, uint64_t *mount) {
+int todoku_identify_file(int fd, struct todoku_file_identity *identity) {
   struct statx s;
-  if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_MNT_ID, &s) != 0) return errno;
-  *device = makedev(s.stx_dev_major, s.stx_dev_minor);
-  *inode = s.stx_ino;
-  *mount = (s.stx_mask & STATX_MNT_ID) ? s.stx_mnt_id : 0;
+  if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME | STATX_MNT_ID, &s) != 0) return errno;
+  identity->device = makedev(s.stx_dev_major, s.stx_dev_minor);
+  identity->inode = s.stx_ino;
+  identity->mount = (s.stx_mask & STATX_MNT_ID) ? s.stx_mnt_id : 0;
+  identity->born = (s.stx_mask & STATX_BTIME) ? (int64_t)((uint64_t)s.stx_btime.tv_sec * 1000000000 + s.stx_btime.tv_nsec) : 0;
   return 0;
 }
 

@@ -227,14 +227,28 @@ public struct ResumeData: Equatable, Sendable {
     }
 }
 
-/// Which file this is: device and inode (stat(2)), mount id (statx(2)) and the boot's id (`/proc/sys/kernel/random/boot_id`).
+/// Which file this is: device and inode (stat(2)), mount id and birth (statx(2)), and the boot's id (`/proc/sys/kernel/random/boot_id`).
 public struct FileIdentity: Equatable, Sendable {
     public var device: UInt64
+    /// Some file systems give the number of a deleted file to the next one at once (ext4).
     public var inode: UInt64
     public var mount: UInt64
     public var boot: String
-    public init(device: UInt64, inode: UInt64, mount: UInt64, boot: String) {
-        (self.device, self.inode, self.mount, self.boot) = (device, inode, mount, boot)
+    /// When the file was made, in nanoseconds since the Unix epoch (`stx_btime`); nil: the file system does not tell.
+    public var born: Int64?
+
+    public init(device: UInt64, inode: UInt64, mount: UInt64, boot: String, born: Int64? = nil) {
+        (self.device, self.inode, self.mount, self.boot, self.born) = (device, inode, mount, boot, born)
+    }
+
+    /// Whether both are of one file, as far as its disk can tell, which may have been mounted anew: that changes mount and device.
+    public func isSameFile(as other: FileIdentity) -> Bool {
+        inode == other.inode && (born == nil || other.born == nil || born == other.born)
+    }
+
+    /// Whether both are of one file, seen on one boot of the machine and on one mount.
+    public func isSameFileAndMount(as other: FileIdentity) -> Bool {
+        isSameFile(as: other) && (boot, mount, device) == (other.boot, other.mount, other.device)
     }
 }
 

@@ -3,6 +3,7 @@ internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 internal import Glibc
+internal import TransferEngine
 
 /// `org.todoku.Download1`: one download on the bus.
 enum DownloadFace {
@@ -62,8 +63,7 @@ enum DownloadFace {
                 throw Refusal(.invalidState, "A download that is \(download.state.name) has no finished file.")
             }
             // Under its name there may be another file (the option skip; one moved there since). An app in a sandbox must not get at that.
-            let inode = reply.call.caller == .user ? nil : download.record.resume?.identity.inode ?? 0  // 0: no file has it
-            openFile(path, only: inode, reply)
+            openFile(path, download.record.resume?.identity, isAny: reply.call.caller == .user, reply)
         },
     ]
 
@@ -81,13 +81,12 @@ enum DownloadFace {
         download.downloader.answerChange(reply)
     }
 
-    /// - Parameter inode: the file must have this one; nil: any.
-    @BusActor private static func openFile(_ path: String, only inode: UInt64?, _ reply: Reply<FileDescriptor>) {
+    /// - Parameter isAny: whether it may be another file than the one with this identity.
+    @BusActor private static func openFile(_ path: String, _ identity: FileIdentity?, isAny: Bool, _ reply: Reply<FileDescriptor>) {
         Pool.shared.perform {
             let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
             guard descriptor >= 0 else { return Result<Int32, Refusal>.failure(openFailed(path, errno)) }
-            var status = stat()
-            if let inode, fstat(descriptor, &status) != 0 || status.st_ino != inode {
+            guard isAny || Commit.isFinished(descriptor, identity) else {
                 close(descriptor)
                 return .failure(
                     Refusal(.notAllowed, "\(path) is not the file that was downloaded; an app in a sandbox may open that only."))

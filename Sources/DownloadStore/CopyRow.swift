@@ -3,16 +3,16 @@ internal import DownloadModel
 /// The statements of the table `copy`.
 enum CopyRow {
     static let insert = """
-        INSERT OR REPLACE INTO copy (app, url, directory, wanted_name, name, size, modified, device, inode, mount, boot,
+        INSERT OR REPLACE INTO copy (app, url, directory, wanted_name, name, size, modified, device, inode, mount, boot, born,
             entity_tag, last_modified, source, media_type, checksum)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """
 
     /// Leaves as many as its parameter says: a row that is written again is a new one.
     static let dropOldest = "DELETE FROM copy WHERE id <= (SELECT id FROM copy ORDER BY id DESC LIMIT 1 OFFSET ?)"
 
     static let find = """
-        SELECT name, size, modified, device, inode, mount, boot, entity_tag, last_modified, source, media_type, checksum
+        SELECT name, size, modified, device, inode, mount, boot, born, entity_tag, last_modified, source, media_type, checksum
         FROM copy WHERE app = ? AND url = ? AND directory = ? AND wanted_name = ?
         """
 
@@ -20,8 +20,8 @@ enum CopyRow {
         let (key, stamp, identity) = (copy.key, copy.stamp, copy.stamp.identity)
         try statement.run(
             key.app, key.url, key.directory, key.wantedName ?? "", copy.name, stamp.size, stamp.modified, identity.device, identity.inode,
-            identity.mount, identity.boot, copy.validators?.entityTag, copy.validators?.lastModified, copy.validators?.source,
-            copy.mediaType, copy.checksum?.description)
+            identity.mount, identity.boot, identity.born, copy.validators?.entityTag, copy.validators?.lastModified,
+            copy.validators?.source, copy.mediaType, copy.checksum?.description)
     }
 
     static func find(_ key: CopyKey, _ statement: borrowing Statement) throws(SQLiteError) -> CopyHeld? {
@@ -40,14 +40,14 @@ extension CopyHeld {
     fileprivate init?(_ key: CopyKey, _ row: Row) {
         let name: String = row.value(0)
         guard !name.isEmpty, !name.hasPrefix("."), !name.utf8.contains(UInt8(ascii: "/")) else { return nil }
-        let identity = FileIdentity(device: row.value(3), inode: row.value(4), mount: row.value(5), boot: row.value(6))
-        let (tag, modified, source) = (row.value(7, as: String?.self), row.value(8, as: String?.self), row.value(9, as: String?.self))
+        let identity = FileIdentity(device: row.value(3), inode: row.value(4), mount: row.value(5), boot: row.value(6), born: row.value(7))
+        let (tag, modified, source) = (row.value(8, as: String?.self), row.value(9, as: String?.self), row.value(10, as: String?.self))
         self.init(
             key: key, name: name, stamp: FileStamp(identity: identity, size: row.value(1), modified: row.value(2)),
             validators: source.flatMap { source in
                 tag == nil && modified == nil ? nil : CopyValidators(entityTag: tag, lastModified: modified, source: source)
             },
-            mediaType: row.value(10), checksum: row.value(11, as: String?.self).flatMap { try? Checksum($0) })
+            mediaType: row.value(11), checksum: row.value(12, as: String?.self).flatMap { try? Checksum($0) })
     }
 }
 

@@ -132,7 +132,7 @@ private struct RecordReader {
         return ResumeData(
             written: written, total: course(.resumeTotal),
             validator: tag ?? (course(.resumeLastModified) as String?).map(Validator.lastModified),
-            identity: FileIdentity(device: device, inode: inode, mount: mount, boot: boot))
+            identity: FileIdentity(device: device, inode: inode, mount: mount, boot: boot, born: course(.resumeBorn)))
     }
 
     mutating func options() -> DownloadOptions {

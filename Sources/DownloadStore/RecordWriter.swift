@@ -95,6 +95,7 @@ extension ResumeData {
         try statement.bind(identity.inode, CourseColumn.resumeInode)
         try statement.bind(identity.mount, CourseColumn.resumeMount)
         try statement.bind(identity.boot, CourseColumn.resumeBoot)
+        try statement.bind(identity.born, CourseColumn.resumeBorn)
     }
 }
 

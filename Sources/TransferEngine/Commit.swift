@@ -58,7 +58,7 @@ public enum Commit {
         do throws(DiskError) {
             let part = try OpenPart.open(directory, partName)
             let found = try fileIdentity(of: part.descriptor, boot: bootIdentity())
-            guard found == identity, part.size == size else { return .lost }
+            guard found.isSameFileAndMount(as: identity), part.size == size else { return .lost }
             if let expectedSize, part.size != expectedSize {
                 return .failed(DownloadFailure(.sizeMismatch, "The file has \(part.size) bytes instead of \(expectedSize)."))
             }
@@ -194,8 +194,9 @@ public enum Commit {
     public static func deleteFinished(_ path: String, identity: FileIdentity?) -> Result<Void, Refusal> {
         do throws(DiskError) {
             let (folder, name) = try OpenFolder.parent(of: path)
-            guard let status = folder.status(name) else { return .success(()) }
-            guard let identity, status.st_ino == identity.inode, status.isRegular else {
+            let file = try place(folder, name)
+            defer { Glibc.close(file) }
+            guard isFinished(file, identity) else {
                 return .failure(Refusal(.notAllowed, "\(path) is another file by now and was left alone; the download is off the list."))
             }
             guard unlinkat(folder.descriptor, name, 0) == 0 || errno == ENOENT else { throw DiskError("delete the file") }
@@ -212,16 +213,13 @@ public enum Commit {
     public static func placeOfFinished(_ path: String, identity: FileIdentity?) -> Result<Int32?, Refusal> {
         do throws(DiskError) {
             let (folder, name) = try OpenFolder.parent(of: path)
-            let descriptor = openUninterrupted(folder.descriptor, name, todoku_o_path | O_NOFOLLOW | O_CLOEXEC)
-            guard descriptor >= 0 else { throw DiskError("look at the file") }
-            var status = stat()
-            guard let identity, fstat(descriptor, &status) == 0, status.st_ino == identity.inode, status.isRegular else {
-                Glibc.close(descriptor)
+            let file = try place(folder, name)
+            defer { Glibc.close(file) }
+            guard isFinished(file, identity) else {
                 return .failure(Refusal(.notAllowed, "\(path) is another file by now and was left alone."))
             }
             // The same file once more: the portal takes no descriptor that was opened with O_NOFOLLOW.
-            let place = Glibc.open("/proc/self/fd/\(descriptor)", todoku_o_path | O_CLOEXEC)
-            Glibc.close(descriptor)
+            let place = Glibc.open("/proc/self/fd/\(file)", todoku_o_path | O_CLOEXEC)
             guard place >= 0 else { throw DiskError("look at the file") }
             return .success(place)
         } catch {
@@ -230,6 +228,20 @@ public enum Commit {
                 Refusal(
                     .permissionDenied, "\(path) could not be reached: cannot \(error.action): \(String(cString: strerror(error.code)))."))
         }
+    }
+
+    /// Whether an open file is the one that was committed; false where it is not known which that is.
+    public static func isFinished(_ descriptor: Int32, _ identity: FileIdentity?) -> Bool {
+        var status = stat()
+        guard let identity, fstat(descriptor, &status) == 0, status.isRegular else { return false }
+        return (try? fileIdentity(of: descriptor, boot: bootIdentity()))?.isSameFile(as: identity) ?? false
+    }
+
+    /// What stands under `name`, itself and not what it may link to, as a place to name (O_PATH).
+    private static func place(_ folder: OpenFolder, _ name: String) throws(DiskError) -> Int32 {
+        let descriptor = openUninterrupted(folder.descriptor, name, todoku_o_path | O_NOFOLLOW | O_CLOEXEC)
+        guard descriptor >= 0 else { throw DiskError("look at the file") }
+        return descriptor
     }
 
     /// After an interruption, for a record that was being committed: how far that came.

@@ -9,7 +9,7 @@ extension Commit {
             status.st_ino == identity.inode
         else { return nil }
         var stamp = status.stamp(boot: bootIdentity())
-        stamp.identity.mount = identity.mount
+        (stamp.identity.mount, stamp.identity.born) = (identity.mount, identity.born)
         return stamp
     }
 

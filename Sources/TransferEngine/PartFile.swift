@@ -107,7 +107,7 @@ final class PartFile {
             guard validator != nil || hasChecksum, counts > best?.written ?? 0 else { return }
             best = (counts, validator, total)
         }
-        if let resume, resume.identity.isSameFile(as: identity) { offer(resume.written, resume.validator, resume.total) }
+        if let resume, resume.identity.isSamePart(as: identity) { offer(resume.written, resume.validator, resume.total) }
         if let mapPath, let map = WrittenMap.read(mapPath, of: identity) { offer(map.end, map.header.validator, map.header.total) }
         guard let best else {
             close(descriptor)
@@ -219,18 +219,19 @@ final class PartFile {
 }
 
 extension FileIdentity {
-    /// Whether both are of one file, as far as can be told. Over a restart of the machine device numbers may change, and inodes stay.
-    fileprivate func isSameFile(as other: FileIdentity) -> Bool {
-        inode == other.inode && (boot != other.boot || device == other.device)
+    /// Whether both are of one part file, as far as can be told. Over a restart of the machine device numbers may change, and inodes stay.
+    fileprivate func isSamePart(as other: FileIdentity) -> Bool {
+        isSameFile(as: other) && (boot != other.boot || device == other.device)
     }
 }
 
 /// The identity of an open file. `boot`: of the running kernel, as `bootIdentity()` tells.
 func fileIdentity(of descriptor: Int32, boot: String) throws(DiskError) -> FileIdentity {
-    var (device, inode, mount): (UInt64, UInt64, UInt64) = (0, 0, 0)
-    let code = todoku_file_identity(descriptor, &device, &inode, &mount)
+    var found = todoku_file_identity()
+    let code = todoku_identify_file(descriptor, &found)
     guard code == 0 else { throw DiskError("look at a file", code) }
-    return FileIdentity(device: device, inode: inode, mount: mount, boot: boot)
+    return FileIdentity(
+        device: found.device, inode: found.inode, mount: found.mount, boot: boot, born: found.born == 0 ? nil : found.born)
 }
 
 /// `/proc/sys/kernel/random/boot_id`; empty where there is no such file.

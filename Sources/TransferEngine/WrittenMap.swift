@@ -56,8 +56,8 @@ final class WrittenMap {
     /// Any other map under these names is removed, so that none can be taken for a later file's that gets the same inode.
     static func read(_ path: String, of identity: FileIdentity) -> (header: MapHeader, end: ByteCount)? {
         func believed(_ path: String) -> (header: MapHeader, end: ByteCount)? {
-            guard !identity.boot.isEmpty, let found = readOne(path), found.header.identity == identity else { return nil }
-            return found
+            guard !identity.boot.isEmpty, let found = readOne(path) else { return nil }
+            return found.header.identity.isSameFileAndMount(as: identity) ? found : nil
         }
         if let found = believed(path) {
             unlink(nextPath(path))

@@ -13,7 +13,7 @@ internal import Testing
     }
 
     private func copy(_ key: CopyKey, name: String = "写真 (1).zip", full: Bool = true) -> CopyHeld {
-        let identity = FileIdentity(device: .max, inode: 1 << 63, mount: 7, boot: "b")
+        let identity = FileIdentity(device: .max, inode: 1 << 63, mount: 7, boot: "b", born: full ? -9 : nil)
         return CopyHeld(
             key: key, name: name, stamp: FileStamp(identity: identity, size: 1 << 63, modified: -5),
             validators: full ? CopyValidators(entityTag: "W/\"é\"", lastModified: "yesterday", source: "http://h/x") : nil,

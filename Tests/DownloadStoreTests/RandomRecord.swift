@@ -96,7 +96,8 @@ struct RandomRecords {
         let validators: [Validator?] = [nil, .entityTag("\"\(text())\""), .lastModified(text())]
         return ResumeData(
             written: number(), total: perhaps { $0.number() }, validator: validators.randomElement(using: &generator)!,
-            identity: FileIdentity(device: number(), inode: number(), mount: number(), boot: text()))
+            identity: FileIdentity(
+                device: number(), inode: number(), mount: number(), boot: text(), born: perhaps { Int64(truncatingIfNeeded: $0.number()) }))
     }
 
     mutating func record(_ value: UInt64) -> DownloadRecord {
@@ -204,6 +205,6 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.owesToast = true
     record.resume = ResumeData(
         written: 17, total: 18, validator: .entityTag("\"abc\""),
-        identity: FileIdentity(device: 19, inode: 20, mount: .max, boot: "b-o-o-t"))
+        identity: FileIdentity(device: 19, inode: 20, mount: .max, boot: "b-o-o-t", born: -21))
     return record
 }

@@ -85,7 +85,10 @@ int fstatat64(int folder, const char *path, struct stat64 *s, int flags) { retur
 
 int statx(int folder, const char *path, int flags, unsigned mask, struct statx *s) {
   int result = (int)syscall(SYS_statx, folder, path, flags, mask, s);
-  if (result == 0 && inode_count) s->stx_ino = told(s->stx_ino);
+  if (result == 0 && inode_count) {
+    s->stx_ino = told(s->stx_ino);
+    s->stx_mask &= ~STATX_BTIME;  // files that were made again were not born when those were that they stand for
+  }
   return result;
 }
 

@@ -437,6 +437,15 @@ private let app = "org.example.App"
         close(shown)
         #expect(await thrown { try await client.remove(own, deletingFile: true) }?.name == todokuError("NotAllowed"))
         #expect(readFile("\(folder)/own") == Array("private".utf8))
+        // Deleted, and written anew under its inode's number.
+        let again = try await client.download(server.url("/again"), quiet)
+        let file = try await client.wait(again)
+        let number = inode(of: file)
+        unlink(file)
+        writeFile(file, "private".utf8, inode: number)
+        #expect(await thrown { try await client.call(Download.openFile, at: again, ()) }?.name == todokuError("NotAllowed"))
+        #expect(await thrown { try await client.remove(again, deletingFile: true) }?.name == todokuError("NotAllowed"))
+        #expect(readFile(file) == Array("private".utf8))
     }
 
     @Test func `gains nothing by calling before it is known, and its calls keep their order`() async throws {

@@ -56,6 +56,25 @@ public func writeFile(_ path: String, _ bytes: some Sequence<UInt8>, mode: UInt3
     precondition(write(descriptor, bytes, bytes.count) == bytes.count)
 }
 
+/// Writes a new file, in place of what stands at `path`, and has it get this number where the file system gives those of deleted files away
+/// again (ext4 does at once).
+public func writeFile(_ path: String, _ bytes: some Sequence<UInt8>, inode wanted: UInt64) {
+    var tries: [String] = []
+    repeat {
+        tries.append("\(path).\(tries.count)")
+        writeFile(tries[tries.count - 1], [])
+    } while inode(of: tries[tries.count - 1]) != wanted && tries.count < 1000
+    writeFile(tries[tries.count - 1], bytes)
+    precondition(rename(tries.removeLast(), path) == 0)
+    for other in tries { unlink(other) }
+}
+
+/// The inode's number of what stands at `path`, itself and not what it may link to; 0: nothing.
+public func inode(of path: String) -> UInt64 {
+    var status = stat()
+    return lstat(path, &status) == 0 ? UInt64(status.st_ino) : 0
+}
+
 public func fileExists(_ path: String) -> Bool { access(path, F_OK) == 0 }
 
 /// The names in a folder, sorted; without `.` and `..`.

@@ -271,11 +271,62 @@ import Testing
     }
 }
 
-/// The identity of a file, on this boot.
-private func identity(of path: String) throws -> FileIdentity {
-    let descriptor = open(path, O_RDONLY | O_CLOEXEC)
-    defer { close(descriptor) }
-    return try fileIdentity(of: descriptor, boot: bootIdentity())
+@Suite struct `A finished file` {
+    let folder = TemporaryFolder("todoku-finished")
+
+    /// Which of the three take the file for the one with this identity: to be opened, thrown away, deleted.
+    private func takers(_ identity: FileIdentity?) -> [String] {
+        let path = folder("a")
+        var takers: [String] = []
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+        if Commit.isFinished(descriptor, identity) { takers.append("open") }
+        close(descriptor)
+        if case .success(let place?) = Commit.placeOfFinished(path, identity: identity) {
+            takers.append("trash")
+            close(place)
+        }
+        if case .success = Commit.deleteFinished(path, identity: identity) { takers.append("delete") }
+        return takers
+    }
+
+    @Test func `is known again, after a restart, on a disk that was mounted anew, and where its birth is not told`() throws {
+        for change: (inout FileIdentity) -> Void in [{ $0.boot = "another" }, { ($0.device, $0.mount) = (7, 8) }, { $0.born = nil }] {
+            writeFile(folder("a"), "own".utf8)
+            var identity = try identity(of: folder("a"))
+            change(&identity)
+            #expect(takers(identity) == ["open", "trash", "delete"])
+            #expect(!fileExists(folder("a")))
+        }
+    }
+
+    @Test func `is not taken for another of its name`() throws {
+        writeFile(folder("a"), "own".utf8)
+        let known = try identity(of: folder("a"))
+        for change: (inout FileIdentity) -> Void in [{ $0.inode += 1 }, { $0.born = $0.born.map { $0 + 1 } }] {
+            var other = known
+            change(&other)
+            if other != known { #expect(takers(other) == []) }  // the same where the file system tells no births
+        }
+        #expect(takers(nil) == [])
+        #expect(unlink(folder("a")) == 0 && mkdir(folder("a"), 0o700) == 0)
+        #expect(takers(try identity(of: folder("a"))) == [])
+    }
+
+    @Test func `is not taken for a later one that got its name and its inode's number`() throws {
+        writeFile(folder("a"), "own".utf8)
+        let identity = try identity(of: folder("a"))
+        unlink(folder("a"))
+        writeFile(folder("a"), "another’s".utf8, inode: identity.inode)
+        #expect(takers(identity) == [])
+        #expect(readFile(folder("a")) == Array("another’s".utf8))
+    }
+
+    @Test func `that is gone is deleted, and one that cannot be looked at is not`() {
+        let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
+        #expect(throws: Never.self) { try Commit.deleteFinished(folder("none"), identity: identity).get() }
+        let name = String(repeating: "n", count: 256)  // ENAMETOOLONG
+        #expect(throws: Refusal.self) { try Commit.deleteFinished(folder(name), identity: identity).get() }
+    }
 }
 
 @Suite struct `A destination folder` {

@@ -129,11 +129,9 @@ extension TransferEnd {
     var isStopped: Bool { if case .stopped = self { true } else { false } }
 }
 
-/// The identity of the file at `path`, on the boot and mount of `other`.
-func fileIdentityForTest(_ path: String, like other: FileIdentity) -> FileIdentity {
-    var status = stat()
-    precondition(stat(path, &status) == 0)
-    var identity = other
-    identity.inode = UInt64(status.st_ino)
-    return identity
+/// The identity of a file, on this boot.
+func identity(of path: String) throws -> FileIdentity {
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+    defer { close(descriptor) }
+    return try fileIdentity(of: descriptor, boot: bootIdentity())
 }

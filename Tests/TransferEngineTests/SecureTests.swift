@@ -18,11 +18,9 @@ import TransferEngine
         writeFile(fixture.folder(".todoku-2.part"), file[..<2_000_000])
         var resume = try #require(part.resume)
         // The map of the first transfer says that all is written; the second has its own.
-        let end = try await fixture.run(nginx.url("/file.zip"), number: 2) {
-            resume.identity = fileIdentityForTest(fixture.folder(".todoku-2.part"), like: resume.identity)
-            resume.written = 2_000_000
-            $0.resume = resume
-        }
+        resume.identity = try identity(of: fixture.folder(".todoku-2.part"))
+        resume.written = 2_000_000
+        let end = try await fixture.run(nginx.url("/file.zip"), number: 2) { $0.resume = resume }
         #expect(end.complete?.size == 5_000_000)
         #expect(fixture.part(2) == file)
         #expect(nginx.log.last == "HTTP/1.1 206 /file.zip bytes=2000000-")

@@ -23,8 +23,17 @@ int todoku_rename_noreplace(int dirfd, const char *from, const char *to);
 /// sync_file_range(2) with SYNC_FILE_RANGE_WRITE: starts writing back, waits for nothing. 0 or errno.
 int todoku_start_writeback(int fd, off_t offset, off_t length);
 
-/// The identity of an open file, stat(2) and the mount id of statx(2) (0 where the kernel has none). 0 or errno.
-int todoku_file_identity(int fd, uint64_t *device, uint64_t *inode, uint64_t *mount);
+/// Which file one is, as statx(2) tells.
+struct todoku_file_identity {
+  uint64_t device, inode;
+  /// 0: the kernel has no mount ids.
+  uint64_t mount;
+  /// When it was made, in nanoseconds since the Unix epoch; 0: the file system does not tell.
+  int64_t born;
+};
+
+/// The identity of an open file, also of one opened with O_PATH. 0 or errno.
+int todoku_identify_file(int fd, struct todoku_file_identity *identity);
 
 /// O_PATH of open(2), which glibc shows to _GNU_SOURCE only.
 extern const int todoku_o_path;
