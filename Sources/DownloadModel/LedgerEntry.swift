@@ -16,7 +16,7 @@ public final class LedgerEntry {
     var isRevived = false
     /// Its owner is to be called, and has not been yet.
     public internal(set) var isCallDue = false
-    /// Whether a part file of it may lie on disk: this process has seen a response, or does not know.
+    /// Whether a part file of it may lie on disk: this process has heard of a response, or does not know.
     var mayHavePart = true
     /// Where it stands while it may start.
     var lane: Lane?

@@ -55,7 +55,7 @@ extension Ledger {
         touched.formUnion(hosts.keys)
         dropEmptyBatches()
         restoreOwedToasts()
-        for number in sweeps.keys { beginSweep(number) }
+        for (number, sweep) in sweeps where !sweep.isUnderWay && !(entries[number].map(isAtWork) ?? false) { begin(sweep, of: number) }
         recallPauses(restoredCourses, now: now)
         interruptDescriptors(among: restoredCourses, now: now)
         prune(now: now)

@@ -27,7 +27,7 @@ extension Ledger {
 
     // MARK: Transfers
 
-    /// A response was accepted; the bytes of the part file count from `offset` on.
+    /// A response was accepted; the bytes of the part file count from `offset` on. The download may be stopped or off the list by now.
     public func transferBegan(
         _ entry: LedgerEntry, fileName: String, mediaType: String?, total: ByteCount?, offset: ByteCount, now: WallTime
     ) {
@@ -75,7 +75,7 @@ extension Ledger {
             } else if entry.isRemoved {
                 sweep(entry)
             }
-            beginSweep(number)
+            beginSweep(entry)
             return schedule(now: now)
         }
         switch outcome {
@@ -176,7 +176,7 @@ extension Ledger {
         entry.isInPool = false
         leaving[entry.number] = nil
         if entry.state == .verifying || entry.state == .committing, !entry.isRemoved { return true }
-        beginSweep(entry.number)
+        beginSweep(entry)
         schedule(now: now)
         return false
     }
@@ -188,18 +188,24 @@ extension Ledger {
     /// - Parameter unlessResumable: not where the transfer that is about to end leaves resume data.
     func sweep(_ entry: LedgerEntry, unlessResumable: Bool = false) {
         if !unlessResumable { sweeps[entry.number]?.isUnlessResumable = false }
-        guard sweeps[entry.number] == nil, entry.mayHavePart else { return }
+        // A transfer may have made one and not have told yet.
+        guard sweeps[entry.number] == nil, entry.mayHavePart || entry.work != .idle else { return }
         sweeps[entry.number] = Sweep(directory: entry.record.directory, isUnlessResumable: unlessResumable)
         if !entry.record.isToDescriptor { actions.append(.save(.sweep(entry.number, directory: entry.record.directory))) }
         if !entry.isRemoved, entry.record.resume != nil { entry.record.forgetBytes() }
         // Queued in the same turn, it must not begin before that is done.
         if entry.lane != nil { makeRunnable(entry) }
-        beginSweep(entry.number)
+        beginSweep(entry)
     }
 
-    func beginSweep(_ number: DownloadNumber) {
-        guard let sweep = sweeps[number], !sweep.isUnderWay else { return }
-        if let entry = entries[number] ?? leaving[number], isAtWork(entry) { return }
+    private func beginSweep(_ entry: LedgerEntry) {
+        guard let sweep = sweeps[entry.number], !sweep.isUnderWay, !isAtWork(entry) else { return }
+        if entry.mayHavePart { return begin(sweep, of: entry.number) }
+        sweeps[entry.number] = nil
+        if !entry.record.isToDescriptor { actions.append(.save(.swept(entry.number))) }
+    }
+
+    func begin(_ sweep: Sweep, of number: DownloadNumber) {
         sweeps[number]?.isUnderWay = true
         actions.append(.sweep(number, directory: sweep.directory))
     }

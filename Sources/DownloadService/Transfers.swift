@@ -66,8 +66,8 @@ extension Downloader {
             guard let entry = ledger[number] else { return }
             decide { ledger, now in ledger.stalled(entry, isStalled, now: now) }
         case .began(let number, let facts):
-            guard let download = download(number) else { return }
-            began(download, facts)
+            guard let entry = ledger[number] ?? ledger.leaving[number] else { return }
+            began(entry, facts)
         case .progress(let progress):
             for one in progress {
                 guard let download = download(one.number), download.entry.work == .running else { continue }
@@ -85,17 +85,17 @@ extension Downloader {
         }
     }
 
-    private func began(_ download: ManagedDownload, _ facts: TransferFacts) {
-        let isRunning = download.entry.work == .running
-        if isRunning {
+    private func began(_ entry: LedgerEntry, _ facts: TransferFacts) {
+        let download = entry.work == .running ? download(entry.number) : nil
+        if let download {
             announcer.flushProgress(of: download)
             download.received = facts.offset
         }
         decide { ledger, now in
             ledger.transferBegan(
-                download.entry, fileName: facts.fileName, mediaType: facts.mediaType, total: facts.total, offset: facts.offset, now: now)
+                entry, fileName: facts.fileName, mediaType: facts.mediaType, total: facts.total, offset: facts.offset, now: now)
         }
-        guard isRunning else { return }
+        guard let download else { return }
         download.toldReceived = facts.offset
         if facts.offset > 0 || facts.discarded || download.hasToldBytes {
             download.hasToldBytes = facts.offset > 0

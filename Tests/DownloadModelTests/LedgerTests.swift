@@ -70,6 +70,30 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(desk.state(3) == .waiting(.diskSpace, until: nil))
     }
 
+    /// The engine makes a part file and tells of it later: by then the download may be cancelled, and off the list.
+    @Test(arguments: [(false, false), (false, true), (true, false), (true, true)])
+    func `deletes the part file of a transfer that had not told of it yet`(isRemoved: Bool, isToDescriptor: Bool) throws {
+        for hasBegun in [true, false] {
+            let desk = Desk([])
+            let record = Desk.record(1) { record in
+                if isToDescriptor { (record.isToDescriptor, record.directory) = (true, "") }
+            }
+            let entry = desk.ledger.insert(record)
+            desk.ledger.enter(entry, now: desk.now)
+            #expect(entry.state == .active)
+            try desk.ledger.apply(.cancel, to: entry, now: desk.now)
+            if isRemoved { desk.ledger.remove(entry, now: desk.now) }
+            func sweeps() -> Int { desk.ledger.takeActions().count { if case .sweep = $0 { true } else { false } } }
+            #expect(sweeps() == 0, "the transfer still writes it")
+            if hasBegun { desk.ledger.transferBegan(entry, fileName: "a", mediaType: nil, total: 9, offset: 0, now: desk.now) }
+            desk.ledger.transferEnded(entry.number, .stopped(nil), now: desk.now)
+            #expect(sweeps() == (hasBegun ? 1 : 0))
+            if hasBegun { desk.ledger.swept(entry.number, isGone: true, now: desk.now) }
+            #expect(!desk.ledger.hasWork)
+            #expect(!desk.ledger.everything.contains { if case .sweep = $0 { true } else { false } })
+        }
+    }
+
     @Test func `lets a deadline strike in a wait, and not in a pause`() throws {
         var desk = Desk([Desk.record(1) { $0.options.deadline = .seconds(50) }, Desk.record(2) { $0.options.deadline = .seconds(50) }])
         desk.fail(1, refusal)

@@ -80,6 +80,7 @@ extension World {
         let numbers = transfers.keys.sorted()
         guard let number = which ?? (numbers.isEmpty ? nil : numbers[a % numbers.count]), let transfer = transfers[number] else { return }
         guard let entry = ledger[number] ?? ledger.leaving[number] else { return fail("a transfer of \(number), which nobody knows") }
+        if transfer.isUntold { return tellBegan(entry, transfer) }
         if transfer.isStopping {
             flush(number)
             return end(number, .stopped(transfer.hasBegun ? resume(number) : entry.record.resume))
@@ -198,10 +199,16 @@ extension World {
         } else {
             disk.parts[number] = File(inode: disk.newInode())
         }
-        (transfer.hasBegun, transfer.version, transfer.total) = (true, resource.version, resource.size)
+        (transfer.hasBegun, transfer.isUntold, transfer.version, transfer.total) = (true, true, resource.version, resource.size)
         (transfer.validator, transfer.heldAtStart) = (validator, offset)
         transfers[number] = transfer
-        ledger.transferBegan(entry, fileName: name(entry), mediaType: nil, total: resource.size, offset: offset, now: now)
+    }
+
+    /// The ledger hears of an accepted response: later than the engine, as the service's loop and the engine's are two.
+    private mutating func tellBegan(_ entry: LedgerEntry, _ transfer: Transfer) {
+        transfers[entry.number]?.isUntold = false
+        ledger.transferBegan(
+            entry, fileName: name(entry), mediaType: nil, total: transfer.total, offset: transfer.heldAtStart, now: now)
     }
 
     private func copy(of entry: LedgerEntry) -> CopyHeld? {

@@ -59,6 +59,8 @@ struct Transfer {
     var isStalled = false
     var hops = 0
     var hasBegun = false
+    /// Its response was accepted, and its part file made; the ledger has not heard of that yet.
+    var isUntold = false
     var version = 0
     var total: ByteCount = 0
     var validator: Validator?
