@@ -381,7 +381,7 @@ private func enter<R: Sendable>(
     _ context: UnsafeMutableRawPointer?, _ pointer: OpaquePointer?, _ body: @BusActor (Connection, OpaquePointer) -> R
 ) -> R? {
     guard let context, let pointer else { return nil }
-    nonisolated(unsafe) let lent = pointer  // used during this call only, on this thread
+    nonisolated(unsafe) let lent = pointer  // to the body, which runs within this call on this thread: nothing is sent anywhere
     let connection = Unmanaged<Connection>.fromOpaque(context).takeUnretainedValue()
     return BusActor.assumeIsolated { body(connection, lent) }
 }

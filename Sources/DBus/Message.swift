@@ -4,7 +4,7 @@ internal import CDBus
 public final class Message: Sendable {
     public enum Kind: Sendable { case call, reply, error, signal }
 
-    // The pointer never changes, and libdbus' reference count is atomic.
+    // The pointer never changes, libdbus' reference count is atomic, and what it points to is changed only before others have it.
     nonisolated(unsafe) let raw: OpaquePointer
 
     /// Takes over the reference that the caller holds (+1).

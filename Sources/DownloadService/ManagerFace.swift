@@ -155,7 +155,7 @@ extension Downloader {
         return sums
     }
 
-    /// Answers `reply` when all that `filter` asks for now, and the caller may see, has ended.
+    /// Answers `reply` when all has ended that `filter` finds at the call and the caller may see; what is queued later does not count.
     func waitAll(_ filter: DownloadFilter, _ reply: Reply<(UInt32, UInt32, UInt32)>) throws(Refusal) {
         let group = WaitGroup(filter, callers.nextTick(), reply)
         let members = try filter.batch.map { (path) throws(Refusal) in try named(path, for: reply.call.caller) }.map(ledger.members)

@@ -14,8 +14,9 @@ public final class LoopExecutor: SerialExecutor, TaskExecutor {
         var driven = false
     }
 
-    // Every access to `inbox` is between `lock` and `unlock`. A pthread mutex, because ThreadSanitizer knows it.
+    // The pointer never changes from `init` to `deinit`. A pthread mutex, because ThreadSanitizer knows it.
     private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>
+    // Every access is between `lock` and `unlock`.
     private nonisolated(unsafe) var inbox = Inbox()
     // Written once by the thread that drives the loop, under the mutex.
     private nonisolated(unsafe) var thread: pthread_t = 0

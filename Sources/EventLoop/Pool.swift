@@ -15,9 +15,10 @@ public final class Pool: Sendable {
 
     private let name: String
     private let width: Int
-    // `state` is touched between lock and unlock of `mutex` only.
+    // The pointers never change, and what they point to is touched by pthread’s own functions only.
     private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>
     private nonisolated(unsafe) let condition: UnsafeMutablePointer<pthread_cond_t>
+    // Touched between lock and unlock of `mutex` only.
     private nonisolated(unsafe) var state = State()
 
     /// - Parameter width: most threads at a time.
