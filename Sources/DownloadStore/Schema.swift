@@ -84,7 +84,7 @@ enum Schema {
             is_acknowledged INTEGER NOT NULL DEFAULT 0, activations INTEGER NOT NULL DEFAULT 0, activate_at INTEGER,
             owes_toast INTEGER NOT NULL DEFAULT 0,
             resume_written INTEGER, resume_total INTEGER, resume_entity_tag TEXT, resume_last_modified TEXT,
-            resume_device INTEGER, resume_inode INTEGER, resume_mount INTEGER, resume_boot TEXT, resume_born INTEGER,
+            resume_device INTEGER, resume_inode INTEGER, resume_mount INTEGER, resume_boot TEXT,
             file_name TEXT, media_type TEXT, path TEXT
         ) STRICT;
         INSERT INTO lean SELECT number, state, wait_reason, wait_until, position, queued_at, received, total, NULL, 0, url, directory,
@@ -99,7 +99,7 @@ enum Schema {
             id INTEGER PRIMARY KEY,
             app TEXT NOT NULL, url TEXT NOT NULL, directory TEXT NOT NULL, wanted_name TEXT NOT NULL,
             name TEXT NOT NULL, size INTEGER NOT NULL, modified INTEGER NOT NULL,
-            device INTEGER NOT NULL, inode INTEGER NOT NULL, mount INTEGER NOT NULL, boot TEXT NOT NULL, born INTEGER,
+            device INTEGER NOT NULL, inode INTEGER NOT NULL, mount INTEGER NOT NULL, boot TEXT NOT NULL,
             entity_tag TEXT, last_modified TEXT, source TEXT, media_type TEXT, checksum TEXT,
             UNIQUE (app, url, directory, wanted_name)
         ) STRICT;
@@ -109,6 +109,11 @@ enum Schema {
             removed_finished INTEGER NOT NULL, removed_failed INTEGER NOT NULL, removed_cancelled INTEGER NOT NULL,
             removed_bytes INTEGER NOT NULL, toast_owed_since INTEGER
         ) STRICT;
+        """,
+        // When a file was made: another one that has got its inode is not taken for it.
+        """
+        ALTER TABLE course ADD COLUMN resume_born INTEGER;
+        ALTER TABLE copy ADD COLUMN born INTEGER;
         """,
     ]
 }

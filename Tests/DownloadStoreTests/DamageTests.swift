@@ -372,13 +372,26 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(state.records == [active, waiting] && state.setAside == nil && state.nextNumber == DownloadNumber(3))
     }
 
+    @Test func `of version 3 has all but the birth of its files`() async throws {
+        try await save(folder.path, [fullRecord(1), plainRecord(2)])
+        try tamper(
+            folder.path,
+            "ALTER TABLE course DROP COLUMN resume_born; ALTER TABLE copy DROP COLUMN born; PRAGMA user_version = 3")
+        var known = fullRecord(1)
+        known.resume?.identity.born = nil
+        let state = try await reopened(folder.path)
+        #expect(state.records == [known, plainRecord(2)] && state.setAside == nil)
+        try await save(folder.path, [fullRecord(1)])
+        #expect(try await reopened(folder.path).records == [fullRecord(1), plainRecord(2)])
+    }
+
     @Test func `of a newer version is refused and left as it is`() async throws {
         try await save(folder.path, [plainRecord(1)])
         try tamper(folder.path, "PRAGMA user_version = 9")
         let bytes = readFile(folder("todoku.db"))
         let error = await storeError { _ = try await reopened(folder.path) }
         #expect(error?.reason == .newerVersion)
-        #expect(error?.message.contains("(version 9; this one reads up to 3)") == true)
+        #expect(error?.message.contains("(version 9; this one reads up to 4)") == true)
         #expect(readFile(folder("todoku.db")) == bytes)
         #expect(!listFolder(folder.path).contains { $0.contains("corrupt") })
     }
