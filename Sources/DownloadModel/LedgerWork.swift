@@ -32,12 +32,14 @@ extension Ledger {
         _ entry: LedgerEntry, fileName: String, mediaType: String?, total: ByteCount?, offset: ByteCount, now: WallTime
     ) {
         entry.mayHavePart = true
-        guard entry.work == .running else { return }
-        heard(from: entry, nil, now: now)
+        // A stop may cross this: its bytes are of this response all the same, and a later start may need no other one.
+        guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number] == nil else { return }
+        let isRunning = entry.work == .running
+        if isRunning { heard(from: entry, nil, now: now) }
         change(entry) { record in
             (record.fileName, record.mediaType, record.total) = (fileName, mediaType, total)
             record.isSpliced = offset > 0
-            record.awaitsUrl = false
+            if isRunning { record.awaitsUrl = false }
         }
     }
 
@@ -62,11 +64,12 @@ extension Ledger {
             }
             if sweeps[number] == nil, !entry.isRemoved {
                 change(entry) { record in
-                    if case .complete(let size, _, let part) = outcome {
-                        record.keepWhole(part, size: size)
+                    switch outcome {
+                    case .complete(let size, let name, let part):
+                        record.complete(size: size, fileName: name, part)
                         record.isWhole = true
-                    } else {
-                        record.keep(outcome.resume)
+                    case .failed(_, _, let resume), .stopped(let resume): record.keep(resume)
+                    case .nameTaken, .unchanged: break  // nothing was fetched: what is held is what was held
                     }
                 }
                 save(entry)
@@ -80,10 +83,7 @@ extension Ledger {
         }
         switch outcome {
         case .complete(let size, let name, let resume):
-            change(entry) { record in
-                (record.total, record.fileName, record.retriesUsed, record.lastFailure) = (size, name, 0, nil)
-                record.keepWhole(resume, size: size)
-            }
+            change(entry) { $0.complete(size: size, fileName: name, resume) }
             advance(entry, .bodyComplete, now: now)
         case .failed(let failure, let madeProgress, let resume): failed(entry, failure, madeProgress, resume, now: now)
         case .nameTaken(let path):
@@ -273,6 +273,12 @@ extension TransferOutcome {
 
 extension DownloadRecord {
     mutating func keep(_ resume: ResumeData?) { (self.resume, received) = (resume, resume?.written ?? 0) }
+
+    /// The whole body has come, stopped or not.
+    mutating func complete(size: ByteCount, fileName: String, _ part: ResumeData) {
+        (total, self.fileName, retriesUsed, lastFailure) = (size, fileName, 0, nil)
+        keepWhole(part, size: size)
+    }
 
     /// The part file is whole, but not flushed: of its bytes only those of the last checkpoint are known to be on disk.
     mutating func keepWhole(_ part: ResumeData, size: ByteCount) {

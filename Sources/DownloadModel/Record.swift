@@ -206,6 +206,13 @@ public struct DownloadRecord: Equatable, Sendable {
         var owesToast: Bool = false
     }
 
+    /// The name that the file is to get: what was found out when its bytes came; in rows that do not have that, what is known without a server.
+    public var finalName: String {
+        if let name = fileName ?? options.fileName { return name }
+        guard let url = try? DownloadURL(url) else { return "download" }
+        return FileName.chosen(contentDisposition: nil, url: url) { _, _ in nil }
+    }
+
     /// The name of the part file in `directory`.
     public var partName: String { Self.partName(of: number) }
     public static func partName(of number: DownloadNumber) -> String { ".todoku-\(number).part" }

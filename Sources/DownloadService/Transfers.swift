@@ -32,6 +32,7 @@ extension Downloader {
         request.username = options.username
         request.password = options.password
         request.fileName = options.fileName
+        (request.knownName, request.knownType) = (record.fileName, record.mediaType)
         request.expectedSize = options.size
         request.maxSize = options.maxSize
         request.expectedType = options.expectType
@@ -171,7 +172,7 @@ extension Downloader {
             // Before it has a name under which others may write it.
             let stamp = record.stamp(at: "\(record.directory)/\(record.partName)")
             let outcome = Commit.commit(
-                directory: record.directory, partName: record.partName, name: record.fileName ?? "download",
+                directory: record.directory, partName: record.partName, name: record.finalName,
                 policy: record.options.ifExists, origin: origin, mapPath: map)
             return (outcome, stamp)
         } then: { [self] (outcome: CommitOutcome, stamp: FileStamp?) in
@@ -205,7 +206,7 @@ extension Downloader {
         download(entry.number)?.validators = nil
         Pool.shared.perform {
             let found = Commit.found(
-                directory: record.directory, partName: record.partName, name: record.fileName ?? "download", identity: resume.identity,
+                directory: record.directory, partName: record.partName, name: record.finalName, identity: resume.identity,
                 size: record.total, mapPath: map)
             guard case .committed(let path) = found else { return (found, nil) }
             return (found, record.stamp(at: path))

@@ -20,6 +20,9 @@ public struct TransferRequest: Sendable {
     public var password: String?
     /// Safe bare name chosen by the caller; nil: from the response, else from the URL.
     public var fileName: String?
+    /// What an earlier response said of the bytes held: a response that carries only the rest need not say it again (RFC 9110 §15.3.7).
+    public var knownName: String?
+    public var knownType: String?
     /// The size that the file must have.
     public var expectedSize: ByteCount?
     /// The most bytes that it may have, decoded.

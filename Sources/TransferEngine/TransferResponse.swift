@@ -26,13 +26,19 @@ extension Transfer {
             part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true,
             ask == .conditional || part.validator == nil || head.validator == part.validator
         else { return false }
-        begin(attempt, fileName(attempt), mediaType: nil, total: length, offset: part.written)
+        begin(attempt, continuedName(attempt), mediaType: request.knownType, total: length, offset: part.written)
         return true
     }
 
     private func fileName(_ attempt: Attempt) -> String {
         request.fileName
             ?? FileName.chosen(contentDisposition: attempt.head.bytes("content-disposition"), url: attempt.url, decode: iconvDecoder)
+    }
+
+    /// The same, of a response that goes on with bytes held.
+    private func continuedName(_ attempt: Attempt) -> String {
+        guard attempt.head.bytes("content-disposition") == nil else { return fileName(attempt) }
+        return request.fileName ?? request.knownName ?? fileName(attempt)
     }
 
     /// Asks once more, in a way that is further down the list of `Ask`.
@@ -81,7 +87,7 @@ extension Transfer {
         let total = total ?? part.total
         if ask == .conditional, attempt.head.text("accept-ranges")?.lowercased() != "none" { return askAgain(.bare) }
         if total == part.written {
-            begin(attempt, fileName(attempt), mediaType: attempt.head.mediaType, total: total, offset: part.written)
+            begin(attempt, continuedName(attempt), mediaType: attempt.head.mediaType, total: total, offset: part.written)
             return .whole
         }
         return goOn(attempt, part, total, isWhole: true)
@@ -111,7 +117,7 @@ extension Transfer {
     }
 
     private func goOn(_ attempt: Attempt, _ part: PartFile, _ total: ByteCount?, isWhole: Bool) -> Attempt.Verdict {
-        let name = fileName(attempt)
+        let name = continuedName(attempt)
         if let path = takenPath(name) { return .taken(path: path) }
         if part.total == nil {
             part.total = total
@@ -122,7 +128,7 @@ extension Transfer {
         } catch {
             return .failed(failure(error))
         }
-        begin(attempt, name, mediaType: attempt.head.mediaType, total: total, offset: part.written)
+        begin(attempt, name, mediaType: attempt.head.mediaType ?? request.knownType, total: total, offset: part.written)
         return .body
     }
 

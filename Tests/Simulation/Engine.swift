@@ -82,8 +82,7 @@ extension World {
         guard let entry = ledger[number] ?? ledger.leaving[number] else { return fail("a transfer of \(number), which nobody knows") }
         if transfer.isUntold { return tellBegan(entry, transfer) }
         if transfer.isStopping {
-            flush(number)
-            return end(number, .stopped(transfer.hasBegun ? resume(number) : entry.record.resume))
+            return stop(entry, transfer, b)
         }
         if transfer.awaits { return }
         guard transfer.hasSent else { return send(entry, transfer) }
@@ -110,13 +109,33 @@ extension World {
             grow(number, by: 1 + random.next() % 700)
         default:
             if disk.isFull { return lose(number, DownloadFailure(.diskFull, "full", wait: .diskSpace)) }
-            grow(number, by: transfer.total)
-            guard let file = disk.parts[number] else { return fail("the part file of \(number) is gone under its transfer") }
-            let part = ResumeData(
-                written: file.content.length, total: transfer.total, validator: transfer.validator, identity: identity(file.inode))
-            validators[number] = transfer.validator.map { CopyValidators($0, source: entry.record.url) }
-            end(number, .complete(size: file.content.length, fileName: name(entry), part))
+            complete(entry, transfer, name: name(entry))
         }
+    }
+
+    /// The order to stop has come to the engine: in the midst, or behind the last byte or the loss of the connection.
+    private mutating func stop(_ entry: LedgerEntry, _ transfer: Transfer, _ b: Int) {
+        let number = entry.number
+        guard transfer.hasBegun, disk.parts[number] != nil else {
+            return end(number, .stopped(transfer.hasBegun ? resume(number) : entry.record.resume))
+        }
+        switch b % 4 {
+        case 0 where !disk.isFull: complete(entry, transfer, name: plant == .nameless ? "download" : name(entry))
+        case 1: lose(number, DownloadFailure(.network, "lost", isRetryable: true))
+        default:
+            flush(number)
+            end(number, .stopped(resume(number)))
+        }
+    }
+
+    private mutating func complete(_ entry: LedgerEntry, _ transfer: Transfer, name: String) {
+        let number = entry.number
+        grow(number, by: transfer.total)
+        guard let file = disk.parts[number] else { return fail("the part file of \(number) is gone under its transfer") }
+        let part = ResumeData(
+            written: file.content.length, total: transfer.total, validator: transfer.validator, identity: identity(file.inode))
+        validators[number] = transfer.validator.map { CopyValidators($0, source: entry.record.url) }
+        end(number, .complete(size: file.content.length, fileName: name, part))
     }
 
     /// A redirect to another host, or to the same.
@@ -131,7 +150,9 @@ extension World {
         ledger.hop(entry, to: host, now: now)
     }
 
-    private func name(_ entry: LedgerEntry) -> String { entry.record.options.fileName ?? "f\(entry.number)" }
+    /// The option `filename`, else the server's; the URL's is another.
+    func name(_ entry: LedgerEntry) -> String { entry.record.options.fileName ?? "f\(entry.number)" }
+    static let mediaType = "application/x-told"
 
     private mutating func grow(_ number: DownloadNumber, by bytes: ByteCount) {
         guard let transfer = transfers[number], let file = disk.parts[number] else { return fail("no part file of \(number)") }
@@ -207,8 +228,9 @@ extension World {
     /// The ledger hears of an accepted response: later than the engine, as the service's loop and the engine's are two.
     private mutating func tellBegan(_ entry: LedgerEntry, _ transfer: Transfer) {
         transfers[entry.number]?.isUntold = false
+        if plant == .nameless, transfer.isStopping { return }
         ledger.transferBegan(
-            entry, fileName: name(entry), mediaType: nil, total: transfer.total, offset: transfer.heldAtStart, now: now)
+            entry, fileName: name(entry), mediaType: Self.mediaType, total: transfer.total, offset: transfer.heldAtStart, now: now)
     }
 
     private func copy(of entry: LedgerEntry) -> CopyHeld? {
@@ -310,7 +332,7 @@ extension World {
             return report { ledger, now in ledger.endingFailed(entry, failure, now: now) }
         }
         guard let file = disk.parts[number] else { return fail("the part file of \(number) is gone before its commit") }
-        var target = path(entry)
+        var target = "\(Self.directory)/\(entry.record.finalName)"
         let was = disk.finals[target]
         if was != nil {
             switch entry.record.options.ifExists {

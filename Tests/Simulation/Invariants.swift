@@ -67,6 +67,18 @@ extension World {
         for (path, file) in disk.finals where file.content.version == nil { fail("\(path) is a mixture: \(file.content.stretches)") }
     }
 
+    /// What is told of a finished file is what its server said of it.
+    mutating func checkTold(_ entry: LedgerEntry) {
+        let record = entry.record
+        guard record.state == .finished, !record.isUnchanged else { return }
+        if record.fileName != name(entry) { fail("\(entry.number) is told to be \(record.fileName ?? "nameless"), and is \(name(entry))") }
+        if record.mediaType != Self.mediaType { fail("\(entry.number) finished without its media type") }
+        if record.total != record.received { fail("\(entry.number) finished with \(record.received) of \(record.total as Any)") }
+        guard let file = record.path?.split(separator: "/").last, !record.isToDescriptor else { return }
+        let isNamed = file == name(entry) || file.hasPrefix("\(name(entry)) (") && record.options.ifExists == .rename
+        if !isNamed { fail("\(entry.number) is to be \(name(entry)), and is \(file)") }
+    }
+
     /// The counts of each batch are true, of what is on the list and of what is not.
     private mutating func checkBatches() {
         for batch in ledger.batches.values {

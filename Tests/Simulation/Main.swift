@@ -73,6 +73,8 @@ enum Plant: String, CaseIterable {
     case restless
     /// Nobody says what network there is.
     case severed
+    /// What ends in the moment in which it is stopped says nothing of its name.
+    case nameless
 }
 
 /// The history of a seed: what happens, in order.

@@ -215,7 +215,9 @@ struct World {
         case .batchRemoved(let batch):
             if ledger.entries.values.contains(where: { $0.batch === batch }) { fail("batch \(batch.number) goes before its members") }
             post(.batchRemoved(batch))
-        case .announceEnd(let entry): post(.end(entry.number, entry.state.name, path: entry.record.path))
+        case .announceEnd(let entry):
+            checkTold(entry)
+            post(.end(entry.number, entry.state.name, path: entry.record.path))
         case .allEnded: if ledger.counts.remaining != 0 { fail("AllEnded while \(ledger.counts.remaining) remain") }
         case .removed(let entry): post(.removed(entry.number))
         case .callOwner(let entry): post(.callOwner(entry))

@@ -65,6 +65,32 @@ import TransferEngine
         #expect(server.requests.count == 2)
     }
 
+    /// RFC 9110 §15.3.7: a 206 to If-Range need not say again what the first response said; a 416 says nothing of the file.
+    @Test(arguments: [1_200_000, 3_000_000])
+    func `keeps the name that an earlier response gave where the rest comes without one`(held: Int) async throws {
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"", type: "a/b") }
+            let total = "\(Self.file.count)"
+            reply.send("HTTP/1.1 200 OK\r\nETag: \"v1\"\r\nContent-Type: a/b\r\nContent-Disposition: filename=told\r\n")
+            reply.send("Content-Length: \(held == Self.file.count ? "9999999" : total)\r\n\r\n")
+            reply.send(Self.file[..<held])
+            gate.wait()
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        var resume = try await begin(fixture, server, cut: held, gate: gate).resume
+        resume?.total = ByteCount(Self.file.count)
+        let first = try #require(await fixture.log.facts().last)
+        #expect(first.fileName == "told" && first.mediaType == "a/b")
+        let end = try await fixture.run(server.url("/file.bin")) {
+            ($0.resume, $0.knownName, $0.knownType, $0.mapPath) = (resume, first.fileName, first.mediaType, nil)
+        }
+        let facts = try #require(end.complete?.facts)
+        #expect(facts.fileName == "told" && facts.mediaType == "a/b" && facts.offset == ByteCount(held))
+        #expect(server.requests.count == 2)
+    }
+
     @Test func `starts from 0 without a validator, unless a checksum will prove the whole`() async throws {
         for hasChecksum in [false, true] {
             let gate = Gate()
