@@ -5,8 +5,8 @@ internal import Glibc
 public enum CallerIdentity: Hashable, Sendable {
     /// A program outside of any sandbox: it may do what the user may.
     case user
-    /// A program in a sandbox, which speaks for the application of this id and for no other.
-    case app(String)
+    /// A program in a sandbox, which speaks for the application of this id and for no other; and whether it may reach the network itself.
+    case app(String, hasNetwork: Bool = true)
 }
 
 /// What a look at a connection's process came to.

@@ -28,8 +28,11 @@ extension Ledger {
     // MARK: Transfers
 
     /// A response was accepted; the bytes of the part file count from `offset` on. The download may be stopped or off the list by now.
+    ///
+    /// - Parameter source: where redirects led, without credentials and query; nil: nowhere else.
     public func transferBegan(
-        _ entry: LedgerEntry, fileName: String, mediaType: String?, total: ByteCount?, offset: ByteCount, now: WallTime
+        _ entry: LedgerEntry, fileName: String, mediaType: String?, source: String? = nil, total: ByteCount?, offset: ByteCount,
+        now: WallTime
     ) {
         entry.mayHavePart = true
         // A stop may cross this: its bytes are of this response all the same, and a later start may need no other one.
@@ -38,6 +41,7 @@ extension Ledger {
         if isRunning { heard(from: entry, nil, now: now) }
         change(entry) { record in
             (record.fileName, record.mediaType, record.total) = (fileName, mediaType, total)
+            record.source = source
             record.isSpliced = offset > 0
             if isRunning { record.awaitsUrl = false }
         }
@@ -228,7 +232,11 @@ extension Ledger {
 
     /// Takes a fresh link for the same bytes; what waited for it goes on. The credentials of the old link go with it where the new one
     /// is of another origin.
-    public func replaceUrl(_ entry: LedgerEntry, _ url: DownloadURL, headers: [HeaderField], now: WallTime) throws(IllegalTransition) {
+    ///
+    /// - Parameter isFromSandbox: the rules of sandboxes hold for it from here on, whoever queued it.
+    public func replaceUrl(
+        _ entry: LedgerEntry, _ url: DownloadURL, headers: [HeaderField], isFromSandbox: Bool = false, now: WallTime
+    ) throws(IllegalTransition) {
         _ = try entry.state.after(.renew)
         index.count(entry.record, -1)
         defer { index.count(entry.record, 1) }
@@ -237,7 +245,9 @@ extension Ledger {
                 (record.options.username, record.options.password) = (url.username, url.password)
             }
             record.url = url.text
+            record.source = nil
             record.options.headers = headers
+            if isFromSandbox { record.options.isSandboxed = true }
             record.awaitsUrl = false
         }
         let isInLane = entry.lane != nil

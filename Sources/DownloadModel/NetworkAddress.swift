@@ -88,17 +88,20 @@ struct IPv6Address: Equatable, CustomStringConvertible {
 
     var isPrivate: Bool {
         if groups[0] & 0xFE00 == 0xFC00 || groups[0] & 0xFFC0 == 0xFE80 || groups[0] & 0xFFC0 == 0xFEC0 { return true }
+        if groups[0] == 0x64, groups[1] == 0xFF9B, groups[2] == 1 { return true }  // RFC 8215: a network's own translator
         if groups[..<7].allSatisfy({ $0 == 0 }), groups[7] <= 1 { return true }
         return embedded?.isPrivate ?? false
     }
 
     var isLoopback: Bool { groups == [0, 0, 0, 0, 0, 0, 0, 1] || groups[..<6] == [0, 0, 0, 0, 0, 0xFFFF] && embedded?.isLoopback == true }
 
-    /// The IPv4 address that packets go to in the end: mapped, compatible, NAT64 (RFC 6052) and 6to4 (RFC 3056) forms.
+    /// The IPv4 address that packets go to in the end: mapped, translated (RFC 2765), compatible, NAT64 (RFC 6052) and 6to4 (RFC 3056) forms.
     private var embedded: IPv4Address? {
         func address(at index: Int) -> IPv4Address { IPv4Address(bits: UInt32(groups[index]) << 16 | UInt32(groups[index + 1])) }
         return switch groups[..<6] {
-        case [0, 0, 0, 0, 0, 0xFFFF], [0, 0, 0, 0, 0, 0], [0x64, 0xFF9B, 0, 0, 0, 0]: address(at: 6)
+        case [0, 0, 0, 0, 0, 0xFFFF], [0, 0, 0, 0, 0, 0], [0x64, 0xFF9B, 0, 0, 0, 0],
+            [0, 0, 0, 0, 0xFFFF, 0]:
+            address(at: 6)
         default: groups[0] == 0x2002 ? address(at: 1) : nil
         }
     }

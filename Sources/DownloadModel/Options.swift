@@ -61,6 +61,12 @@ public struct DownloadOptions: Equatable, Sendable {
     public var renewable = false
     /// Not over a link that costs by the byte: it waits for another, and stops where the link becomes such a one.
     public var allowsMetered = true
+    /// It may go to this machine and to private networks.
+    public var allowsPrivate = true
+    /// A redirect may lead from https to http, without a checksum too.
+    public var allowsDowngrade = false
+    /// Who asked for it, or gave it its URL, is in a sandbox. No option of callers: kept so that the rules of sandboxes hold at each use.
+    public var isSandboxed = false
     /// At least this long between the starts of requests to one host, over all downloads that carry the option; nil: none of its own.
     public var requestInterval: Duration?
     /// Ask the server whether the file differs from the copy held, and keep that one if not.

@@ -59,6 +59,11 @@ public struct DownloadRecord: Equatable, Sendable {
         get { course?.value.mediaType }
         set { if newValue != mediaType { change { $0.mediaType = newValue } } }
     }
+    /// The URL that the bytes come from, without credentials and query, where redirects led away from `url`.
+    public var source: String? {
+        get { course?.value.source }
+        set { if newValue != source { change { $0.source = newValue } } }
+    }
     /// The final path, once finished.
     public var path: String? {
         get { course?.value.path }
@@ -188,6 +193,7 @@ public struct DownloadRecord: Equatable, Sendable {
         var retriesUsed: UInt32 = 0
         var fileName: String?
         var mediaType: String?
+        var source: String?
         var path: String?
         var resume: ResumeData?
         var retryAt: WallTime?

@@ -48,6 +48,8 @@ public struct Settings: Equatable, Sendable {
     public var hostRules = HostRules()
     public var language = Language.japanese
     public var badge = BadgeContent.remaining
+    /// Apps in a sandbox may have things fetched from this machine and from private networks.
+    public var allowsPrivateFromSandbox = false
     /// PauseAll came, and no ResumeAll since.
     public var paused = false
     public init() {}

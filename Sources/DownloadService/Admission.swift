@@ -132,7 +132,9 @@ internal import TransferEngine
         let url = try DownloadURL(text)
         let call = answer.call
         if descriptor != nil { try Self.checkKeys(dictionary) }
-        var options = try DownloadOptions(decoding: dictionary, from: call.caller, defaultDirectory: downloader.defaultDirectory)
+        var options = try DownloadOptions(
+            decoding: dictionary, from: call.caller, defaultDirectory: downloader.defaultDirectory, settings: downloader.settings)
+        try options.checkAddress(of: url, downloader.settings)
         if case .fetch = answer, dictionary[OptionKey.onlyIfChanged.rawValue] == nil { options.onlyIfChanged = true }
         let folder = descriptor == nil ? options.directory ?? downloader.defaultDirectory : ""
         let wanted = Wanted(url: url, options: options)

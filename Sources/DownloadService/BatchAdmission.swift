@@ -18,8 +18,8 @@ extension Admission {
         if dictionary[OptionKey.token.rawValue] != nil {
             throw Refusal(.invalidOption, "Option token belongs to the items of a batch: it names one download.")
         }
-        let (caller, defaultDirectory) = (reply.call.caller, downloader.defaultDirectory)
-        let defaults = try DownloadOptions(decoding: dictionary, from: caller, defaultDirectory: defaultDirectory)
+        let (caller, defaultDirectory, settings) = (reply.call.caller, downloader.defaultDirectory, downloader.settings)
+        let defaults = try DownloadOptions(decoding: dictionary, from: caller, defaultDirectory: defaultDirectory, settings: settings)
         var wanted: [Wanted] = []
         wanted.reserveCapacity(items.count)
         var folders: [String: Bool] = [:]
@@ -27,8 +27,12 @@ extension Admission {
             do throws(Refusal) {
                 let options =
                     own.isEmpty
-                    ? defaults : try DownloadOptions(decoding: own, over: defaults, from: caller, defaultDirectory: defaultDirectory)
-                wanted.append(Wanted(url: try DownloadURL(url), options: options))
+                    ? defaults
+                    : try DownloadOptions(
+                        decoding: own, over: defaults, from: caller, defaultDirectory: defaultDirectory, settings: settings)
+                let url = try DownloadURL(url)
+                try options.checkAddress(of: url, settings)
+                wanted.append(Wanted(url: url, options: options))
                 let folder = options.directory ?? defaultDirectory
                 folders[folder] = folders[folder] == true || options.directory == nil
             } catch { throw error.about(item: index) }

@@ -11,7 +11,10 @@ enum BatchFace {
 
     private static let methods: [Row<ManagedBatch>] = [
         Row(Batch.pause) { batch, _, reply in try apply(.pause, "paused", batch, reply) },
-        Row(Batch.resume) { batch, _, reply in try apply(.resume, "resumed", batch, reply) },
+        Row(Batch.resume) { batch, _, reply in
+            try reply.refuseWithoutNetwork()
+            try apply(.resume, "resumed", batch, reply)
+        },
         Row(Batch.cancel) { batch, _, reply in try apply(.cancel, "cancelled", batch, reply) },
         Row(Batch.remove) { batch, deletesFiles, reply in try batch.downloader.remove(batch, deletingFiles: deletesFiles, reply) },
         Row(Batch.wait) { batch, options, reply in

@@ -7,6 +7,7 @@ internal import Glibc
 ///
 /// - Flatpak: the process (of a confined app, its `xdg-dbus-proxy`) has the file `/.flatpak-info` in its root, put there by Flatpak,
 ///   which no program in the sandbox can take away.
+///   The same file says whether the sandbox shares the network (`shared=network;`): an app that has none gets none through us.
 /// - Snap: the AppArmor label of the connection is `snap.NAME.APP (enforce)`; where the system has no AppArmor, the process is in a
 ///   control group of that name. A snap in classic or developer mode is not confined (`complain`, `unconfined`) and is the user.
 ///
@@ -65,7 +66,7 @@ enum CallerInspection {
         guard let text = readAll(info), let id = FlatpakInfo.id(in: text) else {
             throw cannotTell("its file /.flatpak-info names no application")
         }
-        return .app(id)
+        return .app(id, hasNetwork: FlatpakInfo.hasNetwork(in: text))
     }
 
     private static func snap(_ process: borrowing ProcessFolder) throws(Refusal) -> CallerIdentity? {
@@ -135,19 +136,30 @@ enum CallerInspection {
 enum FlatpakInfo {
     /// The id of the application or, in a group of that name, of the runtime that is run by itself; nil where there is none.
     static func id(in text: String) -> String? {
+        let names = values(of: "name", in: text)
+        guard let name = names["Runtime"] ?? names["Application"], isId(name) else { return nil }
+        return name
+    }
+
+    /// Whether the sandbox has the network of its host: `network` in the list `shared` of the group `Context` (flatpak-metadata(5)).
+    static func hasNetwork(in text: String) -> Bool {
+        values(of: "shared", in: text)["Context"]?.split(separator: ";").contains { trimmed($0) == "network" } ?? false
+    }
+
+    /// The value of `key` in each group, the last one counts; empty in a group that has none.
+    private static func values(of key: String, in text: String) -> [String: String] {
         var group = ""
-        var names: [String: String] = [:]
+        var values: [String: String] = [:]
         for line in text.split(whereSeparator: \.isNewline) {
             let line = trimmed(line)
             if line.hasPrefix("["), line.hasSuffix("]") {
                 group = String(line.dropFirst().dropLast())
-                if names[group] == nil { names[group] = "" }
-            } else if let equals = line.firstIndex(of: "="), trimmed(line[..<equals]) == "name" {
-                names[group] = String(trimmed(line[line.index(after: equals)...]))
+                if values[group] == nil { values[group] = "" }
+            } else if let equals = line.firstIndex(of: "="), trimmed(line[..<equals]) == key {
+                values[group] = String(trimmed(line[line.index(after: equals)...]))
             }
         }
-        guard let name = names["Runtime"] ?? names["Application"], isId(name) else { return nil }
-        return name
+        return values
     }
 
     private static func trimmed(_ text: Substring) -> Substring {

@@ -16,7 +16,10 @@ enum DownloadFace {
 
     private static let methods: [Row<ManagedDownload>] = [
         Row(Download.pause) { download, _, reply in try apply(.pause, download, reply) },
-        Row(Download.resume) { download, _, reply in try apply(.resume, download, reply) },
+        Row(Download.resume) { download, _, reply in
+            try reply.refuseWithoutNetwork()
+            try apply(.resume, download, reply)
+        },
         Row(Download.cancel) { download, _, reply in try apply(.cancel, download, reply) },
         Row(Download.retry) { download, _, reply in try retry(download, reply) },
         Row(Download.remove) { download, deleteFile, reply in try download.downloader.remove(download, deletingFile: deleteFile, reply) },
@@ -36,13 +39,15 @@ enum DownloadFace {
             download.downloader.answerChange(reply)
         },
         Row(Download.replaceUrl) { download, arguments, reply in
+            try reply.refuseWithoutNetwork()
             let url = try DownloadURL(arguments.0)
+            try SandboxRules.checkRenewal(of: download.record.options, by: url, from: reply.call.caller, download.downloader.settings)
             try refuseUnreadable(download)
             if download.state.hasEnded { try refuseWithoutDescriptor(download) }
             let headers = try DownloadOptions.headers(arguments.1.map { ($0.key, $0.value) }.sorted { $0.0 < $1.0 })
             try download.downloader.admission.checkRoom(for: Admission.Load(renewing: url.text, headers, from: reply.call.caller))
             try download.downloader.decide { ledger, now throws(IllegalTransition) in
-                try ledger.replaceUrl(download.entry, url, headers: headers, now: now)
+                try ledger.replaceUrl(download.entry, url, headers: headers, isFromSandbox: reply.call.caller != .user, now: now)
             }
             download.downloader.answerChange(reply)
         },
@@ -68,6 +73,7 @@ enum DownloadFace {
     ]
 
     @BusActor static func retry(_ download: ManagedDownload, _ reply: Reply<Void>) throws {
+        try reply.refuseWithoutNetwork()
         try refuseUnreadable(download)
         try refuseWithoutDescriptor(download)
         try apply(.retry, download, reply)

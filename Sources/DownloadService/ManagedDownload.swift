@@ -59,8 +59,9 @@ typealias FetchReply = Reply<(String, String)>
     }
     var isRemoved: Bool { entry.isRemoved }
     var path: ObjectPath { BusName.path(of: record) }
-    /// The URL without credentials and query.
+    /// The URL without credentials and query: the one that the bytes come from, once that is known.
     var redactedUrl: String {
+        if let source = record.source { return source }
         if shownUrl.of != record.url { shownUrl = (record.url, redacted(record.url)) }
         return shownUrl.text
     }

@@ -133,6 +133,11 @@ enum ManagerFace {
             downloader.set { $0.badge = badge }
             downloader.answerChange(reply)
         },
+        PropertyRow(Manager.sandboxPrivate, { $0.settings.allowsPrivateFromSandbox }) { downloader, value, reply in
+            try reply.refuseSandboxed("change the settings")
+            downloader.set { $0.allowsPrivateFromSandbox = value }
+            downloader.answerChange(reply)
+        },
         PropertyRow(Manager.version) { _ in Service.version },
         PropertyRow(Manager.setAside) { $0.setAside },
         PropertyRow(Manager.supportedOptions) { _ in OptionKey.allCases.map(\.rawValue).sorted() },

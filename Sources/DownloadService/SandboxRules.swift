@@ -7,7 +7,7 @@ internal import EventLoop
 
 extension CallerIdentity {
     /// The only application whose downloads are there for this caller; nil: all are.
-    var app: String? { if case .app(let id) = self { id } else { nil } }
+    var app: String? { if case .app(let id, _) = self { id } else { nil } }
 
     /// A batch is there for whoever all its members are there for.
     @BusActor func owns(_ batch: ManagedBatch) -> Bool { app.map { $0 == batch.record.app } ?? true }
@@ -22,8 +22,28 @@ extension Reply {
     }
 }
 
+extension Reply {
+    /// - Throws: `NotAllowed` where the caller is in a sandbox that has no network: it gets none through us.
+    func refuseWithoutNetwork() throws(Refusal) { try SandboxRules.checkNetwork(of: call.caller) }
+}
+
 enum SandboxRules {
     static let priority = "give a priority above 0"
+
+    /// - Throws: `NotAllowed` for an app whose sandbox has no network.
+    static func checkNetwork(of caller: CallerIdentity) throws(Refusal) {
+        guard case .app(let id, false) = caller else { return }
+        throw Refusal(.notAllowed, "The sandbox of \(id) has no network (share=network), so nothing is downloaded for it.")
+    }
+
+    /// - Throws: `NotAllowed` where a fresh `url` names an address that the download, or who gives it, must stay away from.
+    static func checkRenewal(
+        of options: DownloadOptions, by url: DownloadURL, from caller: CallerIdentity, _ settings: Settings
+    ) throws(Refusal) {
+        var options = options
+        if caller != .user { options.isSandboxed = true }
+        try options.checkAddress(of: url, settings)
+    }
 
     /// `path` without superfluous slashes and dots, by its text alone.
     fileprivate static func plain(_ path: String) -> String {
@@ -37,14 +57,16 @@ extension DownloadOptions {
     /// - Throws: as `init(decoding:)`; `NotAllowed`, naming the key, for what an app in a sandbox may not ask for.
     init(
         decoding dictionary: [String: Variant], over defaults: DownloadOptions = DownloadOptions(), from caller: CallerIdentity,
-        defaultDirectory: String
+        defaultDirectory: String, settings: Settings
     ) throws(Refusal) {
-        guard case .app(let id) = caller else {
+        guard case .app(let id, _) = caller else {
             try self.init(decoding: dictionary, over: defaults)
             return
         }
+        try SandboxRules.checkNetwork(of: caller)
         let dictionary = dictionary.merging(["app": .string(id)]) { given, _ in given }
         try self.init(decoding: dictionary, over: defaults)
+        isSandboxed = true
         for key in OptionKey.allCases where dictionary[key.rawValue] != nil {
             func notAllowed(_ what: String) -> Refusal {
                 Refusal(.notAllowed, "Option \(key.rawValue): an app in a sandbox may not \(what).")
@@ -65,13 +87,28 @@ extension DownloadOptions {
             // The notification server reads it, outside: a file there may be anything, and one that never ends stops it.
             case .icon:
                 if icon?.contains(where: { $0 == "/" || $0 == ":" }) == true { throw notAllowed("choose a file as an icon, but a name") }
+            case .allowPrivate:
+                if allowsPrivate, !settings.allowsPrivateFromSandbox {
+                    throw notAllowed("reach this machine or a private network, unless the user allows it (SandboxPrivate)")
+                }
             // A new option is to be thought about here.
             case .token, .filename, .headers, .userAgent, .referrer, .username, .password, .checksum, .size, .maxSize, .start, .speedLimit,
-                .stallTimeout, .retries, .expectType, .notBefore, .deadline, .renewable, .allowMetered, .requestInterval, .onlyIfChanged,
+                .stallTimeout, .retries, .expectType, .notBefore, .deadline, .renewable, .allowMetered, .allowDowngrade, .requestInterval, .onlyIfChanged,
                 .tag, .notify, .notifyDelay, .title, .body, .sound,
                 .showProgress, .metadata:
                 break
             }
         }
+    }
+
+    /// Whether the download stays away from this machine and from private networks. Asked at each use: the user may have taken back what was
+    /// allowed to sandboxes.
+    func refusesPrivate(_ settings: Settings) -> Bool { !allowsPrivate || isSandboxed && !settings.allowsPrivateFromSandbox }
+
+    /// - Throws: `NotAllowed` where `url` names, without a look-up, an address that the download must stay away from.
+    func checkAddress(of url: DownloadURL, _ settings: Settings) throws(Refusal) {
+        guard url.isHostLiteralPrivate, refusesPrivate(settings) else { return }
+        throw Refusal(
+            .notAllowed, "\(url.host) is this machine or in a private network, where this download may not go (option allow-private).")
     }
 }

@@ -40,6 +40,8 @@ extension Downloader {
         request.checksum = options.checksum
         request.speedLimit = options.speedLimit
         request.stallTimeout = options.stallTimeout
+        request.refusesPrivate = options.refusesPrivate(settings)
+        request.allowsDowngrade = options.allowsDowngrade
         request.resume = record.resume
         request.mapPath = record.isToDescriptor ? nil : mapPath(of: record.number)
         request.ifExists = options.ifExists
@@ -94,7 +96,8 @@ extension Downloader {
         }
         decide { ledger, now in
             ledger.transferBegan(
-                entry, fileName: facts.fileName, mediaType: facts.mediaType, total: facts.total, offset: facts.offset, now: now)
+                entry, fileName: facts.fileName, mediaType: facts.mediaType, source: facts.source, total: facts.total, offset: facts.offset,
+                now: now)
         }
         guard let download else { return }
         download.toldReceived = facts.offset
@@ -166,7 +169,7 @@ extension Downloader {
     }
 
     func commit(_ entry: LedgerEntry) {
-        let (record, origin, map) = (entry.record, redacted(entry.record.url), mapPath(of: entry.number))
+        let (record, origin, map) = (entry.record, entry.record.source ?? redacted(entry.record.url), mapPath(of: entry.number))
         if record.isToDescriptor { return decide { ledger, now in ledger.committed(entry, path: "", skipped: false, now: now) } }
         Pool.shared.perform {
             // Before it has a name under which others may write it.

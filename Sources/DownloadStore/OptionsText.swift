@@ -87,6 +87,7 @@ enum OptionsText {
         optional("max-size", \.maxSize), optional("expect-type", \.expectType), plain("start", \.start), plain("priority", \.priority),
         optional("speed-limit", \.speedLimit), time("stall-timeout", \.stallTimeout), plain("retries", \.retries), notBefore,
         optionalTime("deadline", \.deadline), plain("renewable", \.renewable), plain("allow-metered", \.allowsMetered),
+        plain("allow-private", \.allowsPrivate), plain("allow-downgrade", \.allowsDowngrade), plain("sandboxed", \.isSandboxed),
         optionalTime("request-interval", \.requestInterval), plain("only-if-changed", \.onlyIfChanged), optional("activate", \.activate),
         plain("tag", \.tag), word("notify", \.notify), time("notify-delay", \.notifyDelay), optional("title", \.title),
         optional("body", \.body), optional("icon", \.icon), plain("sound", \.sound), plain("show-progress", \.showProgress), desktopID,

@@ -44,6 +44,7 @@ extension DownloadRecord {
         fileName = reader.course(.fileName)
         mediaType = reader.course(.mediaType)
         path = reader.course(.path)
+        source = reader.course(.source)
         resume = reader.resume()
         retryAt = reader.course(.retryAt)
         expiresAt = reader.course(.expiresAt)

@@ -35,6 +35,7 @@ extension DownloadRecord {
         try statement.bind(fileName, CourseColumn.fileName)
         try statement.bind(mediaType, CourseColumn.mediaType)
         try statement.bind(path, CourseColumn.path)
+        try statement.bind(source, CourseColumn.source)
         try statement.bind(retryAt, CourseColumn.retryAt)
         try statement.bind(expiresAt, CourseColumn.expiresAt)
         try statement.bind(timeLeft?.microseconds, CourseColumn.timeLeft)

@@ -115,6 +115,10 @@ enum Schema {
         ALTER TABLE course ADD COLUMN resume_born INTEGER;
         ALTER TABLE copy ADD COLUMN born INTEGER;
         """,
+        // Where the bytes come from, after redirects.
+        """
+        ALTER TABLE course ADD COLUMN source TEXT;
+        """,
     ]
 }
 
@@ -135,7 +139,7 @@ enum CourseColumn: Int32, TableColumn {
     case isUnchanged, isToDescriptor, isAcknowledged, activations, activateAt, owesToast
     case resumeWritten, resumeTotal, resumeEntityTag, resumeLastModified, resumeDevice, resumeInode, resumeMount, resumeBoot,
         resumeBorn
-    case fileName, mediaType, path
+    case fileName, mediaType, path, source
 }
 
 extension TableColumn {

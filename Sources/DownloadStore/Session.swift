@@ -315,7 +315,7 @@ extension Settings {
         [
             ("max-active", String(maxActive)), ("max-per-host", String(maxPerHost)), ("speed-limit", String(speedLimit)),
             ("default-directory", defaultDirectory), ("paused", String(paused)), ("host-rules", hostRules.text),
-            ("language", language.rawValue), ("badge", badge.rawValue),
+            ("language", language.rawValue), ("badge", badge.rawValue), ("sandbox-private", String(allowsPrivateFromSandbox)),
         ]
     }
 
@@ -327,6 +327,7 @@ extension Settings {
         read("speed-limit", &speedLimit)
         read("default-directory", &defaultDirectory)
         read("paused", &paused)
+        read("sandbox-private", &allowsPrivateFromSandbox)
         language = values["language"].flatMap(Language.init) ?? language
         badge = values["badge"].flatMap(BadgeContent.init) ?? badge
         hostRules = HostRules(text: values["host-rules"] ?? "")

@@ -16,6 +16,8 @@ public enum OptionKey: String, CaseIterable, Sendable {
     case notBefore = "not-before"
     case deadline
     case allowMetered = "allow-metered"
+    case allowPrivate = "allow-private"
+    case allowDowngrade = "allow-downgrade"
     case requestInterval = "request-interval"
     case renewable
     case onlyIfChanged = "only-if-changed"
@@ -32,7 +34,7 @@ public enum OptionKey: String, CaseIterable, Sendable {
         switch self {
         case .headers: "a{ss}"
         case .size, .maxSize, .speedLimit, .notBefore, .deadline: "t"
-        case .start, .showProgress, .renewable, .allowMetered, .onlyIfChanged: "b"
+        case .start, .showProgress, .renewable, .allowMetered, .allowPrivate, .allowDowngrade, .onlyIfChanged: "b"
         case .priority: "i"
         case .stallTimeout, .retries, .requestInterval, .notifyDelay: "u"
         case .metadata: "a{sv}"
@@ -117,6 +119,8 @@ extension DownloadOptions {
         case .deadline: deadline = value.uint64.flatMap { $0 == 0 ? nil : .milliseconds(Int64(clamping: min($0, Limits.longestDeadline))) }
         case .renewable: renewable = value.bool ?? false
         case .allowMetered: allowsMetered = value.bool ?? true
+        case .allowPrivate: allowsPrivate = value.bool ?? true
+        case .allowDowngrade: allowsDowngrade = value.bool ?? false
         case .requestInterval: requestInterval = value.uint32.flatMap { $0 == 0 ? nil : .milliseconds(Int($0)) }
         case .onlyIfChanged: onlyIfChanged = value.bool ?? false
         case .activate:

@@ -37,6 +37,10 @@ public struct DownloadRequest: Equatable, Sendable {
     public var renewable: Bool?
     /// False: not over a link that costs by the byte.
     public var allowsMetered: Bool?
+    /// false: never to this machine or a private network: for URLs from a feed or a page.
+    public var allowsPrivate: Bool?
+    /// true: a redirect may lead from https to http.
+    public var allowsDowngrade: Bool?
     /// The least time between request starts to one host, over all downloads with this option; in whole milliseconds.
     public var requestInterval: Duration?
     /// Keep the copy held where the server has nothing newer.
@@ -94,6 +98,8 @@ public struct DownloadRequest: Equatable, Sendable {
         put(.deadline, deadline.map { UInt64(clamping: $0.wholeMilliseconds) })
         put(.renewable, renewable)
         put(.allowMetered, allowsMetered)
+        put(.allowPrivate, allowsPrivate)
+        put(.allowDowngrade, allowsDowngrade)
         put(.requestInterval, requestInterval.map { UInt32(clamping: $0.wholeMilliseconds) })
         put(.onlyIfChanged, onlyIfChanged)
         put(.activate, activate)

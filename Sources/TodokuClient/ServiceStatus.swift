@@ -35,6 +35,7 @@ public struct ServiceStatus: Equatable, Sendable {
         settings.defaultDirectory = value(Manager.defaultDirectory) ?? ""
         settings.language = value(Manager.language).flatMap(Language.init) ?? .japanese
         settings.badge = value(Manager.badge).flatMap(BadgeContent.init) ?? .remaining
+        settings.isPrivateOpenToSandbox = value(Manager.sandboxPrivate) ?? false
         hostRules = value(Manager.hostRules)?.rules ?? [:]
         version = value(Manager.version) ?? ""
         supportedOptions = value(Manager.supportedOptions) ?? []
@@ -51,6 +52,8 @@ public struct ServiceSettings: Equatable, Sendable {
     public internal(set) var defaultDirectory = ""
     public internal(set) var language = Language.japanese
     public internal(set) var badge = BadgeContent.remaining
+    /// Whether downloads of apps in a sandbox may go to this machine and to private networks.
+    public internal(set) var isPrivateOpenToSandbox = false
 }
 
 /// One setting with its new value.
@@ -61,4 +64,5 @@ public enum ServiceSetting: Equatable, Sendable {
     case defaultDirectory(String)
     case language(Language)
     case badge(BadgeContent)
+    case privateOpenToSandbox(Bool)
 }

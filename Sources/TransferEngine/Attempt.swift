@@ -32,6 +32,8 @@ final class Attempt: BodySink {
     let asksIfChanged: Bool
     private(set) var head = ResponseHead()
     private(set) var verdict = Verdict.undecided
+    /// Whether an address of the host was left out because the transfer must stay away from it.
+    private(set) var isKeptAway = false
     private unowned let transfer: Transfer
     private var unwanted = 0
     /// Body bytes that were taken, and that libcurl gives once more after the pause in which they were.
@@ -81,16 +83,19 @@ final class Attempt: BodySink {
         }
     }
 
+    override func mayConnect(to address: String) -> Bool {
+        if transfer.mayConnect(to: address, for: self) { return true }
+        isKeptAway = true
+        return false
+    }
+
     override func mayTalk(to address: String) -> Bool {
         transfer.liveness.restart()  // connected; the request goes out now
         if transfer.mayTalk(to: address, for: self) {
             transfer.requestGoesOut()
             return true
         }
-        verdict = .failed(
-            DownloadFailure(
-                .unsafeRedirect, "The server redirected to \(url.host), an address inside a private network, which a public one may not.",
-                host: url.host))
+        verdict = .failed(transfer.keptAway)
         return false
     }
 

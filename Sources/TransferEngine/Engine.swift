@@ -232,6 +232,7 @@ public actor Engine {
     /// Makes the request of the hop under way.
     private func fetch(_ transfer: Transfer) {
         let request = transfer.request
+        guard !transfer.isNamedAway else { return conclude(transfer, .failed(transfer.keptAway)) }
         let proxy = configuration.proxies.proxy(for: transfer.url)
         let attempt = Attempt(transfer, url: transfer.url, rangeStart: transfer.rangeStart, isProxied: proxy != nil)
         var options = ExchangeOptions(
@@ -271,6 +272,7 @@ public actor Engine {
             case .success(let end): conclude(transfer, .whole(end))
             case .failure(let failure): conclude(transfer, .failed(failure))
             }
+        case .undecided where attempt.isKeptAway && error?.kind == .connect: conclude(transfer, .failed(transfer.keptAway))
         case .undecided, .redirect, .body:
             let error = error ?? CurlError(.other, "no answer")
             conclude(
@@ -317,6 +319,17 @@ public actor Engine {
                 transfer,
                 .failed(
                     DownloadFailure(.unsafeRedirect, "The server \(host) redirected to an address that is not http or https.", host: host)))
+        }
+        guard transfer.mayFollow(to: url) else {
+            return conclude(
+                transfer,
+                .failed(
+                    DownloadFailure(
+                        .unsafeRedirect,
+                        """
+                        The server \(host) redirected from https to http, where anyone on the way can read and change the file; give a checksum, or \
+                        allow it (option allow-downgrade).
+                        """, host: host)))
         }
         transfer.url = url
         ask(transfer)

@@ -214,14 +214,44 @@ final class Transfer {
 
     var isFirstOrigin: Bool { url.origin == request.url.origin }
 
-    /// A public server may not send us into a private network; what the caller named itself may be private.
+    /// What it failed by, where the hop under way leads to an address that it must stay away from.
+    var keptAway: DownloadFailure {
+        let host = url.host
+        if hops > 0 || !request.refusesPrivate {
+            let why = request.refusesPrivate ? "where this download may not go (option allow-private)" : "which a public one may not"
+            return DownloadFailure(
+                .unsafeRedirect, "The server redirected to \(host), an address inside a private network, \(why).", host: host)
+        }
+        return DownloadFailure(
+            .notAllowed, "\(host) is this machine or in a private network, where this download may not go (option allow-private).",
+            host: host)
+    }
+
+    /// Whether the URL of the hop under way says already, without a look-up, that it leads where it must not: behind a proxy nothing else tells.
+    var isNamedAway: Bool { request.refusesPrivate && url.isHostLiteralPrivate }
+
+    /// Asked before the first packet goes to an address.
+    func mayConnect(to address: String, for attempt: Attempt) -> Bool {
+        if attempt.isProxied { return true }
+        if request.refusesPrivate { return !isPrivateAddress(address) && !isOwnAddress(address) }
+        return isFirstPrivate != false || !isPrivateAddress(address)
+    }
+
+    /// A public server may not send us into a private network; what the caller named itself may be private. Asked before each request: the
+    /// connection may be one that is kept.
     func mayTalk(to address: String, for attempt: Attempt) -> Bool {
+        guard attempt.isProxied || !request.refusesPrivate || !isPrivateAddress(address) && !isOwnAddress(address) else { return false }
         let isPrivate = attempt.isProxied ? attempt.url.isHostLiteralPrivate : isPrivateAddress(address)
         guard let isFirstPrivate else {
             isFirstPrivate = isPrivate
             return true
         }
         return isFirstPrivate || !isPrivate
+    }
+
+    /// Whether a redirect to `url` keeps what protects the bytes: the connection, or a checksum.
+    func mayFollow(to url: DownloadURL) -> Bool {
+        self.url.scheme != "https" || url.scheme == "https" || request.hasChecksum || request.allowsDowngrade
     }
 
     func requestGoesOut() {

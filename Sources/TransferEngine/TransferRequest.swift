@@ -38,6 +38,10 @@ public struct TransferRequest: Sendable {
     /// The longest time for connecting, and again for a whole response head. A body must bring one byte a second on average in each such
     /// stretch of time. Else the transfer fails with `Timeout`.
     public var stallTimeout: Duration = .seconds(30)
+    /// Never to this machine or a private network, by name or by address.
+    public var refusesPrivate = false
+    /// A redirect may lead from https to http where no checksum proves the bytes.
+    public var allowsDowngrade = false
     /// What is known of an earlier transfer's bytes; nil: start from 0.
     public var resume: ResumeData?
     /// Absolute path of this download's written map; its folder exists. nil: only checkpoints count.
@@ -67,6 +71,8 @@ public struct TransferRequest: Sendable {
 public struct TransferFacts: Equatable, Sendable {
     /// Safe bare name; not yet made unique.
     public var fileName: String
+    /// Where redirects led, without credentials and query; nil: to no other URL.
+    public var source: String?
     /// Media type without parameters, lower case; nil where the server told none.
     public var mediaType: String?
     /// Complete size; nil while unknown.

@@ -136,8 +136,9 @@ extension Transfer {
         _ attempt: Attempt, _ name: String, mediaType: String?, total: ByteCount?, offset: ByteCount = 0, discarded: Bool = false,
         isResumable: Bool = true
     ) {
-        let facts = TransferFacts(
+        var facts = TransferFacts(
             fileName: name, mediaType: mediaType, total: total, offset: offset, discarded: discarded, isResumable: isResumable)
+        if hops > 0 { facts.source = attempt.url.redacted }
         self.facts = facts
         // Where bytes were held, the validator that held them together is all that is proved of them.
         validators =

@@ -65,6 +65,12 @@ struct RequestArguments: ParsableArguments {
     @Flag(help: "Not over a metered link (a phone's, say); wait for another.")
     var notMetered = false
 
+    @Flag(help: "Not to this machine or a private network: for URLs of strangers.")
+    var notPrivate = false
+
+    @Flag(help: "Follow redirects from https to http, without a checksum too.")
+    var allowDowngrade = false
+
     @Option(
         help: ArgumentHelp("Least time between requests to one host, over all downloads with this option.", valueName: "time"),
         transform: Amounts.parseDuration)
@@ -198,6 +204,8 @@ struct RequestArguments: ParsableArguments {
         (request.expectType, request.notBefore, request.deadline) = (expectType, notBefore, deadline)
         if renewable { request.renewable = true }
         if notMetered { request.allowsMetered = false }
+        if notPrivate { request.allowsPrivate = false }
+        if allowDowngrade { request.allowsDowngrade = true }
         if onlyIfChanged { request.onlyIfChanged = true }
         (request.requestInterval, request.activate) = (requestInterval, activate)
         (request.priority, request.speedLimit, request.stallTimeout, request.retries) = (priority, speedLimit, stallTimeout, retries)

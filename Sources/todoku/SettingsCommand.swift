@@ -12,6 +12,7 @@ struct SettingsCommand: ParsableCommand {
             default-directory  where files go that are given no folder; empty: the session's download folder
             language           of toasts and tray: ja, en, or auto, the session's
             badge              what the count on the dock's icon is: remaining or percent
+            sandbox-private    whether apps in a sandbox reach this machine and private networks: true or false
 
             EXAMPLES:
               todoku settings
@@ -25,6 +26,7 @@ struct SettingsCommand: ParsableCommand {
         case speedLimit = "speed-limit"
         case defaultDirectory = "default-directory"
         case language, badge
+        case sandboxPrivate = "sandbox-private"
     }
 
     @Argument(help: "Which setting.") var name: Name?
@@ -63,6 +65,10 @@ struct SettingsCommand: ParsableCommand {
             if let choice = C(rawValue: value) { return choice }
             throw ValidationError("\(name.rawValue) is one of \(C.allCases.map(\.rawValue).joined(separator: ", ")).")
         }
+        func truth() throws -> Bool {
+            if let truth = Bool(value) { return truth }
+            throw ValidationError("\(name.rawValue) is true or false.")
+        }
         return switch name {
         case .maxActive: .maxActive(try count())
         case .maxPerHost: .maxPerHost(try count())
@@ -70,6 +76,7 @@ struct SettingsCommand: ParsableCommand {
         case .defaultDirectory: .defaultDirectory(value.isEmpty ? "" : LocalPath.absolute(value))
         case .language: .language(try choice(Language.self))
         case .badge: .badge(try choice(BadgeContent.self))
+        case .sandboxPrivate: .privateOpenToSandbox(try truth())
         }
     }
 
@@ -81,6 +88,7 @@ struct SettingsCommand: ParsableCommand {
         case .defaultDirectory: settings.defaultDirectory
         case .language: settings.language.rawValue
         case .badge: settings.badge.rawValue
+        case .sandboxPrivate: String(settings.isPrivateOpenToSandbox)
         }
     }
 
@@ -92,6 +100,7 @@ struct SettingsCommand: ParsableCommand {
         case .defaultDirectory: .string(settings.defaultDirectory)
         case .language: .string(settings.language.rawValue)
         case .badge: .string(settings.badge.rawValue)
+        case .sandboxPrivate: .bool(settings.isPrivateOpenToSandbox)
         }
     }
 }

@@ -27,7 +27,7 @@ import Testing
             "--retries", "3", "--tag", "t", "--notify", "never", "--title", "T", "--body", "B", "--icon", "i", "--sound", "",
             "--no-show-progress",
             "--metadata", "k=v=w", "--expect-type", "Image/*", "--not-before", "@1800000000", "--deadline", "90m", "--renewable",
-            "--not-metered", "--request-interval", "1500ms", "--only-if-changed", "--activate", "org.example.App",
+            "--not-metered", "--not-private", "--allow-downgrade", "--request-interval", "1500ms", "--only-if-changed", "--activate", "org.example.App",
             "--notify-delay", "1500ms", "--desktop-id", "org.example.App.desktop",
         ])
         #expect(Set(all.keys) == Set(OptionKey.allCases.map(\.rawValue)))
@@ -45,6 +45,7 @@ import Testing
             (read.allowsMetered, read.requestInterval, read.onlyIfChanged, read.activate) == (
                 false, .milliseconds(1500), true, "org.example.App"
             ))
+        #expect((read.allowsPrivate, read.allowsDowngrade) == (false, true))
         #expect(read.notBefore == WallTime(microseconds: 1_800_000_000_000_000))
         #expect((read.notifyDelay, read.desktopID) == (.milliseconds(1500), DesktopID("org.example.App")))
         #expect((read.sound, read.showProgress) == ("", false))

@@ -376,13 +376,26 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         try await save(folder.path, [fullRecord(1), plainRecord(2)])
         try tamper(
             folder.path,
-            "ALTER TABLE course DROP COLUMN resume_born; ALTER TABLE copy DROP COLUMN born; PRAGMA user_version = 3")
+            """
+            ALTER TABLE course DROP COLUMN resume_born; ALTER TABLE copy DROP COLUMN born; ALTER TABLE course DROP COLUMN source;
+            PRAGMA user_version = 3
+            """)
         var known = fullRecord(1)
         known.resume?.identity.born = nil
+        known.source = nil
         let state = try await reopened(folder.path)
         #expect(state.records == [known, plainRecord(2)] && state.setAside == nil)
         try await save(folder.path, [fullRecord(1)])
         #expect(try await reopened(folder.path).records == [fullRecord(1), plainRecord(2)])
+    }
+
+    @Test func `of version 4 has all but where redirects led`() async throws {
+        try await save(folder.path, [fullRecord(1), plainRecord(2)])
+        try tamper(folder.path, "ALTER TABLE course DROP COLUMN source; PRAGMA user_version = 4")
+        var known = fullRecord(1)
+        known.source = nil
+        let state = try await reopened(folder.path)
+        #expect(state.records == [known, plainRecord(2)] && state.setAside == nil)
     }
 
     @Test func `of a newer version is refused and left as it is`() async throws {
@@ -391,7 +404,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         let bytes = readFile(folder("todoku.db"))
         let error = await storeError { _ = try await reopened(folder.path) }
         #expect(error?.reason == .newerVersion)
-        #expect(error?.message.contains("(version 9; this one reads up to 4)") == true)
+        #expect(error?.message.contains("(version 9; this one reads up to 5)") == true)
         #expect(readFile(folder("todoku.db")) == bytes)
         #expect(!listFolder(folder.path).contains { $0.contains("corrupt") })
     }

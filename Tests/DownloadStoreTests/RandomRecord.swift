@@ -71,6 +71,9 @@ struct RandomRecords {
         options.deadline = perhaps { .microseconds(Int64.random(in: 0...1 << 50, using: &$0.generator)) }
         options.renewable = .random(using: &generator)
         options.allowsMetered = .random(using: &generator)
+        options.allowsPrivate = .random(using: &generator)
+        options.allowsDowngrade = .random(using: &generator)
+        options.isSandboxed = .random(using: &generator)
         options.requestInterval = perhaps { .microseconds(Int64.random(in: 0...1 << 50, using: &$0.generator)) }
         options.onlyIfChanged = .random(using: &generator)
         options.activate = perhaps { $0.text() }
@@ -113,6 +116,7 @@ struct RandomRecords {
         record.total = perhaps { $0.number() }
         record.fileName = perhaps { $0.text() }
         record.mediaType = perhaps { $0.text() }
+        record.source = perhaps { $0.text() }
         record.path = perhaps { $0.text() }
         record.resume = perhaps { $0.resume() }
         record.retryAt = perhaps { $0.time() }
@@ -172,6 +176,7 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.options.deadline = .milliseconds(22)
     record.options.renewable = true
     (record.options.allowsMetered, record.options.onlyIfChanged) = (false, true)
+    (record.options.allowsPrivate, record.options.allowsDowngrade, record.options.isSandboxed) = (false, true, true)
     record.options.requestInterval = .milliseconds(26)
     record.options.activate = "org.example.App"
     record.options.start = false
@@ -197,6 +202,7 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.total = 16
     record.fileName = "file.iso"
     record.mediaType = "application/x-iso"
+    record.source = "https://mirror.example.org/a"
     record.path = "/home/a/Wanted/file.iso"
     (record.retryAt, record.expiresAt, record.timeLeft) = (WallTime(microseconds: 23), WallTime(microseconds: 24), .milliseconds(25))
     (record.awaitsUrl, record.isSpliced, record.hasStartedOver, record.isWhole) = (true, true, true, true)

@@ -53,7 +53,7 @@ internal import Testing
         ("expect-type", .bool(true)), ("expect-type", .string("")), ("expect-type", .string("image")), ("expect-type", .string("*/*")),
         ("expect-type", .string("image/png; q=1")), ("expect-type", .string("a/b/c")),
         ("not-before", .uint32(1)), ("not-before", .string("tomorrow")), ("deadline", .uint32(1)), ("renewable", .uint32(1)),
-        ("allow-metered", .uint32(1)), ("request-interval", .uint64(1)), ("request-interval", .int32(1)),
+        ("allow-metered", .uint32(1)), ("allow-private", .string("true")), ("allow-downgrade", .uint32(1)), ("request-interval", .uint64(1)), ("request-interval", .int32(1)),
         ("only-if-changed", .string("yes")),
         ("activate", .bool(true)), ("activate", .string("")), ("activate", .string("app")), ("activate", .string("org..App")),
         ("activate", .string("org.1example.App")), ("activate", .string(":1.7")), ("activate", .string("org.example.App/a")),

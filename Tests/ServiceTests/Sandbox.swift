@@ -14,8 +14,19 @@ struct Sandbox: Sendable {
     private let prefix: [String]
 
     /// The lines of a `.flatpak-info`.
-    static func info(app: String) -> String {
-        "[Application]\nname=\(app)\nruntime=runtime/org.example.Platform/x86_64/1\n\n[Instance]\ninstance-id=1\n"
+    static func info(app: String, shared: String = "network;ipc;") -> String {
+        """
+        [Application]
+        name=\(app)
+        runtime=runtime/org.example.Platform/x86_64/1
+
+        [Instance]
+        instance-id=1
+
+        [Context]
+        shared=\(shared)
+
+        """
     }
 
     /// - Parameters:

@@ -14,11 +14,18 @@ private let app = "org.example.App"
 @Suite(.timeLimit(.minutes(3))) struct `A caller in a sandbox` {
     private let paused: [String: Variant] = ["start": .bool(false)]
 
+    /// The servers of these tests are on this machine: the user lets sandboxes reach it.
+    private func start() async throws -> Running {
+        let running = try await Running.start()
+        try await running.client.set(Manager.sandboxPrivate, true)
+        return running
+    }
+
     /// The folder of a world's downloads.
     private func downloads(_ running: Running) async throws -> String { try await running.client.get(Manager.defaultDirectory) }
 
     @Test func `downloads for its own app id, named or not, into the default folder, named or not`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         let sandbox = await Sandbox(running.world)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
         let folder = try await downloads(running)
@@ -47,7 +54,7 @@ private let app = "org.example.App"
     }
 
     @Test func `may have half of the places in the queue and no more`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         let sandbox = await Sandbox(running.world)
         let own = paused.merging(["app": .string(app)]) { $1 }
         func refusal(_ options: String) async -> String {
@@ -66,7 +73,7 @@ private let app = "org.example.App"
     }
 
     @Test func `may have so many bytes held and no more`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         let sandbox = await Sandbox(running.world)
         let text = String(repeating: "x", count: 60_000)
         let own = paused.merging(["app": .string(app), "metadata": .dictionary(["a": .string(text)])]) { $1 }
@@ -88,7 +95,7 @@ private let app = "org.example.App"
     }
 
     @Test func `is refused another app, another folder, replacing, and a priority above all others`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         let sandbox = await Sandbox(running.world)
         let before = try await running.download("http://127.0.0.1:1/a", paused)
         for options in [
@@ -110,7 +117,7 @@ private let app = "org.example.App"
     }
 
     @Test func `finds nothing of others, by whatever way it looks`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         let sandbox = await Sandbox(running.world)
         let theirs = try await running.download("http://127.0.0.1:1/a", paused)
         let tokened = try await running.download(
@@ -154,7 +161,7 @@ private let app = "org.example.App"
     }
 
     @Test func `queues batches for its own app id, and finds none of others`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         let sandbox = await Sandbox(running.world)
         let client = try await sandbox.client()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
@@ -206,7 +213,7 @@ private let app = "org.example.App"
     }
 
     @Test func `may not do or set what concerns all, but read it`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         let sandbox = await Sandbox(running.world)
         let theirs = try await running.download("http://127.0.0.1:1/a", paused)
         for member in ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded"] {
@@ -215,7 +222,7 @@ private let app = "org.example.App"
         }
         for (name, value) in [
             ("MaxActive", "<uint32 1>"), ("MaxPerHost", "<uint32 1>"), ("SpeedLimit", "<uint64 1>"), ("DefaultDirectory", "<'/tmp'>"),
-            ("Language", "<'en'>"), ("Badge", "<'percent'>"),
+            ("Language", "<'en'>"), ("Badge", "<'percent'>"), ("SandboxPrivate", "<true>"),
         ] {
             let answer = await sandbox.gdbus(manager, "\(Standard.properties).Set", Manager.interface, name, value)
             #expect(answer.errors.contains("org.todoku.Error.NotAllowed: An app in a sandbox may not change the settings"), "\(answer)")
@@ -232,7 +239,7 @@ private let app = "org.example.App"
 
     /// What is the desktop's to ask for: the portal asks the user before a file leaves the sandbox.
     @Test func `has nothing opened outside of it, and throws away its own alone`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         let sandbox = await Sandbox(running.world)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
         let client = try await sandbox.client()
@@ -263,12 +270,12 @@ private let app = "org.example.App"
         let writable = ManagerFace.face.members.filter { $0.contains(" readwrite ") }.compactMap {
             $0.split(separator: " ").dropFirst().first
         }
-        #expect(Set(writable) == ["MaxActive", "MaxPerHost", "SpeedLimit", "DefaultDirectory", "Language", "Badge"])
+        #expect(Set(writable) == ["MaxActive", "MaxPerHost", "SpeedLimit", "DefaultDirectory", "Language", "Badge", "SandboxPrivate"])
     }
 
     /// From programs inside: nothing of the files is in a folder that both sides have.
     @Test func `has downloads written into a file of its own, and reads what was fetched by a descriptor`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         let sandbox = await Sandbox(running.world)
         let server = ScriptedServer { request, reply in
             if request.field("If-None-Match") == "\"1\"" { return reply.head(304) }
@@ -329,7 +336,7 @@ private let app = "org.example.App"
         """#
 
     @Test func `steers its own`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         let sandbox = await Sandbox(running.world)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
         let first = try await running.download("http://127.0.0.1:1/a", paused)
@@ -358,7 +365,7 @@ private let app = "org.example.App"
     }
 
     @Test func `moves its own among its own, and takes no turn of others by that`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         let sandbox = await Sandbox(running.world)
         let gate = Gate()
         let server = ScriptedServer { request, reply in
@@ -386,7 +393,7 @@ private let app = "org.example.App"
     }
 
     @Test func `waits for all of its own, and says of itself alone that it is in front`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         let sandbox = await Sandbox(running.world)
         let theirs = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false), "tag": .string("t")])
         let client = try await sandbox.client()
@@ -417,7 +424,7 @@ private let app = "org.example.App"
     }
 
     @Test func `opens only the file that was downloaded, not one that had its name before or has it since`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         let sandbox = await Sandbox(running.world)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
         let folder = try await downloads(running)
@@ -449,7 +456,7 @@ private let app = "org.example.App"
     }
 
     @Test func `gains nothing by calling before it is known, and its calls keep their order`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         let theirs = try await running.download("http://127.0.0.1:1/a", paused)
         let sandbox = await Sandbox(running.world)
         let client = try await sandbox.client()
@@ -470,7 +477,7 @@ private let app = "org.example.App"
     }
 
     @Test func `whose .flatpak-info names no application is refused everything`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         for (number, info) in ["", "[Application]\n", "[Application]\nname=../../etc\n", String(repeating: "#", count: 70_000)].enumerated()
         {
             let sandbox = await Sandbox(running.world, app: "bad\(number)", info: info)
@@ -510,7 +517,7 @@ private let app = "org.example.App"
     }
 
     @Test func `is not forgotten over its life, and a service that starts anew recognises it again`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         let sandbox = await Sandbox(running.world)
         let client = try await sandbox.client()
         for _ in 0..<3 { #expect(await thrown { try await client.call(Manager.pauseAll, ()) }?.name == todokuError("NotAllowed")) }
@@ -523,7 +530,7 @@ private let app = "org.example.App"
 
     /// What docs/dbus.md says of signals: they are broadcast, and it is the proxy that lets them through or not.
     @Test func `hears the signals of others where its proxy talks to the name, and not where it has rules for its own`() async throws {
-        let running = try await Running.start()
+        let running = try await start()
         let own = BusName.path(app: app, token: "mine")
         let talking = await Sandbox(running.world)
         let ruled = await Sandbox(
@@ -584,7 +591,7 @@ private let app = "org.example.App"
     private func told(_ credentials: ConnectionCredentials, _ arrival: Duration) -> String {
         switch CallerInspection.finding(credentials, arrival: arrival) {
         case .known(.user): "user"
-        case .known(.app(let id)): id
+        case .known(.app(let id, _)): id
         case .refused(let error): error.name
         }
     }

@@ -85,6 +85,8 @@ private func value(of key: OptionKey, in options: DownloadOptions) -> Variant? {
     case .deadline: options.deadline.map { .uint64(UInt64($0.wholeMilliseconds)) }
     case .renewable: .bool(options.renewable)
     case .allowMetered: .bool(options.allowsMetered)
+    case .allowPrivate: .bool(options.allowsPrivate)
+    case .allowDowngrade: .bool(options.allowsDowngrade)
     case .requestInterval: .uint32(UInt32(options.requestInterval?.wholeMilliseconds ?? 0))
     case .onlyIfChanged: .bool(options.onlyIfChanged)
     case .activate: options.activate.map { .string($0) }

@@ -4,7 +4,7 @@ internal import Glibc
 
 /// Takes what libcurl receives for one exchange, on the thread that drives the multi handle.
 ///
-/// Subclasses override all four; nothing here may wait, allocate for body bytes, or call libcurl.
+/// Subclasses override all five; nothing here may wait, allocate for body bytes, or call libcurl.
 class BodySink {
     enum Answer { case accepted, pause, abort }
 
@@ -14,6 +14,9 @@ class BodySink {
 
     /// One header line with its line end; also status lines, the empty line at the end, and trailers.
     func receiveHeader(_ line: UnsafeRawBufferPointer) -> Answer { .accepted }
+
+    /// Whether a connection may be made to this address, the proxy's where there is one. Not asked where one is kept: `mayTalk` is, always.
+    func mayConnect(to address: String) -> Bool { true }
 
     /// Whether the request may be sent to this address, the proxy's where there is one.
     func mayTalk(to address: String) -> Bool { true }
@@ -47,9 +50,26 @@ let bodySinkPrerequest: curl_prereq_callback = { context, remote, _, _, _ in
     return sink(context).mayTalk(to: String(cString: remote)) ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
 }
 
-/// Sockets that programs started by us do not inherit.
-let openSocket: curl_opensocket_callback = { _, _, address in
-    guard let address else { return -1 }
+/// Sockets that programs started by us do not inherit, to addresses that the sink takes. libcurl then tries the host's next address.
+let bodySinkOpenSocket: curl_opensocket_callback = { context, _, address in
+    guard let context, let address else { return -1 }
+    // The generic address is the head of a longer one that lies in the same place.
+    let start = UnsafeRawPointer(address) + (MemoryLayout<curl_sockaddr>.offset(of: \.addr) ?? 16)
+    if let text = addressText(start, address.pointee.addrlen), !sink(context).mayConnect(to: text) { return -1 }
     let type = address.pointee.socktype | Int32(SOCK_CLOEXEC.rawValue)
     return socket(address.pointee.family, type, address.pointee.protocol)
+}
+
+/// An IPv4 or IPv6 address in figures, without a zone; nil for others.
+func addressText(_ address: UnsafeRawPointer, _ length: UInt32) -> String? {
+    var text = [CChar](repeating: 0, count: Int(INET6_ADDRSTRLEN))
+    let family = address.loadUnaligned(as: sockaddr.self).sa_family
+    let offset: Int
+    switch Int32(family) {
+    case AF_INET where length >= MemoryLayout<sockaddr_in>.size: offset = MemoryLayout<sockaddr_in>.offset(of: \.sin_addr) ?? 4
+    case AF_INET6 where length >= MemoryLayout<sockaddr_in6>.size: offset = MemoryLayout<sockaddr_in6>.offset(of: \.sin6_addr) ?? 8
+    default: return nil
+    }
+    guard inet_ntop(Int32(family), address + offset, &text, socklen_t(text.count)) != nil else { return nil }
+    return String(decoding: text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
 }

@@ -71,7 +71,8 @@ final class Exchange {
         easy.set(CURLOPT_HEADERDATA, context)
         easy.set(CURLOPT_PREREQFUNCTION, bodySinkPrerequest)
         easy.set(CURLOPT_PREREQDATA, context)
-        easy.set(CURLOPT_OPENSOCKETFUNCTION, openSocket)
+        easy.set(CURLOPT_OPENSOCKETFUNCTION, bodySinkOpenSocket)
+        easy.set(CURLOPT_OPENSOCKETDATA, context)
     }
 
     /// Goes on after the sink answered `.pause`: it is given first, within this call, what libcurl holds back.

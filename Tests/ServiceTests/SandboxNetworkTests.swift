@@ -1,0 +1,118 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+@testable internal import DownloadService
+
+private let manager = BusName.managerPath.value
+private let app = "org.example.App"
+
+@Suite(.timeLimit(.minutes(3))) struct `The network of a caller in a sandbox` {
+    private let quiet: [String: Variant] = ["notify": .string("never")]
+
+    @Test func `is none through us where its sandbox has none`() async throws {
+        let running = try await Running.start()
+        try await running.client.set(Manager.sandboxPrivate, true)
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
+        let sandbox = await Sandbox(running.world, info: Sandbox.info(app: app, shared: "ipc;!network;"))
+        // What somebody else has queued for it, it may look at and stop; but not set going.
+        let own: [String: Variant] = ["app": .string(app), "start": .bool(false)]
+        let given = try await running.download(server.url("/given"), own)
+        let (batch, _) = try await running.batch([server.url("/batch")], own)
+        let (download, url) = ("\(Manager.interface).Download", server.url("/a"))
+        for (path, method, arguments) in [
+            (manager, download, [url, "{}"]), (manager, "\(Manager.interface).Fetch", [url, "{}"]),
+            (manager, "\(Manager.interface).DownloadBatch", ["[('\(url)', {})]", "{}"]),
+            (given.value, "\(Download.interface).Resume", []), (given.value, "\(Download.interface).Retry", []),
+            (given.value, "\(Download.interface).ReplaceUrl", [url, "{}"]), (batch.value, "\(Batch.interface).Resume", []),
+        ] as [(String, String, [String])] {
+            let answer = await sandbox.gdbus(path, method, arguments)
+            #expect(answer.errors.contains("org.todoku.Error.NotAllowed: The sandbox of \(app) has no network"), "\(method): \(answer)")
+        }
+        let script = "exec 3<>/run/own; gdbus call --session -d \(BusName.service) -o \(manager) -m \(Manager.interface).DownloadToFd $0 3 {}"
+        let descriptor = await sandbox.run(["sh", "-c", script, url])
+        #expect(descriptor.errors.contains("NotAllowed: The sandbox of \(app) has no network"), "\(descriptor)")
+        #expect(await sandbox.gdbus(given.value, "\(Download.interface).Cancel").status == 0)
+        #expect(server.connections == 0)
+        #expect(try await running.client.list().count == 2)
+    }
+
+    /// By a name that only a look-up shows to be of this machine: the rule is one of addresses.
+    private func ownName() throws -> String {
+        var name = [CChar](repeating: 0, count: 256)
+        #expect(gethostname(&name, 255) == 0)
+        return String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
+    @Test func `does not reach this machine, by whatever name, nor what waits for it over a restart`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "secret") }
+        let sandbox = await Sandbox(running.world)
+        let client = try await sandbox.client()
+        for host in ["127.0.0.1", "localhost", "[::1]", "192.168.0.1"] {
+            let error = await thrown { try await client.download("http://\(host):\(server.port)/a", quiet) }
+            #expect(error?.name == todokuError("NotAllowed"), "\(host): \(error as Any)")
+        }
+        let asked = await thrown { try await client.download(server.url("/a"), quiet.merging(["allow-private": .bool(true)]) { $1 }) }
+        #expect(asked?.name == todokuError("NotAllowed") && asked?.message.contains("SandboxPrivate") == true)
+        let named = "http://\(try ownName()):\(server.port)/a"
+        let ended = await thrown { try await client.wait(try await client.download(named, quiet)) }
+        #expect(ended?.name == todokuError("NotAllowed"), "\(ended as Any)")
+        let path = try await client.download(named, quiet.merging(["start": .bool(false)]) { $1 })
+        let renewed = await thrown { try await client.call(Download.replaceUrl, at: path, (server.url("/b"), [:])) }
+        #expect(renewed?.name == todokuError("NotAllowed"))
+        // Kept with the download.
+        _ = await running.world.stop(running.daemon)
+        _ = await running.world.start()
+        try await running.client.resume(path)
+        #expect(await thrown { try await running.client.wait(path) }?.name == todokuError("NotAllowed"))
+        #expect(server.connections == 0)
+        // A link from a sandbox is a link from a sandbox, whoever queued the download.
+        let theirs = try await running.download(server.url("/theirs"), ["app": .string(app), "start": .bool(false)])
+        try await client.call(Download.replaceUrl, at: theirs, (named, [:]))
+        try await running.client.resume(theirs)
+        #expect(await thrown { try await running.client.wait(theirs) }?.name == todokuError("NotAllowed"))
+        #expect(server.connections == 0)
+        await sandbox.stop()
+    }
+
+    @Test func `reaches it where the user says so, and no more once that is taken back`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
+        let sandbox = await Sandbox(running.world)
+        let client = try await sandbox.client()
+        try await running.client.set(Manager.sandboxPrivate, true)
+        _ = try await client.wait(try await client.download(server.url("/a"), quiet))
+        let refused = await thrown { try await client.download(server.url("/b"), quiet.merging(["allow-private": .bool(false)]) { $1 }) }
+        #expect(refused?.name == todokuError("NotAllowed"))
+        let path = try await client.download(server.url("/c"), quiet.merging(["start": .bool(false)]) { $1 })
+        try await running.client.set(Manager.sandboxPrivate, false)
+        try await client.resume(path)
+        #expect(await thrown { try await client.wait(path) }?.name == todokuError("NotAllowed"))
+        #expect(server.requests.map(\.path) == ["/a"])
+        await sandbox.stop()
+    }
+
+    @Test func `is narrowed for everybody by the option allow-private`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
+        let options: [String: Variant] = ["allow-private": .bool(false)]
+        #expect(await thrown { try await running.download(server.url("/a"), options) }?.name == todokuError("NotAllowed"))
+        let items = await thrown { try await running.client.batch([(server.url("/a"), options)], running.options()) }
+        #expect(items?.name == todokuError("NotAllowed") && items?.message.hasPrefix("Item 0: ") == true)
+        let named = "http://\(try ownName()):\(server.port)/a"
+        #expect(await thrown { try await running.fetch(named, options) }?.name == todokuError("NotAllowed"))
+        #expect(server.connections == 0)
+        _ = try await running.fetch(named)
+    }
+
+    @Test(arguments: [
+        ("[Context]\nshared=network;ipc;\n", true), ("[Context]\nshared=ipc;network\n", true), (" [Context] \n shared = ipc ; network ;", true),
+        ("[Context]\nshared=ipc;\n", false), ("[Context]\nshared=!network;\n", false), ("[Context]\nshared=networks;\n", false),
+        ("[Application]\nshared=network;\n", false), ("shared=network;\n[Context]\n", false), ("", false), ("[Context]\nsockets=network;", false),
+    ])
+    func `is told by the group Context of .flatpak-info`(text: String, has: Bool) { #expect(FlatpakInfo.hasNetwork(in: text) == has) }
+}

@@ -1,0 +1,94 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+
+@testable internal import TransferEngine
+
+@Suite(.timeLimit(.minutes(5))) struct `A transfer that stays away from private networks` {
+    private let hello = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
+
+    @Test(arguments: ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0", "10.0.0.1", "100.64.0.1", "[fe80::1]", "[fc00::1]"])
+    func `asks no address that is named so`(host: String) async throws {
+        let fixture = await EngineFixture()
+        let failure = try #require(
+            try await fixture.run("http://\(host):\(hello.port)/x") { $0.refusesPrivate = true }.failure)
+        #expect(failure.name == .notAllowed && !failure.isRetryable, "\(failure)")
+        #expect(failure.message.contains("allow-private"))
+        #expect(hello.connections == 0)
+    }
+
+    /// No packet goes there: who sees which ports answer knows what runs here.
+    @Test func `makes no connection where a name leads there`() async throws {
+        var name = [CChar](repeating: 0, count: 256)
+        #expect(gethostname(&name, 255) == 0)
+        let host = String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        try #require(!isPrivateAddress(host))
+        let fixture = await EngineFixture()
+        // A machine's own name is in /etc/hosts, or in the name service (nss-myhostname): here it leads to an address of its own.
+        let failure = try #require(try await fixture.run("http://\(host):\(hello.port)/x") { $0.refusesPrivate = true }.failure)
+        #expect(failure.name == .notAllowed, "\(failure)")
+        #expect(hello.connections == 0)
+    }
+
+    @Test func `takes no connection that another has left`() async throws {
+        let fixture = await EngineFixture()
+        let (url, name) = (hello.url("/x"), "http://localhost.:\(hello.port)/x")
+        #expect(try await fixture.run(url).complete != nil)
+        #expect(try await fixture.run(url, number: 2) { $0.refusesPrivate = true }.failure?.name == .notAllowed)
+        #expect(try await fixture.run(name, number: 3) { $0.refusesPrivate = true }.failure?.name == .notAllowed)
+        #expect(hello.requests.count == 1)
+    }
+
+    @Test func `goes through a proxy of this machine to public names, and not to private ones`() async throws {
+        let proxy = ScriptedServer { request, reply in
+            if request.target == "http://public.example/moved" { return reply.respond(302, ["Location": "http://192.168.1.1/admin"]) }
+            reply.respond(200, text: "through")
+        }
+        let fixture = await EngineFixture(proxies: ProxySettings(environment: ["http_proxy": proxy.url()]))
+        #expect(try await fixture.run("http://public.example/a") { $0.refusesPrivate = true }.complete != nil)
+        #expect(try await fixture.run("http://localhost/a", number: 2) { $0.refusesPrivate = true }.failure?.name == .notAllowed)
+        #expect(try await fixture.run("http://192.168.1.1/a", number: 3) { $0.refusesPrivate = true }.failure?.name == .notAllowed)
+        #expect(
+            try await fixture.run("http://public.example/moved", number: 4) { $0.refusesPrivate = true }.failure?.name == .unsafeRedirect)
+        #expect(proxy.requests.map(\.target) == ["http://public.example/a", "http://public.example/moved"])
+    }
+
+    @Test func `knows the addresses of this machine, public ones too`() async throws {
+        #expect(isOwnAddress("127.0.0.1"))
+        #expect(isOwnAddress("::ffff:127.0.0.1"))
+        #expect(!isOwnAddress("192.0.2.77"))
+        let listed = await Child.run(["ip", "-o", "addr", "show"]).output
+        for line in listed.split(separator: "\n") {
+            let words = line.split(separator: " ")
+            guard let family = words.firstIndex(where: { $0 == "inet" || $0 == "inet6" }) else { continue }
+            let address = words[family + 1].split(separator: "/")[0]
+            #expect(isOwnAddress(String(address)), "\(line)")
+        }
+    }
+}
+
+@Suite(.timeLimit(.minutes(5))) struct `A redirect from https to http` {
+    private let plain = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
+
+    private func secure(_ location: String) async -> Nginx { await Nginx(extra: "location = /a { return 302 \(location); }") }
+
+    @Test func `is refused where nothing proves the bytes`() async throws {
+        let nginx = await secure(plain.url("/b"))
+        let fixture = await EngineFixture(certificateFile: nginx.authority)
+        let failure = try #require(try await fixture.run(nginx.secureURL("/a")).failure)
+        #expect(failure.name == .unsafeRedirect && !failure.isRetryable)
+        #expect(failure.message.contains("checksum") && failure.message.contains("allow-downgrade"), "\(failure.message)")
+        #expect(plain.connections == 0)
+    }
+
+    @Test func `is followed with a checksum, with the option, and from http`() async throws {
+        let nginx = await secure(plain.url("/b"))
+        let fixture = await EngineFixture(certificateFile: nginx.authority)
+        #expect(try await fixture.run(nginx.secureURL("/a")) { $0.hasChecksum = true }.complete != nil)
+        let allowed = try await fixture.run(nginx.secureURL("/a"), number: 2) { $0.allowsDowngrade = true }
+        #expect(allowed.complete != nil)
+        #expect(try await fixture.run(nginx.url("/a"), number: 3).complete != nil)
+    }
+}
