@@ -157,6 +157,8 @@ public enum Limits {
     public static let foregroundAppsPerConnection = 64
     /// Owners that are called at a time (option `activate`), each for one of its downloads.
     public static let ownerCalls = 8
+    /// How often an app in a sandbox is started in an hour because a download of its has ended.
+    public static let ownerStarts = 6
     /// Clicks (`org.freedesktop.Application`) and moves to the trash that are under way, each waiting for a program of the desktop.
     public static let desktopWork = 64
     /// Files that one call of `Open` opens.

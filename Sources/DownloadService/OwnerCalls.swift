@@ -8,6 +8,9 @@ internal import Logging
 ///
 /// Whether and when a call is made is the ledger's to say. Here at most `Limits.ownerCalls` are under way, and of one owner one: the ends of
 /// 10,000 downloads come to their owner one after the other, and an owner that hangs holds up nobody else.
+///
+/// An app in a sandbox must not have itself started at will: by a URL that is dead, at an instant (`not-before`). It is started for what brought
+/// it a file only, and `Limits.ownerStarts` times in `window` at most. Every other call reaches it while it runs, and starts nothing.
 @BusActor final class OwnerCalls {
     /// The name of the action (docs/dbus.md, "Apps that come and go").
     static let action = "download-ended"
@@ -30,13 +33,32 @@ internal import Logging
         }
     }
 
+    /// When an owner in a sandbox was started: of the last `window`, oldest first.
+    @BusActor private struct Starts {
+        private var instants: [SuspendingClock.Instant] = []
+
+        /// Whether one more may be made now, which then counts.
+        mutating func take(_ now: SuspendingClock.Instant) -> Bool {
+            instants.removeAll { now - $0 >= OwnerCalls.window }
+            guard instants.count < Limits.ownerStarts else { return false }
+            instants.append(now)
+            return true
+        }
+
+        func isOver(_ now: SuspendingClock.Instant) -> Bool { instants.allSatisfy { now - $0 >= OwnerCalls.window } }
+    }
+
     private struct Ask {
         let download: ManagedDownload
         let isWanted: () -> Bool
     }
 
+    /// The stretch of time in which the starts of an app in a sandbox are counted.
+    private nonisolated static let window: Duration = .seconds(3600)
+
     private let connection: Connection
     private let log: Logger
+    private var starts: [String: Starts] = [:]
     private var queues: [String: Queue] = [:]
     /// Owners whose next call may begin, in order.
     private var turns: [String] = []
@@ -74,7 +96,9 @@ internal import Logging
                 underWay -= 1
                 if let failure { blame(owner, failure) } else { blamed.remove(owner) }
                 // What cannot be started is not started for each of its downloads: they come again at their later times.
-                if failure?.isNotThere == true { for _ in 0..<Self.mostLetGo where nextWanted(of: owner) == nil { break } }
+                if failure?.isNotThere == true, !download.record.options.isSandboxed {
+                    for _ in 0..<Self.mostLetGo where nextWanted(of: owner) == nil { break }
+                }
                 turns.append(owner)
                 takeTurns()
             }
@@ -87,18 +111,34 @@ internal import Logging
     }
 
     private func call(_ owner: String, _ download: ManagedDownload) async -> DBusError? {
-        let failure = download.state.endFailure
+        let end = download.state.endFailure
         let what = Variant.structure([
             .objectPath(download.path), .string(download.state.name), .string(download.record.path ?? ""),
-            .string(failure?.name.busName ?? ""),
+            .string(end?.name.busName ?? ""),
         ])
+        let options = download.record.options
+        guard options.isSandboxed else { return await call(owner, what, download.number, starts: true) }
+        let failure = await call(owner, what, download.number, starts: false)
+        // The bound is the app's: it may have names below its own.
+        guard let failure, failure.isNotThere, download.record.broughtFile, mayStart(options.app) else { return failure }
+        return await call(owner, what, download.number, starts: true)
+    }
+
+    /// - Parameter starts: whether the bus may start the owner for it.
+    private func call(_ owner: String, _ what: Variant, _ number: DownloadNumber, starts: Bool) async -> DBusError? {
         do throws(DBusError) {
             try await connection.call(
                 Application.activateAction, on: owner, at: BusName.applicationPath(owner), (Self.action, [what], [:]),
-                timeout: Self.patience)
-            log.debug("the owner was called", metadata: ["download": "\(download.number)", "owner": "\(owner)"])
+                timeout: Self.patience, starts: starts)
+            log.debug("the owner was called", metadata: ["download": "\(number)", "owner": "\(owner)"])
             return nil
         } catch { return error }
+    }
+
+    private func mayStart(_ app: String) -> Bool {
+        let now = SuspendingClock.now
+        starts = starts.filter { !$0.value.isOver(now) }
+        return starts[app, default: Starts()].take(now)
     }
 
     private func blame(_ owner: String, _ error: DBusError) {
@@ -108,6 +148,11 @@ internal import Logging
             "an application that is to hear of its downloads did not answer; it is called again",
             metadata: ["owner": "\(owner)", "error": "\(error.name)"])
     }
+}
+
+extension DownloadRecord {
+    /// Whether its end brought bytes that were not there before.
+    fileprivate var broughtFile: Bool { state == .finished && !isUnchanged && received > 0 }
 }
 
 extension DBusError {

@@ -93,7 +93,8 @@ extension DownloadOptions {
                 }
             // A new option is to be thought about here.
             case .token, .filename, .headers, .userAgent, .referrer, .username, .password, .checksum, .size, .maxSize, .start, .speedLimit,
-                .stallTimeout, .retries, .expectType, .notBefore, .deadline, .renewable, .allowMetered, .allowDowngrade, .requestInterval, .onlyIfChanged,
+                .stallTimeout, .retries, .expectType, .notBefore, .deadline, .renewable, .allowMetered, .allowDowngrade, .requestInterval,
+                .onlyIfChanged,
                 .tag, .notify, .notifyDelay, .title, .body, .sound,
                 .showProgress, .metadata:
                 break

@@ -27,7 +27,8 @@ import Testing
             "--retries", "3", "--tag", "t", "--notify", "never", "--title", "T", "--body", "B", "--icon", "i", "--sound", "",
             "--no-show-progress",
             "--metadata", "k=v=w", "--expect-type", "Image/*", "--not-before", "@1800000000", "--deadline", "90m", "--renewable",
-            "--not-metered", "--not-private", "--allow-downgrade", "--request-interval", "1500ms", "--only-if-changed", "--activate", "org.example.App",
+            "--not-metered", "--not-private", "--allow-downgrade", "--request-interval", "1500ms", "--only-if-changed", "--activate",
+            "org.example.App",
             "--notify-delay", "1500ms", "--desktop-id", "org.example.App.desktop",
         ])
         #expect(Set(all.keys) == Set(OptionKey.allCases.map(\.rawValue)))

@@ -32,7 +32,8 @@ private let app = "org.example.App"
             let answer = await sandbox.gdbus(path, method, arguments)
             #expect(answer.errors.contains("org.todoku.Error.NotAllowed: The sandbox of \(app) has no network"), "\(method): \(answer)")
         }
-        let script = "exec 3<>/run/own; gdbus call --session -d \(BusName.service) -o \(manager) -m \(Manager.interface).DownloadToFd $0 3 {}"
+        let script =
+            "exec 3<>/run/own; gdbus call -e -d \(BusName.service) -o \(manager) -m \(Manager.interface).DownloadToFd $0 3 {}"
         let descriptor = await sandbox.run(["sh", "-c", script, url])
         #expect(descriptor.errors.contains("NotAllowed: The sandbox of \(app) has no network"), "\(descriptor)")
         #expect(await sandbox.gdbus(given.value, "\(Download.interface).Cancel").status == 0)
@@ -110,9 +111,11 @@ private let app = "org.example.App"
     }
 
     @Test(arguments: [
-        ("[Context]\nshared=network;ipc;\n", true), ("[Context]\nshared=ipc;network\n", true), (" [Context] \n shared = ipc ; network ;", true),
+        ("[Context]\nshared=network;ipc;\n", true), ("[Context]\nshared=ipc;network\n", true),
+        (" [Context] \n shared = ipc ; network ;", true),
         ("[Context]\nshared=ipc;\n", false), ("[Context]\nshared=!network;\n", false), ("[Context]\nshared=networks;\n", false),
-        ("[Application]\nshared=network;\n", false), ("shared=network;\n[Context]\n", false), ("", false), ("[Context]\nsockets=network;", false),
+        ("[Application]\nshared=network;\n", false), ("shared=network;\n[Context]\n", false), ("", false),
+        ("[Context]\nsockets=network;", false),
     ])
     func `is told by the group Context of .flatpak-info`(text: String, has: Bool) { #expect(FlatpakInfo.hasNetwork(in: text) == has) }
 }

@@ -1,0 +1,74 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import TestSupport
+internal import Testing
+
+private let app = "org.example.App"
+
+@Suite(.timeLimit(.minutes(3))) struct `An app in a sandbox that is to be called` {
+    /// What the bus starts for the app: it writes down that it was started, and fails.
+    private func stage() async throws -> (Running, Sandbox, Client, log: String) {
+        let running = try await Running.start()
+        let log = "\(running.world.folder)/starts"
+        let program = "\(running.world.folder)/app.sh"
+        writeFile(program, "#!/bin/sh\necho started >>\(log)\nexit 1\n".utf8)
+        #expect(await Child.run(["chmod", "+x", program]).status == 0)
+        await running.world.bus.makeActivatable(app, program)
+        try await running.client.set(Manager.sandboxPrivate, true)
+        let sandbox = await Sandbox(running.world)
+        return (running, sandbox, try await sandbox.client(), log)
+    }
+
+    private func starts(_ log: String) -> Int { (readFile(log) ?? []).count { $0 == 10 } }
+
+    private let options: [String: Variant] = ["notify": .string("never"), "activate": .string(app), "retries": .uint32(0)]
+
+    private let server = ScriptedServer { request, reply in
+        if request.path.hasPrefix("/bad") { reply.respond(404) } else { reply.respond(200, text: request.path == "/empty" ? "" : "hello") }
+    }
+
+    @Test func `is started for a file that came, and for no other end`() async throws {
+        let (running, sandbox, client, log) = try await stage()
+        _ = await thrown { try await client.wait(try await client.download(server.url("/bad"), options)) }
+        let cancelled = try await client.download(server.url("/c"), options.merging(["start": .bool(false)]) { $1 })
+        try await running.client.cancel(cancelled)
+        _ = try await client.wait(try await client.download(server.url("/empty"), options))
+        _ = try await client.wait(try await client.download(server.url("/f"), options))
+        let skipped = options.merging(["if-exists": .string("skip"), "filename": .string("f")]) { $1 }
+        _ = try await client.wait(try await client.download(server.url("/f"), skipped))
+        // Calls to one owner are made in their order: the last one tells of all before.
+        _ = try await client.wait(try await client.download(server.url("/g"), options))
+        #expect(await eventually { starts(log) >= 2 })
+        #expect(starts(log) == 2)
+        await sandbox.stop()
+    }
+
+    @Test func `is told of every end while it runs`() async throws {
+        let (running, sandbox, client, log) = try await stage()
+        let owner = try await StandInOwner(on: running.world.bus.address, app)
+        let failed = try await client.download(server.url("/bad"), options)
+        _ = await thrown { try await client.wait(failed) }
+        #expect(await eventually { await owner.told == ["\(failed) failed"] })
+        let cancelled = try await client.download(server.url("/c"), options.merging(["start": .bool(false)]) { $1 })
+        try await client.cancel(cancelled)
+        #expect(await eventually { await owner.told == ["\(failed) failed", "\(cancelled) cancelled"] })
+        #expect(starts(log) == 0)
+        await sandbox.stop()
+    }
+
+    @Test func `is started six times an hour at most`() async throws {
+        let (running, sandbox, client, log) = try await stage()
+        for number in 0..<Limits.ownerStarts + 3 {
+            _ = try await client.wait(try await client.download(server.url("/\(number)"), options))
+        }
+        #expect(await eventually { starts(log) >= Limits.ownerStarts })
+        // One more call comes after all of these.
+        let owner = try await StandInOwner(on: running.world.bus.address, app)
+        let last = try await client.download(server.url("/last"), options)
+        #expect(await eventually { await owner.told.contains("\(last) finished") })
+        #expect(starts(log) == Limits.ownerStarts)
+        await sandbox.stop()
+    }
+}
