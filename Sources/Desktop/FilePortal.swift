@@ -10,6 +10,7 @@ enum FilePortal {
         openURI, "OpenFile", in: String.self, FileDescriptor.self, [String: Variant].self, out: ObjectPath.self)
     private static let openDirectory = MethodOf(
         openURI, "OpenDirectory", in: String.self, FileDescriptor.self, [String: Variant].self, out: ObjectPath.self)
+    private static let openPage = MethodOf(openURI, "OpenURI", in: String.self, String.self, [String: Variant].self, out: ObjectPath.self)
     private static let trashFile = MethodOf("org.freedesktop.portal.Trash", "TrashFile", in: FileDescriptor.self, out: UInt32.self)
 
     @BusActor static func isThere(on session: Connection) async -> Bool {
@@ -23,6 +24,12 @@ enum FilePortal {
         let options: [String: Variant] = token.map { ["activation_token": .string($0)] } ?? [:]
         let method = inFolder ? openDirectory : openFile
         return (try? await session.call(method, on: name, at: path, ("", file, options), timeout: patience)) != nil
+    }
+
+    /// Opens an http or https page. False where the portal does not take it.
+    @BusActor static func open(_ page: String, token: String?, on session: Connection, within patience: Duration) async -> Bool {
+        let options: [String: Variant] = token.map { ["activation_token": .string($0)] } ?? [:]
+        return (try? await session.call(openPage, on: name, at: path, ("", page, options), timeout: patience)) != nil
     }
 
     /// Puts the file into the trash. False where the portal does not.

@@ -28,7 +28,21 @@ enum FinishedFile {
         // Java, macOS, and elsewhere
         "jar", "jnlp", "class", "war", "ear", "nbm", "dex", "wasm", "webloc", "website", "workflow", "scpt", "applescript", "app", "dylib",
         "love", "nw", "air", "swf",
+        // Images of disks, which desktops mount, or a machine of which they start
+        "iso", "img", "udf", "cdr", "toast", "nrg", "mdf", "mds", "cue", "ccd", "cdi", "dmg", "vhd", "vhdx", "vmdk", "vdi", "qcow", "qcow2",
+        "ova",
+        "ovf", "vbox", "vbox-extpack", "squashfs", "sqsh", "sfs", "wim", "esd", "efi", "luks", "ext2", "ext3", "ext4",
     ]
+
+    /// What an image is packed by, and is mounted all the same.
+    private static let packers: Set<String> = ["xz", "gz", "bz2", "zst", "lz4", "lzma"]
+    private static let images: [[UInt8]] = [
+        Array("hsqs".utf8), Array("QFI\u{FB}".unicodeScalars.map { UInt8($0.value) }), Array("KDMV".utf8), Array("vhdxfile".utf8),
+        Array("conectix".utf8), [0x4C, 0x55, 0x4B, 0x53, 0xBA, 0xBE], Array("MSWIM".utf8),
+    ]
+    /// Where an ISO 9660 or UDF image says what it is, and how (ECMA-119 §8.1, ECMA-167 2/9.1).
+    private static let volumeOffset: off_t = 0x8001
+    private static let volumes: [[UInt8]] = [Array("CD001".utf8), Array("BEA01".utf8), Array("NSR0".utf8)]
 
     /// Old files of Microsoft's Office, which begin as an installer (`msi`) does.
     private static let compoundDocuments: Set<String> = [
@@ -52,18 +66,32 @@ enum FinishedFile {
     ///
     /// A mode alone makes no program, for on FAT everything is executable; it does where the name says nothing of what it is. A link that stands
     /// in the file's place is nothing that we have finished. Reads a few bytes: not on the bus loop.
-    static func click(_ path: String) -> Click {
-        let kind = ending(of: path)
+    ///
+    /// - Parameter isOurs: whether an open file is the one that was downloaded; another one of its name is as good as gone.
+    static func click(_ path: String, isOurs: (Int32) -> Bool = { _ in true }) -> Click {
+        var kind = ending(of: path)
+        if let packer = kind, packers.contains(packer), let inner = ending(of: String(path.dropLast(packer.count + 1))),
+            startedByName.contains(inner)
+        {
+            kind = inner
+        }
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)
         guard descriptor >= 0 else { return errno == ENOENT || errno == ENOTDIR ? .isGone : .shows }
         defer { close(descriptor) }
         var status = stat()
         guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else { return .shows }
+        guard isOurs(descriptor) else { return .isGone }
         if let kind { if startedByName.contains(kind) { return .shows } } else if status.st_mode & 0o111 != 0 { return .shows }
         var head = [UInt8](repeating: 0, count: headSize)
         let count = read(descriptor, &head, head.count)
-        guard count >= 0 else { return .shows }
+        guard count >= 0, !isVolume(descriptor) else { return .shows }
         return startsProgram(head[..<count], kind) ? .shows : .opens
+    }
+
+    private static func isVolume(_ descriptor: Int32) -> Bool {
+        var mark = [UInt8](repeating: 0, count: 5)
+        guard pread(descriptor, &mark, mark.count, volumeOffset) == mark.count else { return false }
+        return volumes.contains { mark.starts(with: $0) }
     }
 
     /// In small letters; blanks and dots behind it are none of it for who opens it. nil: the name has none.
@@ -78,7 +106,7 @@ enum FinishedFile {
 
     private static func startsProgram(_ head: ArraySlice<UInt8>, _ kind: String?) -> Bool {
         let head = head.starts(with: [0xEF, 0xBB, 0xBF]) ? head.dropFirst(3) : head  // a byte order mark
-        if programs.contains(where: { head.starts(with: $0) }) { return true }
+        if (programs + images).contains(where: { head.starts(with: $0) }) { return true }
         if head.starts(with: compoundFile) { return kind.map { !compoundDocuments.contains($0) } ?? true }
         // Comments and blank lines may come before.
         for line in head.split(separator: UInt8(ascii: "\n")) {

@@ -111,6 +111,9 @@ final class Notification {
         library.pointee.notify_notification_set_timeout(raw, milliseconds)
     }
 
+    /// Whose it is said to be; by libnotify's own name of us where it is older than 0.7.3.
+    func setAppName(_ name: String) { library.pointee.notify_notification_set_app_name?(raw, name) }
+
     func setHint(_ key: String, _ value: String) {
         library.pointee.notify_notification_set_hint(raw, key, library.pointee.g_variant_new_string(value))
     }

@@ -281,12 +281,14 @@ public actor Notifier {
             case .failed: ("transfer.error", "dialog-error", "dialog-error")
             case .waiting: ("transfer.error", "dialog-warning", "dialog-warning")
             }
+        let app = toast.sandboxedApp.map { SandboxedApp($0) }
         let notification = session?.makeNotification(
-            summary: server.summary(toast.summary), body: server.body(toast.body), icon: toast.icon ?? usualIcon)
+            summary: server.summary(toast.summary), body: server.body(toast.body, of: app), icon: toast.icon ?? usualIcon)
         guard let notification else { return .failed }
+        if let app { notification.setAppName(server.summary(app.name)) }
         takeAway(toast.number)
         notification.set(category: category, urgency: .normal, milliseconds: -1)
-        notification.setHint("desktop-entry", Self.desktopEntry)
+        notification.setHint("desktop-entry", app?.entry ?? Self.desktopEntry)
         let sound = toast.sound ?? usualSound
         let isHeard = !sound.isEmpty && soundedAt.map { .now - $0 >= Self.soundInterval } ?? true
         let isOurs = server.traits.sounds == .ours

@@ -47,8 +47,17 @@ internal import Glibc
     ///
     /// A program, script, desktop entry or AppImage is never started: it is shown in its folder. Where the file is gone, its folder is opened.
     /// `activationToken` is the click's, as given by the notification server or the desktop; with it the new window may take the focus.
-    public func open(_ path: String, activationToken: String? = nil) async -> Outcome {
-        switch await Pool.shared.value(within: Self.patience, { FinishedFile.click(path) }) {
+    ///
+    /// - Parameters:
+    ///   - isOurs: whether an open file is the one that is meant: another one of its name is not opened, but the folder.
+    ///   - byPortal: of an app in a sandbox: as it could itself, by the portal alone; without one it is shown.
+    public func open(
+        _ path: String, activationToken: String? = nil, byPortal: Bool = false, isOurs: @escaping @Sendable (Int32) -> Bool = { _ in true }
+    ) async -> Outcome {
+        switch await Pool.shared.value(within: Self.patience, { FinishedFile.click(path, isOurs: isOurs) }) {
+        case .opens where byPortal:
+            if await askPortal(path, inFolder: false, activationToken, isOurs: isOurs) { return .opened }
+            return await showInFolder(path, activationToken: activationToken)
         case .opens: break
         case .isGone: return await openFolder(parent(of: path), activationToken: activationToken)
         case .shows, nil: return await showInFolder(path, activationToken: activationToken)
@@ -92,17 +101,31 @@ internal import Glibc
         } catch { return error.name == "org.freedesktop.DBus.Error.NoReply" ? .silent : .refused }
     }
 
-    private func askPortal(_ path: String, inFolder: Bool, _ token: String?) async -> Bool {
+    private func askPortal(
+        _ path: String, inFolder: Bool, _ token: String?, isOurs: @escaping @Sendable (Int32) -> Bool = { _ in true }
+    ) async -> Bool {
         guard await FilePortal.isThere(on: connection) else { return false }
-        let opened = await Pool.shared.value(within: Self.patience) { Glibc.open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) }
+        // What is looked at is what is handed over: the name may have another file by now.
+        let opened = await Pool.shared.value(within: Self.patience) {
+            let descriptor = Glibc.open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+            guard descriptor >= 0, !isOurs(descriptor) else { return descriptor }
+            close(descriptor)
+            return -1
+        }
         guard let descriptor = opened, descriptor >= 0 else { return false }
         defer { close(descriptor) }
         return await FilePortal.open(FileDescriptor(descriptor), inFolder: inFolder, token: token, on: connection, within: patience)
     }
 
     /// Opens an http or https page in the user's browser.
-    public func openPage(_ page: String, activationToken: String? = nil) async -> Outcome {
+    ///
+    /// - Parameter byPortal: of an app in a sandbox: as it could itself.
+    public func openPage(_ page: String, activationToken: String? = nil, byPortal: Bool = false) async -> Outcome {
         guard page.hasPrefix("http://") || page.hasPrefix("https://") else { return .failed }
+        if byPortal {
+            guard await FilePortal.isThere(on: connection) else { return .failed }
+            return await FilePortal.open(page, token: activationToken, on: connection, within: patience) ? .opened : .failed
+        }
         return await start(page, activationToken) ? .opened : .failed
     }
 

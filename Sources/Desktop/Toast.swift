@@ -98,6 +98,8 @@ public struct EndToast: Equatable, Sendable {
     public var sound: String?
     /// The host it came from, for servers that show it.
     public var host: String?
+    /// Whose it is, where an app in a sandbox queued it: it is shown under that app's name, not ours.
+    public var sandboxedApp: String?
 
     public init(
         number: DownloadNumber, kind: Kind, summary: String, body: String, icon: String? = nil, sound: String? = nil, host: String? = nil

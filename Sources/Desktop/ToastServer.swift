@@ -42,6 +42,12 @@ struct ToastServer: Equatable {
         return escaped
     }
 
+    /// The same, of an app in a sandbox: with its name above, for not every server shows whose a toast is.
+    func body(_ text: String, of app: SandboxedApp?) -> String {
+        guard let app, !traits.namesApp else { return body(text) }
+        return body("\(Self.cleaned(app.name, keeping: nil))\n\(text)")
+    }
+
     func summary(_ text: String) -> String { Self.cleaned(text, keeping: nil) }
 
     /// Most Unicode scalars of one text that a server is given.

@@ -22,6 +22,8 @@ struct ToastServerTraits: Equatable {
     /// `CloseNotification` takes the toast off the screen.
     var takesAway = true
     var sounds = Sounds.ours
+    /// The name of the app that a toast is of stands on it.
+    var namesApp = false
 }
 
 /// The one table of real servers. A row has the name and vendor of `GetServerInformation`, and why it differs; each was seen on the real program, in
@@ -50,9 +52,9 @@ enum ToastServers {
         // 1.2: no bar.
         Row(name: "lxqt-notificationd", vendor: "lxqt.org", traits: ToastServerTraits(drawsDefault: true)),
         // 5.27.5: no bar; progress is in its job view (org.kde.JobViewServer), and would be on screen twice.
-        Row(name: "Plasma", vendor: "KDE", traits: ToastServerTraits()),
+        Row(name: "Plasma", vendor: "KDE", traits: ToastServerTraits(namesApp: true)),
         // 43.9: no bar; a toast that was updated tells one click once for each update. The only one that plays `sound-name`.
-        Row(name: "gnome-shell", vendor: "GNOME", traits: ToastServerTraits(sounds: .server)),
+        Row(name: "gnome-shell", vendor: "GNOME", traits: ToastServerTraits(sounds: .server, namesApp: true)),
         // Ours, in a terminal (meson-helpers/run): a line for each update, and numbers for buttons.
         Row(name: "todoku-demo", vendor: "Todoku", traits: ToastServerTraits(progress: .drawn)),
     ]

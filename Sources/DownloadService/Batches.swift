@@ -119,6 +119,8 @@ struct BatchEnd {
     let remedy: Remedy?
     /// From the end to the toast: the longest that a member asks for.
     let delay: Duration
+    /// Whose it is, where an app in a sandbox queued it.
+    let sandboxedApp: String?
 
     /// nil where no toast is owed.
     @BusActor init?(_ batch: ManagedBatch, _ outcomes: OutcomeCounts) {
@@ -129,6 +131,7 @@ struct BatchEnd {
             $0 &+ ($1.record.total ?? $1.record.received)
         }
         delay = members.lazy.map(\.record.options.notifyDelay).max() ?? .zero
+        sandboxedApp = members.lazy.compactMap(\.record.sandboxedApp).first
         let failed = outcomes.finished > 0 ? nil : members.lazy.compactMap { entry in entry.state.failure.map { ($0, entry.record) } }.first
         (failure, remedy) = (failed?.0, failed.flatMap { Remedy(after: $0.0, of: $0.1) })
     }

@@ -153,7 +153,9 @@ internal import TransferEngine
     }
 
     private func open(_ number: DownloadNumber, _ path: String, _ token: String?) async -> Opener.Outcome {
-        let outcome = await opener.open(path, activationToken: token)
+        let record = downloader.ledger[number]?.record
+        let (identity, isSandboxed) = (record?.resume?.identity, record?.options.isSandboxed ?? false)
+        let outcome = await opener.open(path, activationToken: token, byPortal: isSandboxed) { Commit.isFinished($0, identity) }
         if outcome != .failed { downloader.noteOpened(number) }
         return outcome
     }

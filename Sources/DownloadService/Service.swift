@@ -130,6 +130,7 @@ public struct ServiceOptions: Sendable {
         downloader.surroundings = Surroundings(downloader, session: connection)
         downloader.clicks = Clicks(downloader, opener: opener, trash: Trash(connection: connection))
         toaster.opened = { downloader.noteOpened($0) }
+        toaster.file = { downloader.ledger[$0]?.record.resume?.identity }
         toaster.path = { downloader.glance($0)?.path ?? downloader.batch($0)?.path }
         toaster.start = { downloader.clicks?.start($0) }
         toaster.inherit(from: downloader)

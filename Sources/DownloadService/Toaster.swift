@@ -4,6 +4,7 @@ internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 internal import Logging
+internal import TransferEngine
 
 /// Decides which toasts there are, and does what their buttons ask for; the Notifier shows them on its own thread. Downloads never wait for it.
 @BusActor final class Toaster {
@@ -61,6 +62,8 @@ internal import Logging
     private var handedOn: (() -> Void)?
     /// Called when a click opens the file of a download.
     var opened: ((DownloadNumber) -> Void)?
+    /// Which file a download ended with; nil: none that is known.
+    var file: (DownloadNumber) -> FileIdentity? = { _ in nil }
     /// Does what a click asks for; it keeps the service as long.
     var start: ((@escaping @BusActor @Sendable () async -> Void) -> Void)?
 
@@ -117,11 +120,13 @@ internal import Logging
         waiters[toast, default: 0] += 1
         guard waiters[toast] == 1 else { return }
         let isSilent = (entry.batch?.record.sound ?? record.options.sound).isEmpty
-        hand(
-            EndToast(
-                number: toast, kind: .waiting(Remedy(for: reason, of: record)), summary: texts.waitingSummary(reason),
-                body: texts.waitingBody(fileName: record.shownName, reason, missing: record.lastFailure?.missingBytes),
-                icon: record.options.icon, sound: isSilent ? "" : nil, host: entry.host))
+        var words = EndToast(
+            number: toast, kind: .waiting(Remedy(for: reason, of: record)), summary: texts.waitingSummary(reason),
+            body: texts.waitingBody(fileName: record.shownName, reason, missing: record.lastFailure?.missingBytes),
+            icon: record.options.icon, sound: isSilent ? "" : nil, host: entry.host)
+        // That for room is of all that wait.
+        if toast != Self.room { words.sandboxedApp = record.sandboxedApp }
+        hand(words)
     }
 
     /// A look for room takes it out of its wait for a moment; no pause brings a link.
@@ -163,7 +168,9 @@ internal import Logging
     }
 
     private func show(_ owed: Ledger.OwedToast, of entry: LedgerEntry, after delay: Duration) {
-        show(owed, endToast(of: entry), after: delay, of: entry.record.options.app, entry.record.options.notify)
+        var toast = endToast(of: entry)
+        toast.sandboxedApp = entry.record.sandboxedApp
+        show(owed, toast, after: delay, of: entry.record.options.app, entry.record.options.notify)
     }
 
     private func endToast(of entry: LedgerEntry) -> EndToast {
@@ -193,11 +200,12 @@ internal import Logging
         let (record, outcomes) = (end.record, end.outcomes)
         let hasFailed = outcomes.finished == 0
         let counts = texts.batchBody(outcomes, size: end.size, failure: end.failure)
-        let toast = EndToast(
+        var toast = EndToast(
             number: record.number, kind: hasFailed ? .failed(end.remedy) : .finishedBatch(folder: record.directory),
             summary: hasFailed ? texts.failedSummary : record.title ?? texts.batchSummary(outcomes),
             body: outcomes.failed > 0 ? counts : record.body ?? counts, icon: record.icon,
             sound: hasFailed && !record.sound.isEmpty ? nil : record.sound)
+        toast.sandboxedApp = end.sandboxedApp
         show(end.owed, toast, after: delay, of: record.app, record.notify)
     }
 
@@ -276,7 +284,7 @@ internal import Logging
         case .action(let number, let action, let token):
             guard let (toast, _) = shown[number] else { return }
             log.debug("toast clicked", metadata: ["download": "\(number)", "action": "\(action)"])
-            perform(action, of: number, toast.kind, token)
+            perform(action, of: number, toast, token)
         case .closed(let number): forget(number)
         case .failed(let number):
             log.debug("toast not shown", metadata: ["download": "\(number)"])
@@ -289,7 +297,8 @@ internal import Logging
 
     /// Nobody has clicked it for long, and it keeps the service no more: where the desktop can start us by a click, it answers for it from now on.
     private func bequeath(_ number: DownloadNumber) {
-        guard let toast = shown[number]?.toast, let path = path(number) else { return release(number) }
+        // The desktop would have it as ours, or its click as the app's: one of an app in a sandbox is not handed over.
+        guard let toast = shown[number]?.toast, toast.sandboxedApp == nil, let path = path(number) else { return release(number) }
         // As for the toast itself: what has failed is not tried again by a click that was meant to put it away.
         let (click, buttons): (ApplicationAction?, [(ApplicationAction, ToastAction)]) =
             switch toast.kind {
@@ -336,17 +345,21 @@ internal import Logging
         then?()
     }
 
-    private func perform(_ action: ToastAction, of number: DownloadNumber, _ kind: EndToast.Kind, _ token: String?) {
+    private func perform(_ action: ToastAction, of number: DownloadNumber, _ toast: EndToast, _ token: String?) {
         let work: @BusActor @Sendable () async -> Opener.Outcome
-        switch (kind, action) {
+        let isSandboxed = toast.sandboxedApp != nil
+        switch (toast.kind, action) {
         case (.finished(let path), .open):
             opened?(number)
-            work = { [opener] in await opener.open(path, activationToken: token) }
+            let identity = file(number)
+            work = { [opener] in
+                await opener.open(path, activationToken: token, byPortal: isSandboxed) { Commit.isFinished($0, identity) }
+            }
         case (.finished(let path), .showFolder): work = { [opener] in await opener.showInFolder(path, activationToken: token) }
         case (.finishedBatch(let folder), _), (.failed(.freeSpace(let folder)), _), (.waiting(.freeSpace(let folder)), _):
             work = { [opener] in await opener.openFolder(folder, activationToken: token) }
         case (.failed(.newLink(let page)), _), (.waiting(.newLink(let page)), _):
-            work = { [opener] in await opener.openPage(page, activationToken: token) }
+            work = { [opener] in await opener.openPage(page, activationToken: token, byPortal: isSandboxed) }
         case (.failed(.retry), _):
             retry?(number)
             return
@@ -404,6 +417,9 @@ extension Downloader {
 }
 
 extension DownloadRecord {
+    /// Whose it is, where an app in a sandbox queued it.
+    var sandboxedApp: String? { options.isSandboxed ? options.app : nil }
+
     /// The file's name, or where it was to come from.
     fileprivate var shownName: String { fileName ?? redacted(url) }
 }

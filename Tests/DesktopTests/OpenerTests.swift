@@ -26,6 +26,11 @@ internal import Testing
         ("photo.jpg", "L\u{0}\u{0}\u{0}\u{1}\u{14}\u{2}\u{0}", false), ("x.url", "", false), ("x.hta", "", false), ("x.class", "", false),
         ("photo.jpg", "\u{CA}\u{FE}\u{BA}\u{BE}", false), ("x", "\u{0}asm", false), ("x.jnlp", "", false), ("x.service", "", false),
         ("installer.run", "", false), ("a.\u{301}b.exe", "", false), ("game.x86_64", "", false),
+        ("disk.iso", "x", false), ("disk.IMG", "x", false), ("disk.img.xz", "x", false), ("disk.iso.gz", "x", false),
+        ("x.tar.xz", "x", true),
+        ("x.qcow2", "x", false), ("x.dmg", "x", false), ("photo.jpg", "hsqs", false), ("x", "QFI\u{FB}", false), ("x.bin2", "KDMV", false),
+        ("x.pdf", String(repeating: "\u{0}", count: 0x8001) + "CD001", false),
+        ("x.pdf", String(repeating: "\u{0}", count: 0x8000) + "CD001", true),
     ])
     func `opens documents and starts no program, whatever its name or its content says`(name: String, head: String, opens: Bool) {
         let folder = TemporaryFolder()
@@ -50,6 +55,23 @@ internal import Testing
         for path in [folder("pipe"), folder.path, folder("link.jpg"), "/proc/self/mem"] { #expect(FinishedFile.click(path) == .shows) }
         for path in [folder("gone"), folder("photo.jpg/gone"), ""] { #expect(FinishedFile.click(path) == .isGone) }
     }
+
+    @Test func `opens no other file of its name`() {
+        let folder = TemporaryFolder()
+        writeFile(folder("photo.jpg"), "x".utf8)
+        #expect(FinishedFile.click(folder("photo.jpg")) { _ in true } == .opens)
+        #expect(FinishedFile.click(folder("photo.jpg")) { _ in false } == .isGone)
+    }
+
+    @Test(
+        arguments: [
+            ("[Desktop Entry]\nType=Application\nName=Viewer\nName[ja]=x\n", "Viewer"),
+            ("# c\n[Desktop Entry]\n Name = Two words\n", "Two words"),
+            ("[Desktop Action a]\nName=Not\n[Desktop Entry]\nName=This", "This"), ("[Desktop Action a]\nName=Not\n", nil),
+            ("Name=Not", nil),
+            ("[Desktop Entry]\nGenericName=Not\n", nil), ("", nil),
+        ] as [(String, String?)])
+    func `belongs to the app that its desktop entry names`(text: String, name: String?) { #expect(SandboxedApp.name(of: text) == name) }
 
     @Test func `runs xdg-open with the token, and asks the file manager by an encoded URI`() async {
         await #expect(processExitsWith: .success) {

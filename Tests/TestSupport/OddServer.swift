@@ -4,6 +4,7 @@ public import EventLoop
 /// A notification server that tells what it received and behaves as badly as the test wants, on a connection of its own.
 @BusActor public final class OddServer: ObjectTree {
     public struct Received: Equatable, Sendable {
+        public var app = ""
         public var replaces: UInt32
         public var icon: String
         public var summary: String
@@ -105,9 +106,11 @@ public import EventLoop
                 if server.manners == .hangs { server.hanging.append(reply) } else { reply(server.capabilities) }
             },
             Row(notify) { server, arguments, reply in
-                let (_, replaces, icon, summary, body, actions, hints, timeout) = arguments
+                let (app, replaces, icon, summary, body, actions, hints, timeout) = arguments
                 server.received.append(
-                    Received(replaces: replaces, icon: icon, summary: summary, body: body, actions: actions, hints: hints, timeout: timeout)
+                    Received(
+                        app: app, replaces: replaces, icon: icon, summary: summary, body: body, actions: actions, hints: hints,
+                        timeout: timeout)
                 )
                 if server.manners == .hangs || server.manners == .hangsInNotify { return server.hanging.append(reply) }
                 if replaces == 0 { server.last += 1 }

@@ -102,8 +102,9 @@ typedef void (*NotifyActionCallback)(NotifyNotification *notification, char *act
       const gchar *member, const gchar *object_path, const gchar *arg0, GDBusSignalFlags flags, GDBusSignalCallback callback, \
       gpointer user_data, GDestroyNotify user_data_free_func)
 
-// Since libnotify 0.7.10; NULL in an older one.
+// Since libnotify 0.7.10, and 0.7.3; NULL in an older one.
 #define TODOKU_NOTIFY_OPTIONAL_FUNCTIONS(F) \
+    F(void, notify_notification_set_app_name, NotifyNotification *notification, const char *app_name) \
     F(const char *, notify_notification_get_activation_token, NotifyNotification *notification)
 
 struct todoku_notify {

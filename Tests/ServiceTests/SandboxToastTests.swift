@@ -1,0 +1,90 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+private let app = "org.example.App"
+
+@Suite(.timeLimit(.minutes(3))) struct `The toast of an app in a sandbox` {
+    private let server = ScriptedServer { request, reply in
+        if request.path == "/old" { reply.respond(403) } else { reply.respond(200, text: "hello") }
+    }
+
+    private func stage(_ name: String, _ tools: String) async throws -> (Running, Sandbox, OddServer) {
+        let running = try await Running.start(extra: ["PATH": tools])
+        try await running.client.set(Manager.sandboxPrivate, true)
+        let folder = running.world.bus.folder("data/flatpak/exports/share/applications")
+        #expect(await Child.run(["mkdir", "-p", folder]).status == 0)
+        writeFile("\(folder)/\(app).desktop", "[Desktop Entry]\nType=Application\nName=Viewer <b>\n".utf8)
+        return (running, await Sandbox(running.world), try await OddServer(name: name, at: running.world.bus.address))
+    }
+
+    private let options: [String: Variant] = ["notify": .string("always"), "title": .string("Todoku"), "body": .string("Click here")]
+
+    @Test func `says whose it is, with the entry by which the user can switch it off`() async throws {
+        let tools = FakeOpener()
+        let (running, sandbox, toasts) = try await stage("mako", tools.path)
+        let client = try await sandbox.client()
+        _ = try await client.wait(try await client.download(server.url("/a"), options))
+        #expect(await eventually { await toasts.received.contains { $0.summary == "Todoku" } })
+        let toast = try #require(await toasts.received.last)
+        #expect(toast.app == "Viewer <b>" && toast.body == "Viewer &lt;b&gt;\nClick here", "\(toast)")
+        #expect(toast.hints["desktop-entry"] == .string(app))
+        // A batch's, and that of a failure, too; and ours is ours again.
+        let (batch, _) = try await client.batch([(server.url("/b"), [:])], options)
+        _ = try await client.wait(batch: batch)
+        #expect(await eventually { await toasts.received.count == 2 })
+        #expect(await toasts.received.last?.hints["desktop-entry"] == .string(app))
+        _ = await thrown { try await client.wait(try await client.download(server.url("/old"), options)) }
+        #expect(await eventually { await toasts.received.count == 3 })
+        #expect(await toasts.received.last?.app == "Viewer <b>")
+        _ = try await running.fetch(server.url("/c"), options)
+        #expect(await eventually { await toasts.received.count == 4 })
+        let own = try #require(await toasts.received.last)
+        #expect(own.app == "Todoku" && own.body == "Click here" && own.hints["desktop-entry"] == .string(BusName.service), "\(own)")
+        await sandbox.stop()
+    }
+
+    @Test func `opens its file by the portal, and no other file of its name`() async throws {
+        let tools = FakeOpener()
+        let (running, sandbox, toasts) = try await stage("gnome-shell", tools.path)
+        let portal = try await StandInFilePortal(on: running.world.bus.address)
+        let manager = try await StandInFileManager(on: running.world.bus.address)
+        let client = try await sandbox.client()
+        let file = try await client.wait(try await client.download(server.url("/a"), options))
+        #expect(await eventually { await toasts.received.count == 1 })
+        #expect(await toasts.received.last?.body == "Click here", "GNOME Shell shows whose it is")
+        await toasts.click(1, "default", token: "token-1")
+        #expect(await eventually { await portal.opened == [["file", file, "token-1"]] })
+        let other = try await client.wait(try await client.download(server.url("/b"), options))
+        #expect(await eventually { await toasts.received.count == 2 })
+        unlink(other)
+        writeFile(other, "another".utf8)
+        await toasts.click(2, "default", token: "token-2")
+        let folder = String(other.dropLast("/b".count))
+        #expect(await eventually { await manager.shown == [["folders", "file://\(folder)", "token-2"]] })
+        #expect(await portal.opened.count == 1)
+        #expect(tools.opened == [])
+        await sandbox.stop()
+    }
+
+    @Test func `of everybody opens the file that came, and no other of its name`() async throws {
+        let tools = FakeOpener()
+        let running = try await Running.start(extra: ["PATH": tools.path, "DISPLAY": ":99"])
+        let toasts = try await OddServer(name: "gnome-shell", at: running.world.bus.address)
+        let manager = try await StandInFileManager(on: running.world.bus.address)
+        let file = try await running.fetch(server.url("/a.txt"), options)
+        #expect(await eventually { await toasts.received.count == 1 })
+        await toasts.click(1, "default")
+        #expect(await eventually { tools.opened == [file] })
+        let other = try await running.fetch(server.url("/b.txt"), options)
+        #expect(await eventually { await toasts.received.count == 2 })
+        unlink(other)
+        writeFile(other, "another".utf8)
+        await toasts.click(2, "default")
+        #expect(await eventually { await manager.shown == [["folders", "file://\(running.world.folder)", ""]] })
+        #expect(tools.opened == [file])
+    }
+}
