@@ -2,7 +2,7 @@
 public enum ContentDisposition {
     /// The name the server proposes, not made safe yet; nil where there is none.
     ///
-    /// `filename*` (RFC 8187) comes first, then `filename`: UTF-8, else Shift_JIS or EUC-JP, else Latin-1; encoded words (RFC 2047)
+    /// `filename*` (RFC 8187) comes first, then `filename`: UTF-8, else Shift_JIS or EUC-JP, else windows-1252; encoded words (RFC 2047)
     /// and percent-encoded UTF-8 are undone, which no standard allows and servers do. Continuations (`filename*0`) are ignored. Of two
     /// parameters of one name the first counts.
     ///
@@ -41,7 +41,11 @@ private struct Parameters {
         while true {
             rest = rest.drop { $0.isBlank || $0 == UInt8(ascii: ";") }
             guard !rest.isEmpty else { return }
-            let name = rest.prefix { $0 != UInt8(ascii: "=") && $0 != UInt8(ascii: ";") }
+            if rest.first == UInt8(ascii: "\"") {  // a string where a name belongs: what is inside of it is no parameter
+                _ = Self.quoted(&rest, sparesShiftJIS: sparesShiftJIS)
+                continue
+            }
+            let name = rest.prefix { $0 != UInt8(ascii: "=") && $0 != UInt8(ascii: ";") && $0 != UInt8(ascii: "\"") }
             rest = rest[name.endIndex...]
             guard rest.first == UInt8(ascii: "=") else { continue }
             rest = rest.dropFirst().drop(while: \.isBlank)

@@ -90,13 +90,16 @@ public struct CopyValidators: Equatable, Sendable {
     public func matches(entityTag: String?, lastModified: String?) -> Bool {
         if let own = self.entityTag {
             // §13.2.2: where there is a tag, the date decides nothing.
-            return entityTag.map { Self.opaque(Self.trimmed($0)) == Self.opaque(own) } ?? true
+            return entityTag.map { Self.opaque(Self.trimmed($0)).isSameBytes(as: Self.opaque(own)) } ?? true
         }
         guard let own = self.lastModified else { return false }
         return Validator.lastModified(own).matches(entityTag: nil, lastModified: lastModified)
     }
 
-    private static func opaque(_ tag: String) -> Substring { tag.hasPrefix("W/") ? tag.dropFirst(2) : tag[...] }
+    private static func opaque(_ tag: String) -> Substring {
+        guard tag.utf8.starts(with: "W/".utf8) else { return tag[...] }
+        return tag[tag.utf8.index(tag.startIndex, offsetBy: 2)...]
+    }
 
     /// `[ "W/" ] DQUOTE *etagc DQUOTE` (§8.8.3).
     private static func wellFormed(_ field: String) -> String? {

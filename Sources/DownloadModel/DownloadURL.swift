@@ -1,7 +1,7 @@
 /// A strict absolute http or https URL (RFC 3986).
 ///
 /// As a browser does, it takes characters that RFC 3986 does not allow in a path or query (space, non-ASCII as UTF-8, brackets …)
-/// and percent-encodes them; blanks around the whole are dropped. Everything else that is malformed is refused. Two spellings of one
+/// and percent-encodes them; a `%` that begins no escape stays as it is; blanks around the whole are dropped. Everything else that is malformed is refused. Two spellings of one
 /// resource that differ only in the case of scheme and host, in the default port, in dot segments or in the fragment are equal.
 public struct DownloadURL: Hashable, Sendable {
     /// "http" or "https".
@@ -29,7 +29,16 @@ public struct DownloadURL: Hashable, Sendable {
         guard !Self.holdsControl(rest) else {
             throw Self.invalid("The URL has a control character in it, such as a line break; copy it again.")
         }
+        try self.init(bytes: rest)
+    }
 
+    /// An absolute URL without blanks around it. Bytes outside ASCII, of whatever charset, go on percent-encoded.
+    init(bytes: ArraySlice<UInt8>) throws(Refusal) {
+        guard bytes.count <= Limits.urlBytes else { throw Self.tooLong }
+        var rest = bytes
+        guard !rest.contains(where: \.isControl) else {
+            throw Self.invalid("The URL has a control character in it, such as a line break; copy it again.")
+        }
         scheme = try Self.takeScheme(&rest)
         guard rest.starts(with: "//".utf8) else {
             throw Self.invalid("The URL has no \"//\" after \"\(scheme):\"; write it as in https://example.org/file.")
@@ -58,8 +67,8 @@ public struct DownloadURL: Hashable, Sendable {
 
         rest = rest[..<(rest.firstIndex(of: UInt8(ascii: "#")) ?? rest.endIndex)]
         let pathEnd = rest.firstIndex(of: UInt8(ascii: "?")) ?? rest.endIndex
-        path = Self.withoutDotSegments(try Self.complete(rest[..<pathEnd], marks: "/:@"))
-        query = pathEnd == rest.endIndex ? nil : try Self.complete(rest[(pathEnd + 1)...], marks: "/:@?")
+        path = Self.withoutDotSegments(Self.complete(rest[..<pathEnd], marks: "/:@"))
+        query = pathEnd == rest.endIndex ? nil : Self.complete(rest[(pathEnd + 1)...], marks: "/:@?")
         guard text.utf8.count <= Limits.urlBytes else { throw Self.tooLong }
     }
 
@@ -223,11 +232,8 @@ extension DownloadURL {
         return name
     }
 
-    private static func complete(_ bytes: ArraySlice<UInt8>, marks: String) throws(Refusal) -> String {
-        guard let text = PercentEncoding.complete(bytes, isAllowed: { $0.isPlainInURL || marks.utf8.contains($0) }) else {
-            throw invalid("The URL has a \"%\" that is not followed by two hexadecimal digits; write a bare one as %25.")
-        }
-        return text
+    private static func complete(_ bytes: ArraySlice<UInt8>, marks: String) -> String {
+        PercentEncoding.complete(bytes, isAllowed: { $0.isPlainInURL || marks.utf8.contains($0) })
     }
 
     /// RFC 3986 §5.2.4, dots in their percent-encoded form included. The result begins with "/".

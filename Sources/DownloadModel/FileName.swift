@@ -58,7 +58,8 @@ public enum FileName {
         if let contentDisposition, let name = ContentDisposition.fileName(from: contentDisposition, decode: decode), let safe = safe(name) {
             return safe
         }
-        if let bytes = PercentEncoding.decode(url.lastPathComponent.utf8), let safe = safe(ForeignText.guess(bytes, decode: decode)) {
+        let bytes = PercentEncoding.decodeLeniently(url.lastPathComponent.utf8)
+        if let safe = safe(ForeignText.guess(bytes, decode: decode)) {
             return safe
         }
         return "download"

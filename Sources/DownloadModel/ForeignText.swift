@@ -1,12 +1,12 @@
 /// Decodes `bytes` of a charset other than Unicode, strictly: nil where they are not valid in it, or where it is not known.
-/// Asked for are "CP932" (Shift_JIS as Windows has it), "EUC-JP" and "ISO-2022-JP": iconv's names.
+/// Asked for are "CP932" (Shift_JIS as Windows has it), "EUC-JP", "ISO-2022-JP" and "CP949" (EUC-KR as Windows has it): iconv's names.
 public typealias ForeignDecoder = @Sendable (_ charset: String, _ bytes: [UInt8]) -> String?
 
 /// Text of a charset that was named, or has to be guessed.
 enum ForeignText {
-    /// UTF-8 if it is valid, else Shift_JIS or EUC-JP, else Latin-1.
+    /// UTF-8 if it is valid, else Shift_JIS or EUC-JP, else windows-1252.
     static func guess(_ bytes: [UInt8], decode: ForeignDecoder) -> String {
-        String(validating: bytes, as: UTF8.self) ?? japanese(bytes, decode: decode) ?? latin1(bytes)
+        String(validating: bytes, as: UTF8.self) ?? japanese(bytes, decode: decode) ?? windows1252(bytes)
     }
 
     /// Shift_JIS or EUC-JP, whichever is valid; where both are, the reading with fewer half-width katakana: most EUC-JP bytes
@@ -17,18 +17,25 @@ enum ForeignText {
         return readings.min { halfWidth($0) < halfWidth($1) }  // the first of equals
     }
 
-    static func latin1(_ bytes: [UInt8]) -> String {
+    /// What browsers take Latin-1 and ASCII for (https://encoding.spec.whatwg.org/#names-and-labels). Every byte is a character.
+    static func windows1252(_ bytes: [UInt8]) -> String {
         var text = String.UnicodeScalarView()
-        text.append(contentsOf: bytes.lazy.map { Unicode.Scalar($0) })
+        for byte in bytes { text.append((0x80...0x9F).contains(byte) ? upperControls[Int(byte - 0x80)] : Unicode.Scalar(byte)) }
         return String(text)
     }
+
+    /// 0x80 to 0x9F; the five that windows-1252 leaves open are the control characters of Latin-1.
+    private static let upperControls = Array(
+        "€\u{81}‚ƒ„…†‡ˆ‰Š‹Œ\u{8D}Ž\u{8F}\u{90}‘’“”•–—˜™š›œ\u{9D}žŸ".unicodeScalars)
 
     /// Text of a charset by its IANA name, any case; nil where it is not one of those that file names come in, or the bytes are not
     /// valid in it.
     static func decode(_ bytes: [UInt8], charset: String, decode: ForeignDecoder) -> String? {
         switch charset.lowercased() {
-        case "utf-8", "utf8", "us-ascii": String(validating: bytes, as: UTF8.self)
-        case "iso-8859-1", "latin1": latin1(bytes)
+        case "utf-8", "utf8": String(validating: bytes, as: UTF8.self)
+        case "us-ascii", "ascii": String(validating: bytes, as: UTF8.self) ?? windows1252(bytes)
+        case "iso-8859-1", "iso8859-1", "latin1", "windows-1252", "cp1252", "x-cp1252": windows1252(bytes)
+        case "euc-kr", "ks_c_5601-1987", "ksc5601", "korean", "windows-949", "cp949", "uhc": decode("CP949", bytes)
         case "shift_jis", "shift-jis", "sjis", "x-sjis", "windows-31j", "cp932", "ms932": decode("CP932", bytes)
         case "euc-jp", "x-euc-jp": decode("EUC-JP", bytes)
         case "iso-2022-jp": decode("ISO-2022-JP", bytes)

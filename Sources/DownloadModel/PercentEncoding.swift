@@ -15,17 +15,28 @@ enum PercentEncoding {
         return decoded
     }
 
-    /// `bytes` with everything but valid escapes and what `isAllowed` percent-encoded; nil where a `%` begins no valid escape.
-    static func complete(_ bytes: ArraySlice<UInt8>, isAllowed: (UInt8) -> Bool) -> String? {
+    /// The bytes meant, where a `%` that begins no valid escape stands for itself.
+    static func decodeLeniently(_ bytes: some Collection<UInt8>) -> [UInt8] {
+        var decoded: [UInt8] = []
+        var rest = Array(bytes)[...]
+        while let byte = rest.popFirst() {
+            if byte == UInt8(ascii: "%"), let high = rest.first.flatMap(hexadecimal), let low = rest.dropFirst().first.flatMap(hexadecimal) {
+                decoded.append(high << 4 | low)
+                rest = rest.dropFirst(2)
+            } else {
+                decoded.append(byte)
+            }
+        }
+        return decoded
+    }
+
+    /// `bytes` with everything but `%` and what `isAllowed` percent-encoded. A `%` that begins no valid escape stays as it is, as in browsers
+    /// and curl: a server knows what it means by it.
+    static func complete(_ bytes: ArraySlice<UInt8>, isAllowed: (UInt8) -> Bool) -> String {
         var encoded: [UInt8] = []
         encoded.reserveCapacity(bytes.count)
-        for (index, byte) in zip(bytes.indices, bytes) {
-            if byte == UInt8(ascii: "%") {
-                guard index + 2 < bytes.endIndex, hexadecimal(bytes[index + 1]) != nil, hexadecimal(bytes[index + 2]) != nil else {
-                    return nil
-                }
-                encoded.append(byte)
-            } else if isAllowed(byte) {
+        for byte in bytes {
+            if byte == UInt8(ascii: "%") || isAllowed(byte) {
                 encoded.append(byte)
             } else {
                 encoded += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]

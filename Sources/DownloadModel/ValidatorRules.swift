@@ -9,6 +9,9 @@ extension Validator {
     /// `If-Range` with a date unless it "has no entity tag for the corresponding representation". The date counts where §8.8.2.2
     /// calls it strong: the `Date` is later, with "enough difference between the Last-Modified and Date values to make clock
     /// synchronization issues unlikely", for which we take the 60 seconds that RFC 7232 §2.2.2 named.
+    ///
+    /// A tag whose bytes are not UTF-8 reaches us with U+FFFD in their place, and two tags may have become one: it is no strong tag, and rules
+    /// the date out as a weak one does.
     public init?(entityTag: String?, lastModified: String?, date: String?) {
         if let entityTag = entityTag.map(Self.trimmed) {
             if Self.isStrong(entityTag) {
@@ -16,7 +19,7 @@ extension Validator {
                 return
             }
             // Anything but a weak tag is malformed, which is no entity tag.
-            if entityTag.hasPrefix("W/") { return nil }
+            if entityTag.utf8.starts(with: "W/".utf8) || entityTag.unicodeScalars.contains("\u{FFFD}") { return nil }
         }
         guard let lastModified, let date, let modified = HTTPDate.parse(lastModified), let sent = HTTPDate.parse(date),
             sent >= modified + .seconds(60)
@@ -28,9 +31,9 @@ extension Validator {
     /// contradiction, one that differs is. Entity tags are compared strongly (§8.8.3.2), dates as instants.
     public func matches(entityTag: String?, lastModified: String?) -> Bool {
         switch self {
-        case .entityTag(let own): return entityTag.map { Self.trimmed($0) == own } ?? true
+        case .entityTag(let own): return entityTag.map { Self.trimmed($0).isSameBytes(as: own) } ?? true
         case .lastModified(let own):
-            guard let lastModified, Self.trimmed(lastModified) != own else { return true }
+            guard let lastModified, !Self.trimmed(lastModified).isSameBytes(as: own) else { return true }
             guard let theirs = HTTPDate.parse(lastModified), let ours = HTTPDate.parse(own) else { return false }
             return theirs == ours
         }
@@ -41,7 +44,7 @@ extension Validator {
         let bytes = Array(tag.utf8)
         let quote = UInt8(ascii: "\"")
         guard (2...longestTag).contains(bytes.count), bytes.first == quote, bytes.last == quote else { return false }
-        return bytes[1..<(bytes.count - 1)].allSatisfy { $0 > 0x20 && $0 != quote && $0 != 0x7F }
+        return !tag.unicodeScalars.contains("\u{FFFD}") && bytes[1..<(bytes.count - 1)].allSatisfy { $0 > 0x20 && $0 != quote && $0 != 0x7F }
     }
 
     private static func trimmed(_ field: String) -> String {

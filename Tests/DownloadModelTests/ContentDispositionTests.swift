@@ -42,7 +42,8 @@ private func field(_ text: String) -> [UInt8] {
         (#"attachment; name="x;filename=y"; filename=z"#, "z"), (#"attachment; filename="a"; filename="b""#, "a"),
         ("filename=bare.txt", "bare.txt"), (#"filename="bare;.txt""#, "bare;.txt"), (#"attachment; filename="open.txt"#, "open.txt"),
         (#"attachment ; ; filename = "a.txt""#, "a.txt"), (#"attachment; filename="a" junk; x=1"#, "a"),
-        (#"attachment; filename="届け物.zip""#, "届け物.zip"),
+        (#"attachment; filename="届け物.zip""#, "届け物.zip"), (#""foo; filename=bar;baz"; filename=qux"#, "qux"),
+        (#"attachment; "x; filename=y"; filename=z"#, "z"), (#"attachment; a"b; filename=y"; filename=z"#, "z"),
     ])
     func `gives the name in filename, quoted or not`(text: String, expected: String) { #expect(name(text) == expected) }
 
@@ -54,8 +55,13 @@ private func field(_ text: String) -> [UInt8] {
         (#"attachment; filename*="UTF-8''a%20b.txt""#, "a b.txt"),
         ("attachment; filename*=Shift_JIS''%93%FA%96%7B%8C%EA.txt", "日本語.txt"),
         ("attachment; filename*=UTF-8''it's.txt", "it's.txt"),
+        ("attachment; filename*=iso-8859-1''100%20%80.txt", "100 €.txt"), ("attachment; filename*=windows-1252''%93a%94.txt", "“a”.txt"),
+        ("attachment; filename*=EUC-KR''%C7%D1%B1%DB.txt", "한글.txt"), ("attachment; filename*=ks_c_5601-1987''%8C%63.txt", "똠.txt"),
     ])
     func `gives filename* before filename`(text: String, expected: String) { #expect(name(text) == expected) }
+
+    @Test(arguments: [#""foo; filename=bar""#, #"attachment; "foo; filename=bar""#, #"attachment; x="foo; filename=bar""#])
+    func `is not looked for inside a quoted string`(text: String) { #expect(name(text) == nil) }
 
     @Test(arguments: [
         "attachment; filename*=UTF-8''%FF.txt; filename=a.txt", "attachment; filename*=UTF-8''%E5%ZZ; filename=a.txt",
@@ -74,7 +80,7 @@ private func field(_ text: String) -> [UInt8] {
         (#"attachment; filename="<93 FA 96 7B B6 C0>.txt""#, "日本ｶﾀ.txt"),
         (#"attachment; filename="caf<E9>.txt""#, "café.txt"),
     ])
-    func `reads bytes that are not UTF-8 as Shift_JIS or EUC-JP, else as Latin-1`(text: String, expected: String) {
+    func `reads bytes that are not UTF-8 as Shift_JIS or EUC-JP, else as windows-1252`(text: String, expected: String) {
         #expect(name(text) == expected)
     }
 

@@ -110,6 +110,27 @@ private let noon2024 = WallTime(microseconds: 1_718_452_800_000_000)  // Sat, 15
         #expect(Validator(entityTag: tag, lastModified: Self.modified, date: "Sun, 16 Jun 2024 00:00:00 GMT") == nil)
     }
 
+    @Test func `are no tag whose bytes were not UTF-8, nor a date beside one`() {
+        // 0xE9 and 0xE8, which are "é" and "è" in Latin-1, come out as one: U+FFFD.
+        let tags = [0xE9, 0xE8].map { String(decoding: Array("\"caf".utf8) + [UInt8($0)] + Array("\"".utf8), as: UTF8.self) }
+        for tag in tags {
+            #expect(Validator(entityTag: tag, lastModified: Self.modified, date: "Sun, 16 Jun 2024 00:00:00 GMT") == nil)
+            #expect(CopyValidators(entityTag: tag, lastModified: nil, date: nil, vary: nil, source: "http://a/") == nil)
+        }
+    }
+
+    @Test func `are compared by their bytes, not by what Unicode calls equivalent`() throws {
+        let (composed, decomposed) = ("\"caf\u{E9}\"", "\"cafe\u{301}\"")
+        #expect(composed == decomposed)  // Swift's strings are equal
+        let validator = try #require(Validator(entityTag: composed, lastModified: nil, date: nil))
+        #expect(validator != .entityTag(decomposed) && validator == .entityTag(composed))
+        #expect(!validator.matches(entityTag: decomposed, lastModified: nil))
+        #expect(Set([validator, .entityTag(decomposed)]).count == 2)
+        let held = CopyValidators(entityTag: "W/" + composed, lastModified: nil, source: "http://a/")
+        #expect(!held.matches(entityTag: decomposed, lastModified: nil) && held.matches(entityTag: composed, lastModified: nil))
+        #expect(held != CopyValidators(entityTag: "W/" + decomposed, lastModified: nil, source: "http://a/"))
+    }
+
     @Test(arguments: ["abc", "\"", "", "\"a\"b\"", "\"a b\"", "w/\"a\"", "\"" + String(repeating: "a", count: 2000) + "\""])
     func `take a malformed tag for none`(tag: String) {
         #expect(Validator(entityTag: tag, lastModified: nil, date: nil) == nil)

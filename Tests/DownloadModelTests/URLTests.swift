@@ -32,6 +32,8 @@ import Testing
         ("https://example.org//a//b", "https://example.org//a//b"),
         ("https://user:pa%3Ass@example.org/a?k#f", "https://example.org/a?k"),
         ("https://example.org/a#bad%zz", "https://example.org/a"),
+        ("https://example.org/100%.txt?sig=100%&x=1", "https://example.org/100%.txt?sig=100%&x=1"),
+        ("https://example.org/%?%g0%2", "https://example.org/%?%g0%2"), ("https://example.org/100%届", "https://example.org/100%%E5%B1%8A"),
         ("http://127.0.0.1:8000/", "http://127.0.0.1:8000/"),
         ("http://[2001:DB8:0:0:0:0:0:1]:8000/", "http://[2001:db8::1]:8000/"),
         ("http://[::ffff:1.2.3.4]/", "http://[::ffff:102:304]/"),
@@ -50,7 +52,6 @@ import Testing
         "http:///a", "http://:80/", "http://?a", "http://user@/", "http://example.org:0/", "http://example.org:65536/",
         "http://example.org:8a/", "http://example.org:80:80/", "http://example.org:-1/", "http://exa mple.org/", "http://exa\\mple.org/",
         "http://例え.jp/", "http://ex%61mple.org/", "http://a..b/", "http://.a/", "http://.", "http://<a>/", "http://a,b/",
-        "http://example.org/%", "http://example.org/%2", "http://example.org/%zz", "http://example.org/?%g0",
         "http://example.org/a\nb", "http://example.org/a\u{0}b", "http://example.org/\u{7F}", "http://example.org/\u{85}", "\thttp://a/",
         "http://[::1/", "http://[]/", "http://[::1]a/", "http://[1::2::3]/",
         "http://[:::]/", "http://[1:::2]/", "http://[::1:]/",
@@ -121,7 +122,7 @@ import Testing
         #expect(try DownloadURL("http://a/y") != DownloadURL("http://a/Y"))
     }
 
-    @Test(arguments: ["http://example.org/\u{1}secret", "http://me:secret@/", "http://me:secret\u{A0}@a/", "http://a/secret%", "secret:x"])
+    @Test(arguments: ["http://example.org/\u{1}secret", "http://me:secret@/", "http://me:secret\u{A0}@a/", "http://a:secret/", "secret:x"])
     func `are not repeated in a refusal`(given: String) {
         let refusal = #expect(throws: Refusal.self) { try DownloadURL(given) }
         #expect(refusal.map { !$0.message.contains("secret") || $0.name == .unsupportedScheme } == true)
