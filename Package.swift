@@ -50,12 +50,13 @@ let package = Package(
         .target(name: "CNotify"),
         .target(name: "CSound"),
         .target(name: "CCrypto"),
+        .target(name: "CCoding"),
 
         // Rooms
         room("EventLoop", ["CSystem"]),
         room("DBus", ["CDBus", "EventLoop"]),
         room("DownloadModel"),
-        room("TransferEngine", ["CCurl", "CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
+        room("TransferEngine", ["CCurl", "CCrypto", "CCoding", "CSystem", "DownloadModel", "EventLoop"]),
         room("DownloadStore", ["CSQLite", "CSystem", "DownloadModel", "EventLoop"]),
         room("Localization", ["DownloadModel"], resources: [.embedInCode("Resources/ja.po")]),
         room("Desktop", ["CNotify", "CSound", "DBus", "DownloadModel", "EventLoop", "Localization"]),

@@ -28,10 +28,11 @@ let package = Package(
         .systemLibrary(name: "CSQLite", pkgConfig: "sqlite3"),
         .target(name: "CCurl"),
         .target(name: "CCrypto"),
+        .target(name: "CCoding"),
         room("EventLoop", ["CSystem"]),
         room("DBus", ["CDBus", "EventLoop"]),
         room("DownloadModel"),
-        room("TransferEngine", ["CCurl", "CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
+        room("TransferEngine", ["CCurl", "CCrypto", "CCoding", "CSystem", "DownloadModel", "EventLoop"]),
         room("DownloadStore", ["CSQLite", "DownloadModel", "EventLoop"]),
         room(
             "DownloaderInterface", ["DBus", "DownloadModel"],

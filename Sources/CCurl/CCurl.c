@@ -1,11 +1,18 @@
+#define _GNU_SOURCE
 #include "CCurl.h"
+#include <arpa/inet.h>
 #include <dlfcn.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/socket.h>
 
 struct todoku_curl_table todoku_curl;
 
 static const char *failure;
+/// OpenSSL's, where libcurl is built with it; found through libcurl, so that it is the one libcurl uses.
+static int (*ssl_pending)(const void *);
 
 static void load(void) {
   void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
@@ -22,6 +29,7 @@ static void load(void) {
     return; \
   }
   TODOKU_CURL_FUNCTIONS(TODOKU_CURL_FILL)
+  ssl_pending = (__typeof__(ssl_pending))dlsym(library, "SSL_pending");
   if (todoku_curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) failure = "curl_global_init failed";
 }
 
@@ -29,4 +37,43 @@ const char *todoku_curl_load(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, load);
   return failure;
+}
+
+static int port_of(const struct sockaddr_storage *address) {
+  switch (address->ss_family) {
+  case AF_INET: return ntohs(((const struct sockaddr_in *)address)->sin_port);
+  case AF_INET6: return ntohs(((const struct sockaddr_in6 *)address)->sin6_port);
+  default: return -1;
+  }
+}
+
+bool todoku_socket_joins(int descriptor, int local_port, const char *remote, int remote_port) {
+  struct sockaddr_storage own, other;
+  socklen_t own_length = sizeof own, other_length = sizeof other;
+  if (getsockname(descriptor, (struct sockaddr *)&own, &own_length) || port_of(&own) != local_port) return false;
+  if (getpeername(descriptor, (struct sockaddr *)&other, &other_length) || port_of(&other) != remote_port) return false;
+  char text[INET6_ADDRSTRLEN] = "";
+  const void *address = other.ss_family == AF_INET ? (const void *)&((struct sockaddr_in *)&other)->sin_addr
+                                                   : (const void *)&((struct sockaddr_in6 *)&other)->sin6_addr;
+  return inet_ntop(other.ss_family, address, text, sizeof text) && !strcmp(text, remote);
+}
+
+enum todoku_unread todoku_socket_unread(int descriptor) {
+  struct pollfd entry = {descriptor, POLLIN | POLLRDHUP, 0};
+  if (poll(&entry, 1, 0) == 0) return TODOKU_UNREAD_NOTHING;
+  char byte;
+  return recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0 ? TODOKU_UNREAD_BYTES : TODOKU_UNREAD_END;
+}
+
+bool todoku_socket_has_unacknowledged(int descriptor) {
+  struct tcp_info info = {0};
+  socklen_t length = sizeof info;
+  return getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_unacked > 0;
+}
+
+int todoku_curl_tls_pending(CURL *easy) {
+  struct curl_tlssessioninfo *session = NULL;
+  if (todoku_curl.easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &session) != CURLE_OK || !session) return -1;
+  if (session->backend != CURLSSLBACKEND_OPENSSL || !session->internals || !ssl_pending) return -1;
+  return ssl_pending(session->internals);
 }

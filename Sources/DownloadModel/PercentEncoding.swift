@@ -20,7 +20,8 @@ enum PercentEncoding {
         var decoded: [UInt8] = []
         var rest = Array(bytes)[...]
         while let byte = rest.popFirst() {
-            if byte == UInt8(ascii: "%"), let high = rest.first.flatMap(hexadecimal), let low = rest.dropFirst().first.flatMap(hexadecimal) {
+            if byte == UInt8(ascii: "%"), let high = rest.first.flatMap(hexadecimal), let low = rest.dropFirst().first.flatMap(hexadecimal)
+            {
                 decoded.append(high << 4 | low)
                 rest = rest.dropFirst(2)
             } else {
@@ -71,7 +72,7 @@ extension UInt8 {
 }
 
 /// A number written in decimal digits only; nil for anything else, empty and too large included.
-func decimal<Number: FixedWidthInteger>(_ text: some Collection<UInt8>, as type: Number.Type = Number.self) -> Number? {
+public func decimal<Number: FixedWidthInteger>(_ text: some Collection<UInt8>, as type: Number.Type = Number.self) -> Number? {
     guard !text.isEmpty else { return nil }
     var value: Number = 0
     for byte in text {

@@ -44,7 +44,8 @@ extension Validator {
         let bytes = Array(tag.utf8)
         let quote = UInt8(ascii: "\"")
         guard (2...longestTag).contains(bytes.count), bytes.first == quote, bytes.last == quote else { return false }
-        return !tag.unicodeScalars.contains("\u{FFFD}") && bytes[1..<(bytes.count - 1)].allSatisfy { $0 > 0x20 && $0 != quote && $0 != 0x7F }
+        return !tag.unicodeScalars.contains("\u{FFFD}")
+            && bytes[1..<(bytes.count - 1)].allSatisfy { $0 > 0x20 && $0 != quote && $0 != 0x7F }
     }
 
     private static func trimmed(_ field: String) -> String {

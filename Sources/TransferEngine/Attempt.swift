@@ -7,6 +7,8 @@ internal import DownloadModel
 final class Attempt: BodySink {
     /// Most bytes of a body that nobody wants (of an error, of a redirect) that are read for the sake of the connection.
     static let unwantedLimit = 64 * 1024
+    /// A redirect is followed by its head; its body is waited for so long.
+    static let redirectPatience: Duration = .milliseconds(100)
 
     enum Verdict: Equatable {
         case undecided
@@ -30,12 +32,16 @@ final class Attempt: BodySink {
     let isProxied: Bool
     /// Whether it was asked for what is newer than the copy held only.
     let asksIfChanged: Bool
-    private(set) var head = ResponseHead()
+    var head = ResponseHead()
     private(set) var verdict = Verdict.undecided
     /// Whether an address of the host was left out because the transfer must stay away from it.
     private(set) var isKeptAway = false
     private unowned let transfer: Transfer
     private var unwanted = 0
+    /// When the head of a redirect was complete.
+    private var redirected: SuspendingClock.Instant?
+    /// Undoes the body's content coding; nil: it has none, or is stored in it.
+    var decoder: ContentDecoder?
     /// Body bytes that were taken, and that libcurl gives once more after the pause in which they were.
     private var ahead = 0
 
@@ -53,7 +59,8 @@ final class Attempt: BodySink {
             let count = transfer.pace.take(fresh.count)
             if count > 0 {
                 transfer.liveness.count(count)
-                if let failure = transfer.take(UnsafeRawBufferPointer(rebasing: fresh.prefix(count))) {
+                let taken = UnsafeRawBufferPointer(rebasing: fresh.prefix(count))
+                if let failure = decoder == nil ? transfer.take(taken) : decode(taken) {
                     verdict = .failed(failure)
                     return .abort
                 }
@@ -103,8 +110,19 @@ final class Attempt: BodySink {
     func decide() {
         guard case .undecided = verdict else { return }
         verdict = transfer.judge(self)
+        if case .redirect = verdict { redirected = .now }
         transfer.liveness.restart()
     }
+
+    /// Whether the body of a redirect still comes, so long after its head.
+    func drags(_ now: SuspendingClock.Instant) -> Bool { redirected.map { now - $0 >= Self.redirectPatience } ?? false }
+
+    private func decode(_ bytes: UnsafeRawBufferPointer) -> DownloadFailure? {
+        decoder?.decode(bytes, host: url.host) { transfer.take($0) }
+    }
+
+    /// Of a body that came to its end: why its content coding did not.
+    var codingFailure: DownloadFailure? { decoder?.finish(host: url.host, isEmptyAnnounced: head.isEmptyAnnounced) }
 
     /// Whether the body would have been the file, but must not be: nothing to read on for.
     private var refusesBody: Bool {
@@ -113,7 +131,13 @@ final class Attempt: BodySink {
         case .restart, .taken: true
         // What may follow would be taken for the next response of the connection, which ends here.
         case .unchanged: head.announcesBody
-        case .undecided, .body, .whole, .redirect: false
+        case .redirect:
+            switch head.contentLength {
+            case .known(let length): length > Self.unwantedLimit
+            case .unknown: false
+            case .contradictory: true
+            }
+        case .undecided, .body, .whole: false
         }
     }
 }

@@ -146,6 +146,10 @@ public actor Engine {
             if transfer.isCheckpointDue(now: now) { sync(transfer) }
             let isHolding = transfer.pace.isHolding
             if transfer.pace.letGo() { resume(transfer) }
+            if let attempt = transfer.exchange?.sink as? Attempt, attempt.drags(now) {
+                follow(transfer, attempt)
+                continue
+            }
             checkSilence(transfer, now, isHolding: isHolding)
             checkStall(transfer, now, isHolding: isHolding)
         }
@@ -230,7 +234,9 @@ public actor Engine {
     }
 
     /// Makes the request of the hop under way.
-    private func fetch(_ transfer: Transfer) {
+    ///
+    /// - Parameter isFresh: whether no kept connection may be used.
+    private func fetch(_ transfer: Transfer, isFresh: Bool = false) {
         let request = transfer.request
         guard !transfer.isNamedAway else { return conclude(transfer, .failed(transfer.keptAway)) }
         let proxy = configuration.proxies.proxy(for: transfer.url)
@@ -238,7 +244,7 @@ public actor Engine {
         var options = ExchangeOptions(
             url: transfer.url.text, userAgent: request.userAgent ?? configuration.userAgent,
             connectTimeoutMilliseconds: max(1, Int(request.stallTimeout / .milliseconds(1))))
-        options.headerLines = transfer.headerLines
+        (options.headerLines, options.isFresh) = (transfer.headerLines, isFresh)
         if transfer.isFirstOrigin {
             (options.referrer, options.username, options.password) = (request.referrer, request.username, request.password)
         }
@@ -259,21 +265,31 @@ public actor Engine {
         guard let attempt = exchange.sink as? Attempt, let transfer = transfers.values.first(where: { $0.exchange === exchange }) else {
             return
         }
+        // libcurl is content with a head that ends with its connection.
+        let error = error ?? (attempt.head.isComplete ? nil : CurlError(.nothingReceived, "no whole head"))
         if error == nil { attempt.decide() }
+        if exchange.needsNewConnection(error, heardAnswer: attempt.verdict != .undecided, closes: attempt.head.endsConnection) {
+            staging?.flush()
+            if error == nil, attempt.verdict == .body { transfer.distrust() }
+            transfer.exchange = nil
+            return fetch(transfer, isFresh: true)
+        }
         switch attempt.verdict {
         case .failed(let failure): conclude(transfer, .failed(failure))
         case .taken(let path): conclude(transfer, .whole(.nameTaken(path: path)))
         case .unchanged(let copy): conclude(transfer, .whole(.unchanged(copy)))
         case .restart: restart(transfer)
-        case .redirect where error == nil: follow(transfer, exchange.redirectURL)
+        case .redirect: follow(transfer, attempt)
         case .whole,
             .body where error == nil:
+            if case .body = attempt.verdict, let failure = attempt.codingFailure { return conclude(transfer, .failed(failure)) }
             switch transfer.complete(status: attempt.head.status) {
             case .success(let end): conclude(transfer, .whole(end))
+            case .failure where transfer.gotPiece(attempt): restart(transfer)
             case .failure(let failure): conclude(transfer, .failed(failure))
             }
         case .undecided where attempt.isKeptAway && error?.kind == .connect: conclude(transfer, .failed(transfer.keptAway))
-        case .undecided, .redirect, .body:
+        case .undecided, .body:
             let error = error ?? CurlError(.other, "no answer")
             conclude(
                 transfer,
@@ -305,7 +321,7 @@ public actor Engine {
         fetch(transfer)
     }
 
-    private func follow(_ transfer: Transfer, _ location: String?) {
+    private func follow(_ transfer: Transfer, _ attempt: Attempt) {
         transfer.exchange = nil
         let host = transfer.url.host
         transfer.hops += 1
@@ -314,11 +330,11 @@ public actor Engine {
                 transfer,
                 .failed(DownloadFailure(.tooManyRedirects, "The server \(host) redirected more than \(Self.hopLimit) times.", host: host)))
         }
-        guard let location, let url = try? DownloadURL(location) else {
-            return conclude(
-                transfer,
-                .failed(
-                    DownloadFailure(.unsafeRedirect, "The server \(host) redirected to an address that is not http or https.", host: host)))
+        let url: DownloadURL
+        do throws(Refusal) {
+            url = try DownloadURL(location: attempt.head.bytes("location") ?? [], from: transfer.url)
+        } catch {
+            return conclude(transfer, .failed(FailureMapping.redirect(error, host: host)))
         }
         guard transfer.mayFollow(to: url) else {
             return conclude(

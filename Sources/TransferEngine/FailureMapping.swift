@@ -68,6 +68,15 @@ enum FailureMapping {
         return DownloadFailure(.timeout, "\(host) \(what) within \(limit.inWords).", host: host, isRetryable: true)
     }
 
+    /// A `Location` that is not followed, by its own reason.
+    static func redirect(_ refusal: Refusal, host: String) -> DownloadFailure {
+        let reason =
+            refusal.name == .unsupportedScheme
+            ? "The server \(host) redirected to an address that is not http or https."
+            : "The server \(host) redirected to an address that cannot be used. \(refusal.message)"
+        return DownloadFailure(.unsafeRedirect, reason, host: host)
+    }
+
     static func truncated(host: String) -> DownloadFailure {
         DownloadFailure(.truncated, "\(host) ended the connection before the whole file had come.", host: host, isRetryable: true)
     }

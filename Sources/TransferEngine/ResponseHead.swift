@@ -10,6 +10,7 @@ struct ResponseHead {
     static let fieldLimit = 1000
 
     private(set) var status: UInt32 = 0
+    private var isHTTP10 = false
     private(set) var isComplete = false
     private var bytes = 0
     private var fields: [(name: String, value: [UInt8])] = []
@@ -36,6 +37,7 @@ struct ResponseHead {
     private mutating func begin(_ text: Slice<UnsafeRawBufferPointer>) {
         let words = text.split(separator: 0x20, maxSplits: 2)
         status = words.count > 1 ? UInt32(String(decoding: words[1], as: UTF8.self)) ?? 0 : 0
+        isHTTP10 = text.starts(with: "HTTP/1.0".utf8)
         fields.removeAll()
         isComplete = false
     }
@@ -47,8 +49,9 @@ struct ResponseHead {
             return
         }
         guard let colon = text.firstIndex(of: UInt8(ascii: ":")) else { return }
-        let name = String(decoding: text[..<colon], as: UTF8.self).lowercased()
-        fields.append((name, trimmed(text[text.index(after: colon)...])))
+        // Of ASCII only: to Unicode the Kelvin sign is a K.
+        let name = text[..<colon].map { (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) ? $0 | 0x20 : $0 }
+        fields.append((String(decoding: name, as: UTF8.self), trimmed(text[text.index(after: colon)...])))
     }
 
     private func trimmed(_ text: Slice<UnsafeRawBufferPointer>) -> [UInt8] {
@@ -63,14 +66,32 @@ struct ResponseHead {
     /// The first field of this name (lower case).
     func text(_ name: String) -> String? { bytes(name).map { String(decoding: $0, as: UTF8.self) } }
 
+    private func trimmedBlanks(_ bytes: Substring.UTF8View) -> [UInt8] {
+        var bytes = bytes.drop { $0 == 0x20 || $0 == 0x09 }
+        while let last = bytes.last, last == 0x20 || last == 0x09 { bytes.removeLast() }
+        return Array(bytes)
+    }
+
     private func all(_ name: String) -> [String] {
         fields.filter { $0.name == name }.flatMap {
-            String(decoding: $0.value, as: UTF8.self).split(separator: ",").map { String($0.drop { $0 == " " || $0 == "\t" }) }
+            String(decoding: $0.value, as: UTF8.self).split(separator: ",").map { String(decoding: trimmedBlanks($0.utf8), as: UTF8.self) }
         }
     }
 
-    /// Whether the body is in a content coding, and so neither its length nor its ranges are the file's.
-    var isCoded: Bool { all("content-encoding").contains { $0.lowercased() != "identity" } }
+    /// The body's content coding; nil: none.
+    var coding: ContentCoding? { ContentCoding(all("content-encoding").map { $0.lowercased() }) }
+
+    /// Whether the body is stored as it comes, though it is in a content coding.
+    var isStoredCoded = false
+
+    /// Whether the body is in a content coding that is undone, and so neither its length nor its ranges are the file's.
+    var isCoded: Bool { !isStoredCoded && coding != nil }
+
+    /// Whether the body is in a transfer coding besides `chunked`. None is asked for, and libcurl would undo some without telling of an early end.
+    var isTransferCoded: Bool { all("transfer-encoding").contains { !["chunked", "identity", ""].contains($0.lowercased()) } }
+
+    /// Whether it says that its body is empty.
+    var isEmptyAnnounced: Bool { all("content-length").first == "0" }
 
     enum Length: Equatable { case unknown, known(ByteCount), contradictory }
 
@@ -79,10 +100,17 @@ struct ResponseHead {
         if !all("transfer-encoding").isEmpty || isCoded { return .unknown }
         let values = all("content-length")
         guard let first = values.first else { return .unknown }
-        guard values.allSatisfy({ $0 == first }), let number = ByteCount(first), number <= ByteCount(Int64.max) else {
+        guard values.allSatisfy({ $0 == first }), let number = decimal(first.utf8, as: ByteCount.self), number <= ByteCount(Int64.max)
+        else {
             return .contradictory
         }
         return .known(number)
+    }
+
+    /// Whether the connection ends with this response.
+    var endsConnection: Bool {
+        let isFramed = !all("transfer-encoding").isEmpty || !all("content-length").isEmpty || status < 200 || status == 204 || status == 304
+        return isHTTP10 || !isFramed || all("connection").contains { $0.lowercased() == "close" }
     }
 
     /// Whether it speaks of a body, also where it may have none (a 304).

@@ -37,6 +37,8 @@ final class Transfer {
     var isDistrusted = false
 
     var facts: TransferFacts?
+    /// Whether what comes next is a further piece of what came: nobody needs to be told that it begins.
+    var isFurtherPiece = false
     /// The end in the file of the bytes taken from the response, written, staged or dropped.
     private var taken: ByteCount = 0
     /// Bytes at the front of the body under way that are held already.
@@ -310,6 +312,20 @@ final class Transfer {
     private func forgetMap() {
         map = nil
         if let path = request.mapPath { WrittenMap.remove(path) }
+    }
+
+    /// What was taken may be of something else: nothing but a whole body counts from here on.
+    func distrust() { (ask, isDistrusted) = (.whole, true) }
+
+    /// Whether `attempt`, which ended well, brought the piece that its `Content-Range` told of, and the next is to be asked for: a server may give
+    /// less than was asked for (RFC 9110 §15.3.7).
+    func gotPiece(_ attempt: Attempt) -> Bool {
+        guard attempt.head.status == 206, diskFailure == nil, candidate == nil, let part, part.isResumable, let start = attempt.rangeStart,
+            part.written > start, let total = part.total, part.written < total, skip == 0,
+            attempt.head.text("content-range").flatMap(Range<UInt64>.fromContentRange)?.range.upperBound == part.written
+        else { return false }
+        isFurtherPiece = true
+        return true
     }
 
     var diskFailure: DownloadFailure? { (replaceError ?? (candidate ?? part)?.error).map(failure) }

@@ -4,6 +4,7 @@ internal import DownloadModel
 extension Transfer {
     /// Decides what a response is good for, and gets the part file ready where it is the file.
     func judge(_ attempt: Attempt) -> Attempt.Verdict {
+        if [200, 203, 206].contains(attempt.head.status), let failure = settleCoding(attempt) { return .failed(failure) }
         let head = attempt.head
         switch head.status {
         case 200, 203: return beginWhole(attempt)
@@ -12,7 +13,10 @@ extension Transfer {
             // One that cannot be about the copy, or comes after it was changed: once more, for the whole.
             return unchangedCopy(head).map { .unchanged($0) } ?? askAgain(.whole)
         case 301, 302, 303, 307, 308:
-            return head.text("location") == nil ? .failed(FailureMapping.status(head, host: attempt.url.host, now: wallTime())) : .redirect
+            return head.bytes("location")?.isEmpty ?? true
+                ? .failed(FailureMapping.status(head, host: attempt.url.host, now: wallTime())) : .redirect
+        // Nothing is wrong with the condition as long as bytes are asked for: once more, for the whole.
+        case 304 where attempt.rangeStart != nil, 412 where attempt.rangeStart != nil: return askAgain(.whole)
         case 416 where attempt.rangeStart != nil: return isWhole(attempt) ? .whole : askAgain(.whole, distrusting: true)
         default: return .failed(FailureMapping.status(head, host: attempt.url.host, now: wallTime()))
         }
@@ -39,6 +43,26 @@ extension Transfer {
     private func continuedName(_ attempt: Attempt) -> String {
         guard attempt.head.bytes("content-disposition") == nil else { return fileName(attempt) }
         return request.fileName ?? request.knownName ?? fileName(attempt)
+    }
+
+    /// Decides what becomes of the body's coding. Says why it cannot be taken, where it cannot.
+    private func settleCoding(_ attempt: Attempt) -> DownloadFailure? {
+        let host = attempt.url.host
+        func failure(_ what: String) -> DownloadFailure {
+            DownloadFailure(.network, "\(host) sent \(what).", httpStatus: attempt.head.status, host: host)
+        }
+        if attempt.head.isTransferCoded { return failure("a body in a transfer coding that Todoku had not asked for") }
+        guard let coding = attempt.head.coding else { return nil }
+        let given = FileName.chosen(contentDisposition: attempt.head.bytes("content-disposition"), url: attempt.url, decode: iconvDecoder)
+        let names = [given, request.fileName, request.knownName].compactMap(\.self)
+        if coding == .unknown || coding.isOfFileItself(mediaType: attempt.head.mediaType, names: names) {
+            attempt.head.isStoredCoded = true
+            return nil
+        }
+        if coding == .several { return failure("a body that is compressed more than once; Todoku unpacks one layer only") }
+        guard attempt.head.status != 206 else { return nil }  // asked for anew
+        attempt.decoder = ContentDecoder(coding, isBounded: request.maxSize != nil || request.expectedSize != nil)
+        return attempt.decoder == nil ? failure("a body in the coding \(coding), whose library is not installed here") : nil
     }
 
     /// Asks once more, in a way that is further down the list of `Ask`.
@@ -139,7 +163,9 @@ extension Transfer {
         var facts = TransferFacts(
             fileName: name, mediaType: mediaType, total: total, offset: offset, discarded: discarded, isResumable: isResumable)
         if hops > 0 { facts.source = attempt.url.redacted }
-        self.facts = facts
+        let isTold = isFurtherPiece && self.facts?.fileName == name && self.facts?.total == total && offset > 0
+        isFurtherPiece = false
+        if !isTold { self.facts = facts }
         // Where bytes were held, the validator that held them together is all that is proved of them.
         validators =
             offset > 0
@@ -147,7 +173,7 @@ extension Transfer {
             : CopyValidators(
                 entityTag: attempt.head.text("etag"), lastModified: attempt.head.text("last-modified"), date: attempt.head.text("date"),
                 vary: attempt.head.text("vary"), source: attempt.url.text)
-        events.append(.began(request.number, facts))
+        if !isTold { events.append(.began(request.number, facts)) }
     }
 
     /// The media type is not the one that was asked for.

@@ -13,9 +13,11 @@ import Testing
         ("g?y", "http://a.example:8080/b/c/g?y"), ("#s", "http://a.example:8080/b/c/d;p?q"), ("g#s", "http://a.example:8080/b/c/g"),
         (";x", "http://a.example:8080/b/c/;x"), ("", "http://a.example:8080/b/c/d;p?q"), (".", "http://a.example:8080/b/c/"),
         ("..", "http://a.example:8080/b/"), ("../g", "http://a.example:8080/b/g"), ("../../../g", "http://a.example:8080/g"),
-        ("g?y/../x", "http://a.example:8080/b/c/g?y/../x"), ("https://b.example", "https://b.example/"), ("  g\t", "http://a.example:8080/b/c/g"),
+        ("g?y/../x", "http://a.example:8080/b/c/g?y/../x"), ("https://b.example", "https://b.example/"),
+        ("  g\t", "http://a.example:8080/b/c/g"),
         ("100%.txt", "http://a.example:8080/b/c/100%.txt"), ("/f?sig=100%&x=1", "http://a.example:8080/f?sig=100%&x=1"),
-        ("/a b", "http://a.example:8080/a%20b"), ("/x:y", "http://a.example:8080/x:y"), ("?u=http://x/", "http://a.example:8080/b/c/d;p?u=http://x/"),
+        ("/a b", "http://a.example:8080/a%20b"), ("/x:y", "http://a.example:8080/x:y"),
+        ("?u=http://x/", "http://a.example:8080/b/c/d;p?u=http://x/"),
     ])
     func `is resolved against the URL that was asked for`(location: String, expected: String) throws {
         #expect(try target(Array(location.utf8)) == expected)

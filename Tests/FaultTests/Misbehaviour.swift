@@ -164,6 +164,24 @@ struct Misbehaviour: Sendable {
             $0.send(200, [tag1, length(size + 1000)], old)
             $0.reply.close()
         },
+        Misbehaviour(name: "half a gzip stream in right framing") {
+            $0.send(200, [tag1, "Content-Encoding: gzip", length(11)], [0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 3, 0x4B])
+        },
+        Misbehaviour(name: "gzip twice over, with a checksum", hasChecksum: true, expected: .either) {
+            $0.send(200, [tag1, "Content-Encoding: gzip, gzip", length(3)], [0x1f, 0x8b, 0])
+        },
+        Misbehaviour(name: "a surplus that looks like an answer, behind a refusal", times: 3) {
+            let wrong = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nWRONG"
+            $0.send(503, ["Retry-After: 0", length(5)], Array("sorry\(wrong)".utf8))
+        },
+        Misbehaviour(name: "pieces of 100,000 bytes", times: 99) {
+            guard $0.isRange else {
+                $0.reply.serve(old, for: $0.request, entityTag: "\"v1\"", endingAt: 600_000)
+                return $0.reply.close()
+            }
+            let last = min(size - 1, $0.first + 99_999)
+            $0.send(206, [tag1, range($0.first, last), length(last - $0.first + 1)], old[$0.first...last])
+        },
         Misbehaviour(name: "gzip-coded without being asked, with a checksum", hasChecksum: true, expected: .either) {
             $0.send(
                 $0.isRange ? 206 : 200, [tag1, "Content-Encoding: gzip", length(3)] + ($0.isRange ? [range($0.first)] : []),

@@ -65,10 +65,15 @@ extension Misbehaviour {
         plain(299, expected: .either), plain(999, expected: .either),
         Misbehaviour(name: "204", expected: .either) { $0.send(204, [], []) },
         Misbehaviour(name: "304 without being asked", expected: .either) { $0.send(304, [], []) },
+        Misbehaviour(name: "412", expected: .either) { $0.send(412, ["Content-Length: 0"], []) },
     ]
 
     static let redirects: [Misbehaviour] = [
         Misbehaviour(name: "a redirect to the file") { $0.send(302, ["Location: /file", "Content-Length: 0"], []) },
+        Misbehaviour(name: "a redirect with a body that is cut") {
+            $0.send(302, ["Location: /file?a=100%", "Content-Length: 5000"], "moved".utf8)
+            $0.reply.close()
+        },
         Misbehaviour(name: "100 redirects", expected: .error, times: 100) {
             $0.send(302, ["Location: /hop/\($0.turn)", "Content-Length: 0"], [])
         },

@@ -130,6 +130,20 @@ struct Misbehaviour: CustomTestStringConvertible, Sendable {
             reply.send(old[first..<end])
             return true
         },
+        Misbehaviour("304 to a range") { request, reply in
+            guard request.range != nil else { return false }
+            reply.head(304, ["ETag": "\"v1\""])
+            return true
+        },
+        Misbehaviour("412 to a range") { request, reply in
+            guard request.range != nil else { return false }
+            reply.respond(412, text: "no")
+            return true
+        },
+        Misbehaviour("half of a gzip stream in right framing") { request, reply in
+            reply.respond(200, ["ETag": "\"v1\"", "Content-Encoding": "gzip"], body: [0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 3, 0x4B])
+            return true
+        },
         Misbehaviour("206 cut") { request, reply in
             guard let first = request.range?.first else { return false }
             reply.head(

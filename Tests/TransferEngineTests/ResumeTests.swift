@@ -51,6 +51,77 @@ import TransferEngine
         #expect(facts.offset == 1_200_000 && !facts.discarded && facts.total == 3_000_000)
     }
 
+    /// "café" in the two ways of Unicode; and in Latin-1 and Windows' Cyrillic, which are no UTF-8.
+    @Test(
+        arguments: [
+            (Array("\"caf\u{E9}\"".utf8), Array("\"cafe\u{301}\"".utf8)), ([0x22, 0x63, 0xE9, 0x22], [0x22, 0x63, 0xE8, 0x22]),
+        ] as [([UInt8], [UInt8])])
+    func `does not join what is under two tags that only look the same`(old: [UInt8], new: [UInt8]) async throws {
+        let changed = patternBytes(3_000_000, seed: 9)
+        @Sendable func head(_ reply: Reply, _ status: String, _ tag: [UInt8], _ length: Int) {
+            reply.send("HTTP/1.1 \(status)\r\nETag: ")
+            reply.send(tag)
+            reply.send("\r\nContent-Length: \(length)\r\n\r\n")
+        }
+        let server = ScriptedServer { request, reply in
+            switch (request.number, request.range?.first) {
+            case (0, _):
+                head(reply, "200 OK", old, 3_000_000)
+                reply.send(Self.file[..<1_200_000])
+                reply.close()
+            case (_, let first?):  // takes any condition for fulfilled
+                head(reply, "206 Partial Content\r\nContent-Range: bytes \(first)-2999999/3000000", new, 3_000_000 - first)
+                reply.send(changed[first...])
+            default:
+                head(reply, "200 OK", new, 3_000_000)
+                reply.send(changed)
+            }
+        }
+        let fixture = await EngineFixture()
+        let cut = try await fixture.run(server.url("/file.bin"))
+        let end = try await fixture.run(server.url("/file.bin")) { $0.resume = cut.resume }
+        #expect(end.complete?.size == 3_000_000, "\(end)")
+        #expect(fixture.part == changed)
+    }
+
+    @Test(arguments: [304, 412]) func `asks once from the first byte where the rest is answered by a refusal of its condition`(status: Int)
+        async throws
+    {
+        let gate = Gate()
+        let server = server(cut: 1_200_000, gate: gate) { request, reply in
+            if request.range != nil { reply.respond(status) } else { reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        }
+        let fixture = await EngineFixture()
+        let resume = try await begin(fixture, server, cut: 1_200_000, gate: gate).resume
+        let end = try await fixture.run(server.url("/file.bin")) { $0.resume = resume }
+        #expect(end.complete?.size == 3_000_000)
+        #expect(fixture.part == Self.file)
+        #expect(server.requests.map { $0.field("Range") } == [nil, "bytes=1200000-", nil])
+        // One that says so to everything is a failure.
+        let refusing = ScriptedServer { _, reply in reply.respond(status) }
+        #expect(try await fixture.run(refusing.url("/x"), number: 2).failure?.httpStatus == UInt32(status))
+        #expect(refusing.requests.count == 1)
+    }
+
+    @Test func `goes on at once where a server gives a piece at a time`() async throws {
+        let gate = Gate()
+        let server = server(cut: 2_950_000, gate: gate) { request, reply in
+            guard let first = request.range?.first else { return reply.respond(500) }
+            let end = min(3_000_000, first + 1000)
+            reply.head(206, ["Content-Range": "bytes \(first)-\(end - 1)/3000000", "ETag": "\"v1\""], length: end - first)
+            reply.send(Self.file[first..<end])
+        }
+        let fixture = await EngineFixture()
+        let resume = try await begin(fixture, server, cut: 2_950_000, gate: gate).resume
+        let told = await fixture.log.facts().count
+        let end = try await fixture.run(server.url("/file.bin")) { $0.resume = resume }
+        #expect(end.complete?.size == 3_000_000, "\(end)")
+        #expect(fixture.part == Self.file)
+        #expect(server.requests.count == 51 && server.connections == 2)
+        // That it goes on is told once, not fifty times.
+        #expect(await fixture.log.facts().count == told + 1)
+    }
+
     @Test func `takes the whole new file where it has changed`() async throws {
         let new = patternBytes(500_000, seed: 9)
         let gate = Gate()

@@ -27,6 +27,7 @@ enum Target: String, CaseIterable {
     case contentRanges = "content-ranges"
     case times
     case responseHeads = "response-heads"
+    case codings
     case options
     case rows
     case messages
@@ -38,6 +39,7 @@ enum Target: String, CaseIterable {
         case .contentRanges: { run(fuzzContentRange, $0, $1) }
         case .times: { run(fuzzTimes, $0, $1) }
         case .responseHeads: { run(fuzzResponseHead, $0, $1) }
+        case .codings: { run(fuzzCoding, $0, $1) }
         case .options: { run(fuzzOptions, $0, $1) }
         case .rows: { run(fuzzRows, $0, $1) }
         case .messages: { run(fuzzMessage, $0, $1) }

@@ -4,6 +4,10 @@ internal import DownloadModel
 func fuzzURL(_ bytes: [UInt8]) {
     let text = String(decoding: bytes, as: UTF8.self)
     if let url = try? DownloadURL(text) { checkURL(url) }
+    for base in ["https://a.example:81/b/c;d?q", "http://[::1]"] {
+        guard let base = try? DownloadURL(base), let url = try? DownloadURL(location: bytes, from: base) else { continue }
+        checkURL(url)
+    }
     for uri in [text, "file://\(text)"] {
         if let path = localPath(ofFileURI: uri) {
             check(path.utf8.first == UInt8(ascii: "/") && !path.utf8.contains(0), "\(path) from \(uri)")

@@ -2,6 +2,7 @@
 // pay for it. Types and constants are libcurl's own. The functions below go through the table; call todoku_curl_load first.
 #pragma once
 #include <curl/curl.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #define TODOKU_CURL_FUNCTIONS(X) \
@@ -28,6 +29,19 @@ extern struct todoku_curl_table todoku_curl;
 /// NULL, or what dlopen(3) or libcurl said, for ever.
 const char *todoku_curl_load(void);
 
+/// Whether a socket joins these two ends. `remote`: an address as libcurl writes it. False for what is no such socket, or none at all.
+bool todoku_socket_joins(int descriptor, int local_port, const char *remote, int remote_port);
+
+enum todoku_unread { TODOKU_UNREAD_NOTHING, TODOKU_UNREAD_BYTES, TODOKU_UNREAD_END };
+/// What lies in a socket for us to read: nothing, bytes, or its end or an error. Takes nothing out, and does not wait.
+enum todoku_unread todoku_socket_unread(int descriptor);
+
+/// Whether the other side's kernel has not confirmed yet all that was sent (TCP_INFO).
+bool todoku_socket_has_unacknowledged(int descriptor);
+
+/// How many bytes of the connection in use the TLS library has decrypted that nobody has read; -1 where it cannot tell. In libcurl's callbacks.
+int todoku_curl_tls_pending(CURL *easy);
+
 // The variadic calls, typed: several C functions with one Swift name, which Swift tells apart by the argument.
 #define TODOKU_SETOPT(suffix, type) \
   __attribute__((swift_name("easy_setopt(_:_:_:)"))) static inline CURLcode todoku_easy_setopt_##suffix(CURL *easy, CURLoption option, type value) { \
@@ -49,6 +63,7 @@ TODOKU_SETOPT(opensocket, curl_opensocket_callback)
 TODOKU_GETINFO(long, long)
 TODOKU_GETINFO(string, char *)
 TODOKU_GETINFO(pointer, void *)
+TODOKU_GETINFO(socket, curl_socket_t)
 #undef TODOKU_GETINFO
 
 __attribute__((swift_name("multi_setopt(_:_:_:)"))) static inline CURLMcode todoku_multi_setopt_long(CURLM *multi, CURLMoption option, long value) {

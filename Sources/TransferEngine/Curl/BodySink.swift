@@ -22,6 +22,10 @@ class BodySink {
     func mayTalk(to address: String) -> Bool { true }
 }
 
+private func exchange(_ context: UnsafeMutableRawPointer) -> Exchange {
+    Unmanaged<Exchange>.fromOpaque(context).takeUnretainedValue()  // +0: its handle ends before it does
+}
+
 private func sink(_ context: UnsafeMutableRawPointer) -> BodySink {
     Unmanaged<BodySink>.fromOpaque(context).takeUnretainedValue()  // +0: the exchange keeps it alive
 }
@@ -39,15 +43,15 @@ let bodySinkWrite: curl_write_callback = { buffer, size, count, context in
 let bodySinkHeader: curl_write_callback = { buffer, size, count, context in
     guard let buffer, let context else { return 0 }
     let bytes = UnsafeRawBufferPointer(start: buffer, count: size * count)
-    switch sink(context).receiveHeader(bytes) {
+    switch exchange(context).receiveHeader(bytes) {
     case .accepted: return bytes.count
     case .abort, .pause: return bytes.count + 1  // there is no pause in a head
     }
 }
 
-let bodySinkPrerequest: curl_prereq_callback = { context, remote, _, _, _ in
+let bodySinkPrerequest: curl_prereq_callback = { context, remote, _, remotePort, localPort in
     guard let context, let remote else { return CURL_PREREQFUNC_ABORT }
-    return sink(context).mayTalk(to: String(cString: remote)) ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
+    return exchange(context).mayAsk(remote, remotePort: remotePort, localPort: localPort) ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
 }
 
 /// Sockets that programs started by us do not inherit, to addresses that the sink takes. libcurl then tries the host's next address.
@@ -55,9 +59,11 @@ let bodySinkOpenSocket: curl_opensocket_callback = { context, _, address in
     guard let context, let address else { return -1 }
     // The generic address is the head of a longer one that lies in the same place.
     let start = UnsafeRawPointer(address) + (MemoryLayout<curl_sockaddr>.offset(of: \.addr) ?? 16)
-    if let text = addressText(start, address.pointee.addrlen), !sink(context).mayConnect(to: text) { return -1 }
+    if let text = addressText(start, address.pointee.addrlen), !exchange(context).sink.mayConnect(to: text) { return -1 }
     let type = address.pointee.socktype | Int32(SOCK_CLOEXEC.rawValue)
-    return socket(address.pointee.family, type, address.pointee.protocol)
+    let descriptor = socket(address.pointee.family, type, address.pointee.protocol)
+    if descriptor >= 0 { exchange(context).opened(descriptor) }
+    return descriptor
 }
 
 /// An IPv4 or IPv6 address in figures, without a zone; nil for others.

@@ -54,6 +54,12 @@ struct EasyHandle: ~Copyable {
         return easy_getinfo(raw, info, &value) == CURLE_OK ? value : 0
     }
 
+    /// Of the last connection; nil where it is not kept.
+    var socket: Int32? {
+        var value: curl_socket_t = -1
+        return easy_getinfo(raw, CURLINFO_ACTIVESOCKET, &value) == CURLE_OK && value >= 0 ? value : nil
+    }
+
     /// The cause of the last failure in libcurl's (or its TLS library's) words; may be empty.
     var errorDetail: String { String(cString: errorText) }
 }

@@ -14,6 +14,8 @@ struct ExchangeOptions {
     var proxy = ""
     var certificateFile: String?
     var certificateFolder: String?
+    /// Whether no kept connection may be used.
+    var isFresh = false
 }
 
 /// One HTTP exchange: an easy handle in a multi handle, from its making to its end. Never reused.
@@ -22,13 +24,31 @@ final class Exchange {
     static let bufferSize = 256 * 1024
 
     let sink: BodySink
-    private let multi: MultiHandle
-    private var easy: EasyHandle
+    let multi: MultiHandle
+    var easy: EasyHandle
+    let isFresh: Bool
+    let isSecure: Bool
+    /// Where the connection leads, for what is remembered of such.
+    let place: String
+    /// The connection that the request went out by.
+    var socket: Int32?
+    var requests = 0
+    var connectionsBefore = 0
+    /// Whether another exchange, or an answer before, used the connection.
+    var isOnKept = false
+    var isFirstLine = true
+    /// Whether the connection held, or may have held, bytes that answer nothing.
+    var isSpoilt = false
 
     /// Starts it: `sink` hears of it within the next `perform` of `multi`.
     init(_ options: ExchangeOptions, sink: BodySink, multi: MultiHandle) throws(CurlError) {
         self.sink = sink
         self.multi = multi
+        (isFresh, isSecure) = (
+            options.isFresh || multi.isDistrusted(options.place),
+            options.url.utf8.starts(with: "https:".utf8) || options.proxy.utf8.starts(with: "https:".utf8)
+        )
+        place = options.place
         easy = try EasyHandle()
         configure(options)
         easy.set(CURLOPT_PRIVATE, Unmanaged.passUnretained(self).toOpaque())
@@ -51,7 +71,8 @@ final class Exchange {
         easy.set(CURLOPT_BUFFERSIZE, Exchange.bufferSize)
         easy.set(CURLOPT_CONNECTTIMEOUT_MS, options.connectTimeoutMilliseconds)
         easy.set(CURLOPT_TCP_KEEPALIVE, 1)
-        easy.set(CURLOPT_ACCEPT_ENCODING, "identity")  // and decode what comes coded all the same
+        if isFresh { easy.set(CURLOPT_FRESH_CONNECT, 1) }
+        if multi.isDistrusted(place) { easy.set(CURLOPT_FORBID_REUSE, 1) }
         easy.set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
         easy.set(CURLOPT_DISALLOW_USERNAME_IN_URL, 1)
         easy.set(CURLOPT_PROXY, options.proxy)
@@ -64,23 +85,22 @@ final class Exchange {
         }
         if let file = options.certificateFile { easy.set(CURLOPT_CAINFO, file) }
         if let folder = options.certificateFolder { easy.set(CURLOPT_CAPATH, folder) }
-        easy.setHeaders(options.headerLines)
+        // libcurl would undo what comes coded all the same, and not tell of a coded stream that ends early: see `ContentDecoder`.
+        easy.setHeaders(["Accept-Encoding: identity"] + options.headerLines)
         easy.set(CURLOPT_WRITEFUNCTION, bodySinkWrite)
         easy.set(CURLOPT_WRITEDATA, context)
         easy.set(CURLOPT_HEADERFUNCTION, bodySinkHeader)
-        easy.set(CURLOPT_HEADERDATA, context)
+        let own = Unmanaged.passUnretained(self).toOpaque()
+        easy.set(CURLOPT_HEADERDATA, own)
         easy.set(CURLOPT_PREREQFUNCTION, bodySinkPrerequest)
-        easy.set(CURLOPT_PREREQDATA, context)
+        easy.set(CURLOPT_PREREQDATA, own)
         easy.set(CURLOPT_OPENSOCKETFUNCTION, bodySinkOpenSocket)
-        easy.set(CURLOPT_OPENSOCKETDATA, context)
+        easy.set(CURLOPT_OPENSOCKETDATA, own)
     }
 
     /// Goes on after the sink answered `.pause`: it is given first, within this call, what libcurl holds back.
     /// An error is the exchange's end.
     func resume() -> CurlError? { error(for: easy_pause(easy.raw, CURLPAUSE_CONT)) }
-
-    /// Where the answer sent us, made absolute by libcurl; of an exchange that has ended.
-    var redirectURL: String? { easy.text(CURLINFO_REDIRECT_URL) }
 
     /// The HTTP version of the answer: "1.0", "1.1", "2".
     var protocolVersion: String {

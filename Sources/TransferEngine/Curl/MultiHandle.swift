@@ -4,6 +4,10 @@ internal import CSystem
 /// A libcurl multi handle: drives the exchanges added to it. Of one thread.
 final class MultiHandle {
     private let raw: UnsafeMutableRawPointer
+    var sockets = KnownSockets()
+    /// Where a surplus was seen (`KeptConnections`): no connection there is used twice.
+    private var distrusted: Set<String> = []
+    private static let mostDistrusted = 1000
 
     /// Loads libcurl, the first time.
     init() throws(CurlError) {
@@ -13,6 +17,13 @@ final class MultiHandle {
     }
 
     deinit { _ = multi_cleanup(raw) }
+
+    func isDistrusted(_ place: String) -> Bool { distrusted.contains(place) }
+
+    func distrust(_ place: String) {
+        if distrusted.count >= Self.mostDistrusted { distrusted.removeAll() }
+        distrusted.insert(place)
+    }
 
     /// Both keep the exchange's handle where it is: an exchange leaves in its `deinit` at the latest.
     func add(_ easy: UnsafeMutableRawPointer) throws(CurlError) {

@@ -1,0 +1,142 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+import TransferEngine
+
+@Suite(.timeLimit(.minutes(5))) struct `A kept connection` {
+    private static let wrong = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nWRONG"
+
+    /// Answers "/first" well, and sends `surplus` behind it once that has been received; says when it lies in the client's socket.
+    private func server(_ surplus: String, head: String = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst", gate: Gate, sent: Gate)
+        -> ScriptedServer
+    {
+        ScriptedServer { request, reply in
+            guard request.path == "/first" else { return reply.respond(200, ["ETag": "\"v1\""], text: "right") }
+            reply.send(head)
+            gate.wait()
+            reply.send(surplus)
+            sent.open()
+        }
+    }
+
+    @Test(arguments: [wrong, "SSH-2.0-OpenSSH_9.2\r\n", "x", "\r\n", "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"])
+    func `with bytes that answer nothing is not used for the next request`(surplus: String) async throws {
+        let (gate, sent) = (Gate(), Gate())
+        let server = server(surplus, gate: gate, sent: sent)
+        let fixture = await EngineFixture()
+        #expect(try await fixture.run(server.url("/first")).complete?.size == 5)
+        gate.open()
+        #expect(await eventually { sent.isOpen })
+        #expect(try await fixture.run(server.url("/next"), number: 2).complete?.size == 5)
+        #expect(fixture.part(2) == Array("right".utf8))
+        #expect(server.requests.map(\.path) == ["/first", "/next"])
+        #expect(server.connections == 2)
+        // What did it once may do it again: no connection there is used twice.
+        #expect(try await fixture.run(server.url("/third"), number: 3).complete != nil)
+        #expect(server.connections == 3)
+    }
+
+    @Test func `that was a redirect's is looked at, too`() async throws {
+        let (gate, sent) = (Gate(), Gate())
+        let server = server(
+            Self.wrong, head: "HTTP/1.1 302 Found\r\nLocation: /next\r\nContent-Length: 0\r\n\r\n\(Self.wrong)", gate: gate, sent: sent)
+        gate.open()
+        let fixture = await EngineFixture()
+        #expect(try await fixture.run(server.url("/first")).complete?.size == 5)
+        #expect(fixture.part == Array("right".utf8))
+    }
+
+    @Test(arguments: ["SSH-2.0-OpenSSH_9.2\r\n", "", "HTTP/1.1 200 OK\r\nContent-Le"])
+    func `on which no answer comes is left for a new one at once`(answer: String) async throws {
+        let server = ScriptedServer { request, reply in
+            guard request.connection == 0, request.number > 0 else { return reply.respond(200, text: "right") }
+            reply.send(answer)
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        #expect(try await fixture.run(server.url("/first")).complete != nil)
+        #expect(try await fixture.run(server.url("/next"), number: 2).complete?.size == 5)
+        #expect(fixture.part(2) == Array("right".utf8) && server.connections == 2)
+    }
+
+    @Test func `that breaks before an answer is left for a new one, and a new one that breaks is a failure`() async throws {
+        let server = ScriptedServer { request, reply in
+            if request.number == 0 { reply.respond(200, text: "first") } else { reply.reset() }
+        }
+        let fixture = await EngineFixture()
+        #expect(try await fixture.run(server.url("/first")).complete != nil)
+        let failure = try #require(try await fixture.run(server.url("/next"), number: 2).failure)
+        #expect(failure.name == .network && failure.isRetryable)
+        #expect(server.connections == 2)
+    }
+
+    @Test func `whose answer is followed by a surplus is not believed`() async throws {
+        // The surplus comes when the next request is there already, and its answer behind that.
+        let server = ScriptedServer { request, reply in
+            switch (request.path, request.connection) {
+            case ("/next", 0): reply.send(Self.wrong + "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright")
+            default: reply.respond(200, text: "right")
+            }
+        }
+        let fixture = await EngineFixture()
+        #expect(try await fixture.run(server.url("/first")).complete != nil)
+        #expect(try await fixture.run(server.url("/next"), number: 2).complete?.size == 5)
+        #expect(fixture.part(2) == Array("right".utf8))
+    }
+
+    @Test func `is used again where nothing is wrong`() async throws {
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "right") }
+        let fixture = await EngineFixture()
+        for number in 1...20 { #expect(try await fixture.run(server.url("/\(number)"), number: UInt64(number)).complete != nil) }
+        #expect(server.connections == 1)
+    }
+
+    @Test func `of HTTP/2 is shared and used again`() async throws {
+        let nginx = await Nginx()
+        nginx.put("file.bin", patternBytes(1000))
+        let fixture = await EngineFixture(certificateFile: nginx.authority)
+        for number in 1...5 { #expect(try await fixture.run(nginx.secureURL("/file.bin"), number: UInt64(number)).complete != nil) }
+        #expect(nginx.log.count == 5)
+    }
+
+    @Test func `of TLS with bytes that answer nothing is not used`() async throws {
+        // Body and surplus are one TLS record: libcurl leaves the surplus in the TLS library, and the socket is empty.
+        let folder = TemporaryFolder()
+        let made = await Child.run(
+            [
+                "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", "key.pem",
+                "-out",
+                "cert.pem", "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
+            ], folder: folder.path)
+        #expect(made.status == 0, "\(made.errors)")
+        let (port, pipe, log) = (freePort(), folder("answers"), folder("requests"))
+        #expect(mkfifo(pipe, 0o600) == 0)
+        let command = "exec openssl s_server -accept 127.0.0.1:\(port) -cert cert.pem -key key.pem -quiet -alpn http/1.1 <answers >requests"
+        let server = Child(["sh", "-c", command], folder: folder.path)
+        let answers = open(pipe, O_WRONLY | O_CLOEXEC)  // waits for the server to open its side
+        #expect(answers >= 0)
+        @Sendable func answer(_ text: String) { _ = Array(text.utf8).withUnsafeBytes { write(answers, $0.baseAddress!, $0.count) } }
+        @Sendable func hasAsked(_ path: String) -> Bool { String(decoding: readFile(log) ?? [], as: UTF8.self).contains("GET \(path) ") }
+
+        let fixture = await EngineFixture(certificateFile: folder("cert.pem"))
+        let url = "https://127.0.0.1:\(port)"
+        var first: TransferEnd?
+        for _ in 0..<50 where first?.complete == nil {  // until it listens
+            async let end = fixture.run("\(url)/first")
+            if await eventually(within: .seconds(5), { hasAsked("/first") }) {
+                answer("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst\(Self.wrong)")
+            }
+            first = try await end
+        }
+        #expect(first?.complete?.size == 5)
+        async let next = fixture.run("\(url)/next", number: 2)
+        #expect(await eventually { hasAsked("/next") })
+        answer("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright")
+        #expect(try await next.complete?.size == 5)
+        #expect(fixture.part(2) == Array("right".utf8))
+        close(answers)
+        await server.stop()
+    }
+}
