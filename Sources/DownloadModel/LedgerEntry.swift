@@ -18,6 +18,8 @@ public final class LedgerEntry {
     public internal(set) var isCallDue = false
     /// Whether a part file of it may lie on disk: this process has heard of a response, or does not know.
     var mayHavePart = true
+    /// Whether a later transfer can go on from the bytes of the last response, as the engine told.
+    var isResumable = true
     /// Where it stands while it may start.
     var lane: Lane?
     /// Its own request interval, as its host tells it apart from others; zero: none.

@@ -97,7 +97,7 @@ extension DownloadState {
     /// Whether it goes on when a folder, or room in it, is seen.
     var awaitsFolder: Bool {
         switch self {
-        case .waiting(.diskSpace, _), .waiting(.destination, nil): true
+        case .waiting(.diskSpace, nil), .waiting(.destination, nil): true
         default: false
         }
     }

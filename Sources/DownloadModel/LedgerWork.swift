@@ -2,7 +2,7 @@
 public enum TransferOutcome: Equatable, Sendable {
     /// The whole body is in the part file, not flushed to disk yet. Of the resume data its validator and identity count.
     case complete(size: ByteCount, fileName: String, ResumeData)
-    /// `madeProgress`: at least one byte more than at the start was written.
+    /// `madeProgress`: the resume data tell of more bytes than were held at the start.
     case failed(DownloadFailure, madeProgress: Bool, ResumeData?)
     case stopped(ResumeData?)
     /// The name is taken and the policy is `skip` or `fail`; nothing was fetched.
@@ -29,12 +29,15 @@ extension Ledger {
 
     /// A response was accepted; the bytes of the part file count from `offset` on. The download may be stopped or off the list by now.
     ///
-    /// - Parameter source: where redirects led, without credentials and query; nil: nowhere else.
+    /// - Parameters:
+    ///   - source: where redirects led, without credentials and query; nil: nowhere else.
+    ///   - isResumable: whether a later transfer can go on from its bytes, should it not come to its end.
     public func transferBegan(
         _ entry: LedgerEntry, fileName: String, mediaType: String?, source: String? = nil, total: ByteCount?, offset: ByteCount,
-        now: WallTime
+        isResumable: Bool = true, now: WallTime
     ) {
         entry.mayHavePart = true
+        entry.isResumable = isResumable
         // A stop may cross this: its bytes are of this response all the same, and a later start may need no other one.
         guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number] == nil else { return }
         let isRunning = entry.work == .running
@@ -78,7 +81,11 @@ extension Ledger {
                 }
                 save(entry)
                 actions.append(.tell(entry))
-                if case .failed = entry.state { dropUselessBytes(entry) }
+                switch entry.state {
+                case .failed: dropUselessBytes(entry)
+                case .paused, .waiting: dropBytesOfWait(entry)
+                default: break
+                }
             } else if entry.isRemoved {
                 sweep(entry)
             }
@@ -106,6 +113,7 @@ extension Ledger {
 
     private func failed(_ entry: LedgerEntry, _ failure: DownloadFailure, _ madeProgress: Bool, _ resume: ResumeData?, now: WallTime) {
         heard(from: entry, failure, now: now)
+        let madeProgress = madeProgress && resume != nil
         var (verdict, used) = RetryPolicy.verdict(
             record: entry.record, failure: failure, madeProgress: madeProgress, now: now, random: random())
         if failure.isLostConnection || failure.wait == .offline { excuse(entry, madeProgress: madeProgress, &verdict, &used) }
@@ -116,6 +124,7 @@ extension Ledger {
         switch verdict {
         case .fail: advance(entry, .fail(failure), now: now)
         case .wait(let reason, let until):
+            dropBytesOfWait(entry)
             advance(entry, .wait(reason, until: until), now: now)
             if reason == .retry { reconsider(entry, isBack: false, now: now) }
         }
@@ -127,6 +136,15 @@ extension Ledger {
         guard entry.record.resume == nil || isToDescriptor, !entry.isRemoved else { return }
         // A transfer that is still to stop may leave something to go on from; but nothing goes on in a descriptor.
         sweep(entry, unlessResumable: entry.work != .idle && !isToDescriptor)
+    }
+
+    /// Deletes the part file of a download that waits or is paused, where no later attempt can go on from it: its room may be what others,
+    /// or it itself, wait for. Only what this process was told of: after a restart the written map may know of bytes that the row does not.
+    private func dropBytesOfWait(_ entry: LedgerEntry) {
+        guard !entry.isResumable, entry.record.resume == nil, !entry.record.isWhole, !entry.record.isToDescriptor, !entry.isRemoved else {
+            return
+        }
+        sweep(entry)
     }
 
     // MARK: Verification and commit

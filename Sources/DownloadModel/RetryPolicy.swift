@@ -12,14 +12,15 @@ public enum RetryPolicy {
 
     /// What follows `failure`, and the new `retriesUsed` of the record.
     ///
-    /// `retriesUsed` is the number of attempts in a row that failed without a byte: it lengthens the back-off, and progress sets it to
-    /// zero. It is held against `options.retries` when a server refused, was never reached or the disk failed. Once bytes flowed, a lost
+    /// `retriesUsed` is the number of attempts in a row that failed without progress: it lengthens the back-off, and progress sets it to zero.
+    /// Progress is what a resume keeps: bytes that the next attempt need not fetch. It is held against `options.retries` when a server refused, was never reached or the disk failed. Once bytes are held, a lost
     /// connection is retried whatever the count, which it raises only as far as the back-off still grows; so is being offline. A full disk
-    /// and a folder that is gone are waited for without counting.
+    /// and a folder that is gone are waited for without counting; where no disk tells how much room is needed (a quota), it is tried again ever
+    /// later.
     ///
     /// - Parameters:
     ///   - record: as it was when the attempt began.
-    ///   - madeProgress: whether the attempt wrote a byte.
+    ///   - madeProgress: whether a further attempt goes on from more bytes than this one did.
     ///   - random: for the jitter, from 0 up to, not including, 1.
     public static func verdict(
         record: DownloadRecord, failure: DownloadFailure, madeProgress: Bool, now: WallTime, random: Double
@@ -28,7 +29,8 @@ public enum RetryPolicy {
         let uncounted = max(used, min(used + 1, longestGrowth))
         func delayed() -> WallTime { now + Backoff.delay(attempt: used, random: random, floor: failure.retryAfter) }
         switch failure.wait {
-        case .diskSpace: return (.wait(.diskSpace, until: nil), used)
+        case .diskSpace where failure.neededRoom != nil: return (.wait(.diskSpace, until: nil), used)
+        case .diskSpace: return (.wait(.diskSpace, until: delayed()), uncounted)
         case .destination where !failure.isRetryable: return (.wait(.destination, until: nil), used)
         case .destination: return used < record.options.retries ? (.wait(.destination, until: delayed()), used + 1) : (.fail, used)
         case .offline: return (.wait(.offline, until: delayed()), uncounted)

@@ -50,6 +50,7 @@ public struct Settings: Equatable, Sendable {
     public var badge = BadgeContent.remaining
     /// Apps in a sandbox may have things fetched from this machine and from private networks.
     public var allowsPrivateFromSandbox = false
+    public var diskReserve = DiskReserve.automatic
     /// PauseAll came, and no ResumeAll since.
     public var paused = false
     public init() {}

@@ -35,11 +35,11 @@ internal import TransferEngine
     }
 
     private func look() {
-        let allowHidden = downloader.allowsHiddenFolders
+        let (allowHidden, reserve) = (downloader.allowsHiddenFolders, downloader.settings.diskReserve)
         for directory in downloader.ledger.awaitedFolders.subtracting(looking) {
             looking.insert(directory)
             Pool.shared.perform {
-                Destination.room(in: directory, allowHidden: allowHidden)
+                Destination.room(in: directory, allowHidden: allowHidden, reserve: reserve)
             } then: { [self] free in
                 looking.remove(directory)
                 downloader.decide { ledger, now in ledger.folderSeen(directory, free: free, now: now) }

@@ -116,6 +116,14 @@ enum ManagerFace {
             downloader.set { $0.speedLimit = value }
             downloader.answerChange(reply)
         },
+        PropertyRow(Manager.diskReserve, { $0.settings.diskReserve.wire }) { downloader, value, reply in
+            try reply.refuseSandboxed("change the settings")
+            guard let reserve = DiskReserve(wire: value) else {
+                throw Refusal(.invalidOption, "DiskReserve is a number of bytes, or -1 for the automatic reserve; \(value) is neither.")
+            }
+            downloader.set { $0.diskReserve = reserve }
+            downloader.answerChange(reply)
+        },
         PropertyRow(Manager.hostRules) { HostRuleTable($0.settings.hostRules.all) },
         PropertyRow(Manager.defaultDirectory, { $0.defaultDirectory }) { downloader, value, reply in
             try reply.refuseSandboxed("change the settings")

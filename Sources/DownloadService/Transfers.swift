@@ -45,6 +45,7 @@ extension Downloader {
         request.resume = record.resume
         request.mapPath = record.isToDescriptor ? nil : mapPath(of: record.number)
         request.ifExists = options.ifExists
+        request.diskReserve = settings.diskReserve
         request.tellsSent = entry.isPaced
         request.copy = copy
         request.descriptor = descriptors[record.number]
@@ -97,7 +98,7 @@ extension Downloader {
         decide { ledger, now in
             ledger.transferBegan(
                 entry, fileName: facts.fileName, mediaType: facts.mediaType, source: facts.source, total: facts.total, offset: facts.offset,
-                now: now)
+                isResumable: facts.isResumable, now: now)
         }
         guard let download else { return }
         download.toldReceived = facts.offset

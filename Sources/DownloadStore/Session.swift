@@ -316,6 +316,7 @@ extension Settings {
             ("max-active", String(maxActive)), ("max-per-host", String(maxPerHost)), ("speed-limit", String(speedLimit)),
             ("default-directory", defaultDirectory), ("paused", String(paused)), ("host-rules", hostRules.text),
             ("language", language.rawValue), ("badge", badge.rawValue), ("sandbox-private", String(allowsPrivateFromSandbox)),
+            ("disk-reserve", String(diskReserve.wire)),
         ]
     }
 
@@ -330,6 +331,7 @@ extension Settings {
         read("sandbox-private", &allowsPrivateFromSandbox)
         language = values["language"].flatMap(Language.init) ?? language
         badge = values["badge"].flatMap(BadgeContent.init) ?? badge
+        diskReserve = values["disk-reserve"].flatMap { Int64($0) }.flatMap(DiskReserve.init(wire:)) ?? diskReserve
         hostRules = HostRules(text: values["host-rules"] ?? "")
     }
 }

@@ -44,6 +44,7 @@ public enum Manager {
     public static let language = PropertyOf(interface, "Language", String.self, writable: true)
     public static let badge = PropertyOf(interface, "Badge", String.self, writable: true)
     public static let sandboxPrivate = PropertyOf(interface, "SandboxPrivate", Bool.self, writable: true)
+    public static let diskReserve = PropertyOf(interface, "DiskReserve", Int64.self, writable: true)
     public static let defaultDirectory = PropertyOf(interface, "DefaultDirectory", String.self, writable: true)
     public static let version = PropertyOf(interface, "Version", String.self, change: .constant)
     public static let setAside = PropertyOf(interface, "SetAside", String.self)

@@ -179,6 +179,7 @@ public final class DownloaderClient: Sendable {
         case .maxPerHost(let value): try await core.set(Manager.maxPerHost, value, at: BusName.managerPath)
         case .speedLimit(let value): try await core.set(Manager.speedLimit, value, at: BusName.managerPath)
         case .language(let value): try await core.set(Manager.language, value.rawValue, at: BusName.managerPath)
+        case .diskReserve(let value): try await core.set(Manager.diskReserve, value.wire, at: BusName.managerPath)
         case .badge(let value): try await core.set(Manager.badge, value.rawValue, at: BusName.managerPath)
         case .privateOpenToSandbox(let value): try await core.set(Manager.sandboxPrivate, value, at: BusName.managerPath)
         case .defaultDirectory(let value): try await core.set(Manager.defaultDirectory, value, at: BusName.managerPath)

@@ -36,6 +36,7 @@ public struct ServiceStatus: Equatable, Sendable {
         settings.language = value(Manager.language).flatMap(Language.init) ?? .japanese
         settings.badge = value(Manager.badge).flatMap(BadgeContent.init) ?? .remaining
         settings.isPrivateOpenToSandbox = value(Manager.sandboxPrivate) ?? false
+        settings.diskReserve = value(Manager.diskReserve).flatMap(DiskReserve.init(wire:)) ?? .automatic
         hostRules = value(Manager.hostRules)?.rules ?? [:]
         version = value(Manager.version) ?? ""
         supportedOptions = value(Manager.supportedOptions) ?? []
@@ -54,6 +55,7 @@ public struct ServiceSettings: Equatable, Sendable {
     public internal(set) var badge = BadgeContent.remaining
     /// Whether downloads of apps in a sandbox may go to this machine and to private networks.
     public internal(set) var isPrivateOpenToSandbox = false
+    public internal(set) var diskReserve = DiskReserve.automatic
 }
 
 /// One setting with its new value.
@@ -65,4 +67,5 @@ public enum ServiceSetting: Equatable, Sendable {
     case language(Language)
     case badge(BadgeContent)
     case privateOpenToSandbox(Bool)
+    case diskReserve(DiskReserve)
 }

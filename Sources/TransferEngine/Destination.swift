@@ -18,12 +18,12 @@ public enum Destination {
         }
     }
 
-    /// The bytes that we may still write into `directory`; nil where it is not there, or may not be written.
-    public static func room(in directory: String, allowHidden: Bool) -> ByteCount? {
+    /// The bytes that we may still write into `directory` beside `reserve`; nil where it is not there, or may not be written.
+    public static func room(in directory: String, allowHidden: Bool, reserve: DiskReserve) -> ByteCount? {
         guard case .success = check(directory, allowHidden: allowHidden, create: false) else { return nil }
         var status = statvfs()
         guard statvfs(directory, &status) == 0, status.f_flag & UInt(ST_RDONLY) == 0 else { return nil }
-        return ByteCount(status.f_bavail) * ByteCount(status.f_frsize)
+        return status.room(beside: reserve) ?? .max
     }
 
     private static func walk(_ directory: String, _ allowHidden: Bool, _ create: Bool) throws(Refusal) -> String {

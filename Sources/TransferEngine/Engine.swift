@@ -382,7 +382,7 @@ public actor Engine {
 
     private func tellEnd(_ transfer: Transfer, _ resume: ResumeData?) {
         switch transfer.conclusion {
-        case .failed(let failure): finish(transfer, .failed(failure, madeProgress: transfer.madeProgress, resume))
+        case .failed(let failure): finish(transfer, .failed(failure, madeProgress: transfer.madeProgress(keeping: resume), resume))
         case .stopped, nil: finish(transfer, .stopped(resume))
         case .whole(let end): finish(transfer, end)
         }

@@ -24,6 +24,15 @@ final class PartFile {
     /// The first write that failed; nothing is written after it.
     private(set) var error: DiskError?
     private var writebackStarted: ByteCount
+    /// What is left free of the disk.
+    var diskReserve = DiskReserve.bytes(0)
+    /// Up to here the disk has set room aside for this file.
+    private var reservedEnd: ByteCount = 0
+    /// So many bytes are written before it is looked again how much room there is.
+    private var allowance: ByteCount = 0
+    private static let mostAllowance: ByteCount = 8 << 20
+    /// So much must be free where nobody knows how much will come.
+    private static let roomForUnknown: ByteCount = 16 << 20
 
     private init(adopting descriptor: Int32, name: String, folder: OpenFolder, identity: FileIdentity, written: ByteCount) {
         (self.descriptor, self.name, self.folder, self.identity, held) = (descriptor, name, folder, identity, nil)
@@ -168,14 +177,45 @@ final class PartFile {
     /// How many bytes of what is missing find no room; nil: none, or nobody knows.
     private func shortage() -> DiskError.Shortage? {
         guard let total, total > written else { return nil }
-        var space = statvfs()
-        guard fstatvfs(descriptor, &space) == 0, space.f_blocks > 0 else { return nil }
+        guard let room else { return nil }
         let reserved = allocated - min(allocated, written)
-        let (room, overflow) = ByteCount(space.f_bavail).multipliedReportingOverflow(by: ByteCount(space.f_frsize))
         let needed = total - written
         let there = reserved.addingReportingOverflow(room)
-        guard !overflow, !there.overflow, needed > there.partialValue else { return nil }
+        guard !there.overflow, needed > there.partialValue else { return nil }
         return DiskError.Shortage(missing: needed - there.partialValue, room: room)
+    }
+
+    /// Bytes that the disk has free beside the reserve; nil: it has no end, or does not tell.
+    private var room: ByteCount? {
+        var space = statvfs()
+        return fstatvfs(descriptor, &space) == 0 ? space.room(beside: diskReserve) : nil
+    }
+
+    /// How many bytes must be free before a further attempt can come further, once the disk was full; nil: the disk does not tell.
+    var neededRoom: ByteCount? {
+        // What no attempt goes on from is deleted meanwhile, and is to be fetched again.
+        let useless = isResumable ? 0 : written
+        if let shortage = shortage() { return sum(sum(shortage.missing, shortage.room), useless) }
+        guard total == nil, let room, room < Self.roomForUnknown else { return nil }
+        return sum(Self.roomForUnknown, useless)
+    }
+
+    private func sum(_ a: ByteCount, _ b: ByteCount) -> ByteCount {
+        let (sum, overflow) = a.addingReportingOverflow(b)
+        return overflow ? .max : sum
+    }
+
+    /// Looks, from time to time, whether `count` bytes more leave the reserve alone.
+    private func leaveReserve(_ count: Int) throws(DiskError) {
+        let count = ByteCount(count)
+        guard diskReserve != .bytes(0), sum(written, count) > reservedEnd else { return }
+        if allowance < count {
+            guard let room else { return }
+            guard room >= count else { throw DiskError("write the part file", ENOSPC, shortage: shortage()) }
+            // Others write, too.
+            allowance = max(count, min(room / 4, Self.mostAllowance))
+        }
+        allowance -= count
     }
 
     /// Bytes on the disk that are this file's, written or reserved.
@@ -190,6 +230,7 @@ final class PartFile {
     func reserve() throws(DiskError) {
         guard let total, total > written, held == nil else { return }
         let code = todoku_fallocate_keep_size(descriptor, off_t(written), off_t(total - written))
+        if code == 0 { reservedEnd = total }
         if ![0, EOPNOTSUPP, ENOSYS, EINVAL, EINTR, EPERM].contains(code) {
             throw DiskError("reserve \(total) bytes", code, shortage: shortage())
         }
@@ -198,6 +239,12 @@ final class PartFile {
     /// Writes at the end. Part of the bytes may be written where this throws; `written` says how many count.
     func write(_ bytes: UnsafeRawBufferPointer) throws(DiskError) {
         if let error { throw error }
+        do {
+            try leaveReserve(bytes.count)
+        } catch {
+            self.error = error
+            throw error
+        }
         var rest = bytes[...]
         while !rest.isEmpty {
             let count = pwrite(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count, off_t(written))
@@ -215,6 +262,16 @@ final class PartFile {
             _ = todoku_start_writeback(descriptor, off_t(writebackStarted), off_t(written - writebackStarted))  // a hint
             writebackStarted = written
         }
+    }
+}
+
+extension statvfs {
+    /// Bytes that are free for us beside `reserve`; nil: the file system has no size, or no number that can be.
+    func room(beside reserve: DiskReserve) -> ByteCount? {
+        let size = ByteCount(f_blocks).multipliedReportingOverflow(by: ByteCount(f_frsize))
+        let free = ByteCount(f_bavail).multipliedReportingOverflow(by: ByteCount(f_frsize))
+        guard f_blocks > 0, !size.overflow, !free.overflow else { return nil }
+        return free.partialValue - min(free.partialValue, reserve.bytes(ofDisk: size.partialValue))
     }
 }
 

@@ -124,6 +124,7 @@ final class Transfer {
     /// What is held counts from here on.
     private func takeStock() -> TransferEnd? {
         guard let part else { return nil }
+        part.diskReserve = request.diskReserve
         heldAtStart = part.written
         receivedAtTick = part.written
         checkpoint = part.resumeData(written: sameRepresentation(part) ? min(request.resume?.written ?? 0, part.written) : 0)
@@ -328,13 +329,18 @@ final class Transfer {
         return true
     }
 
-    var diskFailure: DownloadFailure? { (replaceError ?? (candidate ?? part)?.error).map(failure) }
+    var diskFailure: DownloadFailure? {
+        let file = candidate ?? part
+        guard var failure = (replaceError ?? file?.error).map(failure) else { return nil }
+        if failure.wait == .diskSpace { failure.neededRoom = file?.neededRoom }
+        return failure
+    }
 
     /// Whether a flush may still prove what is written: a disk that is full has kept what it took.
     var mayFlush: Bool { part?.error.map { [ENOSPC, EDQUOT, EFBIG].contains($0.code) } ?? true }
 
-    /// Whether more bytes are in the part file than at the start.
-    var madeProgress: Bool { part?.written ?? 0 > heldAtStart }
+    /// Whether the next transfer goes on from more bytes than this one did.
+    func madeProgress(keeping resume: ResumeData?) -> Bool { resume?.written ?? 0 > heldAtStart }
 
     // MARK: The body's file
 
@@ -348,6 +354,7 @@ final class Transfer {
         if held == nil { forgetMap() }
         let fresh = try PartFile.create(in: folder, name: name, boot: boot)
         (fresh.validator, fresh.total, fresh.isResumable) = (validator, total, isResumable)
+        fresh.diskReserve = request.diskReserve
         do {
             try fresh.makeRoom(beside: held)
             if let held, fresh.isCramped {
@@ -361,7 +368,7 @@ final class Transfer {
         }
         (taken, skip, receivedAtTick) = (0, 0, 0)
         if held == nil {
-            (part, heldAtStart, checkpoint) = (fresh, 0, nil)
+            (part, checkpoint) = (fresh, nil)
         } else if part !== fresh {
             candidate = fresh
         }
@@ -373,7 +380,8 @@ final class Transfer {
     ) throws(DiskError) {
         let fresh = try PartFile.create(in: descriptor, boot: boot)
         (fresh.validator, fresh.total, fresh.isResumable) = (validator, total, isResumable)
-        (part, heldAtStart, checkpoint) = (fresh, 0, nil)
+        fresh.diskReserve = request.diskReserve
+        (part, checkpoint) = (fresh, nil)
         (taken, skip, receivedAtTick) = (0, 0, 0)
         try fresh.makeRoom(beside: nil)
     }
@@ -406,7 +414,7 @@ final class Transfer {
         if let path = request.mapPath {
             if next != nil { WrittenMap.takePlace(path) } else { WrittenMap.remove(path) }
         }
-        (map, part, candidate, heldAtStart, checkpoint) = (next, new, nil, 0, nil)
+        (map, part, candidate, checkpoint) = (next, new, nil, nil)
         reportStart()
     }
 

@@ -52,6 +52,8 @@ public struct TransferRequest: Sendable {
     public var ifExists = ExistingFilePolicy.rename
     /// The file that the server is asked about, whether it has changed; not where bytes of a newer one are held.
     public var copy: CopyHeld?
+    /// What is left free of the disk.
+    public var diskReserve = DiskReserve.bytes(0)
     /// Written into instead of a part file; `directory` and `partName` are empty then.
     public var descriptor: HeldDescriptor?
 
@@ -127,7 +129,7 @@ public struct CompletePart: Equatable, Sendable {
 
 public enum TransferEnd: Equatable, Sendable {
     case complete(CompletePart)
-    /// `madeProgress`: at least one byte more than at the start was written.
+    /// `madeProgress`: the resume data tell of more bytes than were held at the start.
     case failed(DownloadFailure, madeProgress: Bool, ResumeData?)
     case stopped(ResumeData?)
     /// The name is taken and the policy is `skip` or `fail`; nothing was fetched.

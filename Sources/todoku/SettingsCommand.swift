@@ -11,6 +11,7 @@ struct SettingsCommand: ParsableCommand {
             speed-limit        bytes per second in all, as in 2MiB; 0 or none: no limit
             default-directory  where files go that are given no folder; empty: the session's download folder
             language           of toasts and tray: ja, en, or auto, the session's
+            disk-reserve       what is left free of each disk, as in 500MiB; auto: 1 % of the disk, at most 1 GiB; none
             badge              what the count on the dock's icon is: remaining or percent
             sandbox-private    whether apps in a sandbox reach this machine and private networks: true or false
 
@@ -25,6 +26,7 @@ struct SettingsCommand: ParsableCommand {
         case maxPerHost = "max-per-host"
         case speedLimit = "speed-limit"
         case defaultDirectory = "default-directory"
+        case diskReserve = "disk-reserve"
         case language, badge
         case sandboxPrivate = "sandbox-private"
     }
@@ -69,11 +71,19 @@ struct SettingsCommand: ParsableCommand {
             if let truth = Bool(value) { return truth }
             throw ValidationError("\(name.rawValue) is true or false.")
         }
+        func reserve() throws -> DiskReserve {
+            if value == "auto" { return .automatic }
+            guard let bytes = value == "none" ? 0 : Amounts.bytes(value) else {
+                throw ValidationError("disk-reserve is a size, as in 500MiB, or auto or none.")
+            }
+            return .bytes(bytes)
+        }
         return switch name {
         case .maxActive: .maxActive(try count())
         case .maxPerHost: .maxPerHost(try count())
         case .speedLimit: .speedLimit(try Amounts.parseSpeed(value))
         case .defaultDirectory: .defaultDirectory(value.isEmpty ? "" : LocalPath.absolute(value))
+        case .diskReserve: .diskReserve(try reserve())
         case .language: .language(try choice(Language.self))
         case .badge: .badge(try choice(BadgeContent.self))
         case .sandboxPrivate: .privateOpenToSandbox(try truth())
@@ -86,6 +96,7 @@ struct SettingsCommand: ParsableCommand {
         case .maxPerHost: String(settings.maxPerHost)
         case .speedLimit: String(settings.speedLimit)
         case .defaultDirectory: settings.defaultDirectory
+        case .diskReserve: settings.diskReserve == .automatic ? "auto" : String(settings.diskReserve.wire)
         case .language: settings.language.rawValue
         case .badge: settings.badge.rawValue
         case .sandboxPrivate: String(settings.isPrivateOpenToSandbox)
@@ -98,6 +109,7 @@ struct SettingsCommand: ParsableCommand {
         case .maxPerHost: .unsigned(UInt64(settings.maxPerHost))
         case .speedLimit: .unsigned(settings.speedLimit)
         case .defaultDirectory: .string(settings.defaultDirectory)
+        case .diskReserve: settings.diskReserve == .automatic ? .string("auto") : .unsigned(UInt64(settings.diskReserve.wire))
         case .language: .string(settings.language.rawValue)
         case .badge: .string(settings.badge.rawValue)
         case .sandboxPrivate: .bool(settings.isPrivateOpenToSandbox)

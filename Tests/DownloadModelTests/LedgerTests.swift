@@ -58,7 +58,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
 
     @Test func `gives room that is seen to those that waited first, and to no more than fit`() {
         var full = refusal
-        full = DownloadFailure(.diskFull, "…", wait: .diskSpace)
+        full = DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 1000)
         let desk = Desk((1...3).map { number in Desk.record(number) { $0.total = 1000 } })
         for number in 1...3 { desk.fail(UInt64(number), full) }
         #expect(desk.ledger.counts.awaitingFolder == 3 && desk.ledger.awaitedFolders == ["/d"])

@@ -130,8 +130,10 @@ import Testing
         let record = record(used: 10, retries: 10)
         func verdict(_ name: ErrorName, _ wait: WaitReason, isRetryable: Bool = false) -> RetryPolicy.Verdict {
             RetryPolicy.verdict(
-                record: record, failure: DownloadFailure(name, "…", isRetryable: isRetryable, wait: wait), madeProgress: false, now: now,
-                random: 0
+                record: record,
+                failure: DownloadFailure(
+                    name, "…", isRetryable: isRetryable, wait: wait, neededRoom: wait == .diskSpace ? 5 : nil),
+                madeProgress: false, now: now, random: 0
             ).0
         }
         #expect(verdict(.diskFull, .diskSpace) == .wait(.diskSpace, until: nil))

@@ -117,6 +117,7 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
     @Test func `has the settings`() async throws {
         var settings = Settings()
         settings.maxActive = .max
+        settings.diskReserve = .bytes(5)
         settings.maxPerHost = 0
         settings.speedLimit = .max
         settings.defaultDirectory = "/home/a/ダウンロード"

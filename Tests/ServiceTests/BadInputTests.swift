@@ -173,6 +173,7 @@ internal import Testing
             (manager, Manager.interface, "Version", .string("9"), "org.freedesktop.DBus.Error.PropertyReadOnly"),
             (manager, Manager.interface, "Language", .string("fr"), todokuError("InvalidOption")),
             (manager, Manager.interface, "Badge", .string(""), todokuError("InvalidOption")),
+            (manager, Manager.interface, "DiskReserve", .int64(-2), todokuError("InvalidOption")),
             (manager, Download.interface, "Priority", .int32(1), "org.freedesktop.DBus.Error.UnknownInterface"),
             (path, Download.interface, "Priority", .uint32(1), "org.freedesktop.DBus.Error.InvalidArgs"),
             (path, Download.interface, "SpeedLimit", .variant(.uint64(1)), "org.freedesktop.DBus.Error.InvalidArgs"),

@@ -222,7 +222,7 @@ private let app = "org.example.App"
         }
         for (name, value) in [
             ("MaxActive", "<uint32 1>"), ("MaxPerHost", "<uint32 1>"), ("SpeedLimit", "<uint64 1>"), ("DefaultDirectory", "<'/tmp'>"),
-            ("Language", "<'en'>"), ("Badge", "<'percent'>"), ("SandboxPrivate", "<true>"),
+            ("Language", "<'en'>"), ("Badge", "<'percent'>"), ("SandboxPrivate", "<true>"), ("DiskReserve", "<int64 0>"),
         ] {
             let answer = await sandbox.gdbus(manager, "\(Standard.properties).Set", Manager.interface, name, value)
             #expect(answer.errors.contains("org.todoku.Error.NotAllowed: An app in a sandbox may not change the settings"), "\(answer)")
@@ -270,7 +270,7 @@ private let app = "org.example.App"
         let writable = ManagerFace.face.members.filter { $0.contains(" readwrite ") }.compactMap {
             $0.split(separator: " ").dropFirst().first
         }
-        #expect(Set(writable) == ["MaxActive", "MaxPerHost", "SpeedLimit", "DefaultDirectory", "Language", "Badge", "SandboxPrivate"])
+        #expect(Set(writable) == ["MaxActive", "MaxPerHost", "SpeedLimit", "DefaultDirectory", "Language", "Badge", "SandboxPrivate", "DiskReserve"])
     }
 
     /// From programs inside: nothing of the files is in a folder that both sides have.

@@ -105,7 +105,10 @@ extension World {
                 ledger.checkpoint(entry, resume)
             }
         case 2, 0:
-            if disk.isFull { return lose(number, DownloadFailure(.diskFull, "full", wait: .diskSpace)) }
+            // Some disks tell how much room is needed, and some (quotas) do not.
+            if disk.isFull {
+                return lose(number, DownloadFailure(.diskFull, "full", wait: .diskSpace, neededRoom: b % 2 == 0 ? 1000 : nil))
+            }
             grow(number, by: 1 + random.next() % 700)
         default:
             if disk.isFull { return lose(number, DownloadFailure(.diskFull, "full", wait: .diskSpace)) }
@@ -230,7 +233,8 @@ extension World {
         transfers[entry.number]?.isUntold = false
         if plant == .nameless, transfer.isStopping { return }
         ledger.transferBegan(
-            entry, fileName: name(entry), mediaType: Self.mediaType, total: transfer.total, offset: transfer.heldAtStart, now: now)
+            entry, fileName: name(entry), mediaType: Self.mediaType, total: transfer.total, offset: transfer.heldAtStart,
+            isResumable: transfer.validator != nil || entry.record.options.checksum != nil || plant == .trusting, now: now)
     }
 
     private func copy(of entry: LedgerEntry) -> CopyHeld? {

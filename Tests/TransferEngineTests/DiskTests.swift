@@ -61,6 +61,27 @@ struct `A small disk` {
         }
     }
 
+    @Test(arguments: [true, false]) func `keeps its reserve free, also of a body whose length nobody knows`(isKnown: Bool) async throws {
+        let file = patternBytes(4_000_000)
+        let server = ScriptedServer { _, reply in
+            if isKnown { return reply.respond(200, ["ETag": "\"v1\""], body: file) }
+            reply.head(200, ["Transfer-Encoding": "chunked"])
+            for start in stride(from: 0, to: file.count, by: 100_000) { reply.chunk(file[start..<(start + 100_000)]) }
+            reply.chunk([])
+        }
+        let fixture = await EngineFixture()
+        try await SmallDisk.withDisk(bytes: 4 << 20) { disk in
+            let end = try await fixture.run(server.url("/x")) { ($0.directory, $0.diskReserve) = (disk.path, .bytes(1 << 20)) }
+            #expect(isWaitForSpace(end) && end.failure?.missingBytes == (isKnown ? 4_000_000 - (3 << 20) : nil))
+            let written = readFile("\(disk.path)/.todoku-1.part")?.count ?? 0
+            #expect(isKnown ? written == 0 : ((2 << 20)...(3 << 20)).contains(written))
+            // What cannot be resumed is deleted while it waits, and needs its room once more.
+            #expect(end.failure?.neededRoom == (isKnown ? 4_000_000 : ByteCount(written) + 16 << 20))
+            #expect(end.resume?.written ?? 0 == 0)
+            if case .failed(_, let madeProgress, _) = end { #expect(!madeProgress) }
+        }
+    }
+
     @Test func `keeps the room that a part file has reserved`() async throws {
         let server = cutOnce()
         let fixture = await EngineFixture()
