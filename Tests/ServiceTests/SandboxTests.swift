@@ -270,7 +270,10 @@ private let app = "org.example.App"
         let writable = ManagerFace.face.members.filter { $0.contains(" readwrite ") }.compactMap {
             $0.split(separator: " ").dropFirst().first
         }
-        #expect(Set(writable) == ["MaxActive", "MaxPerHost", "SpeedLimit", "DefaultDirectory", "Language", "Badge", "SandboxPrivate", "DiskReserve"])
+        #expect(
+            Set(writable) == [
+                "MaxActive", "MaxPerHost", "SpeedLimit", "DefaultDirectory", "Language", "Badge", "SandboxPrivate", "DiskReserve",
+            ])
     }
 
     /// From programs inside: nothing of the files is in a folder that both sides have.
