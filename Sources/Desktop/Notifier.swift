@@ -1,3 +1,4 @@
+public import DBus
 public import DownloadModel
 public import EventLoop
 
@@ -5,7 +6,9 @@ public import EventLoop
 ///
 /// Called from the bus loop; nothing waits. Order is kept. While a call to the server is under way, perhaps for 25 s, progress is merged
 /// and end toasts wait, bounded (`ToastQueue`). What no server takes is shown by the next one that comes, within `patience`, and is then reported as
-/// `failed`; without libnotify or session bus at once.
+/// `failed`; without session bus, or without libnotify for a server that is there, at once.
+///
+/// Whether a server is there is known on the bus loop (`ToastServerPresence`). As long as none is, the thread does not start, and nothing wakes up.
 public actor Notifier {
     /// A call that took longer means that the server hangs. libnotify's own limit is 25 s.
     static let slowCall: Duration = .seconds(5)
@@ -44,6 +47,7 @@ public actor Notifier {
     /// The bus loop's side.
     @BusActor private final class Outbox {
         var queue = ToastQueue()
+        var presence: ToastServerPresence?
         var isDelivering = false
         var finished: [@BusActor () -> Void] = []
         var expiry: Poller.Token?
@@ -65,6 +69,7 @@ public actor Notifier {
 
     private nonisolated let outbox: Outbox
     private nonisolated let patience: Duration
+    private nonisolated let connect: @BusActor @Sendable () -> Connection?
     private nonisolated let loop: LoopExecutor
     private nonisolated let notifyLoop: NotifyLoop
     private nonisolated let report: @BusActor @Sendable (ToastEvent) -> Void
@@ -83,11 +88,14 @@ public actor Notifier {
 
     public nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
 
-    /// - Parameter report: called on the bus loop, in the order of events.
+    /// - Parameters:
+    ///   - connect: a connection to the session bus, asked for with the first toast; nil: there is none.
+    ///   - report: called on the bus loop, in the order of events.
     public init(
-        texts: ToastTexts = .japanese, patience: Duration = Notifier.patience, report: @escaping @BusActor @Sendable (ToastEvent) -> Void
+        texts: ToastTexts = .japanese, patience: Duration = Notifier.patience, connect: @escaping @BusActor @Sendable () -> Connection?,
+        report: @escaping @BusActor @Sendable (ToastEvent) -> Void
     ) {
-        (self.texts, self.patience) = (texts, patience)
+        (self.texts, self.patience, self.connect) = (texts, patience, connect)
         outbox = Outbox(texts: texts)
         self.report = report
         let notifyLoop = NotifyLoop()
@@ -152,21 +160,58 @@ public actor Notifier {
 
     @BusActor private func deliver() {
         guard !outbox.isDelivering, !outbox.queue.isEmpty else { return }
-        outbox.isDelivering = true
-        BusActor.spawn { [self] in await deliverAll() }
+        guard let presence = presence() else { return failAll() }
+        switch presence.isThere {
+        case true?:
+            outbox.isDelivering = true
+            BusActor.spawn { [self] in await deliverAll() }
+        // For each toast of an end the bus is asked anew: it may know by now how to start a server, and say why it could not by no signal.
+        case false? where !outbox.queue.hasEnd: keepForServer()
+        default:
+            presence.ask { [self] answer in
+                switch answer {
+                case .there: deliver()
+                case .missing: keepForServer()
+                case .noBus: failAll()
+                }
+            }
+        }
     }
 
+    @BusActor private func presence() -> ToastServerPresence? {
+        if let presence = outbox.presence { return presence }
+        outbox.presence = connect().map { connection in
+            ToastServerPresence(on: connection) { [weak self] isThere in
+                guard let self else { return }
+                if isThere { return serverCame() }
+                // Nobody is there to be tried again.
+                outbox.queue.serverLeft()
+                awaitExpiry()
+            }
+        }
+        return outbox.presence
+    }
+
+    /// There is no server: what tells of an end waits for one.
+    @BusActor private func keepForServer() {
+        for dropped in outbox.queue.keepForServer() { tell(.failed(dropped.number)) }
+        awaitExpiry()
+    }
+
+    @BusActor private func failAll() { for number in outbox.queue.dropAll() { tell(.failed(number)) } }
+
     @BusActor private func deliverAll() async {
-        while let delivery = outbox.queue.next() {
+        while outbox.presence?.isThere == true, let delivery = outbox.queue.next() {
             if case .end(let toast, _) = delivery { (outbox.current, outbox.isCurrentWithdrawn) = (toast.number, false) }
             let (gate, fate) = await perform(delivery, outbox.texts)
             outbox.queue.set(gate)
             if case .end(let toast, let until) = delivery { settle(toast, until, fate) }
             // Without libnotify the thread has ended, and nothing may be sent to it again.
-            if gate == .absent { for number in outbox.queue.dropAll() { tell(.failed(number)) } }
+            if gate == .absent { failAll() }
         }
         outbox.isDelivering = false
         finish()
+        deliver()  // the server has gone meanwhile
     }
 
     @BusActor private func settle(_ toast: EndToast, _ until: ContinuousClock.Instant, _ fate: Fate) {
@@ -179,7 +224,7 @@ public actor Notifier {
             // A server that was stalled is there all the time, and nobody tells when it answers: after half of what is left, and again.
             let now = ContinuousClock.now
             let half = (until - now) / 2
-            hold(toast, until, again: half > Self.shortestPause ? now + half : until)
+            hold(toast, until, again: outbox.presence?.isThere != true ? nil : half > Self.shortestPause ? now + half : until)
         case .unanswered: hold(toast, until, again: nil)
         }
     }
@@ -346,7 +391,8 @@ public actor Notifier {
         if progress?.owner == owner { progress = nil }
         for (serial, toast) in shown.sorted(by: { $0.key < $1.key }) where toast.owner == owner { forget(serial) }
         slowUntil = .now
-        if !next.isEmpty { BusActor.spawn { [self] in serverCame() } }
+        // What was held is released where the bus loop hears of it; it may have done so before this thread has.
+        if !next.isEmpty { BusActor.spawn { [self] in outbox.queue.set(.open) } }
     }
 
     /// The first click counts: GNOME tells one click once per update of the toast.

@@ -36,6 +36,7 @@ struct ToastQueue {
     private var held: [(toast: EndToast, until: ContinuousClock.Instant, again: ContinuousClock.Instant?)] = []
 
     var isEmpty: Bool { waiting.isEmpty }
+    var hasEnd: Bool { waiting.contains { $0.end != nil } }
 
     mutating func set(_ gate: ProgressGate) { if self.gate != .absent { self.gate = gate } }
 
@@ -89,6 +90,19 @@ struct ToastQueue {
         held.insert((toast, until, again), at: held.firstIndex { $0.until > until } ?? held.endIndex)
         return held.count > Self.mostEnds ? held.removeFirst().toast : nil
     }
+
+    /// There is no server: ends are held for the next, and there is nothing on the screen to be changed or taken away.
+    ///
+    /// - Returns: toasts that had to be dropped, as by `hold`.
+    mutating func keepForServer() -> [EndToast] {
+        let all = waiting
+        (waiting, isProgressOut) = ([], false)
+        set(.closedUntilServerChanges)
+        return all.compactMap { if case .end(let toast, let until) = $0 { hold(toast, until: until, again: nil) } else { nil } }
+    }
+
+    /// The server has gone: nothing is tried again before the next has come.
+    mutating func serverLeft() { for index in held.indices { held[index].again = nil } }
 
     /// A server has come that was not there.
     mutating func serverCame() {

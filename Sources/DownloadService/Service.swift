@@ -99,7 +99,11 @@ public struct ServiceOptions: Sendable {
         let links = Links()
         journal = Journal(store: store, nextNumber: opening.nextNumber, log: log) { connection.send($0) }
         engine = Engine(configuration: EngineConfiguration(version: Self.version)) { links.downloader?.take($0) }
-        notifier = Notifier { links.toaster?.take($0) }
+        notifier = Notifier {
+            connection
+        } report: {
+            links.toaster?.take($0)
+        }
         let foreground = Foreground(connection: connection)
         let opener = Opener(connection: connection)
         toaster = Toaster(

@@ -1,3 +1,4 @@
+internal import DBus
 internal import DownloadModel
 internal import EventLoop
 internal import Glibc
@@ -25,7 +26,13 @@ func beginSession(activatable: [String: String] = [:], display: Display? = nil) 
     nonisolated init() {}
     func take(_ event: ToastEvent) { if case .sounds(let name) = event { sounds.append(name) } else { events.append(event) } }
 
-    nonisolated func make(patience: Duration = Notifier.patience) -> Notifier { Notifier(patience: patience) { self.take($0) } }
+    nonisolated func make(patience: Duration = Notifier.patience) -> Notifier {
+        Notifier(patience: patience) {
+            try? Connection.session()
+        } report: {
+            self.take($0)
+        }
+    }
 
     nonisolated func contains(_ event: ToastEvent, within limit: Duration = .seconds(60)) async -> Bool {
         await eventually(within: limit) { await events.contains(event) }

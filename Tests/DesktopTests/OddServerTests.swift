@@ -279,6 +279,9 @@ internal import Testing
 
     @Test func `fail at once where libnotify is not installed`() async {
         await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            // Without a server nobody would look for it.
+            let server = try await OddServer(name: "mako")
             // A library of that name without its functions, loaded first: the loader takes it for the real one.
             let folder = TemporaryFolder()
             writeFile(folder("empty.c"), "int nothing;\n".utf8)
@@ -297,6 +300,8 @@ internal import Testing
             await withCheckedContinuation { continuation in
                 BusActor.spawn { notifier.shutDown { continuation.resume() } }
             }
+            expect(await server.received.count, is: 0)
+            await bus.stop()
         }
     }
 
@@ -380,6 +385,39 @@ internal import Testing
         }
     }
 
+    @Test func `are shown by one that the bus starts for them`() async {
+        await #expect(processExitsWith: .success) {
+            let display = await Display()
+            let bus = await beginSession(activatable: ["org.freedesktop.Notifications": "/usr/bin/env dunst"], display: display)
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(EndToast.finished(1))
+            expect(await reports.contains(.shown(DownloadNumber(1))), is: true)
+            await bus.stop()
+            await display.stop()
+        }
+    }
+
+    @Test func `start no thread and wake nobody up while there is none`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let reports = Reports()
+            let notifier = reports.make(patience: .seconds(5))
+            for number in 1...3 as ClosedRange<UInt64> { await notifier.show(EndToast.finished(number)) }
+            await notifier.show(ProgressToast.of(1))
+            await notifier.withdraw(DownloadNumber(2))
+            // The first fails when nobody has come in its time: until then, nothing of GLib has been needed.
+            expect(await reports.contains(.failed(DownloadNumber(3))), is: true)
+            expect(Set(threadNames()).intersection(["todoku-notify", "gmain", "gdbus", "pool-spawner"]), is: [])
+            let server = try await OddServer(name: "mako")
+            await notifier.show(EndToast.finished(4))
+            expect(await reports.contains(.shown(DownloadNumber(4))), is: true)
+            expect(await server.received.count, is: 1)
+            expect(threadNames().contains("todoku-notify"), is: true)
+            await bus.stop()
+        }
+    }
+
     @Test func `wait in the background for one that is started and never comes`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession(activatable: ["org.freedesktop.Notifications": "/bin/sleep 10"])
@@ -395,6 +433,13 @@ internal import Testing
             expect(await reports.events, is: [])
             await bus.stop()
         }
+    }
+}
+
+/// Of this process.
+private func threadNames() -> [String] {
+    listFolder("/proc/self/task").map { id in
+        String(decoding: readFile("/proc/self/task/\(id)/comm") ?? [], as: UTF8.self).split(separator: "\n").first.map(String.init) ?? ""
     }
 }
 

@@ -119,6 +119,26 @@ internal import Testing
         #expect(drain(&queue) == [end(2), end(3)])
     }
 
+    @Test func `waits for a server where there is none, and for no instant`() {
+        var queue = ToastQueue()
+        queue.add(.of(10), at: now)
+        _ = queue.next()
+        #expect(queue.hold(.finished(1), until: later, again: now + .seconds(30)) == nil)
+        #expect(queue.add(.finished(2), until: later) == nil)
+        #expect(queue.withdraw(DownloadNumber(3)) == 0)
+        queue.closeProgress()
+        queue.serverLeft()
+        #expect(queue.keepForServer() == [])
+        #expect(queue.isEmpty && queue.expiry == later && !queue.wantsProgress(at: later))
+        // What was on the screen went with its server.
+        queue.serverCame()
+        #expect(drain(&queue) == [.end(.finished(1), until: later), .end(.finished(2), until: later)])
+        #expect(queue.wantsProgress(at: now))
+        let dropped = (1...40).compactMap { queue.add(.finished($0), until: later)?.number.value }
+        #expect(dropped == Array(1...8) && queue.keepForServer() == [])
+        #expect(queue.hold(.finished(41), until: later, again: nil) == .finished(9))
+    }
+
     @Test func `is nothing where nothing can be shown, not even what is to be taken off the screen`() {
         var queue = ToastQueue()
         queue.add(.of(10), at: now)

@@ -90,6 +90,26 @@ internal import Testing
         #expect(Set(before.keys.map(\.name)) == ["main", "todoku-curl", "todoku-store"])
     }
 
+    /// The minute in which a toast waits for a server to come.
+    @Test func `without a notification server an end wakes nothing up and leaves no thread, and its toast comes with the server`()
+        async throws
+    {
+        if let sanitizer = underSanitizer() { return print("idle: the \(sanitizer) sanitizer has a thread that wakes up: not checked") }
+        let running = try await Running.start()
+        let server = ScriptedServer { request, reply in reply.serve(patternBytes(2_000_000), for: request) }
+        _ = try await running.fetch(server.url("/a"), ["notify": .string("always")])
+        let process = "/proc/\(running.daemon.pid)"
+        #expect(await eventually { !threadNames(process).contains("todoku-pool") })
+        let before = await settled(process)
+        // Half of the minute: who tried again would have by then.
+        await pause(milliseconds: 32_000)
+        #expect(switches(process) == before)
+        #expect(Set(before.keys.map(\.name)) == ["main", "todoku-curl", "todoku-store"])
+        let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
+        #expect(await eventually { await toasts.received.count == 1 })
+        #expect(await toasts.received.first?.hints["category"] == .string("transfer.complete"))
+    }
+
     /// A wait until an instant, and an owner that is to be called again.
     @Test func `a wait for an instant keeps it, and does not wake it up`() async throws {
         if let sanitizer = underSanitizer() { return print("idle: the \(sanitizer) sanitizer has a thread that wakes up: not checked") }
