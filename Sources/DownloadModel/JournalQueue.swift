@@ -13,13 +13,19 @@ public struct JournalQueue<Item> {
 
     private var changes: [StoreChange] = []
     private var places: [DownloadNumber: Int] = [:]
-    private var waiting: [(ticket: UInt64, item: Item)] = []
+    /// The same of what is about no download's or batch's own row.
+    private var otherPlaces: [OtherRow: Int] = [:]
+    private var waiting: [(ticket: UInt64, mark: Mark, item: Item)] = []
     /// The first of `waiting` that is still there: those before have been taken.
     private var head = 0
     /// The last change appended; the last one on disk.
     private var ticket: UInt64 = 0
     private var committed: UInt64 = 0
     private var inFlight: (changes: [StoreChange], upTo: UInt64)?
+    private var lastMark = Mark(number: 0)
+
+    /// An item's place among all that were ever posted.
+    public struct Mark: Sendable { fileprivate var number: UInt64 }
 
     public init() {}
 
@@ -31,7 +37,14 @@ public struct JournalQueue<Item> {
     /// Whether what is posted now would wait for nothing.
     public var isClear: Bool { head == waiting.count && committed == ticket }
 
-    /// Appends a change. A later record of a download takes the place of an earlier one that is not in flight.
+    /// How many changes and items there are: what grows as long as no commit succeeds.
+    public var changeCount: Int { changes.count }
+    public var waitingCount: Int { waiting.count - head }
+
+    /// Whether the item posted under `mark` still waits.
+    public func isWaiting(_ mark: Mark) -> Bool { head < waiting.count && waiting[head].mark.number <= mark.number }
+
+    /// Appends a change. A later one of the same row takes the place of an earlier one that is not in flight.
     public mutating func append(_ change: StoreChange) {
         ticket += 1
         place(change)
@@ -50,7 +63,20 @@ public struct JournalQueue<Item> {
         // No batch has the number of a download.
         case .putBatch(let record): place(change, record.number)
         case .removeBatch(let number): place(change, number)
-        case .set, .sweep, .swept, .requested, .requestOver, .keepCopy: changes.append(change)
+        case .set: place(change, .settings)
+        case .sweep(let number, _), .swept(let number): place(change, .sweep(number))
+        case .requested(let request): place(change, .request(host: request.host, spacing: request.spacing))
+        case .requestOver(let host, let spacing): place(change, .request(host: host, spacing: spacing))
+        case .keepCopy(let copy): place(change, .copy(copy.key))
+        }
+    }
+
+    private mutating func place(_ change: StoreChange, _ row: OtherRow) {
+        if let place = otherPlaces[row] {
+            changes[place] = change
+        } else {
+            otherPlaces[row] = changes.count
+            changes.append(change)
         }
     }
 
@@ -64,7 +90,12 @@ public struct JournalQueue<Item> {
     }
 
     /// Has `item` wait for all changes appended so far, and for all items posted before it.
-    public mutating func post(_ item: Item) { waiting.append((ticket, item)) }
+    @discardableResult
+    public mutating func post(_ item: Item) -> Mark {
+        lastMark.number += 1
+        waiting.append((ticket, lastMark, item))
+        return lastMark
+    }
 
     /// Begins a commit of all changes so far; nil where one is in flight, or there is nothing to commit.
     ///
@@ -72,7 +103,7 @@ public struct JournalQueue<Item> {
     public mutating func begin(isDue: Bool = false) -> [StoreChange]? {
         guard inFlight == nil, isDue || !changes.isEmpty else { return nil }
         inFlight = (changes, ticket)
-        defer { (changes, places) = ([], [:]) }
+        defer { (changes, places, otherPlaces) = ([], [:], [:]) }
         return changes
     }
 
@@ -102,7 +133,7 @@ public struct JournalQueue<Item> {
         guard let (batch, upTo) = inFlight else { return }
         inFlight = nil
         var undone: Set<DownloadNumber> = []
-        var kept: [(ticket: UInt64, item: Item)] = []
+        var kept: [(ticket: UInt64, mark: Mark, item: Item)] = []
         for entry in waiting[head...] {
             guard entry.ticket <= upTo, case .drop(let numbers) = fate(entry.item) else {
                 kept.append(entry)
@@ -112,13 +143,21 @@ public struct JournalQueue<Item> {
         }
         (waiting, head) = (kept, 0)
         let newer = changes
-        (changes, places) = ([], [:])
+        (changes, places, otherPlaces) = ([], [:], [:])
         for change in batch + newer {
             if let number = change.addition, undone.contains(number) { continue }
             place(change)
         }
         if changes.isEmpty { committed = ticket }
     }
+}
+
+/// What a change is about that is no row of a download or batch.
+private enum OtherRow: Hashable {
+    case settings
+    case sweep(DownloadNumber)
+    case request(host: String, spacing: Duration)
+    case copy(CopyKey)
 }
 
 extension StoreChange {

@@ -114,6 +114,8 @@ public final class Ledger {
     /// Called before and after each change of a record; `true`: its state changes.
     public var willChange: (LedgerEntry, Bool) -> Void = { _, _ in }
     public var didChange: (LedgerEntry) -> Void = { _ in }
+    /// False while too much waits to be saved: what runs goes on, and nothing starts.
+    public var mayStart: () -> Bool = { true }
     /// Whether an end is shown now, by the policy and the app of a download or a batch.
     public var wantsToast: (NotifyPolicy, String) -> Bool = { policy, _ in policy != .never }
 

@@ -173,6 +173,7 @@ internal import TransferEngine
 
     /// - Throws: `LimitExceeded` where `load` is too much, with what there is and what is at the door: of all, or of one app in a sandbox.
     func checkRoom(for load: Load) throws(Refusal) {
+        if downloader.journal.isFull { throw downloader.journal.refusal }
         guard Int(downloader.counts.remaining) + waiting + load.count <= Limits.downloadsNotEnded else {
             throw Refusal(.limitExceeded, "At most \(Limits.downloadsNotEnded) downloads may be queued at a time.")
         }

@@ -4,7 +4,8 @@ internal import DownloadStore
 internal import DownloaderInterface
 internal import EventLoop
 
-/// Tells the bus: progress within the budget, changed properties, ends in the contract's order. Everything goes through the journal.
+/// Tells the bus: progress within the budget, changed properties, ends in the contract's order. All but progress goes through the journal, which has it
+/// wait for the commit of what it tells; progress states nothing durable. While commits fail, what changes of an object is gathered and told as one.
 @BusActor final class Announcer {
     /// Between two `Progress` of a download, at least.
     private static let progressInterval: Duration = .milliseconds(100)
@@ -25,6 +26,8 @@ internal import EventLoop
     private var managerSeen: (StateCounts, Settings, String)?
     private var managerToldAt: ContinuousClock.Instant?
     private var managerTimer: Poller.Token?
+    /// Those whose changed properties are told when commits succeed again.
+    private var owed: Set<DownloadNumber> = []
 
     /// - Parameter unsentBytes: how many bytes the bus has not taken yet.
     init(journal: Journal, unsentBytes: @escaping () -> Int) { (self.journal, self.unsentBytes) = (journal, unsentBytes) }
@@ -35,7 +38,7 @@ internal import EventLoop
     func progress(of download: ManagedDownload, active: UInt32) {
         let stretched = Duration.seconds(1) * Int(max(1, active)) / Self.progressBudget
         if let told = download.progressTold, .now - told < max(Self.progressInterval, stretched) - .milliseconds(5) { return }
-        if unsentBytes() > Self.mostUnsent { return }
+        if unsentBytes() > Self.mostUnsent || journal.holdsProgress(of: download.number) { return }
         flushProgress(of: download)
     }
 
@@ -43,7 +46,8 @@ internal import EventLoop
     func flushProgress(of download: ManagedDownload) {
         guard download.received > download.toldReceived else { return }
         let written = download.received - download.toldReceived
-        journal.post(Download.progress.message(from: download.path, (written, download.received, download.total.wireTotal)))
+        journal.tell(
+            Download.progress.message(from: download.path, (written, download.received, download.total.wireTotal)), of: download.number)
         download.toldReceived = download.received
         download.hasToldBytes = true
         download.progressTold = .now
@@ -69,6 +73,12 @@ internal import EventLoop
             download.propertiesTimer = nil
         }
         guard !download.changedProperties.isEmpty, !download.isRemoved else { return }
+        // An end is told whole, in its order: there are not many more of them than of downloads.
+        if !download.state.hasEnded, journal.gathers() {
+            owed.insert(download.number)
+            return
+        }
+        owed.remove(download.number)
         let values = DownloadFace.face.values(of: download) { download.changedProperties.contains($0.name) }
         download.changedProperties = []
         download.propertiesTold = .now
@@ -87,6 +97,7 @@ internal import EventLoop
 
     /// Sends the manager's changed properties, at most four times a second unless `now`.
     func flushManager(of downloader: Downloader, now: Bool = false) {
+        if !now, journal.gathers() { return }
         if let managerSeen, managerSeen == (downloader.counts, downloader.settings, downloader.setAside) { return }
         if !now, let told = managerToldAt, .now - told < Self.propertiesInterval {
             guard managerTimer == nil else { return }
@@ -105,6 +116,14 @@ internal import EventLoop
         journal.post(Standard.propertiesChanged.message(from: BusName.managerPath, (Manager.interface, changed, [])))
     }
 
+    /// Commits succeed again: tells what was gathered, of each object as it is by now.
+    func recover(with downloader: Downloader) {
+        let numbers = owed.sorted()
+        owed = []
+        for number in numbers { if let download = downloader.lively(number) { flushProperties(of: download) } }
+        flushManager(of: downloader)
+    }
+
     /// Takes the manager's properties as told: what a client reads at the start.
     func begin(with downloader: Downloader) {
         managerSeen = (downloader.counts, downloader.settings, downloader.setAside)
@@ -119,7 +138,7 @@ internal import EventLoop
         let failure = download.state.endFailure
         if case .finished = download.state { journal.post(Download.finished.message(from: path, download.record.path ?? "")) }
         let error = EndError(of: download.record)
-        journal.post(Download.completed.message(from: path, (error.name, error.message, error.details)))
+        journal.post(Download.completed.message(from: path, (error.name, error.message, error.details)), before: download.number)
         journal.post(Manager.downloadEnded.message(from: BusName.managerPath, (path, download.state.name, error.name)))
         let (waiting, fetching) = (download.waiting, download.fetching)
         (download.waiting, download.fetching) = ([], [])

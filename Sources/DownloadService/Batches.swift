@@ -18,7 +18,9 @@ extension Downloader {
         journal.addition(of: [record.number] + entries.map(\.number)) { [self] in
             let paths = entries.map { BusName.path(of: $0.record) }
             journal.post(reply.message((path, paths)))
-            for path in paths { journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path)) }
+            for (entry, path) in zip(entries, paths) {
+                journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path), before: entry.number)
+            }
             for entry in entries where !entry.isRemoved { callers.began(entry.number) }
             log.info("batch added", metadata: ["batch": "\(record.number)", "downloads": "\(record.count)"])
             decide { ledger, now in ledger.enter(batch, entries, now: now) }

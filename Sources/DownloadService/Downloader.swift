@@ -89,6 +89,12 @@ internal import TransferEngine
             self.setAside = path
             announcer.flushManager(of: self, now: true)
         }
+        journal.onRecovery = { [unowned self] in
+            announcer.recover(with: self)
+            for batch in batches.values { batch.changed() }
+            decide { ledger, now in ledger.schedule(now: now) }
+        }
+        ledger.mayStart = { [unowned journal] in !journal.isFull }
         ownerCalls.onQuiet = { [unowned self] in residenceChanged?() }
         for entry in ledger.endRestore(now: .now) { track(entry.record) }
         for batch in ledger.batches.values { track(batch) }
@@ -204,7 +210,7 @@ internal import TransferEngine
         journal.append(.put(record))
         journal.addition(of: [record.number]) { [self] in
             if case .path(let reply) = answer { journal.post(reply.message(path)) }
-            journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path))
+            journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path), before: record.number)
             guard !entry.isRemoved else { return }
             log.info("download added", metadata: ["download": "\(record.number)", "url": "\(redacted(record.url))"])
             callers.began(record.number)

@@ -25,6 +25,8 @@ internal import Logging
     private var queue = JournalQueue<Item>()
     private var isScheduled = false
     private var failures = 0
+    /// Where among the waiting items the last is after which progress of a download has to come.
+    private var marks: [DownloadNumber: JournalQueue<Item>.Mark] = [:]
     /// The database was lost, and the new one does not hold everything yet: that is tried again whether or not there are changes.
     private var owesEverything = false
     /// The store is being closed: what comes now is not saved.
@@ -36,10 +38,34 @@ internal import Logging
     var onSetAside: ((String) -> Void)?
     /// Called when the last change has been committed and nothing waits.
     var onQuiet: (() -> Void)?
+    /// Called when a commit has succeeded after `gathers` was true.
+    var onRecovery: (() -> Void)?
+    private var owesRecovery = false
 
     init(store: Store, nextNumber: DownloadNumber, log: Logger, send: @escaping (Message) -> Void) {
         (self.store, self.nextNumber, self.log, self.send) = (store, nextNumber, log, send)
     }
+
+    /// With so many items waiting for a commit, what can be told as one later is: the disk answers too slowly, or not at all.
+    private static let manyWaiting = 20_000
+    /// With so many waiting for a commit that has failed, nothing more is taken in.
+    private static let mostWaiting = 10_000
+
+    /// Whether changed properties are to be gathered until `onRecovery`: commits fail, or too much waits for one.
+    func gathers() -> Bool {
+        guard failures > 0 || queue.isCommitting && queue.waitingCount > Self.manyWaiting else { return false }
+        owesRecovery = true
+        return true
+    }
+
+    /// Whether what changes the queue has to be refused: it could not be saved, and too much waits for that.
+    var isFull: Bool {
+        guard failures > 0, queue.waitingCount >= Self.mostWaiting else { return false }
+        owesRecovery = true
+        return true
+    }
+
+    var refusal: Refusal { Refusal(.storage, "The queue could not be saved, and too much waits for that. Make room on its disk.") }
 
     /// Whether something is not on disk yet, or waits for what is not.
     var isBusy: Bool { queue.isBusy || owesEverything }
@@ -73,9 +99,29 @@ internal import Logging
         if queue.isClear { send(message) } else { queue.post(.message(message)) }
     }
 
+    /// The same; and progress of `number` comes after it.
+    func post(_ message: Message, before number: DownloadNumber) {
+        if queue.isClear { return send(message) }
+        marks[number] = queue.post(.message(message))
+    }
+
+    /// Whether something waits that progress of `number` has to come after.
+    func holdsProgress(of number: DownloadNumber) -> Bool {
+        guard let mark = marks[number] else { return false }
+        if queue.isWaiting(mark) { return true }
+        marks[number] = nil
+        return false
+    }
+
+    /// Sends `message`, which states nothing durable: at once, unless something waits that it has to come after.
+    func tell(_ message: Message, of number: DownloadNumber) {
+        if holdsProgress(of: number) { post(message, before: number) } else { send(message) }
+    }
+
     /// Answers a call after all changes appended so far are on disk; where that fails, with `Storage`.
     func answer<Out>(_ reply: Reply<Out>, _ out: Out) {
         if queue.isClear { return reply(out) }
+        if isFull { return reply.fail(refusal) }
         queue.post(.reply(success: { reply.message(out) }, failure: { reply.message(failing: $0) }))
     }
 
@@ -109,6 +155,11 @@ internal import Logging
             giveUp(Refusal(.storage, "The queue could not be saved: \(error)"))
         }
         release()
+        if failures == 0, owesRecovery {
+            owesRecovery = false
+            onRecovery?()
+        }
+        if queue.isClear { marks = [:] }
         if queue.hasChanges || owesEverything { failures == 0 ? schedule() : retryLater() } else if !isBusy { onQuiet?() }
     }
 

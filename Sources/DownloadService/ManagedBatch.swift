@@ -58,6 +58,7 @@ internal import EventLoop
     func changed(isEnd: Bool = false) {
         // What the last one has ended in is told behind that one's own end.
         guard isEnd || !entry.hasEnded, told != (entry.remaining, entry.outcomes) else { return }
+        if !isEnd, downloader.journal.gathers() { return }
         if !isEnd, let toldAt, .now - toldAt < Self.propertiesInterval {
             guard timer == nil else { return }
             timer = Poller.shared.schedule(at: toldAt + Self.propertiesInterval) { [self] in

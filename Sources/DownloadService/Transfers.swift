@@ -104,7 +104,7 @@ extension Downloader {
         download.toldReceived = facts.offset
         if facts.offset > 0 || facts.discarded || download.hasToldBytes {
             download.hasToldBytes = facts.offset > 0
-            journal.post(Download.resumedAt.message(from: download.path, (facts.offset, facts.total.wireTotal)))
+            journal.tell(Download.resumedAt.message(from: download.path, (facts.offset, facts.total.wireTotal)), of: download.number)
         }
         announcer.schedulePropertiesSoon(download)
     }

@@ -159,4 +159,44 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         queue.append(.remove(DownloadNumber(2)))
         #expect(queue.begin() == [.put(Desk.record(1) { $0.received = 3 }), .remove(DownloadNumber(2))])
     }
+
+    @Test func `saves the last of each row, however long no commit succeeds`() {
+        var queue = JournalQueue<String>()
+        let (one, two) = (DownloadNumber(1), DownloadNumber(2))
+        func request(_ host: String, _ at: UInt64) -> HostRequest {
+            HostRequest(host: host, spacing: .zero, at: WallTime(microseconds: at), isSent: true)
+        }
+        for round in 1...100 as ClosedRange<UInt64> {
+            queue.append(.set(Settings()))
+            for host in ["a", "b"] { queue.append(.requested(request(host, round))) }
+            queue.append(.sweep(one, directory: "/a"))
+            queue.append(.swept(one))
+            queue.append(.sweep(two, directory: "/a"))
+            if round == 50 {
+                _ = queue.begin()
+                queue.append(.requestOver(host: "b", spacing: .zero))
+                queue.failed { _ in .keep }
+            }
+        }
+        queue.append(.requestOver(host: "b", spacing: .zero))
+        #expect(queue.changeCount == 5)
+        #expect(
+            queue.begin() == [
+                .set(Settings()), .requested(request("a", 100)), .requestOver(host: "b", spacing: .zero), .swept(one),
+                .sweep(two, directory: "/a"),
+            ])
+    }
+
+    @Test func `knows by its mark what waits still`() {
+        var queue = JournalQueue<String>()
+        queue.append(.put(Desk.record(1)))
+        let marks = ["a", "b", "c"].map { queue.post($0) }
+        _ = queue.begin()
+        queue.failed { $0 == "b" ? .drop(undoing: []) : .keep }
+        #expect(queue.waitingCount == 2 && marks.map(queue.isWaiting) == [true, true, true])
+        _ = queue.begin()
+        queue.succeeded()
+        #expect(queue.next() == "a" && marks.map(queue.isWaiting) == [false, true, true])
+        #expect(queue.next() == "c" && marks.map(queue.isWaiting) == [false, false, false] && queue.waitingCount == 0)
+    }
 }

@@ -1,0 +1,72 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+@Suite struct `While the queue cannot be saved` {
+    @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
+    func `progress goes on, calls are refused, and what has changed is told once when it can be`() async throws {
+        let body = patternBytes(900_000)
+        let gates = [Gate(), Gate()]
+        let server = ScriptedServer { _, reply in
+            reply.head(200, ["ETag": "\"1\""], length: body.count)
+            reply.send(body[..<300_000])
+            gates[0].wait()
+            reply.send(body[300_000..<600_000])
+            gates[1].wait()
+            reply.send(body[600_000...])
+        }
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let isDone = try await SmallDisk.withDisk(bytes: 4 << 20) { disk in
+            defer { for gate in gates { gate.open() } }
+            let daemon = await world.start(extra: ["XDG_STATE_HOME": disk.path])
+            let path = try await client.download(server.url("/a"), ["directory": .string(world.folder), "notify": .string("never")])
+            #expect(await client.signals.hasReceived(300_000, path))
+            disk.fill(leaving: 0)
+            // The log of the database may have room for some commits yet.
+            var refusal: DBusError?
+            for priority in 1...5000 as ClosedRange<Int32> where refusal == nil {
+                refusal = await thrown { try await client.set(Download.priority, at: path, priority) }
+            }
+            #expect(refusal?.name == todokuError("Storage"))
+            let told = await priorities(path, client.signals.seen).count
+            for priority in 6001...6050 as ClosedRange<Int32> {
+                try await client.connection.tell(
+                    Standard.set, on: BusName.service, at: path, (Download.interface, Download.priority.name, priority.variant))
+            }
+            gates[0].open()
+            #expect(await client.signals.hasReceived(600_000, path), "no progress")
+            // The next try fails, too.
+            #expect(await thrown { try await client.set(Download.priority, at: path, 7000) }?.name == todokuError("Storage"))
+            for name in listFolder(disk.path) where name.hasPrefix("filler") { unlink("\(disk.path)/\(name)") }
+            #expect(await client.signals.until { priorities(path, $0).last == 7000 })
+            #expect(await priorities(path, client.signals.seen).count <= told + 1, "each change was told")
+            gates[1].open()
+            #expect(readFile(try await client.wait(path)) == body)
+            let seen = await client.signals.seen.filter { $0.path == path.value }
+            let progress = seen.compactMap(\.progress)
+            #expect(progress.reduce(0) { $0 + $1.written } == 900_000 && progress.last?.received == 900_000)
+            #expect(progress.map(\.received) == progress.map(\.received).sorted())
+            let (last, end) = (seen.lastIndex { $0.progress != nil }, seen.firstIndex { $0.state == "finished" })
+            #expect(try #require(last) < (try #require(end)))
+            let exit = await daemon.stop()
+            #expect(exit.status == 0)
+            return true
+        }
+        #expect(isDone == true)
+    }
+}
+
+extension Recorder {
+    fileprivate func hasReceived(_ bytes: UInt64, _ path: ObjectPath) async -> Bool {
+        await until(within: .seconds(20)) { seen in seen.contains { $0.path == path.value && $0.progress?.received ?? 0 >= bytes } }
+    }
+}
+
+/// As `PropertiesChanged` told them.
+private func priorities(_ path: ObjectPath, _ seen: [Seen]) -> [Int32] {
+    seen.filter { $0.path == path.value }.compactMap { if case .int32(let priority)? = $0.changed?["Priority"] { priority } else { nil } }
+}
