@@ -86,7 +86,7 @@ public final class LedgerBatch {
     /// Off the list: it was removed, or its last member was.
     public internal(set) var isRemoved = false
     /// To be taken off the list as soon as the members that are being given their names have ended.
-    public internal(set) var isLeaving = false
+    public var isLeaving = false
     /// How many of it are on the list, and what of them ended in what.
     var present: UInt32 = 0
     /// Of those of it that show progress, while one has not ended.

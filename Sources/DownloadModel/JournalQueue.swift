@@ -135,7 +135,8 @@ public struct JournalQueue<Item> {
         var undone: Set<DownloadNumber> = []
         var kept: [(ticket: UInt64, mark: Mark, item: Item)] = []
         for entry in waiting[head...] {
-            guard entry.ticket <= upTo, case .drop(let numbers) = fate(entry.item) else {
+            // What is on disk since an earlier commit, and has not been taken yet, has not failed.
+            guard entry.ticket > committed, entry.ticket <= upTo, case .drop(let numbers) = fate(entry.item) else {
                 kept.append(entry)
                 continue
             }

@@ -88,6 +88,8 @@ public final class Ledger {
     /// Part files that could not be deleted: their rows stay for the next start, unless they are written again.
     var unswept: Set<DownloadNumber> = []
     var wakes = WakeHeap<DownloadNumber>()
+    /// What holds for all and has not come to each yet.
+    var pass: LedgerPass?
     private var tally = (finished: UInt32(0), failed: UInt32(0), cancelled: UInt32(0))
     var untold: [LedgerEntry] = []
     var actions: [Action] = []
@@ -256,18 +258,25 @@ public final class Ledger {
 
     /// Takes `event` to `entry`: its next state, the orders, the actions.
     public func apply(_ event: DownloadEvent, to entry: LedgerEntry, now: WallTime) throws(IllegalTransition) {
+        catchUp(entry, before: event, now: now)
         let before = entry.state
         let (next, effects) = try before.after(event)
         // Its descriptor is closed.
         if entry.record.isToDescriptor, before.hasEnded, !next.hasEnded { throw IllegalTransition(state: before, event: event) }
         guard next != before || !effects.isEmpty else { return }
         let refusedBy = entry.record.lastFailure?.host
-        willChange(entry, true)
+        // Of a hundred thousand that are held or released each costs little: what of it has changed is known, and is told whole.
+        let isOfAll = event == .hold || event == .release
+        let isWatched = !isOfAll || before == .active
+        if isWatched { willChange(entry, true) }
         entry.record.take(event, from: before, to: next, now: now)
-        didChange(entry)
+        if isWatched { didChange(entry) }
         if before.hasEnded, !next.hasEnded {
             (entry.isRevived, entry.isCallDue) = (true, false)
             if let batch = entry.batch { forgiveToast(of: batch) }
+            if let last = settings.cancelsThrough, entry.number <= last, settings.spared.insert(entry.number).inserted {
+                actions.append(.save(.set(settings)))
+            }
         }
         if next.hasEnded, !before.hasEnded { oweToast(of: entry) }
         if event == .resume, case .waiting(.offline, _) = before { entry.defiesNetwork = true }
@@ -281,11 +290,17 @@ public final class Ledger {
         switch event {
         case .yield, .hinder: break
         case .wait(.offline, nil) where before == .queued, .wait(.metered, nil) where before == .queued: break
+        case .hold, .release: if before == .active || entry.record.options.deadline != nil { save(entry) }
         case .start, .startWhole, .ready: if entry.record.options.deadline != nil { save(entry) }
         case .bodyComplete: if entry.record.received >= Self.sizeWorthARow { save(entry) }
         default: save(entry)
         }
-        if next == .queued { untold.append(entry) } else { actions.append(.tell(entry)) }
+        if next == .queued {
+            untold.append(entry)
+            if isOfAll { entry.isToldWhole = true }
+        } else {
+            actions.append(isOfAll ? .tellWait(entry) : .tell(entry))
+        }
         for effect in effects { perform(effect, of: entry, now: now) }
         if case .failed = next { dropUselessBytes(entry) }
         if next == .queued { settle(entry, now: now) }

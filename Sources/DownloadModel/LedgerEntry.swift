@@ -39,6 +39,8 @@ public final class LedgerEntry {
     var silentSince: WallTime?
     /// What it waits for though it is queued or active, as it was told.
     var toldHold: WaitReason?
+    /// Its state is to be told though nobody has looked at it before it changed.
+    var isToldWhole = false
     /// Somebody resumed it although there is no network: it is tried once, until there is other news.
     var defiesNetwork = false
     /// When it is to be looked at without any event.

@@ -36,12 +36,10 @@ extension Ledger {
         // Where nothing stood in the way and nothing does, nothing changes but what may start.
         guard (before ?? .open) != (condition ?? .open) else { return schedule(now: now) }
         let isBack = before.map { $0.reach != .online } ?? false && condition?.reach ?? .online == .online
-        for number in order.ordered {
-            guard let entry = entries[number], entry.isEntered else { continue }
-            if condition?.reach != before?.reach { entry.defiesNetwork = false }
-            reconsider(entry, isBack: isBack, now: now)
+        beginPass(now: now) { pass in
+            (pass.isOfNetwork, pass.isBack) = (true, isBack || pass.isBack && condition?.reach ?? .online == .online)
+            if condition?.reach != before?.reach { pass.forgetsDefiance = true }
         }
-        schedule(now: now)
     }
 
     func reconsider(_ entry: LedgerEntry, isBack: Bool, now: WallTime) {
@@ -98,9 +96,7 @@ extension Ledger {
     public func sleep(now: WallTime) {
         guard !isAsleep else { return }
         isAsleep = true
-        for number in order.ordered {
-            if let entry = entries[number], entry.state == .active { try? apply(.yield, to: entry, now: now) }
-        }
+        for entry in running { try? apply(.yield, to: entry, now: now) }
         schedule(now: now)
     }
 

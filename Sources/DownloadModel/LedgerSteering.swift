@@ -51,15 +51,4 @@ extension Ledger {
         }
         schedule(now: now)
     }
-
-    public func pauseAll(now: WallTime) {
-        set(now: now) { $0.paused = true }
-        applyToAll(.hold, now: now)
-    }
-
-    public func resumeAll(now: WallTime) {
-        set(now: now) { $0.paused = false }
-        // Often called with nothing held: then nobody walks through a hundred thousand.
-        if counts.held > 0 { applyToAll(.release, now: now) } else { schedule(now: now) }
-    }
 }

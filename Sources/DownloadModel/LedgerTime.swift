@@ -10,6 +10,9 @@ extension Ledger {
         return wakes.first?.time
     }
 
+    /// So many at most are looked at in one tick.
+    private static let mostDue = 200
+
     func arm(_ entry: LedgerEntry) {
         let time = entry.isRemoved || entry.isCallDue ? nil : entry.record.nextWake
         guard time != entry.wakeAt else { return }
@@ -20,7 +23,9 @@ extension Ledger {
     /// Lets waits end and deadlines strike that are due.
     public func tick(now: WallTime) {
         var due: [LedgerEntry] = []
-        while let time = nextEntryWake, time <= now, let number = wakes.removeFirst(), let entry = entries[number] {
+        // The rest is due still: the next tick is at once.
+        while due.count < Self.mostDue, let time = nextEntryWake, time <= now, let number = wakes.removeFirst(), let entry = entries[number]
+        {
             entry.wakeAt = nil
             due.append(entry)
         }
@@ -40,7 +45,7 @@ extension Ledger {
     /// The wall clock was set: what was reckoned from durations moves with it; `not-before` is the clock's own.
     public func clockJumped(by delta: Duration, now: WallTime) {
         for number in order.ordered {
-            guard let entry = entries[number] else { continue }
+            guard let entry = entries[number], entry.record.isReckoned else { continue }
             change(entry) { record in
                 record.retryAt = record.retryAt.map { $0 + delta }
                 record.expiresAt = record.expiresAt.map { $0 + delta }
@@ -104,6 +109,12 @@ extension DownloadState {
 }
 
 extension DownloadRecord {
+    /// Whether an instant of it was reckoned from a duration.
+    fileprivate var isReckoned: Bool {
+        if case .waiting(let reason, .some) = state, reason != .notBefore { return true }
+        return retryAt != nil || expiresAt != nil
+    }
+
     /// Where nobody knows: so much must be free before it is tried again.
     private static let roomForUnknown: ByteCount = 16 << 20
 

@@ -45,12 +45,16 @@ extension Ledger {
         } + lane.host.hops.count { isCounted(entries[$0]?.spacing ?? .zero) }
     }
 
+    /// So many at a host are looked at in one go.
+    private static let fewQueued = 200
+
     /// Notices of whom it is to be told that what they wait for is another by now: of all, where the host's ways have changed; else of
     /// those in front.
     func review(_ host: HostLoad, now: WallTime) {
         let regime = regime(of: host, now: now)
         if regime != host.regime {
             host.regime = regime
+            guard host.lanes.reduce(0, { $0 + $1.count }) <= Self.fewQueued else { return reviewSoon(host) }
             for lane in host.lanes {
                 runnable.prefix(of: lane.id) { number in
                     if let entry = entries[number] { review(entry, now: now) }
@@ -94,7 +98,9 @@ extension Ledger {
     func tellQueued(now: WallTime) {
         for entry in untold where !entry.isRemoved {
             let reason = hold(of: entry, now: now)?.reason
-            if reason != nil || entry.toldHold != nil { actions.append(.tellWait(entry)) } else { actions.append(.tell(entry)) }
+            let isWhole = entry.isToldWhole && entry.state == .queued
+            entry.isToldWhole = false
+            if reason != nil || entry.toldHold != nil || isWhole { actions.append(.tellWait(entry)) } else { actions.append(.tell(entry)) }
             entry.toldHold = reason
         }
         untold = []

@@ -53,6 +53,10 @@ public struct Settings: Equatable, Sendable {
     public var diskReserve = DiskReserve.automatic
     /// PauseAll came, and no ResumeAll since.
     public var paused = false
+    /// CancelAll came, for all up to this number that had not ended, and has not come to each yet.
+    public var cancelsThrough: DownloadNumber?
+    /// Those up to that number that were begun again since.
+    public var spared: Set<DownloadNumber> = []
     public init() {}
 }
 

@@ -32,6 +32,10 @@ internal import EventLoop
     /// - Parameter unsentBytes: how many bytes the bus has not taken yet.
     init(journal: Journal, unsentBytes: @escaping () -> Int) { (self.journal, self.unsentBytes) = (journal, unsentBytes) }
 
+    /// With so many bytes that the bus has not taken, what is told of many waits.
+    private static let manyUnsent = 32 << 10
+    var isBehind: Bool { unsentBytes() > Self.manyUnsent }
+
     // MARK: Progress
 
     /// Sends `Progress` if the budget allows one now; what is held back goes with the next, or before the next change of state.

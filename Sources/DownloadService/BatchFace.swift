@@ -29,8 +29,12 @@ enum BatchFace {
         _ event: DownloadEvent, _ participle: String, _ batch: ManagedBatch, _ reply: Reply<Void>
     ) throws(Refusal) {
         guard !batch.entry.hasEnded else { throw Refusal(.invalidState, "A batch that has ended cannot be \(participle).") }
-        batch.downloader.decide { ledger, now in ledger.apply(event, to: batch.entry, now: now) }
-        batch.downloader.answerChange(reply)
+        let downloader = batch.downloader
+        downloader.each(of: downloader.ledger.members(of: batch.entry).map(\.number)) { ledger, entry, now in
+            if !entry.state.hasEnded, entry.state != .committing { try? ledger.apply(event, to: entry, now: now) }
+        } finished: {
+            downloader.answerChange(reply)
+        }
     }
 
     private static let properties: [PropertyRow<ManagedBatch>] = [

@@ -54,6 +54,11 @@ internal import TransferEngine
     let descriptors = Descriptors()
     private(set) var batches: [BatchNumber: ManagedBatch] = [:]
     private var isPerforming = false
+    /// For so long it is left to the bus to take what was told.
+    private static let breath: Duration = .milliseconds(2)
+    private var isContinuing = false
+    /// What is being done to many, in the order of the calls.
+    var stretches: [Stretch] = []
     /// Whether that whose record is being changed had ended.
     private var hadEnded = false
     /// Called when something that kept the service may have ended.
@@ -89,12 +94,13 @@ internal import TransferEngine
             self.setAside = path
             announcer.flushManager(of: self, now: true)
         }
+        journal.isBehind = { [unowned announcer] in announcer.isBehind }
         journal.onRecovery = { [unowned self] in
             announcer.recover(with: self)
             for batch in batches.values { batch.changed() }
             decide { ledger, now in ledger.schedule(now: now) }
         }
-        ledger.mayStart = { [unowned journal] in !journal.isFull }
+        ledger.mayStart = { [unowned self] in stretches.isEmpty && !self.journal.isFull }
         ownerCalls.onQuiet = { [unowned self] in residenceChanged?() }
         for entry in ledger.endRestore(now: .now) { track(entry.record) }
         for batch in ledger.batches.values { track(batch) }
@@ -147,6 +153,7 @@ internal import TransferEngine
         toaster.language = settings.language
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
         if counts.verifying > 0 { for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) } }
+        goOnCancelling()
         ledger.schedule(now: .now)
         toaster.resume(ledger.takeOwedToasts(now: .now), self, now: .now)
         carryOut()
@@ -189,7 +196,7 @@ internal import TransferEngine
     }
 
     /// What is neither paused nor ended nor waits for somebody; and owners that are called.
-    var hasWork: Bool { ledger.hasWork || ownerCalls.isBusy }
+    var hasWork: Bool { ledger.hasWork || ledger.hasPass || !stretches.isEmpty || ownerCalls.isBusy }
 
     /// Whether an app that says it is in front has downloads that have not ended: a service that left would forget that it is.
     var servesForeground: Bool {
@@ -247,6 +254,7 @@ internal import TransferEngine
         }
         isPerforming = false
         if descriptors.isHolding { descriptors.letGo(where: ledger.isDone) }
+        if ledger.hasPass || !stretches.isEmpty { continueSoon() }
         announcer.flushManager(of: self)
         alarm.set(microseconds: ledger.nextWake?.microseconds)
         folderProbe.needed(counts.awaitingFolder > 0)
@@ -254,6 +262,22 @@ internal import TransferEngine
         toaster.progress.settle(self)
         icons?.changed()
         jobs?.changed()
+    }
+
+    /// The next slice of what is done to many, in a turn of its own: calls of others are answered between two. While the bus has not taken what was
+    /// told so far, their answers would wait behind that, too.
+    private func continueSoon() {
+        guard !isContinuing else { return }
+        isContinuing = true
+        let next: @BusActor @Sendable () -> Void = { [self] in
+            isContinuing = false
+            guard !ledger.isEnding else { return }
+            guard !announcer.isBehind else { return continueSoon() }
+            if !stretches.isEmpty { return continueStretch() }
+            decide { ledger, now in ledger.continuePass(now: now) }
+            if !ledger.hasPass { residenceChanged?() }
+        }
+        if announcer.isBehind { Poller.shared.schedule(after: Self.breath, next) } else { BusActor.spawn { next() } }
     }
 
     private func perform(_ action: Ledger.Action) {
@@ -278,6 +302,7 @@ internal import TransferEngine
             }
             if let batch = entry.batch { batches[batch.number]?.changed() }
         case .tellWait(let entry):
+            toaster.told(entry)
             if let batch = entry.batch { batches[batch.number]?.changed() }
             guard let download = download(entry.number) else { return }
             download.changedProperties.formUnion([Download.state.name, Download.waitReason.name, Download.waitUntil.name])
@@ -357,10 +382,13 @@ internal import TransferEngine
         toaster.language = settings.language
     }
 
-    func clearEnded() -> UInt32 {
+    func clearEnded(then finished: @escaping (UInt32) -> Void) {
         let all = ledger.ended.ordered
-        decide { ledger, now in for number in all { if let entry = ledger[number] { ledger.remove(entry, now: now) } } }
-        return UInt32(clamping: all.count)
+        each(of: all) { ledger, entry, now in
+            if entry.state.hasEnded { ledger.remove(entry, now: now) }
+        } finished: {
+            finished(UInt32(clamping: all.count))
+        }
     }
 
     /// Takes `download` off the list, cancelled first where it has not ended; `deletingFile`: with the finished file.

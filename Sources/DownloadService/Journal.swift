@@ -41,6 +41,9 @@ internal import Logging
     /// Called when a commit has succeeded after `gathers` was true.
     var onRecovery: (() -> Void)?
     private var owesRecovery = false
+    private var isReleasing = false
+    /// Whether the bus has much to take yet.
+    var isBehind: () -> Bool = { false }
 
     init(store: Store, nextNumber: DownloadNumber, log: Logger, send: @escaping (Message) -> Void) {
         (self.store, self.nextNumber, self.log, self.send) = (store, nextNumber, log, send)
@@ -178,9 +181,14 @@ internal import Logging
         }
     }
 
+    /// So many items in one turn of the loop.
+    private static let portion = 200
+
     /// Sends and starts what waited for changes that are on disk now. What effects post meanwhile queues behind.
     private func release() {
-        while let item = queue.next() {
+        var left = Self.portion
+        while left > 0, let item = queue.next() {
+            left -= 1
             switch item {
             case .message(let message): send(message)
             case .reply(let success, _): if let message = success() { send(message) }
@@ -188,6 +196,15 @@ internal import Logging
             case .effect(let effect): effect()
             }
         }
+        guard left == 0, !isReleasing else { return }
+        isReleasing = true
+        let more: @BusActor @Sendable () -> Void = { [self] in
+            isReleasing = false
+            release()
+            if !isBusy { onQuiet?() }
+        }
+        // While the bus has not taken what was sent, the answers to others would wait behind that.
+        if isBehind() { Poller.shared.schedule(after: .milliseconds(2), more) } else { BusActor.spawn { more() } }
     }
 
     /// After a failed commit: additions are undone, calls answered with the error, all other changes kept for the next try.

@@ -54,6 +54,7 @@ typealias FetchReply = Reply<(String, String)>
     var state: DownloadState { entry.state }
     /// As the bus sees it: what waits for its host, or for a rule of it, waits, whether it is queued or under way.
     var shownState: DownloadState {
+        if let upcoming = downloader.ledger.upcoming(entry, now: .now) { return upcoming }
         guard let (reason, until) = downloader.ledger.hold(of: entry, now: .now) else { return state }
         return .waiting(reason, until: until)
     }

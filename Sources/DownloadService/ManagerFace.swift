@@ -71,13 +71,11 @@ enum ManagerFace {
         },
         Row(Manager.cancelAll) { downloader, _, reply in
             try reply.refuseSandboxed("cancel what others have queued")
-            downloader.decide { ledger, now in ledger.applyToAll(.cancel, now: now) }
-            downloader.answerChange(reply)
+            downloader.cancelAll { downloader.answerChange(reply) }
         },
         Row(Manager.clearEnded) { downloader, _, reply in
             try reply.refuseSandboxed("clear what others have queued")
-            let count = downloader.clearEnded()
-            downloader.journal.answer(reply, count)
+            downloader.clearEnded { downloader.journal.answer(reply, $0) }
         },
         Row(Manager.setHostRule) { downloader, arguments, reply in
             try reply.refuseSandboxed("set the rules of hosts")
@@ -172,9 +170,18 @@ extension Downloader {
     func waitAll(_ filter: DownloadFilter, _ reply: Reply<(UInt32, UInt32, UInt32)>) throws(Refusal) {
         let group = WaitGroup(filter, callers.nextTick(), reply)
         let members = try filter.batch.map { (path) throws(Refusal) in try named(path, for: reply.call.caller) }.map(ledger.members)
-        for entry in members ?? Array(ledger.entries.values) where entry.isEntered {
-            guard let download = glance(entry.number) else { continue }
-            group.gather(download)
+        let gather: (LedgerEntry) -> Bool = { [self] entry in
+            if entry.isEntered, let download = glance(entry.number) { group.gather(download) }
+            return false
+        }
+        if let members {
+            for entry in members { _ = gather(entry) }
+        } else if filter == DownloadFilter(), reply.call.caller == .user {
+            // Nobody looks at a hundred thousand for it.
+            group.gather(open: ledger.order.count)
+            for number in ledger.ended.ordered { if let entry = ledger[number] { _ = gather(entry) } }
+        } else {
+            ledger.visit(app: filter.app ?? reply.call.caller.app, tag: filter.tag, gather)
         }
         // Through the journal: an end that is not on disk yet has not been told.
         if group.remaining == 0 { return journal.post(group.answer) }

@@ -38,6 +38,9 @@ internal import EventLoop
         members?.insert(download.number)
     }
 
+    /// Takes in so many that have not ended, of a call that asks for all.
+    func gather(open count: Int) { remaining += count }
+
     /// `download` has ended.
     ///
     /// - Parameter liveSince: when, by the ticks of `Callers`, it came on the list or began again after an end; 0: long ago.

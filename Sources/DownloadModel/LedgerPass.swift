@@ -1,0 +1,118 @@
+/// What holds for all, said at once and carried to each download in slices: PauseAll, ResumeAll, the network.
+///
+/// Who asks in between for one that has not been reached is told what it is about to be (`upcoming`), and whatever happens to it first carries it there.
+/// So a hundred thousand are paused by one row, and nobody waits for that.
+struct LedgerPass {
+    /// All that had not ended when it began, in queue order; what came later has heard of it.
+    var numbers: [DownloadNumber] = []
+    var next = 0
+    /// The network has changed; `isBack`: it is there again.
+    var isOfNetwork = false
+    var isBack = false
+    /// There is other news than what somebody defied.
+    var forgetsDefiance = false
+    /// Nothing starts before it is over, or those that it comes to first would be started before their turn.
+    var holdsStarts = false
+    /// Hosts whose ways have changed, so that what is queued there waits for something else.
+    var hosts: Set<String> = []
+}
+
+extension Ledger {
+    /// What one slice may cost, and what that is of one that is changed, is asked what it waits for, or is passed by.
+    private static let sliceCost = 10_000
+    private static let costs = (changed: 100, asked: 20, seen: 2)
+
+    /// Whether `continuePass` is to be called.
+    public var hasPass: Bool { pass != nil }
+
+    public func pauseAll(now: WallTime) { setPaused(true, now: now) }
+    public func resumeAll(now: WallTime) { setPaused(false, now: now) }
+
+    private func setPaused(_ isPaused: Bool, now: WallTime) {
+        // What each download is by this follows from this one row, after a restart, too.
+        if settings.paused != isPaused {
+            settings.paused = isPaused
+            actions.append(.save(.set(settings)))
+        }
+        // Often called with nothing held: then nobody walks through a hundred thousand.
+        if !isPaused, counts.held == 0, pass == nil { return schedule(now: now) }
+        beginPass(now: now) { $0.holdsStarts = !isPaused }
+    }
+
+    /// Carries to each what holds for all now, what runs first; what is left of an earlier pass is part of it.
+    func beginPass(now: WallTime, _ how: (inout LedgerPass) -> Void) {
+        var pass = pass ?? LedgerPass()
+        (pass.numbers, pass.next) = (order.ordered, 0)
+        how(&pass)
+        self.pass = pass
+        for entry in running { visit(entry, pass, now: now) }
+        continuePass(now: now)
+    }
+
+    /// One slice of what `beginPass` began.
+    public func continuePass(now: WallTime) {
+        guard var current = pass else { return }
+        var left = Self.sliceCost
+        while current.next < current.numbers.count, left > 0 {
+            let number = current.numbers[current.next]
+            current.next += 1
+            left -= Self.costs.seen
+            guard let entry = entries[number] else { continue }
+            if visit(entry, current, now: now) { left -= Self.costs.changed }
+            guard let host = entry.lane?.host.name, current.hosts.contains(host) else { continue }
+            review(entry, now: now)
+            left -= Self.costs.asked
+        }
+        pass = current.next < current.numbers.count ? current : nil
+        schedule(now: now)
+    }
+
+    /// The ways of `host` have changed, where many are queued: each is told in its slice.
+    func reviewSoon(_ host: HostLoad) {
+        var pass = pass ?? LedgerPass()
+        (pass.numbers, pass.next) = (order.ordered, 0)
+        pass.hosts.insert(host.name)
+        self.pass = pass
+    }
+
+    /// All that are active, in queue order: few among many.
+    var running: [LedgerEntry] {
+        atHosts.keys.compactMap { entries[$0] }.filter { $0.state == .active }.sorted {
+            ($1.record.options.priority, $0.record.position, $0.number) < ($0.record.options.priority, $1.record.position, $1.number)
+        }
+    }
+
+    /// - Returns: whether it has changed.
+    @discardableResult private func visit(_ entry: LedgerEntry, _ pass: LedgerPass, now: WallTime) -> Bool {
+        guard entry.isEntered else { return false }
+        let before = entry.state
+        if pass.forgetsDefiance { entry.defiesNetwork = false }
+        if let event = overdue(entry) {
+            try? apply(event, to: entry, now: now)
+        } else if pass.isOfNetwork {
+            reconsider(entry, isBack: pass.isBack, now: now)
+        }
+        return entry.state != before
+    }
+
+    /// What of PauseAll or ResumeAll has not come to `entry` yet.
+    private func overdue(_ entry: LedgerEntry) -> DownloadEvent? {
+        switch entry.state {
+        case .waiting(.pausedAll, _): settings.paused ? nil : .release
+        case .queued, .active, .waiting: settings.paused && entry.isEntered ? .hold : nil
+        default: nil
+        }
+    }
+
+    /// Something else is about to happen to `entry`: it must not meet it as it was before.
+    func catchUp(_ entry: LedgerEntry, before event: DownloadEvent, now: WallTime) {
+        guard pass != nil, event != .hold, event != .release, let late = overdue(entry) else { return }
+        try? apply(late, to: entry, now: now)
+    }
+
+    /// What `entry` is about to be by PauseAll or ResumeAll, as far as they have not come to it yet.
+    public func upcoming(_ entry: LedgerEntry, now: WallTime) -> DownloadState? {
+        guard pass != nil, overdue(entry) != nil else { return nil }
+        return obstacle(of: entry, now: now)
+    }
+}
