@@ -183,7 +183,10 @@ public final class Ledger {
 
     /// The row of `entry` could not be saved: it never was.
     public func undo(_ entry: LedgerEntry, now: WallTime) {
-        if !entry.isRemoved { forget(entry, now: now) }
+        guard !entry.isRemoved else { return }
+        forget(entry, now: now)
+        // It may have been all that the others' end was waiting for.
+        announceAllEnded()
     }
 
     func place(_ entry: LedgerEntry) { place(entry, entry.record) }
@@ -270,6 +273,8 @@ public final class Ledger {
         let isWatched = !isOfAll || before == .active
         if isWatched { willChange(entry, true) }
         entry.record.take(event, from: before, to: next, now: now)
+        // Before the row is saved: a later attempt must not look for the bytes.
+        if effects.contains(.deletePart) { entry.record.forgetBytes() }
         if isWatched { didChange(entry) }
         if before.hasEnded, !next.hasEnded {
             (entry.isRevived, entry.isCallDue) = (true, false)
@@ -380,11 +385,16 @@ public final class Ledger {
         case .commit:
             entry.isInPool = true
             actions.append(.commit(entry))
-        case .deletePart:
-            change(entry) { $0.forgetBytes() }
-            sweep(entry)
+        case .deletePart: sweep(entry)
         case .announceEnd: announceEnd(entry, now: now)
         }
+    }
+
+    /// Tells that nothing is left, once, where anything has ended since that was told last.
+    private func announceAllEnded() {
+        guard counts.remaining == 0, tally != (0, 0, 0) else { return }
+        actions.append(.allEnded(finished: tally.finished, failed: tally.failed, cancelled: tally.cancelled))
+        tally = (0, 0, 0)
     }
 
     private func announceEnd(_ entry: LedgerEntry, now: WallTime) {
@@ -398,10 +408,7 @@ public final class Ledger {
             oweToast(of: batch, now: now)
             actions.append(.batchEnded(batch, batch.outcomes))
         }
-        if counts.remaining == 0 {
-            actions.append(.allEnded(finished: tally.finished, failed: tally.failed, cancelled: tally.cancelled))
-            tally = (0, 0, 0)
-        }
+        announceAllEnded()
         if entry.record.options.activate != nil { callOwner(entry, now: now) }
         prune(now: now)
     }

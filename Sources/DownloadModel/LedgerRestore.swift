@@ -74,6 +74,8 @@ extension Ledger {
             if obstacle != entry.state { entry.record.state = obstacle }
         case .committing, .paused, .finished, .failed, .cancelled: break
         }
+        // Its part file is gone; rows of before told otherwise.
+        if entry.state == .cancelled, entry.record.resume != nil { entry.record.forgetBytes() }
         entry.isEntered = true
         entry.isInPool = entry.state == .committing && !entry.record.isToDescriptor
         counts.insert(entry.state)

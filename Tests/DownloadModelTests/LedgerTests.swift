@@ -94,6 +94,47 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         }
     }
 
+    /// What the rows that `actions` save tell of the bytes held, in order.
+    private func savedBytes(_ actions: [Ledger.Action]) -> [ResumeData?] {
+        actions.compactMap { if case .save(.put(let record)) = $0 { .some(record.resume) } else { nil } }
+    }
+
+    @Test func `saves no resume data of a download whose part file it has deleted`() throws {
+        let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "boot")
+        let held = ResumeData(written: 500, total: 1000, validator: .entityTag("\"v1\""), identity: identity)
+        for isActive in [true, false] {
+            let desk = Desk([Desk.record(1) { ($0.resume, $0.received, $0.total) = (held, 500, 1000) }])
+            if !isActive {
+                try desk.ledger.apply(.pause, to: desk.entry(1), now: desk.now)
+                desk.ledger.transferEnded(desk.entry(1).number, .stopped(held), now: desk.now)
+            }
+            _ = desk.ledger.takeActions()
+            try desk.ledger.apply(.cancel, to: desk.entry(1), now: desk.now)
+            let saved = savedBytes(desk.ledger.takeActions())
+            #expect(!saved.isEmpty && saved.allSatisfy { $0 == nil })
+        }
+        // A row of before, as an earlier version left it.
+        let desk = Desk([Desk.record(1) { ($0.state, $0.resume, $0.received) = (.cancelled, held, 500) }])
+        try desk.ledger.apply(.retry, to: desk.entry(1), now: desk.now)
+        #expect(desk.entry(1).record.resume == nil && desk.entry(1).record.received == 0)
+    }
+
+    @Test func `tells that all have ended also where the last one was an addition that could not be saved`() throws {
+        let desk = Desk([Desk.record(1)])
+        let added = desk.ledger.insert(Desk.record(2))
+        func ends() -> [UInt32] {
+            desk.ledger.takeActions().compactMap {
+                if case .allEnded(let finished, let failed, let cancelled) = $0 { finished + failed + cancelled } else { nil }
+            }
+        }
+        try desk.ledger.apply(.cancel, to: desk.entry(1), now: desk.now)
+        #expect(ends() == [], "the second is not over")
+        desk.ledger.undo(added, now: desk.now)
+        #expect(ends() == [1])
+        desk.ledger.undo(desk.ledger.insert(Desk.record(3)), now: desk.now)
+        #expect(ends() == [], "nothing has ended since")
+    }
+
     @Test func `lets a deadline strike in a wait, and not in a pause`() throws {
         var desk = Desk([Desk.record(1) { $0.options.deadline = .seconds(50) }, Desk.record(2) { $0.options.deadline = .seconds(50) }])
         desk.fail(1, refusal)

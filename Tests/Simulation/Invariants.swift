@@ -33,6 +33,10 @@ extension World {
         }
         checkBatches()
         checkToasts()
+        if ledger.counts.remaining == 0, endsUntold > 0 { fail("all have ended, and nobody was told") }
+        for record in saved.records.values where record.state == .cancelled && record.resume != nil {
+            fail("\(record.number) is cancelled, and its row tells of bytes that are gone")
+        }
         if counts != ledger.counts { fail("the counts are \(ledger.counts), and should be \(counts)") }
         checkSums()
         checkIcons()

@@ -107,6 +107,8 @@ struct World {
     var delayed: Set<DownloadNumber> = []
     /// Part files that are to be deleted, from the order to the news that they are.
     var sweeping: Set<DownloadNumber> = []
+    /// Ends that were told since `AllEnded`.
+    var endsUntold = 0
     /// What the server said of bodies that are whole.
     var validators: [DownloadNumber: CopyValidators] = [:]
     /// How files looked before they got their names.
@@ -216,9 +218,12 @@ struct World {
             if ledger.entries.values.contains(where: { $0.batch === batch }) { fail("batch \(batch.number) goes before its members") }
             post(.batchRemoved(batch))
         case .announceEnd(let entry):
+            endsUntold += 1
             checkTold(entry)
             post(.end(entry.number, entry.state.name, path: entry.record.path))
-        case .allEnded: if ledger.counts.remaining != 0 { fail("AllEnded while \(ledger.counts.remaining) remain") }
+        case .allEnded:
+            endsUntold = 0
+            if ledger.counts.remaining != 0 { fail("AllEnded while \(ledger.counts.remaining) remain") }
         case .removed(let entry): post(.removed(entry.number))
         case .callOwner(let entry): post(.callOwner(entry))
         }
@@ -343,6 +348,7 @@ struct World {
 
     /// The process dies and another begins. `power`: the machine with it.
     mutating func restart(power: Bool) {
+        endsUntold = 0
         tell(power ? "power cut" : "kill -9")
         // A commit in flight is on disk, or is not.
         if let inFlight, random.below(2) == 0 { for change in inFlight { saved.take(change, plant) } }
