@@ -218,10 +218,6 @@ public struct DownloadRecord: Equatable, Sendable {
         guard let url = try? DownloadURL(url) else { return "download" }
         return FileName.chosen(contentDisposition: nil, url: url) { _, _ in nil }
     }
-
-    /// The name of the part file in `directory`.
-    public var partName: String { Self.partName(of: number) }
-    public static func partName(of number: DownloadNumber) -> String { ".todoku-\(number).part" }
 }
 
 /// What is saved so that a transfer can go on from its bytes.

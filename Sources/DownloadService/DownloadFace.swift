@@ -46,6 +46,7 @@ enum DownloadFace {
             if download.state.hasEnded { try refuseWithoutDescriptor(download) }
             let headers = try DownloadOptions.headers(arguments.1.map { ($0.key, $0.value) }.sorted { $0.0 < $1.0 })
             try download.downloader.admission.checkRoom(for: Admission.Load(renewing: url.text, headers, from: reply.call.caller))
+            try reply.refuseSandboxedPlace(of: download)
             try download.downloader.decide { ledger, now throws(IllegalTransition) in
                 try ledger.replaceUrl(download.entry, url, headers: headers, isFromSandbox: reply.call.caller != .user, now: now)
             }
@@ -76,6 +77,7 @@ enum DownloadFace {
         try reply.refuseWithoutNetwork()
         try refuseUnreadable(download)
         try refuseWithoutDescriptor(download)
+        try reply.refuseSandboxedPlace(of: download)
         try apply(.retry, download, reply)
     }
 

@@ -40,6 +40,8 @@ internal import TransferEngine
     let downloadFolder = Folders.downloads()
     /// Where written maps lie.
     let mapFolder: String
+    /// How part files are called.
+    let partNames: PartNames
     /// Where a database that was damaged has been put aside at this start; empty: none was.
     private(set) var setAside: String
 
@@ -66,11 +68,13 @@ internal import TransferEngine
 
     init(
         journal: Journal, engine: Engine, announcer: Announcer, toaster: Toaster, callers: Callers, foreground: Foreground,
-        ownerCalls: OwnerCalls, intake: Intake, setAside: String?, mapFolder: String, allowsHiddenFolders: Bool, log: Logger
+        ownerCalls: OwnerCalls, intake: Intake, setAside: String?, mapFolder: String, partNames: PartNames,
+        allowsHiddenFolders: Bool, log: Logger
     ) {
         (self.journal, self.engine, self.announcer, self.toaster) = (journal, engine, announcer, toaster)
         (self.callers, self.foreground, self.ownerCalls, self.log) = (callers, foreground, ownerCalls, log)
-        (self.mapFolder, self.allowsHiddenFolders, self.setAside) = (mapFolder, allowsHiddenFolders, setAside ?? "")
+        (self.mapFolder, self.partNames) = (mapFolder, partNames)
+        (self.allowsHiddenFolders, self.setAside) = (allowsHiddenFolders, setAside ?? "")
         ledger = intake.ledger
         ledger.willChange = { [unowned self] entry, isState in
             hadEnded = entry.state.hasEnded

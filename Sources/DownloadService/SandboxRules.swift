@@ -20,6 +20,21 @@ extension Reply {
     func refuseSandboxed(_ what: String) throws(Refusal) {
         if call.caller != .user { throw Refusal(.notAllowed, "An app in a sandbox may not \(what).") }
     }
+
+    /// What says where `download` writes is checked again before an app in a sandbox sets it going anew: the user may have queued it for the app
+    /// with options of his own, or may have changed `DefaultDirectory` since.
+    ///
+    /// - Throws: `NotAllowed` where the app could not queue it so now.
+    @BusActor func refuseSandboxedPlace(of download: ManagedDownload) throws(Refusal) {
+        let record = download.record
+        guard call.caller != .user, !record.isToDescriptor else { return }
+        if record.options.ifExists == .replace { try refuseSandboxed("replace files, and this download does") }
+        let folder = download.downloader.defaultDirectory
+        guard SandboxRules.plain(record.directory) == SandboxRules.plain(folder) else {
+            throw Refusal(
+                .notAllowed, "An app in a sandbox may write into \(folder) only, and this download goes to another folder; queue it anew.")
+        }
+    }
 }
 
 extension Reply {

@@ -113,8 +113,8 @@ public struct ServiceOptions: Sendable {
         downloader = Downloader(
             journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes }, toaster: toaster,
             callers: callers, foreground: foreground, ownerCalls: OwnerCalls(connection: connection, log: log),
-            intake: intake, setAside: opening.setAside, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
-            log: log)
+            intake: intake, setAside: opening.setAside, mapFolder: "\(folder)/segments", partNames: opening.partNames,
+            allowsHiddenFolders: options.allowsHiddenFolders, log: log)
         let (downloader, journal, toaster) = (downloader, journal, toaster)
         let gate = CallerGate {
             Refusal(.limitExceeded, $0).dbusError

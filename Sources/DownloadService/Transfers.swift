@@ -25,7 +25,9 @@ extension Downloader {
             let failure = DownloadFailure(.invalidUrl, "The stored URL is damaged.")
             return ledger.transferEnded(record.number, .failed(failure, madeProgress: false, nil), now: .now)
         }
-        var request = TransferRequest(number: record.number, url: url, directory: record.directory, partName: record.partName)
+        var request = TransferRequest(
+            number: record.number, url: url, directory: record.directory, partName: partNames.name(of: record.number))
+        request.allowsHiddenFolders = allowsHiddenFolders
         request.headers = options.headers
         request.userAgent = options.userAgent
         request.referrer = options.referrer
@@ -146,13 +148,13 @@ extension Downloader {
     private func verify(_ entry: LedgerEntry, _ copy: CopyHeld?) {
         let record = entry.record
         guard let expected = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
-        let map = mapPath(of: entry.number)
+        let (map, allowHidden, part) = (mapPath(of: entry.number), allowsHiddenFolders, partNames.name(of: entry.number))
         Pool.shared.perform {
             let verification = Commit.verify(
-                directory: record.directory, partName: record.partName, identity: expected, size: record.received,
-                checksum: record.options.checksum, expectedSize: record.options.size, mapPath: map)
+                directory: record.directory, partName: part, identity: expected, size: record.received,
+                checksum: record.options.checksum, expectedSize: record.options.size, mapPath: map, allowHidden: allowHidden)
             guard case .proved = verification, let copy, copy.stamp.size == record.received else { return verification }
-            return Commit.isCopy(directory: record.directory, partName: record.partName, of: copy) ? .unchanged(copy) : verification
+            return Commit.isCopy(directory: record.directory, partName: part, of: copy) ? .unchanged(copy) : verification
         } then: { [self] in
             verified(entry, $0)
         }
@@ -172,12 +174,14 @@ extension Downloader {
     func commit(_ entry: LedgerEntry) {
         let (record, origin, map) = (entry.record, entry.record.source ?? redacted(entry.record.url), mapPath(of: entry.number))
         if record.isToDescriptor { return decide { ledger, now in ledger.committed(entry, path: "", skipped: false, now: now) } }
+        guard let identity = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
+        let (part, allowHidden) = (partNames.name(of: entry.number), allowsHiddenFolders)
         Pool.shared.perform {
             // Before it has a name under which others may write it.
-            let stamp = record.stamp(at: "\(record.directory)/\(record.partName)")
+            let stamp = record.stamp(at: "\(record.directory)/\(part)")
             let outcome = Commit.commit(
-                directory: record.directory, partName: record.partName, name: record.finalName,
-                policy: record.options.ifExists, origin: origin, mapPath: map)
+                directory: record.directory, partName: part, identity: identity, name: record.finalName,
+                policy: record.options.ifExists, origin: origin, mapPath: map, allowHidden: allowHidden)
             return (outcome, stamp)
         } then: { [self] (outcome: CommitOutcome, stamp: FileStamp?) in
             finishCommit(entry, outcome, stamp)
@@ -190,6 +194,7 @@ extension Downloader {
             switch outcome {
             case .committed(let path): ledger.committed(entry, path: path, skipped: false, copy: copy(of: entry, at: path, stamp), now: now)
             case .skipped(let path): ledger.committed(entry, path: path, skipped: true, now: now)
+            case .lost: ledger.partLost(entry, now: now)
             case .failed(let failure): ledger.endingFailed(entry, failure, now: now)
             case .unsettled: break
             }
@@ -204,13 +209,13 @@ extension Downloader {
 
     /// After a commit was interrupted: the rename has happened, or it has not, or somebody has taken the part file away.
     func findCommitted(_ entry: LedgerEntry) {
-        let (record, map) = (entry.record, mapPath(of: entry.number))
+        let (record, map, part) = (entry.record, mapPath(of: entry.number), partNames.name(of: entry.number))
         guard let resume = record.resume else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         // It had its name before it was looked at: others may have written it, and what the server said counts no more.
         download(entry.number)?.validators = nil
         Pool.shared.perform {
             let found = Commit.found(
-                directory: record.directory, partName: record.partName, name: record.finalName, identity: resume.identity,
+                directory: record.directory, partName: part, name: record.finalName, identity: resume.identity,
                 size: record.total, mapPath: map)
             guard case .committed(let path) = found else { return (found, nil) }
             return (found, record.stamp(at: path))
@@ -235,9 +240,9 @@ extension Downloader {
 
     /// Deletes a part file and its written map; no transfer writes them.
     func sweep(_ number: DownloadNumber, _ directory: String) {
-        let map = mapPath(of: number)
+        let (map, part) = (mapPath(of: number), partNames.name(of: number))
         Pool.shared.perform {
-            Commit.discard(directory: directory, partName: DownloadRecord.partName(of: number), mapPath: map)
+            Commit.discard(directory: directory, partName: part, mapPath: map)
         } then: { [self] isGone in
             decide { ledger, now in ledger.swept(number, isGone: isGone, now: now) }
             glance(number)?.rewind()

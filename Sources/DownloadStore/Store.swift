@@ -66,6 +66,7 @@ public actor Store {
             opening = try load(afterLoss, now: now, take)
             opening.setAside = aside ?? folder.database
         }
+        opening.partNames = folder.partNames(next: opening.nextNumber)
         self.lock = consume lock
         (isOpen, isWhole) = (true, true)
         return opening

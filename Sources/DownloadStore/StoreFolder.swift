@@ -149,7 +149,7 @@ struct DatabaseFile: ~Copyable {
 }
 
 extension StoreFolder {
-    fileprivate static func sync(_ path: String) -> Bool {
+    static func sync(_ path: String) -> Bool {
         let descriptor = Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard descriptor >= 0 else { return false }
         defer { close(descriptor) }

@@ -34,4 +34,6 @@ public struct StoreOpening: Equatable, Sendable {
     public var nextNumber: DownloadNumber
     /// Where the database was damaged, not ours, and is kept under this path now; a new one was started.
     public var setAside: String?
+    /// How part files are called.
+    public var partNames = PartNames()
 }

@@ -10,6 +10,8 @@ public enum CommitOutcome: Equatable, Sendable {
     case skipped(path: String)
     /// The file is at this path, but whether its name is on disk is not known: to be asked of `found` again.
     case unsettled(path: String)
+    /// Under the part file's name there is another file, which stays.
+    case lost
     /// The part file is still there.
     case failed(DownloadFailure)
 }
@@ -53,10 +55,10 @@ public enum Commit {
     ///   - mapPath: the written map, removed where the flush fails: then only the record's last checkpoint counts.
     public static func verify(
         directory: String, partName: String, identity: FileIdentity, size: ByteCount, checksum: Checksum?, expectedSize: ByteCount?,
-        mapPath: String? = nil
+        mapPath: String? = nil, allowHidden: Bool = false
     ) -> Verification {
         do throws(DiskError) {
-            let part = try OpenPart.open(directory, partName)
+            let part = try OpenPart.open(directory, partName, allowHidden: allowHidden)
             let found = try fileIdentity(of: part.descriptor, boot: bootIdentity())
             guard found.isSameFileAndMount(as: identity), part.size == size else { return .lost }
             if let expectedSize, part.size != expectedSize {
@@ -90,26 +92,32 @@ public enum Commit {
         }
     }
 
-    /// Gives the part file its final name. Nothing is ever replaced unless `policy` is `replace`. After `.failed` the part file is still there.
+    /// Gives the part file its final name. Nothing is ever replaced unless `policy` is `replace`; then the mode of what is replaced stays.
+    /// After `.failed` the part file is still there.
     ///
     /// - Parameters:
+    ///   - identity: of the file that was proved: another one is never named.
     ///   - name: safe bare name.
     ///   - origin: the URL without credentials and query, kept in the extended attribute `user.xdg.origin.url`.
     ///   - mapPath: the written map, removed with the end of the part file.
     public static func commit(
-        directory: String, partName: String, name: String, policy: ExistingFilePolicy, origin: String?, mapPath: String?
+        directory: String, partName: String, identity: FileIdentity, name: String, policy: ExistingFilePolicy, origin: String?,
+        mapPath: String?, allowHidden: Bool = false
     ) -> CommitOutcome {
-        commit(directory: directory, partName: partName, name: name, policy: policy, origin: origin, mapPath: mapPath, calls: NamingCalls())
+        commit(
+            directory: directory, partName: partName, identity: identity, name: name, policy: policy, origin: origin, mapPath: mapPath,
+            allowHidden: allowHidden, calls: NamingCalls())
     }
 
     static func commit(
-        directory: String, partName: String, name: String, policy: ExistingFilePolicy, origin: String?, mapPath: String?,
-        calls: NamingCalls
+        directory: String, partName: String, identity: FileIdentity, name: String, policy: ExistingFilePolicy, origin: String?,
+        mapPath: String?, allowHidden: Bool = false, calls: NamingCalls
     ) -> CommitOutcome {
         do throws(DiskError) {
-            let part = try OpenPart.open(directory, partName)
+            let part = try OpenPart.open(directory, partName, allowHidden: allowHidden)
+            guard try fileIdentity(of: part.descriptor, boot: bootIdentity()).isSamePart(as: identity) else { return .lost }
             if let origin { _ = fsetxattr(part.descriptor, "user.xdg.origin.url", origin, origin.utf8.count, 0) }
-            guard fchmod(part.descriptor, 0o666 & ~processUmask()) == 0 else { throw DiskError("set the mode of the file") }
+            try FileMode.set(part.descriptor, in: part.folder, replacing: policy == .replace ? name : nil)
             // What `verify` flushed was before mode and origin: they are to be as durable as the name.
             guard fsync(part.descriptor) == 0 else { throw DiskError("save the part file") }
             let placed = try place(part.folder, partName, name, policy, calls)
@@ -181,7 +189,7 @@ public enum Commit {
         // First the map: while it is there, a later file with the part's inode could be taken for it.
         if let mapPath { WrittenMap.remove(mapPath) }
         do throws(DiskError) {
-            let folder = try OpenFolder.open(directory)
+            let folder = try OpenFolder.open(directory, allowHidden: true)
             let hadPart = try folder.removeOwn(partName, calls: calls)
             let hadCandidate = try folder.removeOwn(PartFile.candidateName(partName), calls: calls)
             return !hadPart && !hadCandidate || folder.sync()
@@ -258,7 +266,7 @@ public enum Commit {
         directory: String, partName: String, name: String, identity: FileIdentity, size: ByteCount?, mapPath: String?, calls: NamingCalls
     ) -> FoundCommit {
         do throws(DiskError) {
-            let folder = try OpenFolder.open(directory)
+            let folder = try OpenFolder.open(directory, allowHidden: true)
             let part = try folder.look(partName)
             // Linked under both names: the fall-back of `commit` was interrupted, and only the part's name is left to be removed.
             if let part, part.st_nlink < 2 { return .partThere }
@@ -286,17 +294,6 @@ public enum Commit {
         _ = try? folder.removeOwn(PartFile.candidateName(partName), calls: calls)  // it may have stayed when it was given up
         return folder.sync()
     }
-
-    /// umask(2) of this process, without changing it: other threads create files.
-    private static func processUmask() -> mode_t {
-        let descriptor = open("/proc/self/status", O_RDONLY | O_CLOEXEC)
-        guard descriptor >= 0 else { return 0o077 }
-        defer { Glibc.close(descriptor) }
-        var bytes = [UInt8](repeating: 0, count: 4096)
-        let count = read(descriptor, &bytes, bytes.count)
-        let line = bytes.prefix(max(0, count)).split(separator: UInt8(ascii: "\n")).first { $0.starts(with: "Umask:".utf8) }
-        return line.flatMap { mode_t(String(decoding: $0.dropFirst(6).drop { $0 <= 0x20 }, as: UTF8.self), radix: 8) } ?? 0o077
-    }
 }
 
 /// How a file gets a name that must be free: the system's calls, each 0 or errno. Tests put in what other file systems answer.
@@ -309,7 +306,7 @@ struct NamingCalls: Sendable {
     var unlink: @Sendable (_ folder: Int32, _ name: String) -> Int32 = { unlinkat($0, $1, 0) == 0 ? 0 : errno }
 }
 
-/// A part file and its folder, open for a commit. Refuses anything but a regular file of our own.
+/// A part file and its folder, open for a commit. Refuses anything but a regular file; whether it is ours its identity tells.
 private struct OpenPart: ~Copyable {
     let folder: OpenFolder
     let descriptor: Int32
@@ -324,12 +321,12 @@ private struct OpenPart: ~Copyable {
 
     deinit { Glibc.close(descriptor) }
 
-    static func open(_ directory: String, _ name: String) throws(DiskError) -> OpenPart {
-        let folder = try OpenFolder.open(directory)
-        let descriptor = openUninterrupted(folder.descriptor, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
+    static func open(_ directory: String, _ name: String, allowHidden: Bool) throws(DiskError) -> OpenPart {
+        let folder = try OpenFolder.open(directory, allowHidden: allowHidden)
+        let descriptor = openUninterrupted(folder.descriptor, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
         guard descriptor >= 0 else { throw DiskError(opening) }
         var status = stat()
-        guard fstat(descriptor, &status) == 0, status.isRegular, status.st_uid == geteuid() else {
+        guard fstat(descriptor, &status) == 0, status.isRegular else {
             Glibc.close(descriptor)
             throw DiskError("take \(name), which is not a file of its own,", EEXIST)
         }

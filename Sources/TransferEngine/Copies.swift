@@ -15,20 +15,21 @@ extension Commit {
 
     /// Whether the part file has the bytes of `copy`, and that is still as it was written.
     public static func isCopy(directory: String, partName: String, of copy: CopyHeld) -> Bool {
-        guard copy.key.directory == directory, let folder = try? OpenFolder.open(directory) else { return false }
+        guard copy.key.directory == directory, let folder = try? OpenFolder.open(directory, allowHidden: true) else { return false }
         let part = openUninterrupted(folder.descriptor, partName, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
         guard part >= 0 else { return false }
         defer { close(part) }
         let held = openUninterrupted(folder.descriptor, copy.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
         guard held >= 0 else { return false }
         defer { close(held) }
-        return isAsWritten(held, copy) && haveSameBytes(part, held, size: copy.stamp.size) && isAsWritten(held, copy)
+        return isAsWritten(held, copy, in: folder) && haveSameBytes(part, held, size: copy.stamp.size)
+            && isAsWritten(held, copy, in: folder)
             && folder.status(copy.name).map { copy.stamp.isOf($0.stamp(boot: bootIdentity())) } == true
     }
 
-    private static func isAsWritten(_ descriptor: Int32, _ copy: CopyHeld) -> Bool {
+    private static func isAsWritten(_ descriptor: Int32, _ copy: CopyHeld, in folder: OpenFolder) -> Bool {
         var status = stat()
-        return fstat(descriptor, &status) == 0 && status.isRegular && status.st_uid == geteuid()
+        return fstat(descriptor, &status) == 0 && folder.isOurs(status)
             && copy.stamp.isOf(status.stamp(boot: bootIdentity()))
     }
 
@@ -70,6 +71,10 @@ extension Commit {
         do throws(DiskError) {
             var status = stat()
             guard fstat(held.number, &status) == 0 else { throw DiskError("look at the file") }
+            // Its flags are its caller's as well: with O_APPEND, set since, what was written lies elsewhere.
+            guard held.obstacle(reading: checksum != nil) == nil else {
+                return .failed(DownloadFailure(.writeFailed, "The caller’s descriptor was changed while Todoku wrote into it."))
+            }
             guard ByteCount(max(0, status.st_size)) == size else {
                 return .failed(DownloadFailure(.writeFailed, "The caller’s file was changed while Todoku wrote it."))
             }

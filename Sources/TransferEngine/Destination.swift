@@ -19,8 +19,13 @@ public enum Destination {
     }
 
     /// The bytes that we may still write into `directory` beside `reserve`; nil where it is not there, or may not be written.
+    ///
+    /// A folder that the rules refuse counts as one with room: the transfer that starts for it ends with the reason, and does not wait for ever.
     public static func room(in directory: String, allowHidden: Bool, reserve: DiskReserve) -> ByteCount? {
-        guard case .success = check(directory, allowHidden: allowHidden, create: false) else { return nil }
+        switch check(directory, allowHidden: allowHidden, create: false) {
+        case .success: break
+        case .failure(let refusal): return refusal.name == .notAllowed ? .max : nil
+        }
         var status = statvfs()
         guard statvfs(directory, &status) == 0, status.f_flag & UInt(ST_RDONLY) == 0 else { return nil }
         return status.room(beside: reserve) ?? .max

@@ -8,6 +8,8 @@ struct DiskError: Error, Equatable {
     let code: Int32
     /// What finds no room, where the disk is full and it is known.
     let shortage: Shortage?
+    /// The whole sentence, where a rule of ours stands in the way and no system call failed.
+    let refusal: String?
 
     /// Bytes that find no room, and how many there was room for.
     struct Shortage: Equatable {
@@ -15,13 +17,13 @@ struct DiskError: Error, Equatable {
         var room: ByteCount
     }
 
-    init(_ action: String, _ code: Int32 = errno, shortage: Shortage? = nil) {
-        (self.action, self.code, self.shortage) = (action, code, shortage)
+    init(_ action: String, _ code: Int32 = errno, shortage: Shortage? = nil, refusal: String? = nil) {
+        (self.action, self.code, self.shortage, self.refusal) = (action, code, shortage, refusal)
     }
 
     /// The one place where an errno becomes a failure's name, and what it waits for. `folder` is told to the user.
     func failure(folder: String) -> DownloadFailure {
-        let message = "Todoku cannot \(action) in \(folder): \(String(cString: strerror(code)))."
+        let message = refusal ?? "Todoku cannot \(action) in \(folder): \(String(cString: strerror(code)))."
         switch code {
         case ENOSPC, EDQUOT:
             let amount = shortage.map { ": \(HumanText.size($0.missing)) more are needed" } ?? ""

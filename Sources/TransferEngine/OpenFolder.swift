@@ -18,8 +18,8 @@ final class OpenFolder {
         /// A symbolic link that neither this user nor root has made.
         case foreignLink(path: String)
         case tooManyLinks
-        /// A component with a leading dot, where that is not allowed.
-        case hidden
+        /// A component with a leading dot, where that is not allowed; `path` as it was reached.
+        case hidden(path: String)
         case notFolder(path: String)
     }
 
@@ -38,7 +38,7 @@ final class OpenFolder {
     /// - Parameters:
     ///   - allowHidden: whether a component, also of a link's target, may begin with a dot.
     ///   - create: makes missing folders (0777 & umask).
-    static func walk(_ directory: String, allowHidden: Bool = true, create: Bool = false) throws(Obstacle) -> OpenFolder {
+    static func walk(_ directory: String, allowHidden: Bool, create: Bool = false) throws(Obstacle) -> OpenFolder {
         guard directory.hasPrefix("/") else { throw .failed(path: directory, code: ENOENT) }
         var here = Glibc.open("/", folderFlags)
         guard here >= 0 else { throw .failed(path: "/", code: errno) }
@@ -48,8 +48,8 @@ final class OpenFolder {
         var links = 0
         while let component = rest.popLast() {
             if component == "." { continue }
-            if component.hasPrefix("."), component != "..", !allowHidden { throw .hidden }
             let path = "/" + (names + [component]).joined(separator: "/")
+            if component.hasPrefix("."), component != "..", !allowHidden { throw .hidden(path: path) }
             let next = try enter(here, String(component), path, create: create)
             var status = stat()
             guard fstat(next, &status) == 0 else {
@@ -87,24 +87,54 @@ final class OpenFolder {
     }
 
     /// `walk`, with what stands in the way as the disk's error.
-    static func open(_ directory: String) throws(DiskError) -> OpenFolder {
+    ///
+    /// - Parameter allowHidden: as `walk`. Whoever writes or names a file passes the service's rule; whoever deletes a file of ours, or looks at
+    ///   one whose identity is known, passes true: what was written while hidden folders were allowed must not stay for ever.
+    static func open(_ directory: String, allowHidden: Bool) throws(DiskError) -> OpenFolder {
         do throws(Obstacle) {
-            return try walk(directory)
+            return try walk(directory, allowHidden: allowHidden)
         } catch {
             switch error {
             case .failed(_, let code), .cannotMake(_, let code): throw DiskError("open the folder", code)
-            case .foreignLink: throw DiskError("follow the symbolic link of another user", EACCES)
+            case .foreignLink(let path):
+                throw DiskError(
+                    "follow the symbolic link of another user", EACCES,
+                    refusal: "Todoku does not use the folder \(directory): \(path) is a symbolic link of another user.")
             case .tooManyLinks: throw DiskError("open the folder", ELOOP)
-            case .notFolder, .hidden: throw DiskError("open the folder", ENOTDIR)
+            case .notFolder: throw DiskError("open the folder", ENOTDIR)
+            case .hidden(let path):
+                throw DiskError(
+                    "write into a hidden folder", EACCES,
+                    refusal: "Todoku does not write into the folder \(directory): it is at \(path) now, which is hidden.")
             }
         }
     }
 
-    /// The folder of `path`, an absolute path of a file, and the file's name in it.
+    /// The folder of `path`, an absolute path of a file whose identity is known, and the file's name in it.
     static func parent(of path: String) throws(DiskError) -> (folder: OpenFolder, name: String) {
         guard let slash = path.lastIndex(of: "/") else { throw DiskError("open the folder", ENOENT) }
-        return (try open("/" + path[..<slash]), String(path[path.index(after: slash)...]))
+        return (try open("/" + path[..<slash], allowHidden: true), String(path[path.index(after: slash)...]))
     }
+
+    /// Whether `status`, of what stands in this folder, is that of a regular file of ours: it has the owner that a file has which we make here.
+    ///
+    /// On NTFS, FAT, SMB and all-squash NFS that is seldom this user: there a fresh file shows who it is, and is removed again.
+    func isOurs(_ status: stat) -> Bool {
+        status.isRegular && (status.st_uid == geteuid() || status.st_uid == ownerOfNewFiles)
+    }
+
+    /// The owner that the mount gives to what we make; nil where we can make nothing.
+    private lazy var ownerOfNewFiles: uid_t? = {
+        let name = ".todoku-owner-\(getpid())-\(UInt64.random(in: 0...UInt64.max))"
+        let probe = openUninterrupted(descriptor, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
+        guard probe >= 0 else { return nil }
+        defer {
+            close(probe)
+            unlinkat(descriptor, name, 0)
+        }
+        var status = stat()
+        return fstat(probe, &status) == 0 ? status.st_uid : nil
+    }()
 
     /// What stands under `name`, itself and not what it may link to; nil where there is nothing.
     func status(_ name: String) -> stat? {
@@ -119,25 +149,34 @@ final class OpenFolder {
         return nil
     }
 
-    /// Removes `name` where it is a regular file of this user's.
+    /// Removes `name` where it is a regular file of ours.
     ///
     /// - Returns: whether there was one. Throws where it is still there.
     @discardableResult
     func removeOwn(_ name: String, calls: NamingCalls = NamingCalls()) throws(DiskError) -> Bool {
-        guard let status = try look(name), status.isRegular, status.st_uid == geteuid() else { return false }
+        guard let status = try look(name), isOurs(status) else { return false }
         let code = calls.unlink(descriptor, name)
         guard code == 0 || code == ENOENT else { throw DiskError("delete \(name)", code) }
         return true
     }
 
     private static func enter(_ folder: Int32, _ name: String, _ path: String, create: Bool) throws(Obstacle) -> Int32 {
-        var next = openUninterrupted(folder, name, linkFlags)
+        var next = open(folder, name)
         if next < 0, errno == ENOENT, create {
             guard mkdirat(folder, name, 0o777) == 0 || errno == EEXIST else { throw .cannotMake(path: path, code: errno) }
-            next = openUninterrupted(folder, name, linkFlags)
+            next = open(folder, name)
         }
         guard next >= 0 else { throw .failed(path: path, code: errno) }
         return next
+    }
+
+    /// `name` as a folder, which mounts what autofs has for it; else itself, be it a link or a file.
+    ///
+    /// O_PATH alone does not mount (open(2)): it gives the empty folder below. With O_DIRECTORY it does (`follow_automount` in fs/namei.c).
+    private static func open(_ folder: Int32, _ name: String) -> Int32 {
+        let next = openUninterrupted(folder, name, linkFlags | O_DIRECTORY)
+        guard next < 0, errno == ENOTDIR || errno == ELOOP else { return next }
+        return openUninterrupted(folder, name, linkFlags)
     }
 
     /// The text of the symbolic link that `descriptor` is.
@@ -159,8 +198,6 @@ extension stat {
             identity: FileIdentity(device: UInt64(st_dev), inode: UInt64(st_ino), mount: 0, boot: boot), size: ByteCount(max(0, st_size)),
             modified: Int64(st_mtim.tv_sec) &* 1_000_000_000 &+ Int64(st_mtim.tv_nsec))
     }
-    /// A regular file of this user's, under one name.
-    var isOwn: Bool { isRegular && st_uid == geteuid() && st_nlink == 1 }
 }
 
 /// openat(2), again where a signal came between, as on a network's or FUSE's file system.

@@ -75,18 +75,37 @@ final class PartFile {
         let flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
         var descriptor = openUninterrupted(folder.descriptor, name, flags, 0o600)
         if descriptor < 0, errno == EEXIST {
-            guard folder.status(name)?.isOwn == true else { throw DiskError("take \(name), which is not a file of its own,", EEXIST) }
+            guard let status = folder.status(name), folder.isOurs(status), status.st_nlink == 1 else {
+                throw DiskError("take \(name), which is not a file of its own,", EEXIST)
+            }
             guard unlinkat(folder.descriptor, name, 0) == 0 else { throw DiskError("remove the old part file") }
             descriptor = openUninterrupted(folder.descriptor, name, flags, 0o600)
         }
         guard descriptor >= 0 else { throw DiskError("create the part file") }
-        do {
+        do throws(DiskError) {
             let identity = try fileIdentity(of: descriptor, boot: boot)
+            try checkReturn(to: descriptor, identity, in: folder, name, boot)
             return PartFile(adopting: descriptor, name: name, folder: folder, identity: identity, written: 0)
         } catch {
             close(descriptor)
+            unlinkat(folder.descriptor, name, 0)
             throw error
         }
+    }
+
+    /// Finds out, before a byte is fetched, whether a new file that the mount gives to another user can be opened again: it is verified, named
+    /// and gone on with by its name.
+    private static func checkReturn(
+        to descriptor: Int32, _ identity: FileIdentity, in folder: OpenFolder, _ name: String, _ boot: String
+    ) throws(DiskError) {
+        let action = "open again what it makes"
+        var status = stat()
+        guard fstat(descriptor, &status) == 0 else { throw DiskError(action) }
+        guard status.st_uid != geteuid() else { return }
+        let again = openUninterrupted(folder.descriptor, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC)
+        guard again >= 0 else { throw DiskError(action) }
+        defer { close(again) }
+        guard try fileIdentity(of: again, boot: boot).isSameFileAndMount(as: identity) else { throw DiskError(action, ESTALE) }
     }
 
     /// Opens the part file that is there and finds out how much of it counts: by `resume`, where that is of this file, or by its written map,
@@ -105,7 +124,9 @@ final class PartFile {
             throw DiskError("open the part file")
         }
         var status = stat()
-        guard fstat(descriptor, &status) == 0, status.isOwn, let identity = try? fileIdentity(of: descriptor, boot: boot) else {
+        guard fstat(descriptor, &status) == 0, folder.isOurs(status), status.st_nlink == 1,
+            let identity = try? fileIdentity(of: descriptor, boot: boot)
+        else {
             close(descriptor)
             return nil
         }
@@ -277,7 +298,7 @@ extension statvfs {
 
 extension FileIdentity {
     /// Whether both are of one part file, as far as can be told. Over a restart of the machine device numbers may change, and inodes stay.
-    fileprivate func isSamePart(as other: FileIdentity) -> Bool {
+    func isSamePart(as other: FileIdentity) -> Bool {
         isSameFile(as: other) && (boot != other.boot || device == other.device)
     }
 }

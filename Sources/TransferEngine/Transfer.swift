@@ -101,7 +101,7 @@ final class Transfer {
                 part = try PartFile.reopen(in: held, resume: request.resume, hasChecksum: request.hasChecksum, boot: boot)
                 return takeStock()
             }
-            let folder = try OpenFolder.open(request.directory)
+            let folder = try OpenFolder.open(request.directory, allowHidden: request.allowsHiddenFolders)
             self.folder = folder
             _ = try? folder.removeOwn(PartFile.candidateName(request.partName))
             if let copy = request.copy, serves(copy), isIntact(copy) { self.copy = copy }
@@ -178,7 +178,7 @@ final class Transfer {
 
     private func isIntact(_ copy: CopyHeld) -> Bool {
         guard copy.key.directory == request.directory, let status = folder?.status(copy.name) else { return false }
-        return status.isRegular && status.st_uid == geteuid() && copy.stamp.isOf(status.stamp(boot: boot))
+        return folder?.isOurs(status) == true && copy.stamp.isOf(status.stamp(boot: boot))
     }
 
     /// Whether the request of the hop under way asks only for what is newer than the copy: only where no byte of something newer is held.

@@ -7,6 +7,8 @@ public struct TransferRequest: Sendable {
     public var url: DownloadURL
     /// Absolute, existing; where the part file grows.
     public var directory: String
+    /// Whether a component of `directory`, also of a link's target, may begin with a dot.
+    public var allowsHiddenFolders = false
     /// Bare name of the part file.
     public var partName: String
     /// For the first origin only, in this order. Fields in `reservedHeaders` are left out.

@@ -35,13 +35,15 @@ extension Transfer {
     }
 
     private func fileName(_ attempt: Attempt) -> String {
-        request.fileName
-            ?? FileName.chosen(contentDisposition: attempt.head.bytes("content-disposition"), url: attempt.url, decode: iconvDecoder)
+        if let name = request.fileName { return name }
+        // No server chooses which file of the folder is overwritten, neither by a header nor by where it redirects to.
+        if request.ifExists == .replace { return FileName.chosen(contentDisposition: nil, url: request.url, decode: iconvDecoder) }
+        return FileName.chosen(contentDisposition: attempt.head.bytes("content-disposition"), url: attempt.url, decode: iconvDecoder)
     }
 
     /// The same, of a response that goes on with bytes held.
     private func continuedName(_ attempt: Attempt) -> String {
-        guard attempt.head.bytes("content-disposition") == nil else { return fileName(attempt) }
+        guard attempt.head.bytes("content-disposition") == nil, request.ifExists != .replace else { return fileName(attempt) }
         return request.fileName ?? request.knownName ?? fileName(attempt)
     }
 

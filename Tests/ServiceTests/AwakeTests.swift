@@ -210,7 +210,7 @@ private struct KeptAwake {
         #expect(await eventually { released.isOpen })
         let record = try await savedRecord(running.world)
         #expect(record.received == ByteCount(SlowFile.first) && record.resume?.written == ByteCount(SlowFile.first), "\(record)")
-        #expect(running.world.bytes(".todoku-1.part")?.prefix(SlowFile.first) == file.body[..<SlowFile.first])
+        #expect(running.world.bytes(running.world.partName(1))?.prefix(SlowFile.first) == file.body[..<SlowFile.first])
         daemon.signal(SIGCONT)
         #expect(await running.client.signals.isIn("queued", path))
         #expect(await eventually { await logind.held == [] })

@@ -105,8 +105,8 @@ internal import Testing
         }
         let path = try await running.download(server.url("/a.bin"))
         #expect(await running.client.signals.has("Progress", at: path))
-        #expect(running.world.files == [".todoku-1.part"])
-        #expect(mode(of: "\(running.world.folder)/.todoku-1.part") == 0o600)
+        #expect(running.world.files == [running.world.partName(1)])
+        #expect(mode(of: "\(running.world.folder)/\(running.world.partName(1))") == 0o600)
         #expect(mode(of: running.world.state) == 0o700)
         #expect(mode(of: "\(running.world.state)/todoku.db") == 0o600)
         gate.open()

@@ -24,7 +24,7 @@ internal import Testing
         let path = try await client.download(server.url("/a.bin"), ["directory": .string(world.folder), "notify": .string("never")])
         #expect(await client.signals.until { $0.contains { $0.progress?.received == 2_500_000 } })
         await world.kill(daemon)
-        #expect(world.files == [".todoku-1.part"])
+        #expect(world.files == [world.partName(1)])
         _ = await world.start()
         #expect(readFile(try await client.wait(path)) == body)
         gate.open()
@@ -55,7 +55,7 @@ internal import Testing
         #expect(await client.signals.until { $0.contains { $0.progress?.received == 200_000 } })
         let exit = await world.stop(daemon)
         #expect(exit.isClean, "\(exit)")
-        #expect(readFile("\(world.folder)/.todoku-1.part") == Array(body[..<200_000]))
+        #expect(readFile("\(world.folder)/\(world.partName(1))") == Array(body[..<200_000]))
         // The checkpoint alone must do: the map is taken away.
         unlink("\(world.state)/segments/1")
         _ = await world.start()
@@ -199,7 +199,7 @@ internal import Testing
         await running.world.bus.stop()
         #expect(await running.daemon.wait().status == 0)
         gate.open()
-        #expect(running.world.bytes(".todoku-1.part") == patternBytes(50))
+        #expect(running.world.bytes(running.world.partName(1)) == patternBytes(50))
     }
 
     /// Its part file is deleted by then or at the next start; nothing is complained of.

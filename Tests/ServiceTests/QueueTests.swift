@@ -283,7 +283,7 @@ internal import Testing
         let path = try await running.download(server.url("/a"))
         #expect(await client.signals.has("Progress", at: path))
         async let outcome = thrown { try await client.wait(path) }
-        #expect(running.world.files == [".todoku-1.part"])
+        #expect(running.world.files == [running.world.partName(1)])
         try await client.cancel(path)
         #expect(await outcome?.name == todokuError("Cancelled"))
         #expect(await client.signals.seen.compactMap(\.ended).map(\.outcome) == ["cancelled"])
@@ -310,7 +310,7 @@ internal import Testing
         }
         let path = try await running.download(server.url("/a"))
         #expect(await thrown { try await client.wait(path) }?.name == todokuError("HttpStatus"))
-        #expect(running.world.files == [".todoku-1.part"])
+        #expect(running.world.files == [running.world.partName(1)])
         try await client.retry(path)
         #expect(readFile(try await client.wait(path)) == body)
         #expect(server.requests.last?.range?.first == 60_000)

@@ -116,6 +116,34 @@ private let app = "org.example.App"
         #expect(try await running.client.list() == [before])
     }
 
+    @Test func `sets nothing going anew that writes where it may not: what the user queued for it, or before the default folder changed`()
+        async throws
+    {
+        let running = try await Running.start()
+        let sandbox = await Sandbox(running.world)
+        let own: [String: Variant] = ["app": .string(app), "start": .bool(false)]
+        let elsewhere = try await running.download("http://127.0.0.1:1/a", own)
+        let replacing = try await running.client.download("http://127.0.0.1:1/b", own.merging(["if-exists": .string("replace")]) { $1 })
+        let plain = try await running.client.download("http://127.0.0.1:1/c", own)
+        func refusal(_ path: ObjectPath, _ member: String, _ arguments: String...) async -> String {
+            let answer = await sandbox.gdbus(path.value, "\(Download.interface).\(member)", arguments)
+            return answer.status == 0 ? "" : answer.errors
+        }
+        for path in [elsewhere, replacing, plain] {
+            let renewed = await refusal(path, "ReplaceUrl", "http://127.0.0.1:1/new", "{}")
+            try await running.client.cancel(path)
+            let retried = await refusal(path, "Retry")
+            #expect(renewed.contains("NotAllowed: An app in a sandbox may") == (path != plain), "\(path): \(renewed)")
+            #expect(retried.contains("NotAllowed: An app in a sandbox may") == (path != plain), "\(path): \(retried)")
+        }
+        try await running.client.cancel(plain)
+        let folder = running.world.bus.folder.makeFolder("other")
+        try await running.client.set(Manager.defaultDirectory, folder)
+        #expect(await refusal(plain, "Retry").contains("NotAllowed: An app in a sandbox may write into \(folder) only"))
+        // The user may.
+        try await running.client.retry(plain)
+    }
+
     @Test func `finds nothing of others, by whatever way it looks`() async throws {
         let running = try await start()
         let sandbox = await Sandbox(running.world)

@@ -85,6 +85,12 @@ final class ServiceWorld: Sendable {
     var files: [String] { listFolder(folder) }
 
     func bytes(_ name: String) -> [UInt8]? { readFile("\(folder)/\(name)") }
+
+    /// The name of the part file of a download of this state folder, whose id the daemon has put there.
+    func partName(_ number: UInt64) -> String {
+        let id = String(decoding: (readFile("\(state)/instance") ?? []).prefix { $0 != UInt8(ascii: " ") }, as: UTF8.self)
+        return ".todoku-\(id)-\(number).part"
+    }
 }
 
 /// A place among those that run at a time; given back with its last reference. All tests at once on two processors would measure only

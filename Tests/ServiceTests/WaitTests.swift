@@ -56,7 +56,7 @@ extension Running {
         let error = await thrown { try await running.client.wait(path) }
         #expect(error?.name == todokuError("Expired") && error.map(isSentence) == true, "\(error?.message ?? "")")
         gate.open()
-        #expect(await eventually { running.world.bytes(".todoku-1.part")?.count == 1_200_000 })
+        #expect(await eventually { running.world.bytes(running.world.partName(1))?.count == 1_200_000 })
         try await running.client.retry(path)
         #expect(readFile(try await running.client.wait(path)) == body)
         #expect(server.requests.last?.range?.first == 1_200_000)

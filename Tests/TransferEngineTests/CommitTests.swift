@@ -13,10 +13,19 @@ import Testing
         writeFile(folder(".todoku-1.part"), content.utf8, mode: 0o600)
         writeFile(folder("map"), "x".utf8)
         return Commit.commit(
-            directory: folder.path, partName: ".todoku-1.part", name: name, policy: policy, origin: origin, mapPath: folder("map"))
+            directory: folder.path, partName: ".todoku-1.part", identity: found(".todoku-1.part"), name: name, policy: policy,
+            origin: origin,
+            mapPath: folder("map"))
     }
 
     private func text(_ name: String) -> String? { readFile(folder(name)).map { String(decoding: $0, as: UTF8.self) } }
+
+    private func found(_ name: String) -> FileIdentity { identityIfAny(folder(name)) }
+
+    private func mode(_ name: String) -> mode_t? {
+        var status = stat()
+        return stat(folder(name), &status) == 0 ? status.st_mode & 0o7777 : nil
+    }
 
     @Test func `gives it its name, its mode and its origin`() {
         #expect(commit("a.txt", .fail, "new", origin: "http://example.org/a.txt") == .committed(path: folder("a.txt")))
@@ -59,6 +68,79 @@ import Testing
         #expect(text("a") == "new")
     }
 
+    @Test(arguments: [(0o600, 0o600), (0o644, 0o644), (0o755, 0o755), (0o4711, 0o711), (0o2664, 0o664)])
+    func `keeps the mode of what it replaces, but for the bits that run a program as another`(old: Int, new: Int) {
+        writeFile(folder("a"), "old".utf8)
+        #expect(chmod(folder("a"), mode_t(old)) == 0)
+        #expect(commit("a", .replace, "new") == .committed(path: folder("a")))
+        #expect(text("a") == "new" && mode("a") == mode_t(new))
+    }
+
+    @Test func `keeps the access list of what it replaces, and does not take its mask for the group's rights`() async throws {
+        writeFile(folder("a"), "old".utf8)
+        // user::rw-, user:12345:rw-, group::---, mask::rw-, other::---
+        let set = """
+            import os,struct,sys
+            entries=[(1,6,0xffffffff),(2,6,12345),(4,0,0xffffffff),(16,6,0xffffffff),(32,0,0xffffffff)]
+            os.setxattr(sys.argv[1],'system.posix_acl_access',struct.pack('<I',2)+b''.join(struct.pack('<HHI',*e) for e in entries))
+            """
+        let get = "import os,sys;print(os.getxattr(sys.argv[1],'system.posix_acl_access').hex())"
+        let hasLists = await Child.run(["python3", "-c", set, folder("a")]).status == 0
+        let list = await Child.run(["python3", "-c", get, folder("a")]).output
+        #expect(commit("a", .replace, "new") == .committed(path: folder("a")))
+        #expect(text("a") == "new")
+        if hasLists {
+            #expect(mode("a") == 0o660)
+            #expect(await Child.run(["python3", "-c", get, folder("a")]).output == list)
+        } else {
+            #expect(list.isEmpty)
+        }
+    }
+
+    @Test func `names no other file than the one that was proved`() throws {
+        writeFile(folder(".todoku-1.part"), "proved".utf8)
+        let proved = found(".todoku-1.part")
+        writeFile(folder("other"), "another’s".utf8)
+        #expect(rename(folder("other"), folder(".todoku-1.part")) == 0)
+        let outcome = Commit.commit(
+            directory: folder.path, partName: ".todoku-1.part", identity: proved, name: "a", policy: .rename, origin: nil, mapPath: nil)
+        #expect(outcome == .lost)
+        #expect(text(".todoku-1.part") == "another’s" && !fileExists(folder("a")))
+    }
+
+    @Test func `writes into no hidden folder, also where a link of the user's own leads there by now`() throws {
+        folder.makeFolder("files")
+        folder.makeFolder(".config")
+        writeFile(folder("files/.todoku-1.part"), "x".utf8)
+        let identity = found("files/.todoku-1.part")
+        #expect(rename(folder("files"), folder(".config/autostart")) == 0 && symlink(".config/autostart", folder("files")) == 0)
+        func commit(allowHidden: Bool) -> CommitOutcome {
+            Commit.commit(
+                directory: folder("files"), partName: ".todoku-1.part", identity: identity, name: "a.desktop", policy: .rename, origin: nil,
+                mapPath: nil, allowHidden: allowHidden)
+        }
+        let sentence = "Todoku does not write into the folder \(folder("files")): it is at \(folder(".config")) now, which is hidden."
+        #expect(commit(allowHidden: false) == .failed(DownloadFailure(.permissionDenied, sentence)))
+        let verification = Commit.verify(
+            directory: folder("files"), partName: ".todoku-1.part", identity: identity, size: 1, checksum: nil, expectedSize: nil)
+        #expect(verification == .failed(DownloadFailure(.permissionDenied, sentence)))
+        #expect(listFolder(folder(".config/autostart")) == [".todoku-1.part"])
+        #expect(commit(allowHidden: true) == .committed(path: folder("files/a.desktop")))
+    }
+
+    @Test(.enabled(if: geteuid() == 0, "only root can give a file to another user"))
+    func `takes the file that was proved for its own, whatever owner the mount shows`() throws {
+        writeFile(folder(".todoku-1.part"), "x".utf8, mode: 0o600)
+        let identity = found(".todoku-1.part")
+        #expect(chown(folder(".todoku-1.part"), 12345, 12345) == 0)
+        let proved = Commit.verify(
+            directory: folder.path, partName: ".todoku-1.part", identity: identity, size: 1, checksum: nil, expectedSize: nil)
+        #expect(proved == .proved(identity))
+        let outcome = Commit.commit(
+            directory: folder.path, partName: ".todoku-1.part", identity: identity, name: "a", policy: .rename, origin: nil, mapPath: nil)
+        #expect(outcome == .committed(path: folder("a")))
+    }
+
     @Test func `leaves what is there under skip and fail`() {
         writeFile(folder("a"), "old".utf8)
         #expect(commit("a", .skip, "new") == .skipped(path: folder("a")))
@@ -74,7 +156,8 @@ import Testing
                 writeFile(folder(".todoku-\(number).part"), "\(number)".utf8)
                 group.addTask {
                     Commit.commit(
-                        directory: folder.path, partName: ".todoku-\(number).part", name: "a", policy: .rename, origin: nil, mapPath: nil)
+                        directory: folder.path, partName: ".todoku-\(number).part", identity: found(".todoku-\(number).part"), name: "a",
+                        policy: .rename, origin: nil, mapPath: nil)
                 }
             }
             return await group.reduce(into: []) { $0.append($1) }
@@ -90,7 +173,8 @@ import Testing
         for part in [".todoku-1.part", ".todoku-2.part"] {
             guard
                 case .failed(let failure) = Commit.commit(
-                    directory: folder.path, partName: part, name: "a", policy: .rename, origin: nil, mapPath: nil)
+                    directory: folder.path, partName: part, identity: found("victim"), name: "a", policy: .rename, origin: nil, mapPath: nil
+                )
             else { return #expect(Bool(false)) }
             #expect(failure.name == .writeFailed)
         }
@@ -142,7 +226,8 @@ import Testing
     private func commit(_ policy: ExistingFilePolicy, _ calls: NamingCalls) -> CommitOutcome {
         writeFile(folder(".todoku-1.part"), "new".utf8, mode: 0o600)
         return Commit.commit(
-            directory: folder.path, partName: ".todoku-1.part", name: "a", policy: policy, origin: nil, mapPath: nil, calls: calls)
+            directory: folder.path, partName: ".todoku-1.part", identity: identityIfAny(folder(".todoku-1.part")), name: "a",
+            policy: policy, origin: nil, mapPath: nil, calls: calls)
     }
 
     private func text(_ name: String) -> String? { readFile(folder(name)).map { String(decoding: $0, as: UTF8.self) } }
@@ -190,7 +275,8 @@ import Testing
         var calls = lesser(EINVAL, link: nil)
         calls.unlink = { _, _ in EIO }
         let outcome = Commit.commit(
-            directory: folder.path, partName: ".todoku-1.part", name: "a", policy: .rename, origin: nil, mapPath: nil, calls: calls)
+            directory: folder.path, partName: ".todoku-1.part", identity: identity, name: "a", policy: .rename, origin: nil, mapPath: nil,
+            calls: calls)
         guard case .failed = outcome else { return #expect(Bool(false)) }
         #expect(listFolder(folder.path) == [".todoku-1.part", "a", "a (1)"])
         func found(_ calls: NamingCalls) -> FoundCommit {
@@ -399,4 +485,9 @@ import Testing
             precondition(refusal == Refusal(.permissionDenied, "directory: \(folder.path) cannot be written: Permission denied."))
         }
     }
+}
+
+/// The identity of a file; of none, where there is no file.
+private func identityIfAny(_ path: String) -> FileIdentity {
+    (try? identity(of: path)) ?? FileIdentity(device: 0, inode: 0, mount: 0, boot: "")
 }

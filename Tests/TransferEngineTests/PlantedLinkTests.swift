@@ -32,10 +32,11 @@ struct `A symbolic link that another user plants in the way after admission` {
     @Test func `stops a commit, a proof and a discard`() {
         let way = way(owner: 65534)
         writeFile(folder("real/deep/.todoku-1.part"), "x".utf8)
-        let outcome = Commit.commit(directory: way, partName: ".todoku-1.part", name: "a", policy: .replace, origin: nil, mapPath: nil)
+        let identity = FileIdentity(device: 0, inode: 0, mount: 0, boot: "")
+        let outcome = Commit.commit(
+            directory: way, partName: ".todoku-1.part", identity: identity, name: "a", policy: .replace, origin: nil, mapPath: nil)
         guard case .failed(let failure) = outcome else { return #expect(Bool(false)) }
         #expect(failure.name == .permissionDenied)
-        let identity = FileIdentity(device: 0, inode: 0, mount: 0, boot: "")
         guard
             case .failed(let failure) = Commit.verify(
                 directory: way, partName: ".todoku-1.part", identity: identity, size: 1, checksum: nil, expectedSize: nil)

@@ -24,7 +24,7 @@ func fuzzRows(_ bytes: [UInt8]) {
         for record in first.records {
             if case .failed(let failure) = record.state, failure.name == .storage { check(record.endedAt != nil, "no end: \(record)") }
             check(record.options.headers.allSatisfy { !$0.value.contains("\n") }, "\(record.options.headers)")
-            _ = record.partName
+            _ = PartNames().name(of: record.number)
             // What a service says of every record.
             _ = (try? DownloadURL(record.url))?.redacted
         }
