@@ -11,6 +11,8 @@
 //   FAULTSHIM_LOG=FILE              a line for each fault
 //   FAULTSHIM_RECORD=FILE           every change, fsync and message sent, see `struct entry`
 //   FAULTSHIM_BOOT=FILE             read instead of the kernel's boot id
+//   FAULTSHIM_OWNER=UID             the owner that stat(2) tells of files below the roots, as FAT, NTFS, SMB and all-squash NFS do; no mode of
+//                                   theirs can be set
 //   FAULTSHIM_INODES=FILE           lines "REAL TOLD": the inode numbers that stat(2) tells of rebuilt files
 #include "faultshim.h"
 
@@ -20,6 +22,7 @@ static char *roots[8];
 enum fault wanted;
 static uint64_t at;
 int lasting;
+long file_owner = -1;
 int record_fd = -1;
 static int log_fd = -1;
 static const char *boot;
@@ -54,6 +57,7 @@ __attribute__((constructor)) static void begin(void) {
   if ((text = getenv("FAULTSHIM_AT"))) at = strtoull(text, NULL, 10);
   lasting = getenv("FAULTSHIM_LASTING") != NULL;
   boot = getenv("FAULTSHIM_BOOT");
+  if ((text = getenv("FAULTSHIM_OWNER"))) file_owner = atol(text);
   if ((text = getenv("FAULTSHIM_LOG"))) log_fd = raw_open(text, O_WRONLY | O_CREAT | O_APPEND);
   if ((text = getenv("FAULTSHIM_RECORD"))) record_fd = raw_open(text, O_WRONLY | O_CREAT | O_APPEND);
   FILE *file = (text = getenv("FAULTSHIM_INODES")) ? fopen(text, "re") : NULL;
@@ -325,6 +329,10 @@ int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode);
 int fchmod(int fd, mode_t mode) {
   enum fault fault = befalls("fchmod", CHANGE, name_of(fd));
   if (failed(fault)) return -1;
+  if (file_owner >= 0 && name_of(fd)) {
+    errno = EPERM;
+    return -1;
+  }
   int result = (int)syscall(SYS_fchmod, fd, mode);
   after(fault);
   return result;

@@ -47,6 +47,7 @@ struct entry {
 extern struct shared *shared;
 extern enum fault wanted;
 extern int lasting, record_fd, inode_count;
+extern long file_owner;  // -1: files have their own
 extern struct inode_pair { uint64_t real, told; } inodes[256];
 int is_below(const char *path);
 const char *name_of(int fd);

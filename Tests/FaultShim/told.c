@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program is told of its files and servers, and what it tells: inode numbers, room, messages, bytes received.
+// What the program is told of its files and servers, and what it tells: inode numbers, owners, room, messages, bytes received.
 #include "faultshim.h"
 
 // MARK: Sockets
@@ -61,7 +61,7 @@ ssize_t recv(int fd, void *bytes, size_t count, int flags) {
   return result;
 }
 
-// MARK: Inode numbers
+// MARK: Inode numbers and owners
 
 static uint64_t told(uint64_t inode) {
   for (int i = 0; i < inode_count; i++) if (inodes[i].real == inode) return inodes[i].told;
@@ -71,6 +71,8 @@ static uint64_t told(uint64_t inode) {
 static int looked(int folder, const char *path, struct stat *s, int flags) {
   int result = (int)syscall(SYS_newfstatat, folder, path, s, flags);
   if (result == 0 && inode_count) s->st_ino = told(s->st_ino);
+  if (result == 0 && file_owner >= 0 && S_ISREG(s->st_mode) && (folder >= 0 ? name_of(folder) != NULL : is_below(path)))
+    s->st_uid = (uid_t)file_owner;
   return result;
 }
 

@@ -12,10 +12,11 @@ extension `The fault campaign` {
                 "A folder that goes away for a while",
                 notes: """
                     The destination is renamed, or a file put in its place too, before the first byte, before a transfer goes on, or while no \
-                    daemon runs; once the download waits with destination, it is put back.
+                    daemon runs; once the download waits with destination, it is put back. Where a link to a hidden folder is put in its place \
+                    the download fails with PermissionDenied, nothing is written there, and Retry goes on once the folder is back.
                     """)
             let cases = FolderCase.Moment.allCases.flatMap { moment in
-                [FolderCase(moment: moment, isSwapped: false), FolderCase(moment: moment, isSwapped: true)]
+                FolderCase.Substitute.allCases.map { FolderCase(moment: moment, substitute: $0) }
             }
             try await runCases(cases, report) { try await takeAway($0, $1) }
             await report.finish()
@@ -29,10 +30,15 @@ private struct FolderCase: Sendable, CustomStringConvertible {
         case between = "before it goes on after a cut"
         case stopped = "while no daemon runs"
     }
+    /// What stands in its place meanwhile.
+    enum Substitute: String, CaseIterable, Sendable {
+        case nothing = ""
+        case file = ", a file in its place"
+        case hidden = ", a link to a hidden folder in its place"
+    }
     let moment: Moment
-    /// A file stands in its place meanwhile.
-    let isSwapped: Bool
-    var description: String { "\(moment.rawValue)\(isSwapped ? ", a file in its place" : "")" }
+    let substitute: Substitute
+    var description: String { moment.rawValue + substitute.rawValue }
 }
 
 @BusActor private func takeAway(_ test: FolderCase, _ lane: Lane) async throws -> Verdict {
@@ -60,7 +66,12 @@ private struct FolderCase: Sendable, CustomStringConvertible {
     }
     if moment == .stopped { await lane.end(SIGTERM) }
     rename(place.files, place.folder("away"))
-    if test.isSwapped { writeFile(place.files, []) }
+    let hidden = place.folder.makeFolder(".hidden")
+    switch test.substitute {
+    case .nothing: break
+    case .file: writeFile(place.files, [])
+    case .hidden: #expect(symlink(hidden, place.files) == 0)
+    }
     gate.open()
     if moment == .stopped { guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict } }
     var now: Described?
@@ -68,11 +79,13 @@ private struct FolderCase: Sendable, CustomStringConvertible {
         now = try await lane.describe()[path.value]
         return now?.waitReason == "destination" || now?.hasEnded == true
     }
+    let isRefused = now?.state == "failed" && now?.error.name.hasSuffix("PermissionDenied") == true
     verdict.expect(
-        waits && now?.waitReason == "destination",
+        waits && (test.substitute == .hidden ? isRefused : now?.waitReason == "destination"),
         "without its folder it is \(now.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
+    verdict.expect(listFolder(hidden).isEmpty, "in the hidden folder there are \(listFolder(hidden))")
     if now?.waitReason == "destination" { verdict.waits += 1 }
-    if test.isSwapped { unlink(place.files) }
+    if test.substitute != .nothing { unlink(place.files) }
     rename(place.folder("away"), place.files)
     if now?.state == "failed" { try await lane.retry(path) }
     await finish(path, "a.bin", body, place, lane, &verdict)

@@ -1,0 +1,84 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+extension `The fault campaign` {
+    @Suite struct `A disk whose files belong to another user` {
+        @Test func `as FAT, NTFS, SMB and all-squash NFS have it is written like any other`() async throws {
+            let report = await Report(
+                "A disk whose files belong to another user",
+                notes: """
+                    stat(2) tells another owner of every file on the downloads' disk, and no mode can be set there. A download comes at once, goes on \
+                    after a cut or after kill -9, is cancelled in the middle, replaces a file, or begins where an older part file is left.
+                    """)
+            try await runCases(OwnerCase.allCases, report) { try await download($0, $1) }
+            await report.finish(expecting: OwnerCase.allCases.map(\.rawValue))
+        }
+    }
+}
+
+private enum OwnerCase: String, CaseIterable, Sendable, CustomStringConvertible {
+    case whole = "at once"
+    case cut = "after a cut"
+    case killed = "after kill -9"
+    case cancelled = "cancelled in the middle"
+    case replacing = "in the place of another"
+    case leftover = "over a part file that was left"
+    var description: String { rawValue }
+}
+
+@BusActor private func download(_ test: OwnerCase, _ lane: Lane) async throws -> Verdict {
+    let place = Place()
+    var verdict = Verdict(row: test.rawValue, name: test.rawValue)
+    let more = ["FAULTSHIM_ROOTS": place.files, "FAULTSHIM_OWNER": "4242"]
+    let body = Bodies.large
+    let gate = Gate()
+    defer { gate.open() }
+    let isCut = [.cut, .killed, .cancelled].contains(test)
+    let server = ScriptedServer { request, reply in
+        guard request.number == 0, isCut else { return reply.serve(body, for: request, entityTag: "\"v1\"") }
+        reply.head(200, ["ETag": "\"v1\""], length: body.count)
+        reply.send(body[..<1_500_000])
+        if test != .cut { gate.wait() }
+        reply.close()
+    }
+    func start() async -> Bool {
+        guard let exit = await lane.start(place, more: more) else { return true }
+        verdict.wrong.append("it did not start: \(exit.errors)")
+        return false
+    }
+    guard await start() else { return verdict }
+    var options: [String: Variant] = ["directory": .string(place.files), "notify": .string("never")]
+    if test == .replacing {
+        writeFile("\(place.files)/a.bin", "old".utf8)
+        options["if-exists"] = .string("replace")
+    }
+    if test == .leftover {
+        let id = String(decoding: (readFile("\(place.state)/todoku/instance") ?? []).prefix(8), as: UTF8.self)
+        writeFile("\(place.files)/.todoku-\(id)-1.part", "left".utf8)
+    }
+    let path = try await lane.download(server.url("/a.bin"), options)
+    if isCut, test != .cut {
+        #expect(await eventually { (lane.received[path.value] ?? 0) >= 1_500_000 })
+        if test == .killed {
+            await lane.end(SIGKILL)
+            guard await start() else { return verdict }
+        } else {
+            try await lane.cancel(path)
+        }
+        gate.open()
+    }
+    if test == .cancelled {
+        await expectNoTraces(of: [], place, lane, &verdict)
+        verdict.errors += 1
+    } else {
+        await finish(path, "a.bin", body, place, lane, &verdict)
+        await expectNoTraces(of: ["a.bin"], place, lane, &verdict)
+        if isCut { verdict.expect(server.requests.last?.range?.first == 1_500_000, "what was held was fetched again") }
+    }
+    verdict.wasMet = true
+    return verdict
+}
