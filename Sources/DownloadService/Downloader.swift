@@ -44,6 +44,8 @@ internal import TransferEngine
     let partNames: PartNames
     /// Where a database that was damaged has been put aside at this start; empty: none was.
     private(set) var setAside: String
+    /// What was read of that one at this start.
+    private(set) var salvaged = SalvageReport()
 
     /// Those of which more is known than the ledger has: what runs, is waited for, or has something to tell. For the others an object is made
     /// when it is asked for, and let go.
@@ -68,13 +70,16 @@ internal import TransferEngine
 
     init(
         journal: Journal, engine: Engine, announcer: Announcer, toaster: Toaster, callers: Callers, foreground: Foreground,
-        ownerCalls: OwnerCalls, intake: Intake, setAside: String?, mapFolder: String, partNames: PartNames,
-        allowsHiddenFolders: Bool, log: Logger
+        ownerCalls: OwnerCalls, intake: Intake, opening: StoreOpening, mapFolder: String, allowsHiddenFolders: Bool, log: Logger
     ) {
         (self.journal, self.engine, self.announcer, self.toaster) = (journal, engine, announcer, toaster)
         (self.callers, self.foreground, self.ownerCalls, self.log) = (callers, foreground, ownerCalls, log)
-        (self.mapFolder, self.partNames) = (mapFolder, partNames)
-        (self.allowsHiddenFolders, self.setAside) = (allowsHiddenFolders, setAside ?? "")
+        (self.mapFolder, partNames) = (mapFolder, opening.partNames)
+        (self.allowsHiddenFolders, setAside) = (allowsHiddenFolders, opening.setAside ?? "")
+        if opening.setAside != nil {
+            salvaged = SalvageReport(
+                downloads: opening.salvaged?.downloads ?? 0, mayHaveLost: opening.salvaged?.mayHaveLost ?? true)
+        }
         ledger = intake.ledger
         ledger.willChange = { [unowned self] entry, isState in
             hadEnded = entry.state.hasEnded
@@ -95,7 +100,8 @@ internal import TransferEngine
         ledger.wantsToast = { foreground.allows($0, of: $1) }
         journal.everything = { [unowned self] in ledger.everything }
         journal.onSetAside = { [unowned self] path in
-            self.setAside = path
+            // Everything that this process knows is in the new one.
+            (self.setAside, salvaged) = (path, SalvageReport())
             announcer.flushManager(of: self, now: true)
         }
         journal.isBehind = { [unowned announcer] in announcer.isBehind }

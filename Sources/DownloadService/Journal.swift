@@ -163,7 +163,13 @@ internal import Logging
             onRecovery?()
         }
         if queue.isClear { marks = [:] }
-        if queue.hasChanges || owesEverything { failures == 0 ? schedule() : retryLater() } else if !isBusy { onQuiet?() }
+        if queue.hasChanges || owesEverything { failures == 0 ? schedule() : retryLater() } else if !isBusy { rest() }
+    }
+
+    /// Nothing waits: the store may do what would keep a caller waiting.
+    private func rest() {
+        onQuiet?()
+        BusActor.spawn { [store] in await store.tidy() }
     }
 
     /// Commits; a database that is found damaged, or is gone, is set aside, and all that this process knows is saved in a new one.

@@ -65,7 +65,14 @@ public struct ServiceOptions: Sendable {
             }
             await intake.settle()
             if let aside = opening.setAside {
-                log.warning("the database was damaged and has been set aside; the queue starts empty", metadata: ["file": "\(aside)"])
+                let salvaged = opening.salvaged
+                log.warning(
+                    salvaged == nil
+                        ? "the database was damaged and has been set aside; nothing of it can be read, the queue starts empty"
+                        : salvaged?.mayHaveLost == true
+                            ? "the database was damaged and has been set aside; what can be read of it was saved, others may be lost"
+                            : "the log of the database was damaged; both have been set aside, and all of it was saved",
+                    metadata: ["file": "\(aside)", "saved": "\(salvaged?.downloads ?? 0)"])
             }
             let service = Service(options, connection: connection, store: store, opening, intake, folder: folder)
             service.sweepMaps("\(folder)/segments")
@@ -113,8 +120,8 @@ public struct ServiceOptions: Sendable {
         downloader = Downloader(
             journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes }, toaster: toaster,
             callers: callers, foreground: foreground, ownerCalls: OwnerCalls(connection: connection, log: log),
-            intake: intake, setAside: opening.setAside, mapFolder: "\(folder)/segments", partNames: opening.partNames,
-            allowsHiddenFolders: options.allowsHiddenFolders, log: log)
+            intake: intake, opening: opening, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
+            log: log)
         let (downloader, journal, toaster) = (downloader, journal, toaster)
         let gate = CallerGate {
             Refusal(.limitExceeded, $0).dbusError

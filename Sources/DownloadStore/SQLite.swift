@@ -63,7 +63,23 @@ struct Database: ~Copyable {
     /// Whether no transaction is open.
     var isIdle: Bool { sqlite3_get_autocommit(raw) != 0 }
 
+    /// Has `log` told how long the log is, with each commit; SQLite then empties it no more by itself.
+    ///
+    /// - Parameter log: has to stay as long as the connection.
+    func watch(_ log: LogLength) { _ = sqlite3_wal_hook(raw, logGrew, Unmanaged.passUnretained(log).toOpaque()) }
+
     func waitWhenBusy(milliseconds: Int32) { sqlite3_busy_timeout(raw, milliseconds) }
+}
+
+/// How many frames the write-ahead log has.
+final class LogLength {
+    var frames: UInt32 = 0
+}
+
+private let logGrew: @convention(c) (UnsafeMutableRawPointer?, OpaquePointer?, UnsafePointer<CChar>?, Int32) -> Int32 = {
+    context, _, _, frames in
+    if let context { Unmanaged<LogLength>.fromOpaque(context).takeUnretainedValue().frames = UInt32(clamping: frames) }
+    return SQLITE_OK
 }
 
 /// A prepared statement; it can be run again and again. Parameters and columns are counted from 0.

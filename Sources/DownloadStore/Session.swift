@@ -4,10 +4,13 @@ internal import Glibc
 
 /// The open database and its statements, kept from `open` to `close`.
 final class Session {
-    private static let nextNumberKey = "next-number"
+    static let nextNumberKey = "next-number"
     /// Most hosts whose last request is remembered over a restart.
     private static let mostRequests = 10_000
     private static let recordsAtATime = 2048
+    /// Frames of the log, a page each, from which on a commit empties it, as SQLite does by itself; and from which on a quiet moment does.
+    private static let longestLog: UInt32 = 1000
+    private static let worthwhileLog: UInt32 = 64
 
     private let begin: Statement
     private let end: Statement
@@ -36,6 +39,11 @@ final class Session {
     private var lastPut: (record: DownloadRecord, options: String)?
     /// The next number on disk.
     private var savedNumber = DownloadNumber(1)
+    /// How many downloads `load` has read.
+    private(set) var downloadsRead: UInt32 = 0
+    private let log = LogLength()
+    /// The log's salts, as long as it has not begun anew.
+    private var salts: UInt64?
 
     /// Opens the database and brings it to this program's version.
     ///
@@ -53,7 +61,7 @@ final class Session {
         do throws(SQLiteError) {
             database = try Database(folder.database, flags: SQLITE_OPEN_READWRITE)
             database.waitWhenBusy(milliseconds: Int32(wait / .milliseconds(1)))
-        } catch { throw StoreError(error, folder) }
+        } catch { throw StoreError(error, folder, isOpening: true) }
         let version = try Session.version(database, folder)
         isUnsynced = version == 0 || hasLog
         do throws(SQLiteError) {
@@ -85,7 +93,8 @@ final class Session {
             findCopy = try database.prepare(CopyRow.find)
             putBatch = try database.prepare("INSERT OR REPLACE INTO batch (\(BatchRecord.columns)) VALUES (\(BatchRecord.parameters))")
             removeBatch = try database.prepare("DELETE FROM batch WHERE number = ?")
-        } catch { throw StoreError(error, folder) }
+            database.watch(log)
+        } catch { throw StoreError(error, folder, isOpening: true) }
     }
 
     /// The version of the tables that are there; 0: none.
@@ -97,7 +106,7 @@ final class Session {
             application = try database.number("PRAGMA application_id")
             version = try database.number("PRAGMA user_version")
             tables = try database.number("SELECT count(*) FROM sqlite_schema")
-        } catch { throw StoreError(error, folder) }
+        } catch { throw StoreError(error, folder, isOpening: true) }
         if application == 0, version == 0, tables == 0 { return 0 }
         guard application == Schema.applicationID, version > 0 else {
             throw StoreError(.damaged, "The database \(folder.database) is not one of Todoku's; it is set aside when Todoku starts again.")
@@ -155,7 +164,8 @@ final class Session {
                 last = max(last, records.lazy.map(\.number).compactMap(Self.given).max() ?? last)
                 take(.records(records))
             }
-        } catch { throw StoreError(error, folder) }
+        } catch { throw StoreError(error, folder, isOpening: true) }
+        downloadsRead = UInt32(clamping: queue.count)
         savedNumber = values[Session.nextNumberKey].flatMap { UInt64($0) }.map(DownloadNumber.init).flatMap(Self.given) ?? DownloadNumber(1)
         return max(savedNumber, DownloadNumber(last.value + 1))
     }
@@ -239,6 +249,7 @@ final class Session {
             }
         } catch { throw StoreError(error, folder) }
         savedNumber = max(savedNumber, nextNumber)
+        if log.frames > Self.longestLog { checkpoint() }
     }
 
     private func transaction(_ body: () throws(SQLiteError) -> Void) throws(SQLiteError) {
@@ -285,7 +296,24 @@ final class Session {
     }
 
     /// Moves the log into the database and empties it; what fails of that is done at the next opening.
-    func checkpoint() { try? database.execute("PRAGMA wal_checkpoint(TRUNCATE)") }
+    ///
+    /// A log that is moved and not emptied would be read again after a kill: a fault in it would then put older pages over newer ones.
+    func checkpoint() {
+        try? database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (log.frames, salts) = (0, nil)
+    }
+
+    /// Does so in a quiet moment, where the log is long enough to be worth two flushes.
+    func checkpointIfWorthwhile() { if log.frames >= Self.worthwhileLog { checkpoint() } }
+
+    /// How far the log has come; nil: it is empty.
+    func mark() -> LogMark? {
+        guard log.frames > 0 else { return nil }
+        if salts == nil {
+            salts = PlainFile(folder.database + "-wal")?.read(at: 0, count: WriteAheadLog.headerLength)?.bigEndian64(at: 16)
+        }
+        return salts.map { LogMark(salts: $0, frames: log.frames) }
+    }
 }
 
 extension HostRules {

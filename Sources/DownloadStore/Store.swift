@@ -56,15 +56,21 @@ public actor Store {
         var opening: StoreOpening
         do throws(StoreError) {
             // One call that fails must cost neither the queue (SQLite calls a bad read damage) nor the start.
-            do throws(StoreError) { opening = try load(afterLoss, now: now, take) } catch
-                where ![.inUse, .newerVersion].contains(error.reason)
-            {
+            if let taken = try takeSalvaged(at: now) {
+                // An earlier start ended in the middle of it, and told nobody.
                 opening = try load(afterLoss, now: now, take)
+                opening.setAside = taken
+                opening.salvaged = Salvaged(downloads: session?.downloadsRead ?? 0, mayHaveLost: true)
+            } else {
+                guard !folder.hasFaultyLog else { throw faultyLog }
+                do throws(StoreError) { opening = try load(afterLoss, now: now, take) } catch
+                    where ![.inUse, .newerVersion].contains(error.reason)
+                {
+                    opening = try load(afterLoss, now: now, take)
+                }
             }
         } catch  where error.isOfTheFile {
-            let aside = try folder.setAside(at: now)
-            opening = try load(afterLoss, now: now, take)
-            opening.setAside = aside ?? folder.database
+            opening = try salvage(afterLoss, at: now, isDamaged: error != faultyLog, take)
         }
         opening.partNames = folder.partNames(next: opening.nextNumber)
         self.lock = consume lock
@@ -88,6 +94,48 @@ public actor Store {
         return StoreOpening(nextNumber: next)
     }
 
+    private var faultyLog: StoreError {
+        StoreError(.damaged, "The log of the database \(folder.database) is damaged: what was acknowledged is not all there.")
+    }
+
+    /// Sets a damaged database aside, and starts a new one with all of it that can be read.
+    ///
+    /// - Parameter isDamaged: whether the database itself is; else only its log.
+    private func salvage(
+        _ afterLoss: DownloadNumber, at now: time_t, isDamaged: Bool, _ take: (StoredPart) -> Void
+    ) throws(StoreError) -> StoreOpening {
+        var salvaged: Salvaged?
+        do throws(SQLiteError) {
+            salvaged = try folder.salvage(afterLoss: afterLoss.value, isDamaged: isDamaged)
+        } catch  where [SQLITE_FULL, SQLITE_IOERR].contains(error.code) {
+            // The damaged one stays where it is: the next start may have room.
+            throw StoreError(error, folder)
+        } catch {}
+        if salvaged != nil, let aside = try takeSalvaged(at: now) {
+            do throws(StoreError) {
+                var opening = try load(afterLoss, now: now, take)
+                (opening.setAside, opening.salvaged) = (aside, salvaged)
+                return opening
+            } catch  where error.isOfTheFile {}
+        }
+        let aside = try folder.setAside(at: now)
+        var opening = try load(afterLoss, now: now, take)
+        opening.setAside = aside ?? folder.database
+        return opening
+    }
+
+    /// Puts a salvaged database that is whole into the place of the damaged one.
+    ///
+    /// - Returns: where the damaged one is now; nil where nothing was salvaged.
+    private func takeSalvaged(at now: time_t) throws(StoreError) -> String? {
+        unlink(folder.salvageDraft)
+        guard access(folder.salvaged, F_OK) == 0 else { return nil }
+        let aside = try folder.setAside(at: now)
+        guard rename(folder.salvaged, folder.database) == 0 else { throw StoreError(system: errno, "open the database", folder.database) }
+        _ = StoreFolder.sync(folder.path)
+        return aside ?? folder.database
+    }
+
     /// Saves all of `changes`, in order, and the next number, or nothing. They are on disk when it returns.
     ///
     /// - Parameter nextNumber: one that is lower than what is saved changes nothing: numbers only grow.
@@ -102,6 +150,14 @@ public actor Store {
             if error.reason != .diskFull { self.session = nil }
             throw error
         }
+        lock?.note(session.mark())
+    }
+
+    /// Empties the log, where that is worth it. Call when nothing waits to be saved. One flipped bit can take what lies in the log only.
+    public func tidy() {
+        guard isOpen, isWhole, let session else { return }
+        session.checkpointIfWorthwhile()
+        lock?.note(session.mark())
     }
 
     private func checkOpen() throws(StoreError) {
@@ -142,6 +198,7 @@ public actor Store {
         do throws(StoreError) {
             let session = try Session(folder, file, first: nextNumber, wait: wait, mostPages: mostPages)
             try session.commit(changes, nextNumber: nextNumber, isEverything: true)
+            lock?.note(session.mark())
             self.session = session
         } catch {
             if error.isOfTheFile { current = nil }
@@ -155,6 +212,7 @@ public actor Store {
     /// Leaves the database as one file and frees the folder. `open` may follow.
     public func close() {
         session?.checkpoint()
+        if session != nil { lock?.note(nil) }
         session = nil
         (isOpen, isWhole) = (false, false)
         lock = nil
@@ -167,9 +225,12 @@ public actor Store {
     /// then says why, or sets it aside.
     public nonisolated static func hasPending(folder: String) -> Bool {
         let path = StoreFolder(path: folder).database
+        if access(StoreFolder(path: folder).salvaged, F_OK) == 0 { return true }
         guard access(path, F_OK) == 0 else { return false }
         var status = stat()
         guard stat(path, &status) != 0 || status.st_size > 0 else { return false }
+        // Of a log with a fault SQLite reads the beginning only.
+        if StoreFolder(path: folder).hasFaultyLog { return true }
         // SQLite makes a log and its index beside a database that has none, even to read, unless told that nobody writes; nobody does
         // then, for a daemon's log lasts as long as it has the database open. An index that is there is only read.
         let hasLog = stat(path + "-wal", &status) == 0 && status.st_size > 0

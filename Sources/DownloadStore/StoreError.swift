@@ -29,7 +29,9 @@ public struct StoreError: Error, Equatable, Sendable, CustomStringConvertible {
     init(_ reason: Reason, _ message: String) { (self.reason, self.message) = (reason, message) }
 
     /// The one place where a result code of SQLite becomes a reason.
-    init(_ error: SQLiteError, _ folder: StoreFolder) {
+    ///
+    /// - Parameter isOpening: the statements are known to be right: what SQLite finds wrong with one is the schema's fault.
+    init(_ error: SQLiteError, _ folder: StoreFolder, isOpening: Bool = false) {
         let cause = error.systemCode == 0 ? error.message : "\(error.message) (\(String(cString: strerror(error.systemCode))))"
         let path = folder.database
         switch error.code {
@@ -38,6 +40,8 @@ public struct StoreError: Error, Equatable, Sendable, CustomStringConvertible {
         case SQLITE_IOERR where [SQLITE_IOERR | 1 << 8, SQLITE_IOERR | 2 << 8].contains(error.extendedCode):  // _READ, _SHORT_READ
             self.init(.unreadable, "The database \(path) cannot be read: \(cause).")
         case SQLITE_NOTADB, SQLITE_CORRUPT:
+            self.init(.damaged, "The database \(path) is damaged: \(cause); it is set aside when Todoku starts again.")
+        case SQLITE_ERROR where isOpening:
             self.init(.damaged, "The database \(path) is damaged: \(cause); it is set aside when Todoku starts again.")
         case SQLITE_BUSY, SQLITE_LOCKED: self.init(.inUse, "Another program holds the database \(path); close it and try again.")
         case SQLITE_READONLY, SQLITE_PERM, SQLITE_CANTOPEN, SQLITE_AUTH:

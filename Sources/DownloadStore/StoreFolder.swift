@@ -7,6 +7,11 @@ struct StoreFolder {
 
     var database: String { "\(path)/todoku.db" }
     fileprivate var lockFile: String { "\(path)/todoku.lock" }
+    /// A new database that holds what could be read of a damaged one, while it is written; and when it is whole and on disk.
+    var salvageDraft: String { "\(database).salvage" }
+    var salvaged: String { "\(database).salvaged" }
+    /// How far the log had come at the last commit; nil: not known.
+    var mark: LogMark? { PlainFile(lockFile)?.read(at: 0, count: LogMark.length).flatMap(LogMark.init) }
 
     /// Makes the folder and those above it, 0700 whatever the umask; takes others' permissions off one that is there.
     func make() throws(StoreError) {
@@ -162,6 +167,15 @@ struct FolderLock: ~Copyable {
     private let descriptor: Int32
     fileprivate init(adopting descriptor: Int32) { self.descriptor = descriptor }
     deinit { close(descriptor) }
+
+    /// Notes how far the log has come; nil: there is none. The note is not flushed: it outlives the process, and without it less is known only.
+    func note(_ mark: LogMark?) {
+        guard let bytes = mark?.bytes else {
+            ftruncate(descriptor, 0)
+            return
+        }
+        _ = bytes.withUnsafeBytes { pwrite(descriptor, $0.baseAddress, $0.count, 0) }
+    }
 
     /// Whether it is still the lock of `folder`.
     func isInPlace(of folder: StoreFolder) -> Bool {

@@ -36,4 +36,16 @@ public struct StoreOpening: Equatable, Sendable {
     public var setAside: String?
     /// How part files are called.
     public var partNames = PartNames()
+    /// What could be read of that one, where anything could.
+    public var salvaged: Salvaged?
+}
+
+/// What was read, row by row, of a database that was damaged.
+public struct Salvaged: Equatable, Sendable {
+    /// Downloads that are in the new database.
+    public var downloads: UInt32
+    /// Whether others may have been in the old one.
+    public var mayHaveLost: Bool
+
+    public init(downloads: UInt32, mayHaveLost: Bool) { (self.downloads, self.mayHaveLost) = (downloads, mayHaveLost) }
 }

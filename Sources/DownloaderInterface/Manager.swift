@@ -48,7 +48,30 @@ public enum Manager {
     public static let defaultDirectory = PropertyOf(interface, "DefaultDirectory", String.self, writable: true)
     public static let version = PropertyOf(interface, "Version", String.self, change: .constant)
     public static let setAside = PropertyOf(interface, "SetAside", String.self)
+    public static let salvaged = PropertyOf(interface, "Salvaged", SalvageReport.self)
     public static let supportedOptions = PropertyOf(interface, "SupportedOptions", [String].self, change: .constant)
+}
+
+/// What was read of a database that was damaged, as on the bus: `(ub)`.
+public struct SalvageReport: DBusBasic, Equatable {
+    /// Downloads that are on the list again.
+    public var downloads: UInt32
+    /// Whether others may have been lost.
+    public var mayHaveLost: Bool
+
+    public init(downloads: UInt32 = 0, mayHaveLost: Bool = false) { (self.downloads, self.mayHaveLost) = (downloads, mayHaveLost) }
+
+    public static var signature: String { "(ub)" }
+    public func write(to writer: inout Writer) { Structure(downloads, mayHaveLost).write(to: &writer) }
+    public init(from reader: inout Reader) throws(DBusError) {
+        (downloads, mayHaveLost) = try Structure<UInt32, Bool>(from: &reader).fields
+    }
+    public var variant: Variant { .structure([.uint32(downloads), .bool(mayHaveLost)]) }
+    public init?(_ variant: Variant) {
+        guard case .structure(let values) = variant, values.count == 2, let downloads = values[0].uint32, let mayHaveLost = values[1].bool
+        else { return nil }
+        (self.downloads, self.mayHaveLost) = (downloads, mayHaveLost)
+    }
 }
 
 /// The first word of `Fetch`'s answer.

@@ -196,20 +196,6 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         try await expectFresh(before)
     }
 
-    @Test func `that was cut is set aside`() async throws {
-        try await save(folder.path, (1...500).map(fullRecord))
-        truncate(folder("todoku.db"), 20_000)
-        try await expectFresh(before)
-    }
-
-    @Test func `with a page of garbage is set aside`() async throws {
-        try await save(folder.path, (1...500).map(fullRecord))
-        var bytes = try #require(readFile(folder("todoku.db")))
-        bytes.replaceSubrange(40_960..<45_056, with: patternBytes(4096))
-        writeFile(folder("todoku.db"), bytes)
-        try await expectFresh(before)
-    }
-
     @Test func `of another program is set aside`() async throws {
         writeFile(folder("todoku.db"), [])
         try tamper(folder.path, "CREATE TABLE other (x)")

@@ -14,6 +14,7 @@ struct StoredState: Equatable {
     var requests: [HostRequest] = []
     var nextNumber = DownloadNumber(1)
     var setAside: String?
+    var salvaged: Salvaged?
 }
 
 extension Store {
@@ -26,7 +27,7 @@ extension Store {
             case .records(let records): state.records += records
             }
         }
-        (state.nextNumber, state.setAside) = (opening.nextNumber, opening.setAside)
+        (state.nextNumber, state.setAside, state.salvaged) = (opening.nextNumber, opening.setAside, opening.salvaged)
         return state
     }
 }

@@ -287,6 +287,55 @@ extension Running {
         #expect(exit.status == 0 && exit.errors.contains(aside), "\(exit.errors)")
     }
 
+    @Test func `in part comes back with the rest of it, which is said on the bus and in the log`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        var daemon = await world.start()
+        #expect(try await client.get(Manager.salvaged) == SalvageReport())
+        var paths: [ObjectPath] = []
+        for index in 0..<120 { paths.append(try await client.download("http://127.0.0.1:1/\(index)", ["start": .bool(false)])) }
+        _ = await world.stop(daemon)
+        // The page that the first download is on.
+        var database = try #require(readFile("\(world.state)/todoku.db"))
+        let row = try #require(database.firstRange(of: Array("http://127.0.0.1:1/0".utf8)))
+        let page = row.lowerBound / 4096 * 4096
+        database.replaceSubrange(page..<page + 4096, with: patternBytes(4096))
+        writeFile("\(world.state)/todoku.db", database)
+        daemon = await world.start()
+        let left = try await client.list()
+        #expect(left.count > 60 && left.count < 120 && left == paths.suffix(left.count), "\(left.count)")
+        #expect(try await client.get(Manager.setAside) != "")
+        #expect(try await client.get(Manager.salvaged) == SalvageReport(downloads: UInt32(left.count), mayHaveLost: true))
+        // No number is given twice.
+        let next = try await client.download("http://127.0.0.1:1/next", ["start": .bool(false)])
+        #expect(!paths.contains(next))
+        let exit = await world.stop(daemon)
+        #expect(exit.errors.contains("saved") && exit.errors.contains("\(left.count)"), "\(exit.errors)")
+    }
+
+    @Test func `by one bit of its log after a kill is said, and the rest is there`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        var generator = SeededRandom(12)
+        for round in 0..<6 {
+            var daemon = await world.start()
+            let before = try await client.list().count
+            for index in 0..<30 { _ = try await client.download("http://127.0.0.1:1/\(round)/\(index)", ["start": .bool(false)]) }
+            await world.kill(daemon)
+            var log = readFile("\(world.state)/todoku.db-wal") ?? []
+            if !log.isEmpty {
+                log[Int.random(in: 0..<log.count, using: &generator)] ^= 1 << UInt8.random(in: 0..<8, using: &generator)
+                writeFile("\(world.state)/todoku.db-wal", log)
+            }
+            daemon = await world.start()
+            let count = try await client.list().count
+            let report = try await client.get(Manager.salvaged)
+            #expect(count == before + 30 || report.mayHaveLost, "round \(round): \(count) of \(before + 30)")
+            #expect(count >= before + 5, "round \(round): \(count) of \(before + 30)")
+            _ = await world.stop(daemon)
+        }
+    }
+
     @Test func `under the service is written anew with everything that is known`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()

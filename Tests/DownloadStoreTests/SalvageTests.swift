@@ -1,0 +1,238 @@
+internal import DownloadModel
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+@testable internal import DownloadStore
+
+private let pageSize = 4096
+
+private func record(_ number: UInt64) -> DownloadRecord { number % 3 == 0 ? fullRecord(number) : plainRecord(number) }
+
+/// The numbers of a table's rows that SQLite itself can still find, each asked for by itself.
+private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<UInt64>) -> Set<UInt64> {
+    var found: Set<UInt64> = []
+    guard let database = try? Database("file:\(folder)/todoku.db?immutable=1", flags: 1 | 0x40) else { return [] }
+    guard let statement = try? database.prepare("SELECT * FROM \(table) WHERE number = ?") else { return [] }
+    for number in numbers {
+        guard (try? statement.bind(number, at: 0)) != nil else { continue }
+        try? statement.eachRow { _ in found.insert(number) }
+    }
+    return found
+}
+
+@Suite struct `A damaged database` {
+    private let folder = TemporaryFolder()
+    private let count: UInt64 = 400
+
+    private func damaged(by damage: (inout [UInt8], inout SeededRandom) -> Void, seed: UInt64, in path: String) async throws {
+        var bytes = try #require(readFile(folder("whole.db")))
+        var generator = SeededRandom(seed)
+        damage(&bytes, &generator)
+        writeFile("\(path)/todoku.db", bytes, mode: 0o600)
+    }
+
+    private func makeWhole() async throws {
+        let made = folder.makeFolder("made")
+        try await withStore(made) { store, _ in
+            var settings = Settings()
+            settings.maxActive = 9
+            let changes = (1...count).map { StoreChange.put(record($0)) }
+            try await store.commit(changes + [.set(settings)], nextNumber: DownloadNumber(count + 1))
+        }
+        writeFile(folder("whole.db"), try #require(readFile("\(made)/todoku.db")))
+    }
+
+    @Test func `gives back every row that can be read, wherever pages are destroyed`() async throws {
+        try await makeWhole()
+        var (setAside, all): (Int, Int) = (0, 0)
+        for seed in UInt64(1)...50 {
+            let path = folder.makeFolder("\(seed)")
+            try await damaged(
+                by: { bytes, generator in
+                    for _ in 0..<Int.random(in: 1...3, using: &generator) {
+                        let page = Int.random(in: 0..<bytes.count / pageSize, using: &generator) * pageSize
+                        let isZero = Bool.random(using: &generator)
+                        for index in page..<page + pageSize { bytes[index] = isZero ? 0 : .random(in: 0...255, using: &generator) }
+                    }
+                }, seed: seed, in: path)
+            let (downloads, courses) = (readable(path, "download", 1...count), readable(path, "course", 1...count))
+            let before = readFile("\(path)/todoku.db")
+            let state = try await reopened(path)
+            let numbers = Set(state.records.map(\.number.value))
+            #expect(
+                numbers.isSuperset(of: downloads), "seed \(seed): \(downloads.subtracting(numbers).count) rows that SELECT reads are gone")
+            let found = Dictionary(uniqueKeysWithValues: state.records.map { ($0.number.value, $0) })
+            for number in downloads where number % 3 != 0 || courses.contains(number) {
+                #expect(found[number] == record(number), "seed \(seed)")
+            }
+            #expect(state.nextNumber.value > count, "seed \(seed)")
+            guard let aside = state.setAside else {
+                // What nobody reads was hit.
+                #expect(numbers.count == Int(count), "seed \(seed): loss is not said")
+                continue
+            }
+            #expect(readFile(aside) == before, "seed \(seed)")
+            #expect(state.salvaged?.mayHaveLost ?? true && Int(state.salvaged?.downloads ?? 0) == numbers.count, "seed \(seed)")
+            // No number is given again that a lost one may have had.
+            #expect(state.nextNumber.value > 1_000_000_000 && listFolder(path).count == 3, "seed \(seed): \(listFolder(path))")
+            setAside += 1
+            all += numbers.count
+            #expect(
+                try await reopened(path).records.map(\.number) == state.records.map(\.number), "seed \(seed): the new database is as good")
+        }
+        #expect(setAside > 25 && all > setAside * 200, "\(setAside) set aside, \(all) rows in all")
+    }
+
+    @Test func `gives back what is there when it was cut`() async throws {
+        try await makeWhole()
+        let path = folder.makeFolder("cut")
+        try await damaged(by: { bytes, _ in bytes.removeLast(bytes.count / 2 / pageSize * pageSize) }, seed: 1, in: path)
+        let state = try await reopened(path)
+        #expect(state.records.count > 50 && state.salvaged?.mayHaveLost == true)
+    }
+
+    @Test func `of any bytes is no trap`() async throws {
+        try await makeWhole()
+        for seed in UInt64(1)...50 {
+            let path = folder.makeFolder("\(seed)")
+            try await damaged(
+                by: { bytes, generator in
+                    // The heads of pages and cells, where lengths and numbers are.
+                    for _ in 0..<200 {
+                        let page = Int.random(in: 0..<bytes.count / pageSize, using: &generator) * pageSize
+                        let offset =
+                            Bool.random(using: &generator)
+                            ? Int.random(in: 0..<64, using: &generator) : Int.random(in: 0..<pageSize, using: &generator)
+                        bytes[page + offset] = [0, 0x0A, 0x0D, 0x7F, 0x80, 0xFF, .random(in: 0...255, using: &generator)].randomElement(
+                            using: &generator)!
+                    }
+                }, seed: seed, in: path)
+            let error = await storeError { _ = try await reopened(path) }
+            #expect(error == nil || error?.reason == .newerVersion, "seed \(seed): \(String(describing: error))")
+        }
+    }
+
+    /// As where the process was killed between the two renames.
+    @Test func `whose place was not taken yet by what was read is set aside at the next start`() async throws {
+        let path = folder.makeFolder("state")
+        try await withStore(path) { store, _ in try await store.commit([.put(record(7))], nextNumber: DownloadNumber(8)) }
+        for isSetAside in [false, true] {
+            #expect(rename("\(path)/todoku.db", "\(path)/todoku.db.salvaged") == 0)
+            if !isSetAside { writeFile("\(path)/todoku.db", patternBytes(9000), mode: 0o600) }
+            writeFile("\(path)/todoku.db.salvage", [1, 2, 3])
+            #expect(Store.hasPending(folder: path))
+            let state = try await reopened(path)
+            #expect(state.records == [record(7)] && state.setAside != nil)
+            #expect(state.salvaged == Salvaged(downloads: 1, mayHaveLost: true))
+            #expect(!listFolder(path).contains { $0.contains("salvage") })
+        }
+    }
+
+    /// By its columns alone a row's table is known.
+    @Test func `has tables that their rows tell apart, in each version`() throws {
+        for version in 1...Schema.version {
+            let tables = try SalvagedRows.tables(of: version)
+            var shapes: Set = [SalvagedRows.Shape(hasRowid: true, columns: 5), SalvagedRows.Shape(hasRowid: false, columns: 5)]
+            for table in tables {
+                let shape = SalvagedRows.Shape(hasRowid: table.rowidColumn != nil, columns: table.columns.count)
+                #expect(shapes.insert(shape).inserted, "version \(version): \(table.name) looks like another")
+            }
+            let known = try SalvagedRows.shapes(of: version)
+            #expect(Set(known.values.map(\.name)) == Set(tables.map(\.name)))
+        }
+    }
+}
+
+@Suite struct `A damaged log` {
+    private let folder = TemporaryFolder()
+    private let count: UInt64 = 200
+
+    /// What kill -9 leaves after 200 commits of one download each.
+    private func makeKilled() async throws {
+        let made = folder.makeFolder("made")
+        let store = Store(folder: made)
+        _ = try await store.open()
+        for number in 1...count { try await store.commit([.put(record(number))], nextNumber: DownloadNumber(number + 1)) }
+        for name in ["todoku.db", "todoku.db-wal", "todoku.lock"] { writeFile(folder(name), try #require(readFile("\(made)/\(name)"))) }
+        await store.close()
+    }
+
+    private func copy(_ seed: UInt64, hasMark: Bool, _ damage: (inout [UInt8]) -> Void) throws -> String {
+        let path = folder.makeFolder("\(seed)")
+        var log = try #require(readFile(folder("todoku.db-wal")))
+        damage(&log)
+        writeFile("\(path)/todoku.db", try #require(readFile(folder("todoku.db"))), mode: 0o600)
+        writeFile("\(path)/todoku.db-wal", log, mode: 0o600)
+        if hasMark { writeFile("\(path)/todoku.lock", try #require(readFile(folder("todoku.lock"))), mode: 0o600) }
+        return path
+    }
+
+    /// With the note of how far the log had come each loss is known; without it (power took it) all but that of the last commit.
+    @Test(arguments: [true, false]) func `by one bit loses nothing without a word`(hasMark: Bool) async throws {
+        try await makeKilled()
+        let length = try #require(readFile(folder("todoku.db-wal"))).count
+        #expect(length > 300 * (pageSize + 24))
+        var (salvaged, least): (Int, Int) = (0, Int(count))
+        for seed in UInt64(1)...40 {
+            var generator = SeededRandom(seed)
+            // All of them are far from the end where that cannot be known; the header has its share.
+            let bit =
+                seed % 10 == 0
+                ? Int.random(in: 0..<32 * 8, using: &generator)
+                : Int.random(in: 0..<(hasMark ? length : length - 8 * (pageSize + 24)) * 8, using: &generator)
+            let path = try copy(seed, hasMark: hasMark) { $0[bit / 8] ^= 1 << (bit % 8) }
+            let state = try await reopened(path)
+            let numbers = Set(state.records.map(\.number.value))
+            least = min(least, numbers.count)
+            for record in state.records { #expect(record.url == plainRecord(record.number.value).url) }
+            if state.setAside != nil { salvaged += 1 }
+            #expect(
+                numbers.count == Int(count) || state.salvaged?.mayHaveLost == true, "seed \(seed), bit \(bit): \(numbers.count) are left")
+            #expect(state.nextNumber.value > count, "seed \(seed), bit \(bit)")
+        }
+        #expect(salvaged > 32 && least > 150, "\(salvaged) salvaged; \(least) at the least")
+    }
+
+    @Test func `in its last commit is known by the mark, and is pending work`() async throws {
+        try await makeKilled()
+        let path = try copy(1, hasMark: true) { $0[$0.count - 100] ^= 4 }
+        #expect(Store.hasPending(folder: path))
+        let state = try await reopened(path)
+        #expect(state.setAside != nil && state.salvaged?.mayHaveLost == true && state.records.count >= 190)
+        // It is not what the tear of a power cut leaves: that has no mark.
+        let torn = try copy(2, hasMark: false) { $0[$0.count - 100] ^= 4 }
+        #expect(try await reopened(torn).setAside == nil)
+    }
+
+    @Test func `that was cut behind what was acknowledged is known by the mark`() async throws {
+        try await makeKilled()
+        let path = try copy(1, hasMark: true) { $0.removeLast($0.count / 2) }
+        let state = try await reopened(path)
+        #expect(state.setAside != nil && state.salvaged?.mayHaveLost == true && state.records.count > 80)
+    }
+
+    @Test func `is not seen where it is whole, or empty`() async throws {
+        try await makeKilled()
+        let path = try copy(1, hasMark: true) { _ in }
+        let state = try await reopened(path)
+        #expect(state.records == (1...count).map(record) && state.setAside == nil)
+        // Killed after a checkpoint, before the mark was.
+        let empty = try copy(2, hasMark: true) { $0 = [] }
+        #expect(try await reopened(empty).setAside == nil)
+    }
+
+    @Test func `can take little: in a quiet moment the log is emptied`() async throws {
+        let path = folder.makeFolder("state")
+        try await withStore(path) { store, _ in
+            var longest = 0
+            for number in 1...count {
+                try await store.commit([.put(record(number))], nextNumber: DownloadNumber(number + 1))
+                longest = max(longest, readFile("\(path)/todoku.db-wal")?.count ?? 0)
+                await store.tidy()
+            }
+            #expect(longest > 0 && longest < 100 * (pageSize + 24), "\(longest)")
+        }
+        #expect(try await reopened(path).records.count == Int(count))
+    }
+}
