@@ -107,13 +107,13 @@ extension DownloadOptions {
 public struct DesktopID: Hashable, Sendable {
     public let name: String
 
-    /// - Parameter name: with or without `.desktop`. nil where it is not 1 to 255 of A–Z, a–z, 0–9, `.`, `-` and `_`.
+    /// - Parameter name: with or without `.desktop`. nil where it is not 1 to 255 of A–Z, a–z, 0–9, `.`, `-`, `_` and `+`.
     public init?(_ name: String) {
         let bare = name.hasSuffix(".desktop") ? String(name.dropLast(8)) : name
         let isName = bare.utf8.allSatisfy { byte in
             switch byte {
             case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"): true
-            default: ".-_".utf8.contains(byte)
+            default: ".-_+".utf8.contains(byte)
             }
         }
         guard isName, (1...255).contains(bare.utf8.count) else { return nil }

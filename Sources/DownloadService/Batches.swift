@@ -18,6 +18,7 @@ extension Downloader {
         journal.addition(of: [record.number] + entries.map(\.number)) { [self] in
             let paths = entries.map { BusName.path(of: $0.record) }
             journal.post(reply.message((path, paths)))
+            journal.post(Manager.batchAdded.message(from: BusName.managerPath, path))
             for (entry, path) in zip(entries, paths) {
                 journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path), before: entry.number)
             }
@@ -79,6 +80,7 @@ extension Downloader {
     func batchRemoved(_ entry: LedgerBatch) {
         guard let batch = untrack(entry.number) else { return }
         toaster.removed(entry.number)
+        journal.post(Manager.batchRemoved.message(from: BusName.managerPath, batch.path))
         callers.answered(batch.removing.filter(\.isCounted).map(\.reply.call.sender), batch.number)
         let (replies, files) = (batch.removing.map(\.reply), batch.filesToDelete)
         guard !files.isEmpty else {
@@ -101,6 +103,26 @@ extension Downloader {
                 }
             }
         }
+    }
+
+    /// The object paths of those that match, the oldest first, as far as they are there for `caller`.
+    ///
+    /// - Throws: `NoSuchObject` where `after` is no batch that is there for the caller.
+    func batches(matching filter: BatchFilter, for caller: CallerIdentity) throws(Refusal) -> [ObjectPath] {
+        var last: BatchNumber?
+        if let after = filter.after {
+            guard let batch = batch(at: after.value, for: caller) else {
+                throw Refusal(.noSuchObject, "Filter key after: there is no batch \(shown(after.value)).")
+            }
+            last = batch.number
+        }
+        let numbers = batches.values.lazy.filter { batch in
+            caller.owns(batch) && (filter.app ?? batch.record.app) == batch.record.app
+                && (filter.hasEnded ?? batch.entry.hasEnded) == batch.entry.hasEnded
+        }.map(\.number)
+        let sorted = filter.isNewestFirst ? numbers.sorted(by: >) : numbers.sorted()
+        let behind = sorted.drop { number in last.map { filter.isNewestFirst ? number >= $0 : number <= $0 } ?? false }
+        return behind.prefix(filter.limit).map { BusName.path(ofBatch: $0) }
     }
 
     /// The batch at an object path.

@@ -38,6 +38,7 @@ enum CallerInspection {
         guard credentials.userID == geteuid() else { throw cannotTell("it is not a process of this user") }
         let label = credentials.securityLabel.map { SecurityLabel($0) }
         if case .snap(let name) = label { return .app("snap.\(name)") }
+        if label == .unreadable { throw cannotTell("the name of its snap cannot be read") }
         guard let number = credentials.processID, number > 0 else { throw cannotTell("the bus does not know its process") }
         let process = try ProcessFolder(number)
         var identity = try flatpak(process)
@@ -182,6 +183,8 @@ enum FlatpakInfo {
 enum SecurityLabel: Equatable {
     /// Confined as this snap.
     case snap(String)
+    /// Confined as a snap whose name is none that snapd gives.
+    case unreadable
     /// By AppArmor, and not as a snap: of no snap, or of one that may do everything.
     case unconfined
     /// Not AppArmor's (SELinux): says nothing of snaps.
@@ -197,9 +200,14 @@ enum SecurityLabel: Equatable {
             return
         }
         let profiles = text[..<text.index(before: open)].split(separator: "&").map { $0.hasSuffix("//") ? $0.dropLast(2) : $0 }
-        let snap = profiles.lazy.filter { $0.hasPrefix("snap.") }.compactMap { ControlGroup.snapName($0.dropFirst(5)) }.first
+        let snaps = profiles.filter { $0.hasPrefix("snap.") }.map { ControlGroup.snapName($0.dropFirst(5)) }
         // Any other mode (enforce, kill, prompt, mixed) confines.
-        if let snap, text[open...] != "(complain)" { self = .snap(snap) } else { self = .unconfined }
+        guard !snaps.isEmpty, text[open...] != "(complain)" else {
+            self = .unconfined
+            return
+        }
+        // A name that cannot be read makes nobody the user.
+        self = snaps.lazy.compactMap { $0 }.first.map(SecurityLabel.snap) ?? .unreadable
     }
 }
 
@@ -218,15 +226,25 @@ enum ControlGroup {
         return .none
     }
 
-    /// The name of a snap, its instance's key included (`NAME_KEY`), before the first dot; nil where it is no such name.
+    /// The instance name of a snap, `NAME` or `NAME_KEY`, before the first dot; nil where it is none.
+    ///
+    /// snapd's rules (naming/validate.go): a name has 1 to 40 of a–z, 0–9 and "-", at least one letter, no "-" at an end and no two together; a key has
+    /// 1 to 10 of a–z and 0–9. A component (`NAME+COMPONENT`, in the names of units `NAME\x2bCOMPONENT`) belongs to its snap.
     static func snapName(_ text: Substring) -> String? {
-        let name = text.prefix { $0 != "." }
-        let isName =
-            !name.isEmpty && name.utf8.count <= 51
-            && name.utf8.allSatisfy {
-                (UInt8(ascii: "a")...UInt8(ascii: "z")).contains($0) || isDigit($0) || $0 == UInt8(ascii: "-") || $0 == UInt8(ascii: "_")
-            }
-        return isName ? String(name) : nil
+        let whole = text.prefix { $0 != "." }
+        let instance = whole.contains("+") ? whole.prefix { $0 != "+" } : whole.prefix { $0 != "\\" }
+        guard instance.endIndex == whole.endIndex || ["+", "\\x2b"].contains(where: { whole[instance.endIndex...].hasPrefix($0) }) else {
+            return nil
+        }
+        let parts = instance.utf8.split(separator: UInt8(ascii: "_"), omittingEmptySubsequences: false)
+        guard let name = parts.first, parts.count <= 2, (1...40).contains(name.count), name.contains(where: isLower),
+            name.allSatisfy({ isLower($0) || isDigit($0) || $0 == UInt8(ascii: "-") }), name.first != UInt8(ascii: "-"),
+            name.last != UInt8(ascii: "-"), !String(Substring(name)).contains("--")
+        else { return nil }
+        if parts.count == 2 {
+            guard (1...10).contains(parts[1].count), parts[1].allSatisfy({ isLower($0) || isDigit($0) }) else { return nil }
+        }
+        return String(instance)
     }
 }
 
@@ -252,6 +270,7 @@ enum ProcessStat {
 }
 
 private func isDigit(_ byte: UInt8) -> Bool { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) }
+private func isLower(_ byte: UInt8) -> Bool { (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte) }
 private func isLetter(_ byte: UInt8) -> Bool {
     (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(byte) || (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte)
 }

@@ -132,6 +132,8 @@ enum DownloadFace {
         PropertyRow(Download.total) { $0.total.wireTotal },
         PropertyRow(Download.speed) { $0.speed },
         PropertyRow(Download.fraction) { wireFraction(received: $0.received, total: $0.total) },
+        // The caller's own file has no folder that we know.
+        PropertyRow(Download.directory) { $0.record.isToDescriptor ? "" : $0.record.directory },
         PropertyRow(Download.fileName) { $0.record.fileName ?? $0.record.options.fileName ?? "" },
         PropertyRow(Download.mediaType) { $0.record.mediaType ?? "" },
         PropertyRow(Download.path) { $0.record.path ?? "" },

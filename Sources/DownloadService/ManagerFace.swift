@@ -11,6 +11,7 @@ enum ManagerFace {
         Manager.interface, xml: { InterfaceXML.element(of: Manager.interface) }, methods: methods, properties: properties,
         signals: [
             Manager.downloadAdded.name: Manager.downloadAdded.signature, Manager.downloadRemoved.name: Manager.downloadRemoved.signature,
+            Manager.batchAdded.name: Manager.batchAdded.signature, Manager.batchRemoved.name: Manager.batchRemoved.signature,
             Manager.downloadEnded.name: Manager.downloadEnded.signature, Manager.allEnded.name: Manager.allEnded.signature,
         ])
 
@@ -32,6 +33,9 @@ enum ManagerFace {
         },
         Row(Manager.list) { downloader, filter, reply in
             reply(try downloader.matching(DownloadFilter(decoding: filter), for: reply.call.caller).map(\.path))
+        },
+        Row(Manager.listBatches) { downloader, filter, reply in
+            reply(try downloader.batches(matching: BatchFilter(decoding: filter), for: reply.call.caller))
         },
         Row(Manager.describe) { downloader, arguments, reply in
             let wanted = Set(arguments.1)

@@ -60,6 +60,14 @@ enum SandboxRules {
         try options.checkAddress(of: url, settings)
     }
 
+    /// Whether a desktop entry is one that snapd makes for the snap of this id: `NAME_ENTRY`, of an instance `NAME+KEY_ENTRY`, whose names no other
+    /// snap's begin with.
+    fileprivate static func isEntry(_ name: String, ofSnap id: String) -> Bool {
+        guard id.hasPrefix("snap.") else { return false }
+        let instance = id.dropFirst(5).split(separator: "_")
+        return name.hasPrefix(instance.joined(separator: "+") + "_")
+    }
+
     /// `path` without superfluous slashes and dots, by its text alone.
     fileprivate static func plain(_ path: String) -> String {
         "/" + path.split(separator: "/").filter { $0 != "." }.joined(separator: "/")
@@ -98,7 +106,9 @@ extension DownloadOptions {
             case .activate:
                 guard activate == id || activate?.hasPrefix(id + ".") == true else { throw notAllowed("have another application called") }
             case .desktopID:
-                guard desktopID?.name == id || desktopID?.name.hasPrefix(id + ".") == true else { throw notAllowed("mark another's icon") }
+                guard let name = desktopID?.name, name == id || name.hasPrefix(id + ".") || SandboxRules.isEntry(name, ofSnap: id) else {
+                    throw notAllowed("mark another's icon")
+                }
             // The notification server reads it, outside: a file there may be anything, and one that never ends stops it.
             case .icon:
                 if icon?.contains(where: { $0 == "/" || $0 == ":" }) == true { throw notAllowed("choose a file as an icon, but a name") }

@@ -24,7 +24,7 @@ public enum Download {
     public static let finished = SignalOf(interface, "Finished", String.self)
     public static let completed = SignalOf(interface, "Completed", String.self, String.self, [String: Variant].self)
 
-    public static let url = PropertyOf(interface, "Url", String.self, change: .constant)
+    public static let url = PropertyOf(interface, "Url", String.self)
     public static let app = PropertyOf(interface, "App", String.self, change: .constant)
     public static let tag = PropertyOf(interface, "Tag", String.self, change: .constant)
     public static let state = PropertyOf(interface, "State", String.self)
@@ -35,6 +35,7 @@ public enum Download {
     public static let total = PropertyOf(interface, "Total", Int64.self, change: .untold)
     public static let speed = PropertyOf(interface, "Speed", UInt64.self, change: .untold)
     public static let fraction = PropertyOf(interface, "Fraction", Double.self, change: .untold)
+    public static let directory = PropertyOf(interface, "Directory", String.self, change: .constant)
     public static let fileName = PropertyOf(interface, "FileName", String.self)
     public static let mediaType = PropertyOf(interface, "MediaType", String.self)
     public static let path = PropertyOf(interface, "Path", String.self)

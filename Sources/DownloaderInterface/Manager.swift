@@ -12,6 +12,7 @@ public enum Manager {
         interface, "DownloadBatch", in: [Structure<String, [String: Variant]>].self, [String: Variant].self, out: ObjectPath.self,
         [ObjectPath].self)
     public static let list = MethodOf(interface, "List", in: [String: Variant].self, out: [ObjectPath].self)
+    public static let listBatches = MethodOf(interface, "ListBatches", in: [String: Variant].self, out: [ObjectPath].self)
     public static let describe = MethodOf(
         interface, "Describe", in: [String: Variant].self, [String].self, out: [Structure<ObjectPath, [String: Variant]>].self)
     public static let waitAll = MethodOf(
@@ -27,6 +28,8 @@ public enum Manager {
     public static let downloadAdded = SignalOf(interface, "DownloadAdded", ObjectPath.self)
     public static let downloadRemoved = SignalOf(interface, "DownloadRemoved", ObjectPath.self)
     public static let downloadEnded = SignalOf(interface, "DownloadEnded", ObjectPath.self, String.self, String.self)
+    public static let batchAdded = SignalOf(interface, "BatchAdded", ObjectPath.self)
+    public static let batchRemoved = SignalOf(interface, "BatchRemoved", ObjectPath.self)
     public static let allEnded = SignalOf(interface, "AllEnded", UInt32.self, UInt32.self, UInt32.self)
 
     public static let remaining = PropertyOf(interface, "Remaining", UInt32.self)

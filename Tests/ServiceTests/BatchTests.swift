@@ -42,6 +42,45 @@ extension Running {
 private let paused: [String: Variant] = ["start": .bool(false)]
 private let nowhere = "http://127.0.0.1:1"
 
+@Suite struct `Batches` {
+    @Test func `are told when they come and go, and found again`() async throws {
+        let running = try await Running.start()
+        let client = running.client
+        func list(_ filter: [String: Variant] = [:]) async throws -> [ObjectPath] { try await client.call(Manager.listBatches, filter) }
+        #expect(try await list() == [])
+        let (first, members) = try await running.batch(["\(nowhere)/a", "\(nowhere)/b"], paused)
+        let (second, _) = try await running.batch(["\(nowhere)/c"], paused.merging(["app": .string("org.example.App")]) { $1 })
+        #expect(await client.signals.has("BatchAdded", count: 2))
+        #expect(await client.signals.has("DownloadAdded", count: 3))
+        #expect(await client.signals.seen.compactMap { Manager.batchAdded.read($0.message) } == [first, second])
+        // The batch before its members, so that who follows it knows it.
+        let order = await client.signals.seen.map(\.member).filter { $0.hasSuffix("Added") }
+        #expect(order == ["BatchAdded", "DownloadAdded", "DownloadAdded", "BatchAdded", "DownloadAdded"])
+        #expect(try await list() == [first, second])
+        #expect(try await list(["newest-first": .bool(true)]) == [second, first])
+        #expect(try await list(["newest-first": .bool(true), "after": .objectPath(second)]) == [first])
+        #expect(try await list(["after": .objectPath(first)]) == [second])
+        #expect(try await list(["limit": .uint32(1)]) == [first])
+        #expect(try await list(["app": .string("org.example.App")]) == [second])
+        try await client.call(Batch.cancel, at: second, ())
+        #expect(try await list(["ended": .bool(true)]) == [second])
+        #expect(try await list(["ended": .bool(false)]) == [first])
+        for (filter, name) in [
+            (["limit": .uint32(0)], "InvalidOption"), (["limit": .uint32(1001)], "InvalidOption"), (["tag": .string("t")], "InvalidOption"),
+            (["ended": .string("yes")], "InvalidOption"), (["after": .objectPath(members[0])], "NoSuchObject"),
+        ] as [([String: Variant], String)] {
+            let error = await thrown { try await list(filter) }
+            #expect(error?.name == todokuError(name), "\(filter): \(String(describing: error))")
+        }
+        // By its own Remove, and with its last member.
+        try await client.call(Batch.remove, at: second, false)
+        for member in members { try await client.call(Download.remove, at: member, false) }
+        #expect(await client.signals.has("BatchRemoved", count: 2))
+        #expect(await client.signals.seen.compactMap { Manager.batchRemoved.read($0.message) } == [second, first])
+        #expect(try await list() == [])
+    }
+}
+
 @Suite struct `A batch` {
     @Test func `is queued by one call: the answer, then each DownloadAdded in the order of the items`() async throws {
         let running = try await Running.start()

@@ -212,6 +212,9 @@ private let app = "org.example.App"
         let folder = try await downloads(running)
         #expect(listFolder(folder) == ["0", "1", "2"])
         #expect(try await client.list(["batch": .objectPath(batch)]).count == 3)
+        #expect(try await client.call(Manager.listBatches, [:]) == [batch])
+        let after = await thrown { try await client.call(Manager.listBatches, ["after": .objectPath(theirs)]) }
+        #expect(after?.name == todokuError("NoSuchObject"))
         #expect(await children(of: BusName.batchesPath, sandbox) == [String(batch.value.split(separator: "/").last ?? "")])
         // The batch of another is not there.
         for body in [
@@ -697,6 +700,11 @@ private let app = "org.example.App"
             ("snap.lxd.hook.configure (enforce)", .snap("lxd")), ("snap.a.b//child (enforce)", .snap("a")),
             ("snap.a.b (mixed)", .snap("a")), ("snap.a.b (prompt)", .snap("a")),
             ("snap.lxd.daemon//&:lxd-x_<var>:unconfined (mixed)", .snap("lxd")), ("docker-default//&snap.a.b (enforce)", .snap("a")),
+            ("snap.0ad.0ad (enforce)", .snap("0ad")), ("snap.hello-world_key1.sh (enforce)", .snap("hello-world_key1")),
+            ("snap.qcom+sub-part.hook.install (enforce)", .snap("qcom")), ("snap.qcom_key+part.hook.install (kill)", .snap("qcom_key")),
+            ("snap.Firefox.firefox (enforce)", .unreadable), ("snap.a--b.c (enforce)", .unreadable), ("snap.-a.c (enforce)", .unreadable),
+            ("snap.123.c (enforce)", .unreadable), ("snap.a_.c (enforce)", .unreadable), ("snap.a_b_c.d (enforce)", .unreadable),
+            ("snap.a_12345678901.d (enforce)", .unreadable), ("snap.. (enforce)", .unreadable), ("snap.a\\x41.b (enforce)", .unreadable),
             ("snap.code.code (complain)", .unconfined), ("unconfined", .unconfined), ("/usr/bin/evince (enforce)", .unconfined),
             ("unconfined_u:unconfined_r:unconfined_t:s0-s0:c0.c1023", .other), ("", .other), ("snap.firefox.firefox", .other),
         ] as [(String, SecurityLabel)])
@@ -712,6 +720,8 @@ private let app = "org.example.App"
                 "hello-world"
             ),
             ("0::/system.slice/snap.lxd_key.daemon.service\n", "lxd_key"),
+            ("0::/user.slice/snap.qcom\\x2bpart.hook.install-4706fe54-7802-4808-aa7e-ae8b567239e0.scope\n", "qcom"),
+            ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/snap.0ad.0ad-4706fe54.scope\n", "0ad"),
             ("12:cpuset:/snap.no.no\n3:freezer:/snap.test-snapd\n1:name=systemd:/user.slice\n0::/user.slice\n", "test-snapd"),
             ("1:name=systemd:/user.slice/snap.a.b.c.scope\n", "a"), ("0::/user.slice/snap.A!.b.scope\n", "?"),
             ("0::/user.slice/user-1000.slice/session-1.scope\n", nil), ("0::/user.slice/notsnap.a.b.scope\n", nil), ("", nil),

@@ -313,6 +313,42 @@ extension Running {
         #expect(exit.errors.contains("saved") && exit.errors.contains("\(left.count)"), "\(exit.errors)")
     }
 
+    /// The row of its resume data is on a page of its own table.
+    @Test func `in part goes on from the part file, where the written map proves that`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let body = String(repeating: "x", count: 1 << 20)
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            if let range = request.field("Range") {
+                let start = Int(range.dropFirst(6).prefix { $0.isNumber }) ?? 0
+                reply.head(
+                    206, ["ETag": "\"of this one\"", "Content-Range": "bytes \(start)-\(2 * body.utf8.count - 1)/\(2 * body.utf8.count)"],
+                    length: 2 * body.utf8.count - start)
+                reply.send(String(repeating: "x", count: 2 * body.utf8.count - start))
+                return reply.close()
+            }
+            reply.head(200, ["ETag": "\"of this one\""], length: 2 * body.utf8.count)
+            reply.send(body)
+            gate.wait()
+        }
+        var daemon = await world.start()
+        let path = try await client.download(server.url("/a"), ["directory": .string(world.folder), "notify": .string("never")])
+        #expect(await client.signals.until { $0.contains { $0.progress?.received == UInt64(body.utf8.count) } })
+        _ = await world.stop(daemon)
+        gate.open()
+        var database = try #require(readFile("\(world.state)/todoku.db"))
+        let row = try #require(database.firstRange(of: Array("\"of this one\"".utf8)))
+        let page = row.lowerBound / 4096 * 4096
+        database.replaceSubrange(page..<page + 4096, with: patternBytes(4096))
+        writeFile("\(world.state)/todoku.db", database)
+        daemon = await world.start()
+        #expect(try await client.get(Manager.salvaged) == SalvageReport(downloads: 1, mayHaveLost: true))
+        #expect(try await client.wait(path) == "\(world.folder)/a")
+        #expect(server.requests.last?.field("Range") == "bytes=\(body.utf8.count)-")
+        #expect(readFile("\(world.folder)/a")?.count == 2 * body.utf8.count)
+    }
+
     @Test func `by one bit of its log after a kill is said, and the rest is there`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()

@@ -1,0 +1,110 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import TestSupport
+internal import Testing
+
+/// What other programs make of the interface files is compiled, and talks to the real service: `examples/generated-clients`.
+@Suite(.timeLimit(.minutes(5))) struct `A generated client` {
+    private let root = "/" + #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
+    private let build = TemporaryFolder()
+    private let files = ["Downloader1": "downloader", "Download1": "download", "Batch1": "batch"]
+
+    private func file(_ name: String) -> String { "\(root)/data/dbus-interfaces/org.todoku.\(name).xml" }
+
+    /// Runs a line of shell in the build folder.
+    private func shell(_ line: String, environment: [String: String] = currentEnvironment()) async -> Child.Exit {
+        await Child.run(["sh", "-ec", "cd '\(build.path)'; \(line)"], environment: environment)
+    }
+
+    private func expectMade(_ exit: Child.Exit, _ packages: String) throws {
+        try #require(exit.status == 0, "packages \(packages): \(exit.output)\(exit.errors)")
+        #expect(exit.errors == "", "it warns")
+    }
+
+    @Test func `of gdbus-codegen passes descriptors, and follows Url when that is replaced`() async throws {
+        let xml = files.keys.sorted().map { "'\(file($0))'" }.joined(separator: " ")
+        let made = await shell(
+            """
+            gdbus-codegen --interface-prefix org.todoku. --c-namespace Todoku --generate-c-code todoku \(xml)
+            cc -std=gnu11 -O0 -Wall -Werror -I. '\(root)/examples/generated-clients/glib.c' todoku.c -o client $(pkg-config --cflags --libs gio-unix-2.0)
+            """)
+        try expectMade(made, "libglib2.0-dev, libglib2.0-dev-bin, gcc")
+        let world = await ServiceWorld()
+        _ = await world.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "bytes of it") }
+        let ran = await shell("exec ./client '\(server.url("/a"))' '\(world.folder)'", environment: world.environment)
+        #expect(
+            ran.output == """
+                path \(world.folder)/a
+                own bytes of it
+                opened bytes of it
+                url now \(server.url("/a"))-fresh
+
+                """, "\(ran.status): \(ran.errors)")
+    }
+
+    @Test func `of qdbusxml2cpp has a type for each value`() async throws {
+        let examples = "\(root)/examples/generated-clients"
+        var lines: [String] = []
+        // One unit: Qt's headers are read once.
+        var unit = "#include \"\(examples)/qt.cpp\"\n"
+        for (interface, name) in files.sorted(by: { $0.key < $1.key }) {
+            lines.append("qdbusxml2cpp -i todokutypes.h -p \(name) '\(file(interface))'")
+            lines.append("moc \(name).h -o \(name).moc")
+            unit += "#include \"\(name).cpp\"\n#include \"\(name).moc\"\n"
+        }
+        writeFile(build("all.cpp"), unit.utf8)
+        lines.append("c++ -std=c++17 -fPIC -O0 -Wall -Werror -I. -I'\(examples)' all.cpp -o client $(pkg-config --cflags --libs Qt5DBus)")
+        try expectMade(await shell(lines.joined(separator: "\n")), "qtbase5-dev, qtbase5-dev-tools, g++")
+        let world = await ServiceWorld()
+        _ = await world.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "bytes of it") }
+        let ran = await shell("exec ./client '\(server.url("/a"))' '\(world.folder)'", environment: world.environment)
+        #expect(
+            ran.output == """
+                path \(world.folder)/a
+                directory \(world.folder)
+                error ''
+                own bytes of it
+                opened bytes of it
+                batch 2
+                listed 1
+                described finished
+                described finished
+                rules 1000
+
+                """, "\(ran.status): \(ran.errors)")
+    }
+
+    /// Generators take a comment's first line for the member, lines with @ for arguments, and the rest for paragraphs: what runs over a line's end
+    /// where they expect none is put elsewhere.
+    @Test(arguments: ["Downloader1", "Download1", "Batch1"])
+    func `'s documentation says of each member what it is, and of each method its errors`(name: String) async throws {
+        let made = await shell("gdbus-codegen --generate-rst text '\(file(name))' && gdbus-codegen --generate-docbook book '\(file(name))'")
+        try expectMade(made, "libglib2.0-dev-bin")
+        let text = String(decoding: try #require(readFile(build("text-org.todoku.\(name).rst"))), as: UTF8.self)
+        let book = String(decoding: try #require(readFile(build("book-org.todoku.\(name).xml"))), as: UTF8.self)
+        let interface = "org.todoku.\(name)"
+        let members = InterfaceText(try #require(InterfaceXML.document(of: interface))).members
+        #expect(members.count > 10)
+        for member in members {
+            let words = member.split(separator: " ")
+            let title = String(words[1].prefix { $0 != "(" })
+            // Of the same name as a signal or a property may be a method.
+            let mark =
+                words[0] == "property"
+                ? "\(interface):\(title)\n" : words[0] == "signal" ? "\(interface)::\(title)\n" : "\(interface).\(title)\n"
+            let start = try #require(text.firstRange(of: mark), "\(mark)")
+            let section = text[start.upperBound...].split(separator: "\n\(interface)", maxSplits: 1).first.map(String.init) ?? ""
+            let paragraphs = section.split(separator: "\n\n").map { $0.split(separator: "\n").map(String.init) }.filter {
+                $0.contains { line in line.first?.isLetter == true || line.first == "(" }
+            }
+            #expect(!paragraphs.isEmpty, "\(member) is not documented: \(section)")
+            if words[0] == "method" { #expect(section.contains("\nErrors: "), "\(member)") }
+        }
+        // Nothing of an argument has run into the text, and a list is one paragraph each.
+        #expect(book.contains("</para><para>\nErrors: "))
+        if name == "Downloader1" { #expect(book.contains("</para><para>\ntag (s): its option tag;")) }
+    }
+}
