@@ -95,7 +95,8 @@ extension World {
             let record = makeRecord(a, b)
             let entry = ledger.insert(record)
             journal.append(.put(record))
-            return journal.post(.addition(entry))
+            journal.post(.addition(entry))
+            return
         }
         let count = 1 + a % 3
         let number = nextNumber
