@@ -48,7 +48,7 @@ extension ConnectionCredentials: DBusValue {
         case ("UnixUserID", kUInt32): userID = try UInt32(from: &value)
         case ("LinuxSecurityLabel", kArray) where value.elementType == Int(kByte):
             securityLabel = String(decoding: try [UInt8](from: &value).prefix { $0 != 0 }, as: UTF8.self)
-        case ("ProcessFD", kUnixFD): process = ProcessDescriptor(adopting: try FileDescriptor(from: &value).number)
+        case ("ProcessFD", kUnixFD): process = ProcessDescriptor(adopting: try FileDescriptor(from: &value).take())
         default: break
         }
     }

@@ -1,4 +1,6 @@
 internal import CDBus
+internal import Glibc
+internal import Synchronization
 
 /// A Swift type with one D-Bus type. The signature is static: a method's wire types are its declaration's Swift types.
 public protocol DBusValue: Sendable {
@@ -220,14 +222,40 @@ public struct Structure<each Field: DBusValue>: DBusValue {
     }
 }
 
-/// A descriptor of an open file (`h`). The number is the holder's to close.
+/// A descriptor of an open file (`h`): lent for sending, or received and then closed with the last copy of this value, unless it is taken.
 public struct FileDescriptor: DBusValue {
+    /// Valid as long as this value is; of one that was taken, as long as its new owner keeps it.
     public let number: Int32
-    public init(_ number: Int32) { self.number = number }
+    private let received: ReceivedDescriptor?
+
+    /// Lends a descriptor, which stays the holder's.
+    public init(_ number: Int32) { (self.number, received) = (number, nil) }
+
+    /// Takes a received descriptor out of this value and its copies: it is the caller's to close. Of a lent one this is the lender's own.
+    public consuming func take() -> Int32 {
+        received?.giveUp()
+        return number
+    }
 
     public static var signature: String { "h" }
     /// libdbus sends a duplicate; the descriptor stays the holder's.
     public func write(to writer: inout Writer) { writer.basic(Int(kUnixFD), number) }
-    /// A duplicate made by libdbus: the reader's to close.
-    public init(from reader: inout Reader) throws(DBusError) { number = try reader.basic(Int(kUnixFD), zero: -1) }
+    /// A duplicate made by libdbus. It has an owner before the next argument is read: one that cannot be read must not leave it open.
+    public init(from reader: inout Reader) throws(DBusError) {
+        let number = try reader.basic(Int(kUnixFD), zero: Int32(-1))
+        guard number >= 0 else { throw .limitsExceeded("the file descriptor of the message cannot be opened: there are too many") }
+        (self.number, received) = (number, ReceivedDescriptor(number))
+    }
+}
+
+/// Closes a descriptor that came in a message, unless somebody has taken it.
+private final class ReceivedDescriptor: Sendable {
+    private let number: Int32
+    private let isOurs = Atomic<Bool>(true)
+
+    init(_ number: Int32) { self.number = number }
+
+    func giveUp() { isOurs.store(false, ordering: .relaxed) }
+
+    deinit { if isOurs.load(ordering: .relaxed) { close(number) } }
 }

@@ -134,7 +134,7 @@ internal import Glibc
     private func ask(_ round: UInt64, _ mode: String, _ reason: String) async -> InhibitorLock? {
         guard round == self.round, let bus, let owner else { return nil }
         let answer = try? await bus.call(Login.inhibit, on: owner, at: Login.path, ("sleep", "Todoku", reason, mode))
-        guard let descriptor = answer?.number, descriptor >= 0 else { return nil }
+        guard let descriptor = answer?.take() else { return nil }
         return InhibitorLock(descriptor: descriptor)
     }
 }

@@ -1,4 +1,5 @@
 public import DBus
+internal import DownloadModel
 public import EventLoop
 
 /// What a job shows. Texts are for people.
@@ -28,8 +29,8 @@ public struct JobContent: Sendable {
         var all: [String: Variant] = [
             "title": .string(title), "infoMessage": .string(message), "suspended": .bool(isSuspended), "speed": .uint64(speed),
             "processedBytes": .uint64(received), "totalBytes": .uint64(total ?? 0), "processedFiles": .uint64(files.done),
-            "totalFiles": .uint64(files.all), "elapsedTime": .uint64(UInt64(max(0, elapsed / .milliseconds(1)))),
-            "percent": .uint32(UInt32(min(max(0, fraction ?? 0), 1) * 100)),
+            "totalFiles": .uint64(files.all), "elapsedTime": .uint64(UInt64(clamping: elapsed.wholeMilliseconds)),
+            "percent": .uint32(UInt32(clamping: min(max(0, fraction ?? 0), 1) * 100)),
         ]
         for (number, field) in [source, destination].filter({ !$0.value.isEmpty }).enumerated() {
             all["descriptionLabel\(number + 1)"] = .string(field.label)

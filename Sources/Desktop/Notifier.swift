@@ -298,7 +298,7 @@ public actor Notifier {
                 notification: notification, serial: serial, owner: server.owner, round: toast.round, texts: (summary, body))
         }
         guard let notification = progress?.notification else { return gate }
-        notification.setHint("value", toast.percent.map { Int32($0) })
+        notification.setHint("value", toast.percent.map { Int32(clamping: $0) })
         if !timed({ notification.show() }) { progress = nil }
         return gate
     }

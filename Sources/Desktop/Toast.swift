@@ -65,11 +65,11 @@ public struct ProgressToast: Equatable, Sendable {
                 return nil
             }
         }
-        return all > 0 ? Int(done / all * 100) : nil
+        return all > 0 ? Int(clamping: done / all * 100) : nil
     }
 
     private static func percent(_ part: ByteCount, of whole: ByteCount) -> Int {
-        Int(part.multipliedFullWidth(by: 100).high == 0 ? part * 100 / whole : part / (whole / 100))
+        Int(clamping: part.multipliedFullWidth(by: 100).high == 0 ? part *| 100 / whole : part / (whole / 100))
     }
 
     /// Icon name or absolute path; nil: `folder-download`.

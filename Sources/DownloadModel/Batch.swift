@@ -68,7 +68,7 @@ public struct OutcomeCounts: Equatable, Sendable {
     }
 
     static func + (a: OutcomeCounts, b: OutcomeCounts) -> OutcomeCounts {
-        OutcomeCounts(finished: a.finished &+ b.finished, failed: a.failed &+ b.failed, cancelled: a.cancelled &+ b.cancelled)
+        OutcomeCounts(finished: a.finished +| b.finished, failed: a.failed +| b.failed, cancelled: a.cancelled +| b.cancelled)
     }
 }
 

@@ -10,16 +10,16 @@ extension Range<UInt64> {
         guard ends.count == 2, let first = decimal(ends[0], as: UInt64.self), let last = decimal(ends[1], as: UInt64.self),
             first <= last, last < UInt64.max
         else { return nil }
-        if length.elementsEqual("*".utf8) { return (first..<(last + 1), nil) }
+        if length.elementsEqual("*".utf8) { return (first..<(last +| 1), nil) }
         guard let complete = decimal(length, as: UInt64.self), last < complete else { return nil }
-        return (first..<(last + 1), complete)
+        return (first..<(last +| 1), complete)
     }
 
     /// The value of `Range` that asks for these bytes: `bytes=0-499`. An upper bound of `UInt64.max` asks for all that follow:
     /// `bytes=500-`. The range is not empty.
     public var rangeHeader: String {
         precondition(!isEmpty, "an empty range cannot be asked for")
-        return upperBound == UInt64.max ? "bytes=\(lowerBound)-" : "bytes=\(lowerBound)-\(upperBound - 1)"
+        return upperBound == UInt64.max ? "bytes=\(lowerBound)-" : "bytes=\(lowerBound)-\(upperBound -| 1)"
     }
 
     /// The complete length in the `Content-Range: bytes */1234` of a 416 (RFC 9110 §15.5.17); nil for any other form.

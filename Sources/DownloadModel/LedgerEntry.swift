@@ -81,7 +81,7 @@ extension DownloadRecord {
         state = next
         switch event {
         case .start:
-            attempts += 1
+            attempts +|= 1
             isWhole = false
             lastFailure = nil
             if startedAt == nil { startedAt = now }

@@ -35,7 +35,7 @@ extension Ledger {
     /// is never what a download waits for.
     func bindingLimit(of host: HostLoad) -> Int {
         let limit = limit(of: host)
-        return settings.maxActive == 0 || limit < Int(settings.maxActive) + host.silent ? limit : 0
+        return settings.maxActive == 0 || limit < Int(settings.maxActive) +| host.silent ? limit : 0
     }
 
     /// Looks at hosts whose time has come, and at those at which something has changed.

@@ -35,7 +35,7 @@ extension Ledger {
         // What a start calls for besides is no step of the hour.
         guard entry.record.activations == 0 || entry.record.activateAt.map({ $0 <= now }) ?? false else { return true }
         let step = Int(entry.record.activations)
-        if entry.record.activations < .max { entry.record.activations += 1 }  // a row may hold anything
+        entry.record.activations +|= 1
         entry.record.activateAt = step < Self.reminders.count ? now + Self.reminders[step] : nil
         save(entry)
         return true

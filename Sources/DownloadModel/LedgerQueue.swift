@@ -35,11 +35,11 @@ extension Ledger {
 
     /// Whether another may start beside those that are active. Who waits for its host, or for a server that sends nothing, takes no slot.
     private var hasSlot: Bool {
-        settings.maxActive == 0 || counts.active < settings.maxActive + UInt32(min(idleTransfers, Self.mostIdle))
+        settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: min(idleTransfers, Self.mostIdle))
     }
 
     /// Whether one that waits for its next request may go on beside those that take a slot.
-    var hasSlotForHop: Bool { settings.maxActive == 0 || counts.active < settings.maxActive + UInt32(idleTransfers) }
+    var hasSlotForHop: Bool { settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: idleTransfers) }
 
     /// The first of the application whose turn it is, of those of the highest priority.
     private func nextInTurn(now: WallTime) -> LedgerEntry? {

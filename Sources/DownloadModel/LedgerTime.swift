@@ -90,7 +90,7 @@ extension Ledger {
             if case .waiting(.diskSpace, _) = entry.state {
                 let needed = entry.record.roomNeeded
                 guard needed <= room else { continue }
-                room -= needed
+                room -|= needed
             }
             try? apply(.ready, to: entry, now: now)
         }
@@ -122,7 +122,7 @@ extension DownloadRecord {
     fileprivate var roomNeeded: ByteCount {
         if let needed = lastFailure?.neededRoom { return needed }
         guard let total = total ?? options.size else { return Self.roomForUnknown }
-        return total - min(total, received)
+        return total -| received
     }
 }
 

@@ -13,6 +13,6 @@ public enum RetryAfter {
         }
         guard let time = HTTPDate.parse(field, now: now) else { return nil }
         guard time > now else { return .zero }
-        return min(.microseconds(Int64(clamping: time.microseconds - now.microseconds)), longest)
+        return min(.microseconds(Int64(clamping: time.microseconds -| now.microseconds)), longest)
     }
 }

@@ -26,13 +26,13 @@ public enum RetryPolicy {
         record: DownloadRecord, failure: DownloadFailure, madeProgress: Bool, now: WallTime, random: Double
     ) -> (Verdict, retriesUsed: UInt32) {
         let used = madeProgress ? 0 : record.retriesUsed
-        let uncounted = max(used, min(used + 1, longestGrowth))
+        let uncounted = max(used, min(used +| 1, longestGrowth))
         func delayed() -> WallTime { now + Backoff.delay(attempt: used, random: random, floor: failure.retryAfter) }
         switch failure.wait {
         case .diskSpace where failure.neededRoom != nil: return (.wait(.diskSpace, until: nil), used)
         case .diskSpace: return (.wait(.diskSpace, until: delayed()), uncounted)
         case .destination where !failure.isRetryable: return (.wait(.destination, until: nil), used)
-        case .destination: return used < record.options.retries ? (.wait(.destination, until: delayed()), used + 1) : (.fail, used)
+        case .destination: return used < record.options.retries ? (.wait(.destination, until: delayed()), used +| 1) : (.fail, used)
         case .offline: return (.wait(.offline, until: delayed()), uncounted)
         default: break
         }
@@ -42,7 +42,7 @@ public enum RetryPolicy {
         }
         guard failure.isRetryable else { return (.fail, used) }
         if failure.isLostConnection, madeProgress || record.received > 0 { return (.wait(.retry, until: delayed()), uncounted) }
-        return used < record.options.retries ? (.wait(.retry, until: delayed()), used + 1) : (.fail, used)
+        return used < record.options.retries ? (.wait(.retry, until: delayed()), used +| 1) : (.fail, used)
     }
 
     /// The retry from which on the back-off stays at its longest: 2⁹ s are more than 300 s.

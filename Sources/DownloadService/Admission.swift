@@ -334,7 +334,7 @@ internal import TransferEngine
     /// The first of `count` numbers that nothing else will have.
     func takeNumbers(_ count: UInt64) -> DownloadNumber {
         let number = downloader.journal.nextNumber
-        downloader.journal.nextNumber = DownloadNumber(number.value + count)
+        downloader.journal.nextNumber = DownloadNumber(number.value +| count)
         return number
     }
 

@@ -49,7 +49,7 @@ internal import EventLoop
     /// Sends `Progress` for bytes that no signal has told yet.
     func flushProgress(of download: ManagedDownload) {
         guard download.received > download.toldReceived else { return }
-        let written = download.received - download.toldReceived
+        let written = download.received -| download.toldReceived
         journal.tell(
             Download.progress.message(from: download.path, (written, download.received, download.total.wireTotal)), of: download.number)
         download.toldReceived = download.received

@@ -72,7 +72,7 @@ extension Admission {
             number: number, count: UInt32(count), app: apps.count == 1 ? apps.first ?? "" : "",
             directory: defaults.directory.flatMap { try? verdicts[$0]?.get() } ?? directories[0], options: defaults)
         let members = wanted.indices.lazy.map { [self] index in
-            var member = makeRecord(wanted[index], directories[index], number: DownloadNumber(number.value + 1 + UInt64(index)), now: now)
+            var member = makeRecord(wanted[index], directories[index], number: DownloadNumber(number.value +| 1 +| UInt64(index)), now: now)
             member.batch = number
             return member
         }

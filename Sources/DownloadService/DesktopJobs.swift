@@ -160,7 +160,7 @@ internal import Logging
     private func describe(_ batch: ManagedBatch, _ content: inout JobContent) {
         var tally = batch.entry.progress
         for download in downloader.lively where download.entry.batch === batch.entry && download.showsProgress {
-            content.speed += download.speed
+            content.speed +|= download.speed
             if download.received != download.record.received { tally.take(received: download.received, of: download.record) }
         }
         let outcomes = batch.entry.outcomes

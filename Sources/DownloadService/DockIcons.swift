@@ -83,7 +83,7 @@ internal import EventLoop
         let count: Int64 =
             switch downloader.settings.badge {
             case .remaining: Int64(tally.remaining)
-            case .percent: Int64((fraction ?? 0) * 100)
+            case .percent: Int64(clamping: (fraction ?? 0) * 100)
             }
         return IconMark(count: count, progress: fraction)
     }

@@ -25,7 +25,7 @@ enum ManagerFace {
             try downloader.admission.admit(url: arguments.0, options: arguments.1, .fetch(reply))
         },
         Row(Manager.downloadToFd) { downloader, arguments, reply in
-            let descriptor = HeldDescriptor(adopting: arguments.1.number)
+            let descriptor = HeldDescriptor(adopting: arguments.1.take())
             try downloader.admission.admit(url: arguments.0, options: arguments.2, into: descriptor, .path(reply))
         },
         Row(Manager.downloadBatch) { downloader, arguments, reply in
@@ -166,7 +166,7 @@ extension Downloader {
         var sums = (received: ledger.received, total: ledger.total, speed: Speed(0))
         for download in lively where !download.state.hasEnded {
             sums.received = sums.received &+ download.received &- download.record.received
-            sums.speed += download.speed
+            sums.speed +|= download.speed
         }
         return sums
     }

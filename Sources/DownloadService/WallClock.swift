@@ -6,6 +6,6 @@ extension WallTime {
     static var now: WallTime {
         var time = timespec()
         clock_gettime(CLOCK_REALTIME, &time)
-        return WallTime(microseconds: UInt64(max(0, time.tv_sec)) * 1_000_000 + UInt64(time.tv_nsec) / 1000)
+        return WallTime(microseconds: UInt64(clamping: time.tv_sec) *| 1_000_000 +| UInt64(clamping: time.tv_nsec / 1000))
     }
 }

@@ -72,7 +72,7 @@ public struct DownloadFilter: Equatable, Sendable {
 
     /// The dictionary for a call.
     public var dictionary: [String: Variant] {
-        var dictionary: [String: Variant] = ["limit": .uint32(UInt32(limit))]
+        var dictionary: [String: Variant] = ["limit": .uint32(UInt32(clamping: limit))]
         if let app { dictionary["app"] = .string(app) }
         if let tag { dictionary["tag"] = .string(tag) }
         if let states { dictionary["states"] = .strings(states.sorted()) }

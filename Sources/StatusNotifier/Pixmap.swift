@@ -35,10 +35,16 @@ public struct IconPixmaps: DBusBasic, Equatable {
                 case .array("y", let elements) = fields[2], width >= 0, height >= 0
             else { return nil }
             let bytes = elements.compactMap { element -> UInt8? in if case .byte(let byte) = element { byte } else { nil } }
-            guard bytes.count == 4 * Int(width) * Int(height) else { return nil }
+            guard Self.holds(bytes, width, height) else { return nil }
             pixmaps.append(Pixmap(width: width, height: height, bytes: bytes))
         }
         (self.pixmaps, self.variant) = (pixmaps, variant)
+    }
+
+    /// Whether `bytes` are those of a picture of this size, whatever a foreign program says the size is.
+    private static func holds(_ bytes: [UInt8], _ width: Int32, _ height: Int32) -> Bool {
+        // Of two positive 32-bit numbers four times the product fits into 64 bits without a sign, and not into an Int.
+        width >= 0 && height >= 0 && UInt64(bytes.count) == 4 * UInt64(width) * UInt64(height)
     }
 
     public static func == (a: IconPixmaps, b: IconPixmaps) -> Bool { a.pixmaps == b.pixmaps }
@@ -52,7 +58,7 @@ public struct IconPixmaps: DBusBasic, Equatable {
         var pixmaps: [Pixmap] = []
         for value in values {
             let (width, height, bytes) = value.fields
-            guard width >= 0, height >= 0, bytes.count == 4 * Int(width) * Int(height) else {
+            guard Self.holds(bytes, width, height) else {
                 throw .invalidArgs("an icon has not the bytes of its size")
             }
             pixmaps.append(Pixmap(width: width, height: height, bytes: bytes))

@@ -122,7 +122,7 @@ internal import EventLoop
     }
 
     /// Before the service is asked again: at once, then after 1, 2, 4 … seconds.
-    private static func pause(after losses: Int) -> Duration { losses <= 1 ? .zero : .seconds(1 << (losses - 2)) }
+    private static func pause(after losses: Int) -> Duration { losses <= 1 ? .zero : .seconds(1 << min(losses - 2, 16)) }
 
     private func sleep(for delay: Duration) async {
         guard delay > .zero else { return }

@@ -54,7 +54,7 @@ public struct BatchDescription: Equatable, Sendable {
     public let total: ByteCount?
 
     /// How many downloads were queued with it.
-    public var count: UInt32 { remaining + outcomes.finished + outcomes.failed + outcomes.cancelled }
+    public var count: UInt32 { remaining +| outcomes.finished +| outcomes.failed +| outcomes.cancelled }
 
     /// 0.0–1.0; nil while the total is unknown.
     public var fraction: Double? {

@@ -108,7 +108,7 @@ public final class DownloaderClient: Sendable {
     }
     /// A read-only descriptor of the finished file: the caller's to close.
     public func openFile(_ download: DownloadReference) async throws(ClientError) -> Int32 {
-        try await core.call(Download.openFile, (), at: download, repeatable: true).number
+        try await core.call(Download.openFile, (), at: download, repeatable: true).take()
     }
     /// Has the download go on from its bytes with a fresh link for the same file.
     ///

@@ -99,12 +99,12 @@ struct ClientSpeedMeter: Equatable, Sendable {
 
     /// Bytes that were written between the last call and `now`.
     mutating func add(_ bytes: ByteCount, at now: ContinuousClock.Instant) -> Speed {
-        pending += bytes
+        pending +|= bytes
         let seconds = (now - last) / .seconds(1)
-        guard seconds >= 0.02 else { return Speed(speed) }
+        guard seconds >= 0.02 else { return Speed(clamping: speed) }
         let weight = speed == 0 ? 1 : seconds / (Self.span + seconds)
         speed += weight * (Double(pending) / seconds - speed)
         (self.last, pending) = (now, 0)
-        return Speed(max(0, speed))
+        return Speed(clamping: speed)
     }
 }

@@ -72,7 +72,7 @@ final class Attempt: BodySink {
             ahead -= bytes.count - count
             return .accepted
         case .redirect, .failed, .whole, .unchanged:
-            unwanted += bytes.count
+            unwanted +|= bytes.count
             return unwanted <= Self.unwantedLimit && !refusesBody ? .accepted : .abort
         case .undecided, .restart, .taken: return .abort
         }

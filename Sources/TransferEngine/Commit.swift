@@ -274,7 +274,7 @@ public enum Commit {
             for number in 0...lastNumber {
                 let candidate = number == 0 ? name : FileName.numbered(name, number)
                 guard let status = try folder.look(candidate), status.isRegular, status.st_ino == identity.inode,
-                    !sameBoot || status.st_dev == identity.device, size.map({ $0 == ByteCount(status.st_size) }) ?? true
+                    !sameBoot || status.st_dev == identity.device, size.map({ $0 == status.byteCount }) ?? true
                 else { continue }
                 let path = "\(directory)/\(candidate)"
                 if part != nil, calls.unlink(folder.descriptor, partName) != 0 { return .unsettled(path: path) }
@@ -330,6 +330,6 @@ private struct OpenPart: ~Copyable {
             Glibc.close(descriptor)
             throw DiskError("take \(name), which is not a file of its own,", EEXIST)
         }
-        return OpenPart(folder: folder, descriptor: descriptor, size: ByteCount(status.st_size))
+        return OpenPart(folder: folder, descriptor: descriptor, size: status.byteCount)
     }
 }

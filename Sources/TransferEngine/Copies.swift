@@ -35,7 +35,7 @@ extension Commit {
 
     private static func haveSameBytes(_ a: Int32, _ b: Int32, size: ByteCount) -> Bool {
         var status = stat()
-        guard fstat(a, &status) == 0, ByteCount(max(0, status.st_size)) == size else { return false }
+        guard fstat(a, &status) == 0, status.byteCount == size else { return false }
         let (first, second) = (allocate(), allocate())
         defer {
             first.deallocate()
@@ -43,10 +43,10 @@ extension Commit {
         }
         var offset: ByteCount = 0
         while offset < size {
-            let count = Int(min(size - offset, ByteCount(Digest.readSize)))
+            let count = Int(clamping: min(size -| offset, ByteCount(Digest.readSize)))
             guard readAll(a, first, count, offset), readAll(b, second, count, offset), memcmp(first, second, count) == 0
             else { return false }
-            offset += ByteCount(count)
+            offset +|= ByteCount(count)
         }
         return true
     }
@@ -56,7 +56,7 @@ extension Commit {
     private static func readAll(_ descriptor: Int32, _ buffer: UnsafeMutableRawPointer, _ count: Int, _ offset: ByteCount) -> Bool {
         var done = 0
         while done < count {
-            let read = pread(descriptor, buffer + done, count - done, off_t(offset) + off_t(done))
+            let read = pread(descriptor, buffer + done, count - done, off_t(clamping: offset +| ByteCount(done)))
             if read < 0, errno == EINTR { continue }
             guard read > 0 else { return false }
             done += read
@@ -75,7 +75,7 @@ extension Commit {
             guard held.obstacle(reading: checksum != nil) == nil else {
                 return .failed(DownloadFailure(.writeFailed, "The caller’s descriptor was changed while Todoku wrote into it."))
             }
-            guard ByteCount(max(0, status.st_size)) == size else {
+            guard status.byteCount == size else {
                 return .failed(DownloadFailure(.writeFailed, "The caller’s file was changed while Todoku wrote it."))
             }
             if let expectedSize, size != expectedSize {

@@ -72,3 +72,11 @@ public enum Destination {
         }
     }
 }
+
+extension stat {
+    /// In bytes; a file system that tells of less than none has none.
+    var byteCount: ByteCount { ByteCount(clamping: st_size) }
+
+    /// What the file takes on its disk, in bytes.
+    var allocated: ByteCount { ByteCount(clamping: st_blocks) *| 512 }
+}

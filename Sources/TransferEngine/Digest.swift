@@ -25,7 +25,7 @@ enum Digest {
             if count < 0, errno == EINTR { continue }
             guard count >= 0 else { throw DiskError("read the part file") }
             if count == 0 { break }
-            offset += off_t(count)
+            offset +|= off_t(count)
             guard digest_update(context, buffer.baseAddress, count) == 1 else { throw Unavailable(reason: "libcrypto failed") }
         }
         var digest = [UInt8](repeating: 0, count: algorithm.length)

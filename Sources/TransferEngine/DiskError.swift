@@ -29,7 +29,7 @@ struct DiskError: Error, Equatable {
             let amount = shortage.map { ": \(HumanText.size($0.missing)) more are needed" } ?? ""
             return DownloadFailure(
                 .diskFull, "There is not enough room in \(folder)\(amount); free some and it goes on.", wait: .diskSpace,
-                missingBytes: shortage?.missing, neededRoom: shortage.map { $0.missing + $0.room })
+                missingBytes: shortage?.missing, neededRoom: shortage.map { $0.missing +| $0.room })
         case EFBIG: return DownloadFailure(.diskFull, "The file system of \(folder) cannot hold a file of this size.")
         case EACCES, EPERM: return DownloadFailure(.permissionDenied, message)
         // Read-only by a mount, or by an error of the disk: both may end.

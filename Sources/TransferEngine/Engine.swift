@@ -116,7 +116,7 @@ public actor Engine {
         guard block else { return }
         if let multi, isFetching {
             let left = max(.milliseconds(1), Self.tick - (SuspendingClock.now - lastTick))
-            multi.wait(wakeDescriptor, milliseconds: Int32(left / .milliseconds(1)))
+            multi.wait(wakeDescriptor, milliseconds: Int32(clamping: left.wholeMilliseconds))
         } else {
             var entry = pollfd(fd: wakeDescriptor, events: Int16(POLLIN), revents: 0)
             _ = poll(&entry, 1, -1)
@@ -136,7 +136,7 @@ public actor Engine {
         let mayReport = !isProgressUnderWay.load(ordering: .acquiring)
         for transfer in fetching {
             let received = transfer.received
-            transfer.meter.add(received - min(received, transfer.receivedAtTick), seconds: seconds)
+            transfer.meter.add(received -| transfer.receivedAtTick, seconds: seconds)
             transfer.receivedAtTick = received
             let progress = TransferProgress(number: transfer.request.number, received: received, speed: transfer.meter.bytesPerSecond)
             if mayReport, transfer.facts != nil, transfer.reported != progress {
@@ -243,7 +243,7 @@ public actor Engine {
         let attempt = Attempt(transfer, url: transfer.url, rangeStart: transfer.rangeStart, isProxied: proxy != nil)
         var options = ExchangeOptions(
             url: transfer.url.text, userAgent: request.userAgent ?? configuration.userAgent,
-            connectTimeoutMilliseconds: max(1, Int(request.stallTimeout / .milliseconds(1))))
+            connectTimeoutMilliseconds: max(1, Int(clamping: request.stallTimeout.wholeMilliseconds)))
         (options.headerLines, options.isFresh) = (transfer.headerLines, isFresh)
         if transfer.isFirstOrigin {
             (options.referrer, options.username, options.password) = (request.referrer, request.username, request.password)

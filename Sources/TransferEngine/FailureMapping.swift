@@ -113,7 +113,7 @@ enum FailureMapping {
 extension Duration {
     /// "30 s", "1.5 s", "200 ms".
     var inWords: String {
-        let milliseconds = components.seconds * 1000 + components.attoseconds / 1_000_000_000_000_000
+        let milliseconds = wholeMilliseconds
         if milliseconds < 1000 { return "\(milliseconds) ms" }
         return milliseconds % 1000 == 0 ? "\(milliseconds / 1000) s" : "\(Double(milliseconds / 100) / 10) s"
     }

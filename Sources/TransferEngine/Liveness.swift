@@ -11,11 +11,11 @@ struct Liveness {
     /// Begins a stretch: a connection, a request, a body.
     mutating func restart(_ now: SuspendingClock.Instant = .now) { (since, bytes) = (now, 0) }
 
-    mutating func count(_ more: Int) { bytes += ByteCount(more) }
+    mutating func count(_ more: Int) { bytes +|= ByteCount(more) }
 
     /// - Parameter isHolding: whether it is we who hold back what the server has sent; then it owes nothing.
     mutating func isStalled(_ now: SuspendingClock.Instant, timeout: Duration, isHolding: Bool) -> Bool {
-        if isHolding || bytes >= max(1, ByteCount((timeout / .seconds(1)).rounded(.up))) {
+        if isHolding || bytes >= max(1, ByteCount(clamping: (timeout / .seconds(1)).rounded(.up))) {
             restart(now)
             return false
         }

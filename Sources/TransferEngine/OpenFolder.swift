@@ -195,7 +195,7 @@ extension stat {
     /// `boot`: of the running kernel. Without the mount, which a look by name does not tell.
     func stamp(boot: String) -> FileStamp {
         FileStamp(
-            identity: FileIdentity(device: UInt64(st_dev), inode: UInt64(st_ino), mount: 0, boot: boot), size: ByteCount(max(0, st_size)),
+            identity: FileIdentity(device: UInt64(st_dev), inode: UInt64(st_ino), mount: 0, boot: boot), size: byteCount,
             modified: Int64(st_mtim.tv_sec) &* 1_000_000_000 &+ Int64(st_mtim.tv_nsec))
     }
 }

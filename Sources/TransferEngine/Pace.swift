@@ -1,3 +1,5 @@
+internal import DownloadModel
+
 /// Keeps a transfer to its own speed limit and to its part of the service's.
 ///
 /// It is counted what is taken from libcurl: libcurl's own limit lets through whatever lies in the socket's buffer. A pause takes effect at
@@ -36,7 +38,7 @@ final class Pace {
     /// How many of `count` bytes that have come may be taken now; counts them as taken, and holds where they are not all.
     func take(_ count: Int) -> Int {
         guard hasLimit else { return count }
-        let taking = available >= Double(count) ? count : Int(available)
+        let taking = available >= Double(count) ? count : max(0, Int(clamping: available))
         isHolding = taking < count
         taken += Double(taking)
         if limit > 0 { earned -= Double(taking) }

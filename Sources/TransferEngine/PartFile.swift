@@ -60,7 +60,7 @@ final class PartFile {
         let identity = try fileIdentity(of: held.number, boot: boot)
         var status = stat()
         guard let resume, resume.written > 0, resume.identity == identity, resume.validator != nil || hasChecksum,
-            fstat(held.number, &status) == 0, ByteCount(status.st_size) >= resume.written
+            fstat(held.number, &status) == 0, status.byteCount >= resume.written
         else { return nil }
         let part = PartFile(in: held, identity: identity, written: resume.written)
         (part.validator, part.total, part.isResumable) = (resume.validator, resume.total, true)
@@ -130,7 +130,7 @@ final class PartFile {
             close(descriptor)
             return nil
         }
-        let size = ByteCount(status.st_size)
+        let size = status.byteCount
         var best: (written: ByteCount, validator: Validator?, total: ByteCount?)?
         func offer(_ written: ByteCount, _ validator: Validator?, _ total: ByteCount?) {
             let counts = min(written, size)
@@ -173,8 +173,8 @@ final class PartFile {
     /// Cuts off what lies beyond `written`. Where nothing does, it is left alone: ftruncate(2) would give back what is reserved.
     func trim() throws(DiskError) {
         var status = stat()
-        if fstat(descriptor, &status) == 0, ByteCount(status.st_size) == written { return }
-        guard ftruncate(descriptor, off_t(written)) == 0 else { throw DiskError("shorten the part file") }
+        if fstat(descriptor, &status) == 0, status.byteCount == written { return }
+        guard ftruncate(descriptor, off_t(clamping: written)) == 0 else { throw DiskError("shorten the part file") }
     }
 
     /// Finds out whether the file system can hold `total` bytes, where that is known, and has room for what is missing of them; what is reserved
@@ -184,11 +184,11 @@ final class PartFile {
     func makeRoom(beside held: PartFile?) throws(DiskError) {
         guard let total, total > written else { return }
         // A caller's descriptor shares its position with the caller's own.
-        if total > ByteCount(Int64.max) || self.held == nil && lseek(descriptor, off_t(total), SEEK_SET) < 0 {
+        if total > ByteCount(Int64.max) || self.held == nil && lseek(descriptor, off_t(clamping: total), SEEK_SET) < 0 {
             throw DiskError("make a file of \(total) bytes", EFBIG)
         }
         guard var shortage = shortage(), shortage.missing > held?.allocated ?? 0 else { return }
-        shortage.missing -= held?.allocated ?? 0
+        shortage.missing -|= held?.allocated ?? 0
         throw DiskError("reserve \(total) bytes", ENOSPC, shortage: shortage)
     }
 
@@ -199,11 +199,8 @@ final class PartFile {
     private func shortage() -> DiskError.Shortage? {
         guard let total, total > written else { return nil }
         guard let room else { return nil }
-        let reserved = allocated - min(allocated, written)
-        let needed = total - written
-        let there = reserved.addingReportingOverflow(room)
-        guard !there.overflow, needed > there.partialValue else { return nil }
-        return DiskError.Shortage(missing: needed - there.partialValue, room: room)
+        let (needed, there) = (total -| written, (allocated -| written) +| room)
+        return needed > there ? DiskError.Shortage(missing: needed -| there, room: room) : nil
     }
 
     /// Bytes that the disk has free beside the reserve; nil: it has no end, or does not tell.
@@ -216,33 +213,28 @@ final class PartFile {
     var neededRoom: ByteCount? {
         // What no attempt goes on from is deleted meanwhile, and is to be fetched again.
         let useless = isResumable ? 0 : written
-        if let shortage = shortage() { return sum(sum(shortage.missing, shortage.room), useless) }
+        if let shortage = shortage() { return shortage.missing +| shortage.room +| useless }
         guard total == nil, let room, room < Self.roomForUnknown else { return nil }
-        return sum(Self.roomForUnknown, useless)
-    }
-
-    private func sum(_ a: ByteCount, _ b: ByteCount) -> ByteCount {
-        let (sum, overflow) = a.addingReportingOverflow(b)
-        return overflow ? .max : sum
+        return Self.roomForUnknown +| useless
     }
 
     /// Looks, from time to time, whether `count` bytes more leave the reserve alone.
     private func leaveReserve(_ count: Int) throws(DiskError) {
         let count = ByteCount(count)
-        guard diskReserve != .bytes(0), sum(written, count) > reservedEnd else { return }
+        guard diskReserve != .bytes(0), written +| count > reservedEnd else { return }
         if allowance < count {
             guard let room else { return }
             guard room >= count else { throw DiskError("write the part file", ENOSPC, shortage: shortage()) }
             // Others write, too.
             allowance = max(count, min(room / 4, Self.mostAllowance))
         }
-        allowance -= count
+        allowance -|= count
     }
 
     /// Bytes on the disk that are this file's, written or reserved.
     private var allocated: ByteCount {
         var status = stat()
-        return fstat(descriptor, &status) == 0 ? ByteCount(status.st_blocks) * 512 : 0
+        return fstat(descriptor, &status) == 0 ? status.allocated : 0
     }
 
     /// Reserves room for `total` bytes in all, where that is known. A file system that cannot is no error; one that is full is.
@@ -250,7 +242,7 @@ final class PartFile {
     /// Not in a caller's file: where that lies in memory, a server's word about its length would take the memory at once.
     func reserve() throws(DiskError) {
         guard let total, total > written, held == nil else { return }
-        let code = todoku_fallocate_keep_size(descriptor, off_t(written), off_t(total - written))
+        let code = todoku_fallocate_keep_size(descriptor, off_t(clamping: written), off_t(clamping: total -| written))
         if code == 0 { reservedEnd = total }
         if ![0, EOPNOTSUPP, ENOSYS, EINVAL, EINTR, EPERM].contains(code) {
             throw DiskError("reserve \(total) bytes", code, shortage: shortage())
@@ -268,7 +260,7 @@ final class PartFile {
         }
         var rest = bytes[...]
         while !rest.isEmpty {
-            let count = pwrite(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count, off_t(written))
+            let count = pwrite(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count, off_t(clamping: written))
             if count < 0, errno == EINTR { continue }
             guard count > 0 else {
                 let code = count == 0 ? EIO : errno
@@ -276,11 +268,11 @@ final class PartFile {
                 error = failed
                 throw failed
             }
-            written += ByteCount(count)
+            written +|= ByteCount(count)
             rest = rest.dropFirst(count)
         }
-        if written - writebackStarted >= Self.writebackStep {
-            _ = todoku_start_writeback(descriptor, off_t(writebackStarted), off_t(written - writebackStarted))  // a hint
+        if written -| writebackStarted >= Self.writebackStep {
+            _ = todoku_start_writeback(descriptor, off_t(clamping: writebackStarted), off_t(clamping: written -| writebackStarted))  // a hint
             writebackStarted = written
         }
     }
@@ -292,7 +284,7 @@ extension statvfs {
         let size = ByteCount(f_blocks).multipliedReportingOverflow(by: ByteCount(f_frsize))
         let free = ByteCount(f_bavail).multipliedReportingOverflow(by: ByteCount(f_frsize))
         guard f_blocks > 0, !size.overflow, !free.overflow else { return nil }
-        return free.partialValue - min(free.partialValue, reserve.bytes(ofDisk: size.partialValue))
+        return free.partialValue -| reserve.bytes(ofDisk: size.partialValue)
     }
 }
 

@@ -17,7 +17,7 @@ struct ResponseHead {
 
     /// Takes one line with its line end. A status line begins a new response (after a 1xx, or an answer that libcurl handles itself).
     mutating func take(_ line: UnsafeRawBufferPointer) throws(HeadTooLarge) {
-        bytes += line.count
+        bytes +|= line.count
         guard bytes <= Self.byteLimit else { throw HeadTooLarge() }
         var text = line[...]
         while let last = text.last, last == 0x0D || last == 0x0A { text = text.dropLast() }

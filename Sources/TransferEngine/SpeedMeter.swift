@@ -1,3 +1,4 @@
+internal import DownloadModel
 internal import Glibc
 
 /// Bytes per second, smoothed exponentially with a time constant of 3 s and without the bias of a slow start.
@@ -13,5 +14,5 @@ struct SpeedMeter {
         weight += share * (1 - weight)
     }
 
-    var bytesPerSecond: UInt64 { weight > 0 ? UInt64(max(0, average / weight).rounded()) : 0 }
+    var bytesPerSecond: UInt64 { weight > 0 ? UInt64(clamping: max(0, average / weight).rounded()) : 0 }
 }

@@ -267,7 +267,7 @@ final class Transfer {
 
     /// Takes body bytes. Says why the transfer must end, where it must.
     func take(_ bytes: UnsafeRawBufferPointer) -> DownloadFailure? {
-        taken += ByteCount(bytes.count)
+        taken +|= ByteCount(bytes.count)
         let host = url.host
         if let most = request.maxSize, taken > most {
             return DownloadFailure(.tooLarge, "The file at \(host) has more than the \(most) bytes allowed.", host: host)
@@ -278,8 +278,8 @@ final class Transfer {
         if let total = facts?.total, taken > total {
             return DownloadFailure(.network, "\(host) sent more bytes than it had announced.", host: host)
         }
-        let held = Int(min(skip, ByteCount(bytes.count)))
-        skip -= ByteCount(held)
+        let held = Int(clamping: min(skip, ByteCount(bytes.count)))
+        skip -|= ByteCount(held)
         staging.append(UnsafeRawBufferPointer(rebasing: bytes[held...]), for: self)
         return diskFailure
     }
@@ -441,7 +441,7 @@ final class Transfer {
     func isCheckpointDue(now: SuspendingClock.Instant) -> Bool {
         guard !isSyncing, conclusion == nil, let part, part.isResumable else { return false }
         let last = checkpoint?.written ?? 0
-        return part.written > last && (part.written - last >= Self.checkpointBytes || now - lastCheckpoint >= Self.checkpointInterval)
+        return part.written > last && (part.written -| last >= Self.checkpointBytes || now - lastCheckpoint >= Self.checkpointInterval)
     }
 
     // MARK: The end
@@ -474,5 +474,5 @@ final class Transfer {
 func wallTime() -> WallTime {
     var now = timespec()
     clock_gettime(CLOCK_REALTIME, &now)
-    return WallTime(microseconds: UInt64(now.tv_sec) * 1_000_000 + UInt64(now.tv_nsec / 1000))
+    return WallTime(microseconds: UInt64(clamping: now.tv_sec) *| 1_000_000 +| UInt64(clamping: now.tv_nsec / 1000))
 }

@@ -127,7 +127,7 @@ extension Transfer {
             part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true
         else { return askAgain(.whole, distrusting: true) }
         switch head.contentLength {
-        case .known(let count) where count != UInt64(range.count): return askAgain(.whole, distrusting: true)
+        case .known(let count) where count != range.byteCount: return askAgain(.whole, distrusting: true)
         case .contradictory: return .failed(contradiction(attempt))
         default: break
         }

@@ -50,8 +50,8 @@ struct TrayLook: Equatable {
         speedLimit = overview?.status.settings.speedLimit ?? 0
         speed = status?.speed ?? 0
         if let status, let total = status.total, remaining > 0 {
-            percent = total == 0 ? 100 : min(100, Int(Double(status.received) / Double(total) * 100))
-            let missing = total > status.received ? total - status.received : 0
+            percent = total == 0 ? 100 : min(100, Int(clamping: Double(status.received) / Double(total) * 100))
+            let missing = total -| status.received
             // Beyond a hundred days nobody knows.
             let seconds = status.speed > 0 ? missing / status.speed : .max
             timeLeft = missing > 0 && seconds < 100 * 86_400 ? .seconds(Int64(seconds) + 1) : nil

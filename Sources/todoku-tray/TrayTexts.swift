@@ -71,7 +71,7 @@ struct TrayTexts {
     func name(_ download: DownloadDescription) -> String { Self.shortened(download.displayName, to: Self.longestName) }
 
     private func state(_ download: DownloadDescription) -> String {
-        let percent = download.fraction.map { catalog.percent(Int($0 * 100)) }
+        let percent = download.fraction.map { catalog.percent(Int(clamping: $0 * 100)) }
         switch download.state {
         case .active: return joined([percent ?? catalog.size(download.received), catalog.speed(download.speed)])
         case .verifying, .extracting: return catalog.text("checking")

@@ -87,7 +87,7 @@ internal import TodokuClient
         let finished = catalog.text("%1$s of %2$s finished", catalog.count(batch.outcomes.finished), catalog.count(batch.count))
         var text = catalog.list([finished, others.failed + others.cancelled > 0 ? catalog.outcomes(others) : nil])
         text += "  \(catalog.size(batch.received, of: batch.total))"
-        if let fraction = batch.fraction { text += "  \(catalog.percent(Int(fraction * 100)))" }
+        if let fraction = batch.fraction { text += "  \(catalog.percent(Int(clamping: fraction * 100)))" }
         return text
     }
 

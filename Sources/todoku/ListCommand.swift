@@ -101,7 +101,7 @@ struct ShowCommand: ParsableCommand {
         if let error = download.error { lines.append((catalog.text("Error"), "\(catalog.explanation(error)) (\(error.name))")) }
         if let path = download.path { lines.append((catalog.text("Path"), path)) }
         var received = catalog.size(download.received, of: download.total)
-        if let fraction = download.fraction { received += " (\(catalog.percent(Int(fraction * 100))))" }
+        if let fraction = download.fraction { received += " (\(catalog.percent(Int(clamping: fraction * 100))))" }
         lines.append((catalog.text("Received"), received))
         if download.state == .active { lines.append((catalog.text("Speed"), catalog.speed(download.speed))) }
         if let type = download.mediaType { lines.append((catalog.text("Media type"), type)) }

@@ -114,7 +114,7 @@ struct ProgressSteps {
     /// "40 % 4.0 MiB of 10.0 MiB"; nil: nothing new.
     mutating func next(received: ByteCount, total: ByteCount?) -> String? {
         if let total, total > 0 {
-            let tenth = Int(Double(min(received, total)) / Double(total) * 10)
+            let tenth = Int(clamping: Double(min(received, total)) / Double(total) * 10)
             guard tenth > tenths else { return nil }
             tenths = tenth
             return "\(plainCatalog.percent(tenth * 10)) \(plainCatalog.size(received, of: total))"

@@ -71,12 +71,12 @@ struct ProgressLine {
             return String(repeating: empty, count: offset) + String(repeating: full, count: block)
                 + String(repeating: empty, count: way - offset)
         }
-        let done = Int(fraction * Double(columns))
+        let done = Int(clamping: fraction * Double(columns))
         return String(repeating: full, count: done) + String(repeating: empty, count: columns - done)
     }
 
     /// Rounded down: 100 % is all of it.
-    private func percent(_ download: DownloadDescription) -> String? { download.fraction.map { catalog.percent(Int($0 * 100)) } }
+    private func percent(_ download: DownloadDescription) -> String? { download.fraction.map { catalog.percent(Int(clamping: $0 * 100)) } }
 
     /// "1.5/30.0 MiB": what has come in the unit of the whole.
     private func sizes(_ download: DownloadDescription) -> String {
@@ -84,13 +84,13 @@ struct ProgressLine {
         let whole = catalog.size(total)
         let units = [" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"]
         guard let power = units.lastIndex(where: whole.hasSuffix), power > 0 else { return "\(download.received)/\(whole)" }
-        let tenths = Int((Double(download.received) / Double(UInt64(1) << (10 * UInt64(power))) * 10).rounded(.down))
+        let tenths = Int(clamping: (Double(download.received) / Double(UInt64(1) << (10 * UInt64(power))) * 10).rounded(.down))
         return "\(tenths / 10)\(catalog.numbers.point)\(tenths % 10)/\(whole)"
     }
 
     private func timeLeft(_ download: DownloadDescription, speed: Speed?) -> String? {
         guard let total = download.total, let speed, speed > 0, total > download.received else { return nil }
-        let seconds = (total - download.received) / speed
+        let seconds = (total -| download.received) / speed
         guard seconds < 100 * 86_400 else { return nil }
         return catalog.text("%1$s left", catalog.duration(.seconds(Int64(seconds) + 1)))
     }

@@ -59,7 +59,7 @@ struct Reason {
 
     private var active: String {
         guard download.speed > 0 else { return catalog.text("%1$s has not sent anything for a moment", download.error?.host ?? host) }
-        let received = download.fraction.map { catalog.percent(Int($0 * 100)) } ?? catalog.size(download.received)
+        let received = download.fraction.map { catalog.percent(Int(clamping: $0 * 100)) } ?? catalog.size(download.received)
         return catalog.text("%1$s are here, at %2$s", received, catalog.speed(download.speed))
     }
 
@@ -68,7 +68,7 @@ struct Reason {
         case .retry:
             return catalog.text(
                 "%1$s; it is tried again at %2$s, for the %3$s time", cause ?? catalog.text("the last attempt failed"),
-                until ?? catalog.text("some time"), ordinal(download.attempts + 1))
+                until ?? catalog.text("some time"), ordinal(download.attempts +| 1))
         case .rateLimit: return rateLimit
         case .hostLimit:
             return withAhead(

@@ -100,6 +100,8 @@ int statx(int folder, const char *path, int flags, unsigned mask, struct statx *
 static int measured(int result, int is_ours, struct statvfs *s) {
   int is_full = (wanted == ENOSPC_ || wanted == EDQUOT_) && lasting && shared->hits && !__atomic_load_n(&shared->stop, __ATOMIC_SEQ_CST);
   if (result == 0 && is_ours && is_full) s->f_bavail = s->f_bfree = 0;
+  const char *blocks = getenv("FAULTSHIM_BLOCKS");
+  if (result == 0 && is_ours && blocks) s->f_blocks = s->f_bfree = s->f_bavail = strtoull(blocks, NULL, 10);
   return result;
 }
 

@@ -284,6 +284,51 @@ extension Running {
         #expect(try await client.get(Manager.remaining) == 0)
     }
 
+    @Test func `that is refused leaves no descriptor behind, whatever it is refused for`() async throws {
+        let running = try await Running.start()
+        let file = OwnFile(running.file("mine"))
+        // Deeper than the service reads: the descriptor comes before the dictionary that cannot be read.
+        var deep = Variant.string("x")
+        for _ in 0..<40 { deep = .variant(deep) }
+        let bad: [(name: String, url: String, options: [String: Variant])] = [
+            ("InvalidArgs", "http://127.0.0.1:1/", ["metadata": deep]), ("UnsupportedScheme", "ftp://h/", [:]),
+            ("InvalidOption", "http://127.0.0.1:1/", ["no-such-option": .bool(true)]),
+            ("InvalidOption", "http://127.0.0.1:1/", ["filename": .string("x")]),
+        ]
+        let wire = (file.wire, deep)
+        let missing = MethodOf(Manager.interface, "NoSuchMethod", in: FileDescriptor.self)
+        let mistyped = MethodOf(Manager.interface, "DownloadToFd", in: FileDescriptor.self)
+        let unknown = MethodOf("org.example.Nothing", "Take", in: FileDescriptor.self)
+        let before = listFolder("/proc/\(running.daemon.pid)/fd").count
+        for _ in 0..<100 {
+            for (name, url, options) in bad {
+                let error = await thrown { try await running.write(url, into: wire.0, options) }
+                #expect(error?.name == todokuError(name) || error?.name.hasSuffix("LimitsExceeded") == true, "\(name): \(error as Any)")
+            }
+            for method in [missing, mistyped, unknown] {
+                for path in [BusName.managerPath, ObjectPath("/org/todoku/nothing")] {
+                    #expect(await thrown { try await running.client.call(method, at: path, wire.0) } != nil)
+                }
+            }
+        }
+        #expect(running.held == 0)
+        #expect(listFolder("/proc/\(running.daemon.pid)/fd").count <= before + 4)
+    }
+
+    @Test func `and one that OpenFile gave are closed by who has them, on both sides`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let path = try await running.download(server.url("/a"))
+        _ = try await running.client.wait(path)
+        for _ in 0..<100 {
+            let file = try await running.client.call(Download.openFile, at: path, ())
+            var byte: UInt8 = 0
+            #expect(read(file.number, &byte, 1) == 1 && byte == UInt8(ascii: "x"))
+        }
+        #expect(await eventually { running.held == 0 })
+        #expect(openFiles(of: getpid(), below: running.world.folder) == 0)
+    }
+
     @Test func `has a limit for a connection, and for all together`() async throws {
         let running = try await Running.start()
         let file = OwnFile(running.file("mine"))

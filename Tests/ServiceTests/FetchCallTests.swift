@@ -82,7 +82,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         let signals = await running.client.signals.of(path)
         #expect(signals.last { $0.completed != nil }?.completed?.details == ["unchanged": .bool(true)])
         #expect(signals.contains { $0.member == "Finished" })
-        let descriptor = try await running.client.call(Download.openFile, at: path, ()).number
+        let descriptor = try await running.client.call(Download.openFile, at: path, ()).take()
         #expect(lseek(descriptor, 0, SEEK_END) == 50_000)
         close(descriptor)
 

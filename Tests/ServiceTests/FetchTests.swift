@@ -133,7 +133,7 @@ internal import Testing
         let server = ScriptedServer { request, reply in reply.serve(patternBytes(100), for: request) }
         let path = try await running.download(server.url("/a.bin"))
         _ = try await running.client.wait(path)
-        let descriptor = try await running.client.call(Download.openFile, at: path, ()).number
+        let descriptor = try await running.client.call(Download.openFile, at: path, ()).take()
         defer { close(descriptor) }
         var bytes = [UInt8](repeating: 0, count: 200)
         #expect(read(descriptor, &bytes, 200) == 100)

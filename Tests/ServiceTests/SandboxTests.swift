@@ -384,7 +384,7 @@ private let app = "org.example.App"
         try await client.set(Download.speedLimit, at: own, 1 << 20)
         try await client.resume(own)
         let file = try await client.wait(own)
-        let descriptor = try await client.call(Download.openFile, at: own, ()).number
+        let descriptor = try await client.call(Download.openFile, at: own, ()).take()
         var buffer = [UInt8](repeating: 0, count: 16)
         #expect(read(descriptor, &buffer, 16) == 5 && buffer.starts(with: "hello".utf8))
         close(descriptor)
@@ -474,7 +474,7 @@ private let app = "org.example.App"
         _ = try await client.wait(own)
         rename("\(folder)/diary", "\(folder)/own")
         #expect(await thrown { try await client.call(Download.openFile, at: own, ()) }?.name == todokuError("NotAllowed"))
-        let shown = try await running.client.call(Download.openFile, at: own, ()).number  // the user may
+        let shown = try await running.client.call(Download.openFile, at: own, ()).take()  // the user may
         close(shown)
         #expect(await thrown { try await client.remove(own, deletingFile: true) }?.name == todokuError("NotAllowed"))
         #expect(readFile("\(folder)/own") == Array("private".utf8))

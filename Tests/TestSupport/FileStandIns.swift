@@ -90,14 +90,12 @@ internal import Glibc
     }
 
     private func open(_ what: String, _ file: FileDescriptor, _ options: [String: Variant], _ reply: DBus.Reply<ObjectPath>) throws {
-        defer { close(file.number) }
         guard opens else { throw DBusError.failed("nothing opens it") }
         opened.append([what, Self.path(of: file), options["activation_token"]?.string ?? ""])
         reply(ObjectPath("/org/freedesktop/portal/desktop/request/1"))
     }
 
     private func trash(_ file: FileDescriptor, _ reply: DBus.Reply<UInt32>) {
-        defer { close(file.number) }
         let path = Self.path(of: file)
         // As the real one, which takes no such descriptor (1.16: "O_PATH fd was opened O_NOFOLLOW").
         guard trashes, fcntl(file.number, F_GETFL) & O_NOFOLLOW == 0 else { return reply(0) }

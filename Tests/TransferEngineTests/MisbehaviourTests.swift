@@ -102,6 +102,7 @@ struct Misbehaviour: CustomTestStringConvertible, Sendable {
         unsatisfied("416 of the file's length", "bytes */\(old.count)"),
         unsatisfied("416 of a shorter file", "bytes */1000"),
         unsatisfied("416 of a shorter file that has changed", "bytes */1000", hasChanged: true),
+        unsatisfied("416 of the largest length", "bytes */18446744073709551615"),
         unsatisfied("416 malformed", "bytes 0-5/x"),
         unsatisfied("416 without a length", nil),
         part("206 from another byte", { "bytes \($0 + 1)-\($1 - 1)/\($1)" }, skew: 1),
@@ -109,6 +110,12 @@ struct Misbehaviour: CustomTestStringConvertible, Sendable {
         part("206 that says it is right and is of another length", { "bytes \($0)-\($1 - 1)/\($1)" }, length: 100_000),
         part("206 of another total, same tag", { "bytes \($0)-\($1 - 1)/\($1 + 5)" }),
         part("206 of unknown total", { "bytes \($0)-\($1 - 1)/*" }),
+        part("206 up to the last of all numbers", { first, _ in "bytes \(first)-18446744073709551614/*" }),
+        part("206 up to the last of all numbers, of the largest total") { first, _ in
+            "bytes \(first)-18446744073709551614/18446744073709551615"
+        },
+        part("206 of more than a file can have", { first, _ in "bytes \(first)-9223372036854775807/9223372036854775808" }),
+        part("206 beyond all numbers", { first, _ in "bytes \(first)-18446744073709551616/*" }),
         part("206 without Content-Range", { _, _ in nil }),
         part("206 with a malformed Content-Range", { _, _ in "bytes=nonsense" }),
         part("206 in another unit", { "items \($0)-\($1 - 1)/\($1)" }),
