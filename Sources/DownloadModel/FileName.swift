@@ -37,11 +37,12 @@ public enum FileName {
         return String(String.UnicodeScalarView(kept)) + ending
     }
 
-    /// Whether `name` may be given as the option `filename`: a bare name, not hidden, at most `longest` bytes.
+    /// Whether `name` may be given as the option `filename`: a bare name, not hidden, at most `longest` bytes, without the characters that a
+    /// server's name loses because they turn, join or hide text.
     public static func isBare(_ name: String) -> Bool {
         let bytes = name.utf8
         return !bytes.isEmpty && bytes.count <= longest && bytes.first != UInt8(ascii: ".") && !bytes.contains(UInt8(ascii: "/"))
-            && !name.unicodeScalars.contains { $0.properties.generalCategory == .control }
+            && !name.unicodeScalars.contains(where: isInvisible)
     }
 
     /// "name (1).ext", "archive (1).tar.gz": at most 255 bytes, the name cut for it.

@@ -68,6 +68,7 @@ public struct JournalQueue<Item> {
         case .requested(let request): place(change, .request(host: request.host, spacing: request.spacing))
         case .requestOver(let host, let spacing): place(change, .request(host: host, spacing: spacing))
         case .keepCopy(let copy): place(change, .copy(copy.key))
+        case .scrubLog: place(change, .log)
         }
     }
 
@@ -159,6 +160,7 @@ private enum OtherRow: Hashable {
     case sweep(DownloadNumber)
     case request(host: String, spacing: Duration)
     case copy(CopyKey)
+    case log
 }
 
 extension StoreChange {

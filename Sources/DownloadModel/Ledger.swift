@@ -228,6 +228,7 @@ public final class Ledger {
         precondition(entry.state.hasEnded, "only what has ended is taken off the list")
         forget(entry, now: now)
         actions.append(.save(.remove(entry.number)))
+        if entry.record.options.holdsSecrets { actions.append(.save(.scrubLog)) }
         actions.append(.removed(entry))
         if case .failed = entry.state { sweep(entry) }
         leaveBatch(entry)
@@ -283,7 +284,10 @@ public final class Ledger {
                 actions.append(.save(.set(settings)))
             }
         }
-        if next.hasEnded, !before.hasEnded { oweToast(of: entry) }
+        if next.hasEnded, !before.hasEnded {
+            oweToast(of: entry)
+            forgetSecrets(of: entry, now: now)
+        }
         if event == .resume, case .waiting(.offline, _) = before { entry.defiesNetwork = true }
         switch (before, event) {
         case (.waiting(.retry, _), .resume), (_, .retry), (_, .renew): liftPause(of: entry, refusedBy: before.failure?.host ?? refusedBy)

@@ -127,13 +127,14 @@ extension DownloadRecord {
         }
     }
 
-    /// When it is to be looked at without any event: the end of its wait, its deadline, or when its owner is called again.
+    /// When it is to be looked at without any event: the end of its wait, its deadline, when its owner is called
+    /// again, or when its secrets go.
     var nextWake: WallTime? {
         switch state {
         case .waiting(.pausedAll, _): nil
         case .waiting(_, let until): [until, expiresAt].compactMap { $0 }.min()
         case .queued, .active: expiresAt
-        case .finished, .failed, .cancelled: activateAt
+        case .finished, .failed, .cancelled: [activateAt, secretsEnd].compactMap { $0 }.min()
         default: nil
         }
     }

@@ -35,7 +35,8 @@ extension Ledger {
             } else if case .waiting(_, let until?) = entry.state, until <= now {
                 try? apply(.ready, to: entry, now: now)
             } else if entry.state.hasEnded {
-                callOwner(entry, now: now)
+                if forgetSecrets(of: entry, now: now) { save(entry) }
+                if let time = entry.record.activateAt, time <= now { callOwner(entry, now: now) }
             }
             arm(entry)
         }

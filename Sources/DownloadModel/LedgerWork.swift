@@ -248,23 +248,21 @@ extension Ledger {
 
     // MARK: The owner's link
 
-    /// Takes a fresh link for the same bytes; what waited for it goes on. The credentials of the old link go with it where the new one
-    /// is of another origin.
+    /// Takes a fresh link for the same bytes; what waited for it goes on.
     ///
     /// - Parameter isFromSandbox: the rules of sandboxes hold for it from here on, whoever queued it.
     public func replaceUrl(
-        _ entry: LedgerEntry, _ url: DownloadURL, headers: [HeaderField], isFromSandbox: Bool = false, now: WallTime
+        _ entry: LedgerEntry, _ link: FreshLink, isFromSandbox: Bool = false, now: WallTime
     ) throws(IllegalTransition) {
+        let url = link.url
         _ = try entry.state.after(.renew)
         index.count(entry.record, -1)
         defer { index.count(entry.record, 1) }
         change(entry) { record in
-            if let old = try? DownloadURL(record.url), old.origin != url.origin || url.username != nil {
-                (record.options.username, record.options.password) = (url.username, url.password)
-            }
+            let old = record.url
+            link.apply(to: &record.options, from: old)
             record.url = url.text
             record.source = nil
-            record.options.headers = headers
             if isFromSandbox { record.options.isSandboxed = true }
             record.awaitsUrl = false
         }

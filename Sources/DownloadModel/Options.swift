@@ -151,6 +151,11 @@ public enum Limits {
     /// Descriptors of callers that we write into: of one connection (of one app, where it is in a sandbox), and of all together.
     public static let descriptorsPerCaller = 64
     public static let descriptors = 256
+    /// Descriptors of files that lie in memory without a limit of their own (memfd_create(2)): of one caller, and of all together.
+    public static let memoryDescriptorsPerCaller = 4
+    public static let memoryDescriptors = 8
+    /// Most bytes of such a file.
+    public static let memoryFileBytes: ByteCount = 256 << 20
     /// Downloads that the calls of `WaitAll` of one connection have singled out by their state, all together.
     public static let waitedByStatePerConnection = 100_000
     /// Applications that one connection says are in front.

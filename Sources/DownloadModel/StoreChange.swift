@@ -17,6 +17,8 @@ public enum StoreChange: Equatable, Sendable {
     case requestOver(host: String, spacing: Duration)
     /// The last file that was fetched for its key; takes the place of the one before.
     case keepCopy(CopyHeld)
+    /// Rows lose secrets with this commit: the older ones in the log go, too.
+    case scrubLog
 }
 
 /// The language of toasts, tray and desktop texts.

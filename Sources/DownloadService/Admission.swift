@@ -67,10 +67,11 @@ internal import TransferEngine
         }
 
         /// A fresh link for a download that is there.
-        init(renewing url: String, _ headers: [HeaderField], from caller: CallerIdentity) {
+        init(renewing link: FreshLink, from caller: CallerIdentity) {
             var options = DownloadOptions()
-            options.headers = headers
-            (app, count, bytes) = (caller.app, 0, options.heldBytes(with: url))
+            (options.headers, options.referrer) = (link.headers ?? [], link.referrer)
+            (options.username, options.password) = (link.username, link.password)
+            (app, count, bytes) = (caller.app, 0, options.heldBytes(with: link.url.text))
         }
     }
 
@@ -300,6 +301,14 @@ internal import TransferEngine
                 return false
             }
         }
+        if let descriptor = ask.descriptor {
+            do throws(Refusal) {
+                try downloader.descriptors.checkMemory(descriptor, for: Descriptors.holder(of: ask.answer.call))
+            } catch {
+                ask.answer.fail(error)
+                return false
+            }
+        }
         var record = makeRecord(wanted, directory, number: takeNumbers(1), now: .now)
         (record.isFetch, record.isToDescriptor) = (isFetch, ask.descriptor != nil)
         downloader.add(record, answer: ask.answer)
@@ -385,6 +394,8 @@ extension Admission.Wanted {
         var (held, asked) = (record.options, options)
         (held.priority, held.speedLimit, held.start) = (0, nil, true)
         (asked.priority, asked.speedLimit, asked.start) = (0, nil, true)
+        // What has ended has lost its secrets, or loses them: they tell nothing of who asks.
+        if record.state.hasEnded, !held.holdsSecrets { asked.forgetSecrets() }
         return record.url == url && held == asked
     }
 }

@@ -42,6 +42,21 @@ internal import TransferEngine
         if let count = counts[holder] { counts[holder] = count > 1 ? count - 1 : nil }
     }
 
+    /// - Throws: `LimitExceeded` where `descriptor` is of a file in memory, and `holder` or all callers have as many of those as they may.
+    func checkMemory(_ descriptor: HeldDescriptor, for holder: String) throws(Refusal) {
+        guard descriptor.isInMemory else { return }
+        let inMemory = held.values.filter(\.descriptor.isInMemory)
+        guard inMemory.count(where: { $0.holder == holder }) < Limits.memoryDescriptorsPerCaller, inMemory.count < Limits.memoryDescriptors
+        else {
+            throw Refusal(
+                .limitExceeded,
+                """
+                At most \(Limits.memoryDescriptorsPerCaller) files in memory of one caller, and \(Limits.memoryDescriptors) in all, may be written \
+                at a time; wait for one to end, or give a file on a disk.
+                """)
+        }
+    }
+
     /// Holds the descriptor of a new download, which is counted already.
     func hold(_ descriptor: HeldDescriptor, for number: DownloadNumber, holder: String) {
         held[number] = Held(descriptor: descriptor, holder: holder)

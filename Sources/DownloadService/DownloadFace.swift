@@ -40,15 +40,14 @@ enum DownloadFace {
         },
         Row(Download.replaceUrl) { download, arguments, reply in
             try reply.refuseWithoutNetwork()
-            let url = try DownloadURL(arguments.0)
-            try SandboxRules.checkRenewal(of: download.record.options, by: url, from: reply.call.caller, download.downloader.settings)
+            let link = try FreshLink(arguments.0, decoding: arguments.1)
+            try SandboxRules.checkRenewal(of: download.record.options, by: link.url, from: reply.call.caller, download.downloader.settings)
             try refuseUnreadable(download)
             if download.state.hasEnded { try refuseWithoutDescriptor(download) }
-            let headers = try DownloadOptions.headers(arguments.1.map { ($0.key, $0.value) }.sorted { $0.0 < $1.0 })
-            try download.downloader.admission.checkRoom(for: Admission.Load(renewing: url.text, headers, from: reply.call.caller))
+            try download.downloader.admission.checkRoom(for: Admission.Load(renewing: link, from: reply.call.caller))
             try reply.refuseSandboxedPlace(of: download)
             try download.downloader.decide { ledger, now throws(IllegalTransition) in
-                try ledger.replaceUrl(download.entry, url, headers: headers, isFromSandbox: reply.call.caller != .user, now: now)
+                try ledger.replaceUrl(download.entry, link, isFromSandbox: reply.call.caller != .user, now: now)
             }
             download.downloader.answerChange(reply)
         },

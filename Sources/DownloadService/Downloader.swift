@@ -27,6 +27,8 @@ internal import TransferEngine
     var clicks: Clicks?
     /// What docks and KDE show of it; set likewise.
     var icons: DockIcons?
+    /// At what earlier processes crashed; set likewise.
+    var culprits: Culprits?
     var jobs: DesktopJobs?
     private(set) lazy var folderProbe = FolderProbe(self)
     private lazy var alarm = WallAlarm { [weak self] in
@@ -162,6 +164,10 @@ internal import TransferEngine
         announcer.begin(with: self)
         toaster.language = settings.language
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
+        if let culprits {
+            culprits.keep { ledger[$0].map { !$0.state.hasEnded } ?? false }
+            ledger.setAside(culprits.repeated, now: .now)
+        }
         if counts.verifying > 0 { for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) } }
         goOnCancelling()
         ledger.schedule(now: .now)
@@ -352,6 +358,7 @@ internal import TransferEngine
                 "error": "\(download.state.endFailure?.name.rawValue ?? "")",
             ])
         journal.afterCommit { [self] in
+            culprits?.ended(download.number)
             toaster.ended(download)
             forget(download.number)
             residenceChanged?()

@@ -101,7 +101,10 @@ extension DownloadOptions {
                     throw notAllowed("choose the folder; its downloads go to \(defaultDirectory)")
                 }
                 directory = nil
-            case .ifExists: if ifExists == .replace { throw notAllowed("replace files") }
+            case .ifExists:
+                if ifExists == .replace { throw notAllowed("replace files") }
+                // Whether a download is skipped or fails would tell which names are there.
+                ifExists = .rename
             case .priority: if priority > 0 { throw notAllowed(SandboxRules.priority) }
             case .activate:
                 guard activate == id || activate?.hasPrefix(id + ".") == true else { throw notAllowed("have another application called") }

@@ -74,7 +74,8 @@ public struct ServiceOptions: Sendable {
                             : "the log of the database was damaged; both have been set aside, and all of it was saved",
                     metadata: ["file": "\(aside)", "saved": "\(salvaged?.downloads ?? 0)"])
             }
-            let service = Service(options, connection: connection, store: store, opening, intake, folder: folder)
+            let culprits = Culprits("\(folder)/crashes")
+            let service = Service(options, connection: connection, store: store, opening, intake, folder: folder, culprits)
             service.sweepMaps("\(folder)/segments")
             return await service.serve()
         } catch {
@@ -100,8 +101,10 @@ public struct ServiceOptions: Sendable {
         }
     }
 
-    private init(_ options: ServiceOptions, connection: Connection, store: Store, _ opening: StoreOpening, _ intake: Intake, folder: String)
-    {
+    private init(
+        _ options: ServiceOptions, connection: Connection, store: Store, _ opening: StoreOpening, _ intake: Intake, folder: String,
+        _ culprits: Culprits
+    ) {
         let log = options.logger
         let links = Links()
         journal = Journal(store: store, nextNumber: opening.nextNumber, log: log) { connection.send($0) }
@@ -122,6 +125,7 @@ public struct ServiceOptions: Sendable {
             callers: callers, foreground: foreground, ownerCalls: OwnerCalls(connection: connection, log: log),
             intake: intake, opening: opening, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
             log: log)
+        downloader.culprits = culprits
         let (downloader, journal, toaster) = (downloader, journal, toaster)
         let gate = CallerGate {
             Refusal(.limitExceeded, $0).dbusError

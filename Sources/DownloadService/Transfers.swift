@@ -33,7 +33,8 @@ extension Downloader {
         request.referrer = options.referrer
         request.username = options.username
         request.password = options.password
-        request.fileName = options.fileName
+        // A row may be older than the rules of today, or not ours.
+        request.fileName = options.fileName.flatMap { FileName.isBare($0) ? $0 : FileName.safe($0) }
         (request.knownName, request.knownType) = (record.fileName, record.mediaType)
         request.expectedSize = options.size
         request.maxSize = options.maxSize
@@ -51,6 +52,7 @@ extension Downloader {
         request.tellsSent = entry.isPaced
         request.copy = copy
         request.descriptor = descriptors[record.number]
+        if request.descriptor?.isInMemory == true { request.maxSize = min(options.maxSize ?? .max, Limits.memoryFileBytes) }
         download.transferStarted = .now
         jobs?.begins(download)
         engine.start(request)
@@ -60,7 +62,9 @@ extension Downloader {
 
     // MARK: From the engine
 
-    func take(_ event: TransferEvent) {
+    func take(_ event: TransferEvent) { CrashMarks.working(on: event.number?.value ?? 0) { carryOut(event) } }
+
+    private func carryOut(_ event: TransferEvent) {
         switch event {
         case .asks(let number, let host):
             guard let entry = ledger[number] else { return }
@@ -150,9 +154,11 @@ extension Downloader {
         guard let expected = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         let (map, allowHidden, part) = (mapPath(of: entry.number), allowsHiddenFolders, partNames.name(of: entry.number))
         Pool.shared.perform {
-            let verification = Commit.verify(
-                directory: record.directory, partName: part, identity: expected, size: record.received,
-                checksum: record.options.checksum, expectedSize: record.options.size, mapPath: map, allowHidden: allowHidden)
+            let verification = CrashMarks.working(on: record.number.value) {
+                Commit.verify(
+                    directory: record.directory, partName: part, identity: expected, size: record.received,
+                    checksum: record.options.checksum, expectedSize: record.options.size, mapPath: map, allowHidden: allowHidden)
+            }
             guard case .proved = verification, let copy, copy.stamp.size == record.received else { return verification }
             return Commit.isCopy(directory: record.directory, partName: part, of: copy) ? .unchanged(copy) : verification
         } then: { [self] in

@@ -249,7 +249,7 @@ final class Session {
             }
         } catch { throw StoreError(error, folder) }
         savedNumber = max(savedNumber, nextNumber)
-        if log.frames > Self.longestLog { checkpoint() }
+        if log.frames > Self.longestLog || changes.contains(.scrubLog) { checkpoint() }
     }
 
     private func transaction(_ body: () throws(SQLiteError) -> Void) throws(SQLiteError) {
@@ -278,6 +278,7 @@ final class Session {
         case .putBatch(let record): try record.put(by: putBatch)
         case .removeBatch(let number): try removeBatch.run(number.value)
         case .set(let settings): for (key, value) in settings.rows { try set.run(key, value) }
+        case .scrubLog: break  // behind the commit
         }
     }
 

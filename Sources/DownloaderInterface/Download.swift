@@ -13,7 +13,7 @@ public enum Download {
     public static let trash = MethodOf(interface, "Trash")
     public static let wait = MethodOf(interface, "Wait", in: [String: Variant].self, out: String.self)
     public static let acknowledge = MethodOf(interface, "Acknowledge")
-    public static let replaceUrl = MethodOf(interface, "ReplaceUrl", in: String.self, [String: String].self)
+    public static let replaceUrl = MethodOf(interface, "ReplaceUrl", in: String.self, [String: Variant].self)
     public static let getUrl = MethodOf(interface, "GetUrl", out: String.self)
     public static let getMetadata = MethodOf(interface, "GetMetadata", out: [String: Variant].self)
     public static let moveTo = MethodOf(interface, "MoveTo", in: UInt32.self)

@@ -97,13 +97,18 @@ extension DownloadOptions {
         case .filename:
             let name = try text(value, most: 4096)
             guard FileName.isBare(name) else {
-                throw Refusal(.invalidOption, "Option filename must be a bare name of at most 240 bytes, without a slash and not hidden.")
+                throw Refusal(
+                    .invalidOption,
+                    """
+                    Option filename must be a bare name of at most 240 bytes, not hidden, without a slash and without control characters or \
+                    invisible ones (such as bidi marks).
+                    """)
             }
             fileName = name
         case .ifExists: ifExists = try choice(ExistingFilePolicy.self)
         case .headers: headers = try Self.headers(value.stringPairs ?? [])
         case .userAgent: userAgent = try text(value)
-        case .referrer: referrer = try text(value, most: Limits.urlBytes)
+        case .referrer: referrer = Referrer.withoutSecrets(try text(value, most: Limits.urlBytes))
         case .username: username = try text(value)
         case .password: password = try text(value)
         case .checksum: checksum = try Checksum(try text(value))
@@ -180,6 +185,9 @@ extension DownloadOptions {
             && (parts[1].elementsEqual("*".utf8) || parts[1].allSatisfy(isTokenByte))
     }
 
+    /// The options of `ReplaceUrl`.
+    public static let ofFreshLink: Set<OptionKey> = [.headers, .referrer, .username, .password]
+
     /// - Throws: `InvalidOption` for a name that is no token (RFC 9110 §5.1), a value with CR, LF or NUL, or a field that is ours;
     ///   `LimitExceeded` over 64 KiB.
     public static func headers(_ pairs: [(String, String)]) throws(Refusal) -> [HeaderField] {
@@ -217,6 +225,22 @@ extension DownloadOptions {
         case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"): true
         default: "!#$%&'*+-.^_`|~".utf8.contains(byte)
         }
+    }
+}
+
+extension FreshLink {
+    /// Reads the arguments of `ReplaceUrl`.
+    ///
+    /// - Throws: what is wrong with the URL; `InvalidOption`, naming the key, for an option that this call does not take, or that is malformed.
+    public init(_ url: String, decoding dictionary: [String: Variant]) throws(Refusal) {
+        self.init(try DownloadURL(url))
+        for name in dictionary.keys.sorted() where !(OptionKey(rawValue: name).map(DownloadOptions.ofFreshLink.contains) ?? false) {
+            let known = DownloadOptions.ofFreshLink.map(\.rawValue).sorted().joined(separator: ", ")
+            throw Refusal(.invalidOption, "ReplaceUrl has no option “\(shown(name))”; it takes \(known).")
+        }
+        let options = try DownloadOptions(decoding: dictionary)
+        if dictionary[OptionKey.headers.rawValue] != nil { headers = options.headers }
+        (referrer, username, password) = (options.referrer, options.username, options.password)
     }
 }
 

@@ -112,10 +112,21 @@ public final class DownloaderClient: Sendable {
     }
     /// Has the download go on from its bytes with a fresh link for the same file.
     ///
-    /// - Parameter headers: the request headers from now on.
-    public func replaceURL(of download: DownloadReference, with url: String, headers: [HeaderField] = []) async throws(ClientError) {
-        let fields = Dictionary(headers.map { ($0.name, $0.value) }) { $1 }
-        try await core.call(Download.replaceUrl, (url, fields), at: download, repeatable: true)
+    /// What is nil stays as it is, where the link is of the same origin; what belonged to another origin is forgotten.
+    ///
+    /// - Parameters:
+    ///   - headers: the request headers from now on.
+    ///   - referrer: the page that led to the link; empty: none.
+    public func replaceURL(
+        of download: DownloadReference, with url: String, headers: [HeaderField]? = nil, referrer: String? = nil, username: String? = nil,
+        password: String? = nil
+    ) async throws(ClientError) {
+        var options: [String: Variant] = [:]
+        if let headers { options[OptionKey.headers.rawValue] = .dictionary(headers.map { ($0.name, $0.value) }) }
+        for (key, text) in [(OptionKey.referrer, referrer), (.username, username), (.password, password)] {
+            if let text { options[key.rawValue] = .string(text) }
+        }
+        try await core.call(Download.replaceUrl, (url, options), at: download, repeatable: true)
     }
     /// Its place among those of its priority, 0 = next.
     public func move(_ download: DownloadReference, to position: UInt32) async throws(ClientError) {

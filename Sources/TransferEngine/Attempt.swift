@@ -50,6 +50,8 @@ final class Attempt: BodySink {
         asksIfChanged = transfer.asksIfChanged
     }
 
+    override var work: UInt64 { transfer.request.number.value }
+
     override func receive(_ bytes: UnsafeRawBufferPointer) -> Answer {
         transfer.pieces &+= 1
         if case .undecided = verdict { decide() }

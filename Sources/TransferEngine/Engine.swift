@@ -229,7 +229,8 @@ public actor Engine {
         self.staging = staging
         let transfer = Transfer(request, boot: boot, staging: staging, pace: Pace(pace, limit: request.speedLimit ?? 0))
         transfers[number] = transfer
-        if let end = transfer.prepare() { return finish(transfer, end) }
+        CrashMarks.transferBegan(number.value)
+        if let end = CrashMarks.working(on: number.value, { transfer.prepare() }) { return finish(transfer, end) }
         fetch(transfer)
     }
 
@@ -246,7 +247,8 @@ public actor Engine {
             connectTimeoutMilliseconds: max(1, Int(clamping: request.stallTimeout.wholeMilliseconds)))
         (options.headerLines, options.isFresh) = (transfer.headerLines, isFresh)
         if transfer.isFirstOrigin {
-            (options.referrer, options.username, options.password) = (request.referrer, request.username, request.password)
+            (options.username, options.password) = (request.username, request.password)
+            options.referrer = request.referrer.flatMap { Referrer.sent($0, to: transfer.url) }
         }
         options.proxy = proxy ?? ""
         (options.certificateFile, options.certificateFolder) = (configuration.certificateFile, configuration.certificateFolder)
@@ -265,6 +267,10 @@ public actor Engine {
         guard let attempt = exchange.sink as? Attempt, let transfer = transfers.values.first(where: { $0.exchange === exchange }) else {
             return
         }
+        CrashMarks.working(on: transfer.request.number.value) { conclude(attempt, transfer, exchange, error) }
+    }
+
+    private func conclude(_ attempt: Attempt, _ transfer: Transfer, _ exchange: Exchange, _ error: CurlError?) {
         // libcurl is content with a head that ends with its connection.
         let error = error ?? (attempt.head.isComplete ? nil : CurlError(.nothingReceived, "no whole head"))
         if error == nil { attempt.decide() }
@@ -429,6 +435,7 @@ public actor Engine {
         staging?.discard(transfer)
         reportEvents(of: transfer)
         transfers[number] = nil
+        CrashMarks.transferEnded(number.value)
         tell(.ended(number, end))
         if let next = heldBack.removeValue(forKey: number) {
             if next.isStopped { tell(.ended(number, .stopped(next.request.resume))) } else { begin(next.request) }

@@ -1,10 +1,15 @@
 internal import CSystem
 public import DownloadModel
 internal import Glibc
+internal import Synchronization
 
 /// A caller's descriptor of a regular file, which we write into. Closed with its last reference.
 public final class HeldDescriptor: Sendable {
     public let number: Int32
+    private let liesInMemory = Atomic<Bool>(false)
+
+    /// Whether the file lies in memory that no file system bounds; `obstacle(reading:)` finds it out.
+    public var isInMemory: Bool { liesInMemory.load(ordering: .relaxed) }
 
     /// - Parameter number: ours from here on.
     public init(adopting number: Int32) { self.number = number }
@@ -42,6 +47,7 @@ public final class HeldDescriptor: Sendable {
         if seals > 0, seals & (todoku_seal_write | todoku_seal_grow | todoku_seal_shrink) != 0 {
             return refused("the memory file is sealed against it")
         }
+        liesInMemory.store(todoku_is_unbounded_memory(number), ordering: .relaxed)
         return nil
     }
 

@@ -1,4 +1,5 @@
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 
 /// One download's work in the engine between a start and its end. Of the engine's thread; reached by libcurl's callbacks through `Attempt`.
@@ -209,8 +210,9 @@ final class Transfer {
         }
         guard isFirstOrigin else { return lines }
         for field in request.headers where !TransferRequest.reservedHeaders.contains(field.name.lowercased()) {
+            guard let value = field.name.lowercased() == "referer" ? Referrer.sent(field.value, to: url) : field.value else { continue }
             // libcurl takes "Name;" for a field with an empty value, and "Name:" for one to leave out.
-            lines.append(field.value.isEmpty ? "\(field.name);" : "\(field.name): \(field.value)")
+            lines.append(value.isEmpty ? "\(field.name);" : "\(field.name): \(value)")
         }
         return lines
     }
@@ -285,7 +287,9 @@ final class Transfer {
     }
 
     /// The staging buffer's door to the part file.
-    func write(_ bytes: UnsafeRawBufferPointer) {
+    func write(_ bytes: UnsafeRawBufferPointer) { CrashMarks.working(on: request.number.value) { append(bytes) } }
+
+    private func append(_ bytes: UnsafeRawBufferPointer) {
         if let candidate {
             try? candidate.write(bytes)  // what failed stays in its `error`
             if candidate.written > part?.written ?? 0 { replacePart() }

@@ -157,6 +157,18 @@ public enum TransferEvent: Equatable, Sendable {
     case ended(DownloadNumber, TransferEnd)
 }
 
+extension TransferEvent {
+    /// Which transfer it is of; nil: of several.
+    public var number: DownloadNumber? {
+        switch self {
+        case .asks(let number, _), .sent(let number, _), .stalled(let number, _), .began(let number, _), .checkpoint(let number, _),
+            .ended(let number, _):
+            number
+        case .progress: nil
+        }
+    }
+}
+
 /// What the engine is told once.
 public struct EngineConfiguration: Sendable {
     /// Where a request names none.

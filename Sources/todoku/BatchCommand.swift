@@ -32,7 +32,7 @@ struct BatchCommand: ParsableCommand {
 
     func validate() throws {
         try request.checkForList()
-        if file == "-", request.passwordFile == "-" {
+        if file == "-", request.login.passwordFile == "-" {
             throw ValidationError("Standard input has the list; it cannot have the password too.")
         }
     }

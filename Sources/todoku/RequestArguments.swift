@@ -31,15 +31,7 @@ struct RequestArguments: ParsableArguments {
     @Option(help: ArgumentHelp("The page that led here (the header Referer).", valueName: "url"))
     var referrer: String?
 
-    @Option(
-        help: ArgumentHelp(
-            "Credentials for the first server; the password is asked for where it is left out.", valueName: "name[:password]"))
-    var user: String?
-
-    @Option(
-        help: ArgumentHelp("Read the password from the first line of a file, or of standard input (-).", valueName: "file"),
-        completion: .file())
-    var passwordFile: String?
+    @OptionGroup var login: CredentialArguments
 
     @Option(help: ArgumentHelp("sha256:<hex>, or sha512, sha1, md5; another file fails. For one URL.", valueName: "checksum"))
     var checksum: String?
@@ -168,10 +160,6 @@ struct RequestArguments: ParsableArguments {
     private func check() throws {
         if output != nil, directory != nil || filename != nil { throw ValidationError("--output says both --directory and --filename.") }
         if token != nil, app == nil { throw ValidationError("--token needs --app.") }
-        if passwordFile != nil, user == nil { throw ValidationError("--password-file needs --user.") }
-        if passwordFile != nil, user?.contains(":") == true {
-            throw ValidationError("The password is given twice: by --user and by --password-file.")
-        }
         if let checksum {
             do throws(Refusal) { _ = try Checksum(checksum) } catch { throw ValidationError(error.message) }
         }
@@ -198,7 +186,7 @@ struct RequestArguments: ParsableArguments {
         request.ifExists = ifExists
         request.headers = header
         (request.userAgent, request.referrer) = (userAgent, referrer)
-        (request.username, request.password) = try credentials()
+        (request.username, request.password) = try login.read()
         (request.checksum, request.size, request.maxSize) = (checksum, size, maxSize)
         if paused { request.start = false }
         (request.expectType, request.notBefore, request.deadline) = (expectType, notBefore, deadline)
@@ -215,28 +203,6 @@ struct RequestArguments: ParsableArguments {
         (request.notifyDelay, request.desktopID) = (notifyDelay, desktopID)
         for entry in metadata { request.setMetadata(entry.text, for: entry.key) }
         return request
-    }
-
-    private func credentials() throws(CommandFailure) -> (String?, String?) {
-        guard let user else { return (nil, nil) }
-        if let colon = user.firstIndex(of: ":") { return (String(user[..<colon]), String(user[user.index(after: colon)...])) }
-        if let passwordFile {
-            let descriptor = passwordFile == "-" ? STDIN_FILENO : open(passwordFile, O_RDONLY | O_CLOEXEC)
-            guard descriptor >= 0 else {
-                throw CommandFailure(
-                    .usage,
-                    catalog.text("cannot read the password from “%1$s”: %2$s", passwordFile, String(cString: strerror(errno))))
-            }
-            defer { if descriptor != STDIN_FILENO { close(descriptor) } }
-            guard let password = InputLine.read(from: descriptor) else {
-                throw CommandFailure(.usage, catalog.text("the password in “%1$s” is not UTF-8", passwordFile))
-            }
-            return (user, password)
-        }
-        guard let password = Terminal.password(prompt: catalog.text("Password of %1$s:", TerminalText.plain(user)) + " ") else {
-            throw CommandFailure(.usage, catalog.text("there is no terminal to ask for the password of %1$s; give --password-file", user))
-        }
-        return (user, password)
     }
 
     @Sendable static func parseHeader(_ text: String) throws -> HeaderField {

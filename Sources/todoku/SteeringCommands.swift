@@ -130,11 +130,13 @@ struct RenewCommand: ParsableCommand {
         commandName: "renew", abstract: "Give a download a fresh link for the same file.",
         discussion: """
             It goes on from the bytes that are there; the server's validator still decides whether they may be kept. For one that waits with \
-            needs-url (--renewable), or failed because its link had expired.
+            needs-url (--renewable), or failed because its link had expired. What is not given here stays as it is where the link is of the same \
+            server; what belonged to another server is not sent to this one.
 
             EXAMPLES:
               todoku renew 7 'https://example.org/file.iso?signature=new'
               todoku renew 7 -H 'Authorization: Bearer new' https://example.org/file.iso
+              todoku renew 7 --user name --referrer https://example.org/ https://mirror.example.org/file.iso
             """)
     @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var download: DownloadReference
     @Argument(help: "The fresh link.") var url: String
@@ -142,12 +144,18 @@ struct RenewCommand: ParsableCommand {
         name: [.customShort("H"), .long], help: ArgumentHelp("A request header from now on; may be repeated.", valueName: "name: value"),
         transform: RequestArguments.parseHeader)
     var header: [HeaderField] = []
+    @Option(help: ArgumentHelp("The page that led to the link (the header Referer).", valueName: "url"))
+    var referrer: String?
+    @OptionGroup var credentials: CredentialArguments
     @OptionGroup var output: OutputArguments
 
     func run() throws {
+        let (username, password) = Program.require(json: output.json) { () throws(CommandFailure) in try credentials.read() }
         Program.run(json: output.json) { client in
             await Program.each([download], json: output.json) { download throws(ClientError) in
-                try await client.replaceURL(of: download, with: url, headers: header)
+                try await client.replaceURL(
+                    of: download, with: url, headers: header.isEmpty ? nil : header, referrer: referrer, username: username,
+                    password: password)
             }
         }
     }

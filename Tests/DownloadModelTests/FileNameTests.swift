@@ -38,7 +38,11 @@ import Testing
         #expect(FileName.safe(given) == expected)
     }
 
-    @Test(arguments: ["", ".", "..", ".hidden", "a/b", "/", "a\nb", "a\u{0}", "\u{7F}", "a\u{85}", String(repeating: "あ", count: 81)])
+    @Test(arguments: [
+        "", ".", "..", ".hidden", "a/b", "/", "a\nb", "a\u{0}", "\u{7F}", "a\u{85}", "a\u{202E}gpj.exe", "\u{2066}x", "a\u{200B}",
+        "a\u{2028}b", "a\u{FEFF}",
+        String(repeating: "あ", count: 81),
+    ])
     func `that are not bare are told from`(name: String) { #expect(!FileName.isBare(name)) }
 
     @Test(arguments: ["a", "a.txt", "届け物.zip", " a", "a\\b", "-", "a..", String(repeating: "あ", count: 80)])

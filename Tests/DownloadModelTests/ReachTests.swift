@@ -156,7 +156,7 @@ import Testing
             #expect(ledger.holdings(of: "org.example.A").remaining == remaining && ledger.holdings(of: "org.example.A").bytes == bytes)
         }
         expect(4, 3 * one)
-        try ledger.replaceUrl(entries[0], url, headers: [], now: Self.now)
+        try ledger.replaceUrl(entries[0], FreshLink(url), now: Self.now)
         expect(4, 3 * one + url.text.utf8.count - entries[1].record.url.utf8.count)
         for entry in entries { try ledger.apply(.cancel, to: entry, now: Self.now) }
         expect(0, 3 * one + url.text.utf8.count - entries[1].record.url.utf8.count)

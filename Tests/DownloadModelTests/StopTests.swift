@@ -11,7 +11,7 @@ private enum Stop: String, CaseIterable {
         case .pauseAll: ledger.pauseAll(now: now)
         case .sleep: ledger.sleep(now: now)
         case .metered: ledger.network(NetworkCondition(isMetered: true), now: now)
-        case .renewed: try ledger.replaceUrl(entry, DownloadURL("http://h/fresh"), headers: [], now: now)
+        case .renewed: try ledger.replaceUrl(entry, FreshLink(DownloadURL("http://h/fresh")), now: now)
         }
     }
 

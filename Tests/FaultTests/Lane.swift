@@ -85,6 +85,12 @@ internal import Testing
         return ended ? exit : Ending(status: -1, errors: "it did not end within 20 seconds. \(exit.errors)")
     }
 
+    /// Waits until the daemon has ended by itself; the status.
+    func crash() async throws -> Int32 {
+        #expect(await eventually { !isRunning })
+        return await end(SIGKILL).status
+    }
+
     /// How the daemon ended, where it did.
     func lastWords() async -> String {
         guard let daemon, !daemon.isRunning else { return "" }

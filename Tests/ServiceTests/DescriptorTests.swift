@@ -15,6 +15,11 @@ final class OwnFile: Sendable {
         precondition(descriptor >= 0, "\(path): \(String(cString: strerror(errno)))")
     }
 
+    init(adopting descriptor: Int32) {
+        precondition(descriptor >= 0, "\(String(cString: strerror(errno)))")
+        self.descriptor = descriptor
+    }
+
     deinit { close(descriptor) }
 
     var wire: FileDescriptor { FileDescriptor(descriptor) }
@@ -34,6 +39,13 @@ private func openFiles(of process: pid_t, below folder: String) -> Int {
         let count = readlink("/proc/\(process)/fd/\(number)", &target, target.count - 1)
         return count > 0 && String(decoding: target.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self).hasPrefix(folder)
     }
+}
+
+/// memfd_create(2), which glibc shows to _GNU_SOURCE only.
+private func makeMemoryFile() -> Int32 {
+    typealias Create = @convention(c) (UnsafePointer<CChar>, UInt32) -> Int32
+    guard let symbol = dlsym(nil, "memfd_create") else { preconditionFailure("there is no memfd_create") }
+    return unsafeBitCast(symbol, to: Create.self)("todoku-test", 1)  // MFD_CLOEXEC
 }
 
 extension Running {
@@ -327,6 +339,46 @@ extension Running {
         }
         #expect(await eventually { running.held == 0 })
         #expect(openFiles(of: getpid(), below: running.world.folder) == 0)
+    }
+
+    @Test func `in memory takes so much memory and no more`() async throws {
+        let running = try await Running.start()
+        let gate = Gate()
+        defer { gate.open() }
+        let server = ScriptedServer { request, reply in
+            switch request.path {
+            case "/small": reply.respond(200, text: "hello")
+            case "/large": reply.head(200, length: 1 << 40)
+            case "/endless":
+                reply.head(200, ["Transfer-Encoding": "chunked"])
+                let piece = [UInt8](repeating: 7, count: 4 << 20)
+                for _ in 0..<65 { reply.chunk(piece) }
+                gate.wait()
+            default:
+                reply.head(200, length: 10)
+                gate.wait()
+            }
+        }
+        func memory() -> OwnFile { OwnFile(adopting: makeMemoryFile()) }
+        let small = memory()
+        _ = try await running.client.wait(try await running.write(server.url("/small"), into: small.wire))
+        #expect(small.bytes == Array("hello".utf8))
+        for path in ["/large", "/endless"] {
+            let file = memory()
+            let download = try await running.write(server.url(path), into: file.wire)
+            let error = await thrown { try await running.client.wait(download) }
+            #expect(error?.name == todokuError("TooLarge"), "\(path): \(error as Any)")
+            #expect(await eventually { file.bytes.isEmpty })
+        }
+        var held: [ObjectPath] = []
+        for _ in 0..<Limits.memoryDescriptorsPerCaller { held.append(try await running.write(server.url("/wait"), into: memory().wire)) }
+        let refused = await thrown { try await running.write(server.url("/wait"), into: memory().wire) }
+        #expect(refused?.name == todokuError("LimitExceeded") && refused?.message.contains("memory") == true, "\(refused as Any)")
+        // A file on a disk has its own limits.
+        try await running.client.cancel(try await running.write(server.url("/wait"), into: OwnFile(running.file("mine")).wire))
+        for path in held { try await running.client.cancel(path) }
+        #expect(await eventually { (try? await running.client.wait(held[0])) == nil && running.held == 0 })
+        #expect(await eventually { (try? await running.write(server.url("/small"), into: memory().wire)) != nil })
     }
 
     @Test func `has a limit for a connection, and for all together`() async throws {

@@ -42,7 +42,9 @@ internal import Testing
         let renewed = try await running.download(server.url("/expired?query=Secret8"), secrets.merging(["renewable": .bool(true)]) { $1 })
         #expect(await running.client.signals.isIn("waiting", renewed))
         for link in ["ftp://u:Secret11@127.0.0.1/x?query=Secret12", "http://u:Secret11@127.0.0.1:\(server.port)/a?query=Secret12"] {
-            _ = await thrown { try await running.client.call(Download.replaceUrl, at: renewed, (link, ["X-Api": "Secret13"])) }
+            _ = await thrown {
+                try await running.client.call(Download.replaceUrl, at: renewed, (link, ["headers": .dictionary([("X-Api", "Secret13")])]))
+            }
         }
         _ = try await running.client.wait(renewed)
         #expect(server.requests.last?.field("X-Api") == "Secret13" && server.requests.last?.target == "/a?query=Secret12")
@@ -66,6 +68,65 @@ internal import Testing
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         _ = try await running.fetch(server.url("/a"))
         #expect(await running.daemon.stop().isClean)
+    }
+}
+
+@Suite(.timeLimit(.minutes(3))) struct `Secrets in the database` {
+    private let secrets: [String: Variant] = [
+        "headers": .dictionary([("X-Api", "Secret1")]), "username": .string("Secret2"), "password": .string("Secret3"),
+        "retries": .uint32(0),
+    ]
+
+    /// The files of the queue that hold a secret.
+    private func holders(_ world: ServiceWorld) -> [String] {
+        listFolder(world.state).filter { readFile("\(world.state)/\($0)")?.firstRange(of: Array("Secret".utf8)) != nil }
+    }
+
+    @Test func `leave all its files with the end, and after a failure with the last retry that may need them`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        var daemon = await world.start()
+        let gate = Gate()
+        defer { gate.open() }
+        let server = ScriptedServer { request, reply in
+            if request.path == "/bad" { return reply.respond(404) }
+            if request.path == "/wait" { gate.wait() }
+            reply.respond(200, text: "x")
+        }
+        let options = secrets.merging(["directory": .string(world.folder), "notify": .string("never")]) { $1 }
+        let token = options.merging(["app": .string("org.example.App"), "token": .string("t")]) { $1 }
+        let path = try await client.download(server.url("/wait"), token)
+        #expect(await server.waitForRequests(1))
+        #expect(!holders(world).isEmpty)
+        gate.open()
+        _ = try await client.wait(path)
+        #expect(holders(world) == [])
+        // The token still names the same request.
+        #expect(try await client.download(server.url("/wait"), token) == path)
+
+        let failed = try await client.download(server.url("/bad"), options)
+        #expect(await thrown { try await client.wait(failed) }?.name == todokuError("HttpStatus"))
+        #expect(!holders(world).isEmpty)
+        try await client.retry(failed)
+        #expect(await thrown { try await client.wait(failed) }?.name == todokuError("HttpStatus"))
+        #expect(server.requests.filter { $0.path == "/bad" }.allSatisfy { $0.field("X-Api") == "Secret1" })
+        try await client.remove(failed)
+        #expect(holders(world) == [])
+
+        let cancelled = try await client.download(server.url("/bad"), options.merging(["start": .bool(false)]) { $1 })
+        try await client.cancel(cancelled)
+        #expect(await world.stop(daemon).status == 0)
+        #expect(holders(world) == ["todoku.db"])
+        // A day later, at the next start.
+        let aged = await world.run(
+            "sqlite3", "\(world.state)/todoku.db", "UPDATE course SET ended_at = ended_at - 86400000000 WHERE ended_at IS NOT NULL")
+        #expect(aged.status == 0, "\(aged.errors)")
+        daemon = await world.start()
+        #expect(try await client.get(Download.state, at: cancelled) == "cancelled")
+        #expect(await eventually { holders(world) == [] })
+        try await client.retry(cancelled)
+        #expect(await thrown { try await client.wait(cancelled) }?.name == todokuError("HttpStatus"))
+        #expect(server.requests.last?.field("X-Api") == nil)
     }
 }
 

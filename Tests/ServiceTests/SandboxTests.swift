@@ -85,7 +85,9 @@ private let app = "org.example.App"
         let (download, replace) = ("\(Manager.interface).Download", "\(Download.interface).ReplaceUrl")
         let headers = "{'X-A': '\(text.prefix(2000))'}"
         #expect(await refusal(download, "http://127.0.0.1:1/x", "{'headers': <\(headers)>}").contains("LimitExceeded: The URLs, headers"))
-        #expect(await refusal(replace, "http://127.0.0.1:1/x", headers, at: paths[0].value).contains("LimitExceeded: The URLs, headers"))
+        #expect(
+            await refusal(replace, "http://127.0.0.1:1/x", "{'headers': <\(headers)>}", at: paths[0].value).contains(
+                "LimitExceeded: The URLs, headers"))
         #expect(await refusal(download, "http://127.0.0.1:1/x", "{'start': <false>}") == "", "an ordinary one has no bytes that count")
         for path in paths.prefix(20) {
             try await running.client.cancel(path)
@@ -466,10 +468,12 @@ private let app = "org.example.App"
         let quiet: [String: Variant] = ["notify": .string("never")]
         _ = try await client.wait(try await client.download(server.url("/first"), quiet))  // makes the folder
         writeFile("\(folder)/diary", "private".utf8)
-        let skipped = try await client.download(server.url("/diary"), quiet.merging(["if-exists": .string("skip")]) { $1 })
-        #expect(try await client.wait(skipped) == "\(folder)/diary")
-        #expect(await thrown { try await client.call(Download.openFile, at: skipped, ()) }?.name == todokuError("NotAllowed"))
-        #expect(await thrown { try await client.remove(skipped, deletingFile: true) }?.name == todokuError("NotAllowed"))
+        // By none of the policies it learns that there is a diary, or gets at it.
+        for (index, policy) in ["skip", "fail", "rename"].enumerated() {
+            let own = try await client.download(server.url("/diary"), quiet.merging(["if-exists": .string(policy)]) { $1 })
+            #expect(try await client.wait(own) == "\(folder)/diary (\(index + 1))", "\(policy)")
+        }
+        #expect(readFile("\(folder)/diary") == Array("private".utf8))
         let own = try await client.download(server.url("/own"), quiet)
         _ = try await client.wait(own)
         rename("\(folder)/diary", "\(folder)/own")

@@ -128,13 +128,59 @@ extension Running {
         try await running.client.call(Manager.resumeAll, ())
         #expect(try await running.reason(path) == "needs-url")
         let requests = server.requests.count
-        try await running.client.call(Download.replaceUrl, at: path, (server.url("/a?sign=new"), ["X-Token": "new"]))
+        try await running.client.call(
+            Download.replaceUrl, at: path, (server.url("/a?sign=new"), ["headers": .dictionary([("X-Token", "new")])]))
         #expect(readFile(try await running.client.wait(path)) == body)
         #expect(server.requests.count == requests + 1)
         #expect(server.requests.last?.range?.first == 1_200_000 && server.requests.last?.field("X-Token") == "new")
         #expect(try await running.client.call(Download.getUrl, at: path, ()) == server.url("/a?sign=new"))
         let refused = await thrown { try await running.client.call(Download.replaceUrl, at: path, (server.url("/b"), [:])) }
         #expect(refused?.name == todokuError("InvalidState"))
+    }
+
+    @Test func `for a fresh link of another origin takes nothing of the old one there`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { request, reply in
+            switch request.target {
+            case "/new?auth" where request.field("Authorization") == nil: reply.respond(401, ["WWW-Authenticate": "Basic realm=\"x\""])
+            case "/new", "/new?auth": reply.respond(200, text: "x")
+            default: reply.respond(403)
+            }
+        }
+        let given: [String: Variant] = [
+            "renewable": .bool(true), "headers": .dictionary([("X-Token", "old"), ("Referer", "http://u:p@h/header?q#f")]),
+            "username": .string("user"), "password": .string("word"), "referrer": .string("http://name:secret@127.0.0.1/page?q=1#part"),
+        ]
+        func renew(_ link: String, _ options: [String: Variant]) async throws -> ScriptedServer.Request? {
+            let path = try await running.download(server.url("/old"), given)
+            #expect(await running.waits(path, for: "needs-url"))
+            let first = server.requests.last { $0.path == "/old" }
+            #expect(first?.field("Referer")?.contains("#") == false && first?.field("Referer")?.contains("@") == false)
+            try await running.client.call(Download.replaceUrl, at: path, (link, options))
+            #expect(readFile(try await running.client.wait(path)) == Array("x".utf8))
+            return server.requests.last { $0.path == "/new" }
+        }
+        // Of the same origin all stays that is not given anew.
+        let same = try await renew(server.url("/new?auth"), ["headers": .dictionary([("X-Other", "1")])])
+        #expect(same?.field("X-Token") == nil && same?.field("X-Other") == "1")
+        #expect(same?.field("Referer") == "http://127.0.0.1/page?q=1" && same?.field("Authorization")?.hasPrefix("Basic ") == true)
+        // Of another nothing does.
+        let other = try await renew(server.otherURL("/new"), [:])
+        #expect(other?.field("X-Token") == nil && other?.field("Referer") == nil && other?.field("Authorization") == nil)
+        // What is given anew is the new one's.
+        let fresh = try await renew(
+            server.otherURL("/new?auth"),
+            [
+                "referrer": .string("http://a:b@127.0.0.1/other#x"), "username": .string("next"), "password": .string("word"),
+                "headers": .dictionary([("X-Token", "new")]),
+            ])
+        #expect(fresh?.field("Referer") == "http://127.0.0.1/other" && fresh?.field("X-Token") == "new")
+        #expect(fresh?.field("Authorization") == "Basic bmV4dDp3b3Jk")
+        let path = try await running.download(server.url("/old"), given)
+        for bad: [String: Variant] in [["X-Token": .string("old")], ["headers": .string("x")], ["filename": .string("x")]] {
+            let refused = await thrown { try await running.client.call(Download.replaceUrl, at: path, (server.url("/new"), bad)) }
+            #expect(refused?.name == todokuError("InvalidOption") && refused?.message.contains(bad.keys.first ?? "?") == true)
+        }
     }
 
     @Test func `needs no option for a fresh link after the failure`() async throws {

@@ -179,7 +179,7 @@ extension World {
             case 6:
                 guard let url = try? DownloadURL(entry.record.url + "?fresh") else { return }
                 let hadEnded = entry.state.hasEnded
-                try ledger.replaceUrl(entry, url, headers: [], now: now)
+                try ledger.replaceUrl(entry, FreshLink(url), now: now)
                 (floors[number], hostFloors[host(of: entry.record)]) = (nil, nil)
                 if hadEnded { revive(number) }
             default:
@@ -338,7 +338,7 @@ extension World {
         for entry in ledger.entries.values.sorted(by: { $0.number < $1.number }) where entry.isEntered {
             if entry.state == .paused { try? ledger.apply(.resume, to: entry, now: now) }
             if case .waiting(.needsUrl, _) = entry.state, let url = try? DownloadURL(entry.record.url) {
-                try? ledger.replaceUrl(entry, url, headers: [], now: now)
+                try? ledger.replaceUrl(entry, FreshLink(url), now: now)
             }
         }
     }

@@ -43,6 +43,7 @@ struct Saved {
         case .swept(let number): sweeps[number] = nil
         case .requested(let request): if plant != .hasty { requests["\(request.host) \(request.spacing)"] = request }
         case .requestOver(let host, let spacing): requests["\(host) \(spacing)"] = nil
+        case .scrubLog: break
         case .keepCopy(let copy): copies[copy.key] = copy
         }
     }

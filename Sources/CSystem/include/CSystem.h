@@ -45,12 +45,27 @@ int todoku_get_seals(int fd);
 /// Those that forbid writing (F_SEAL_WRITE, F_SEAL_FUTURE_WRITE), becoming longer, becoming shorter.
 extern const int todoku_seal_write, todoku_seal_grow, todoku_seal_shrink;
 
+/// Whether an open file lies in memory that no file system bounds: a memfd is a file of the kernel's own mount of tmpfs or hugetlbfs, which has no
+/// size. A tmpfs that was mounted with a size bounds itself.
+bool todoku_is_unbounded_memory(int fd);
+
 /// pipe2(2) with O_CLOEXEC. 0 or errno.
 int todoku_pipe(int descriptors[2]);
 
 /// Keeps malloc(3) to one arena and gives large blocks back at once: for a program of few threads that lives long and should stay small.
 /// To be called before the first thread starts.
 void todoku_keep_heap_small(void);
+
+/// Has a crash of this process (SIGILL, SIGTRAP, SIGSEGV, SIGBUS, SIGABRT, SIGFPE) append a line to the file `path`: the number of what the crashing
+/// thread worked on, or of the one transfer under way. Then the signal does what it did before. Not for SIGKILL: nobody hears of it.
+void todoku_mark_crashes(const char *path);
+
+/// What this thread works on from now on; 0: nothing. Returns what it worked on before.
+uint64_t todoku_work_on(uint64_t number);
+
+/// A transfer has begun, or has ended. From any thread.
+void todoku_transfer_began(uint64_t number);
+void todoku_transfer_ended(uint64_t number);
 
 /// Whether an interface other than loopback is up and has an IPv4 or a global IPv6 address, getifaddrs(3). True where nobody can tell.
 bool todoku_has_interface(void);

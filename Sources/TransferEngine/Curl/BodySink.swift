@@ -1,5 +1,6 @@
 internal import CCurl
 internal import CSystem
+internal import EventLoop
 internal import Glibc
 
 /// Takes what libcurl receives for one exchange, on the thread that drives the multi handle.
@@ -7,6 +8,9 @@ internal import Glibc
 /// Subclasses override all five; nothing here may wait, allocate for body bytes, or call libcurl.
 class BodySink {
     enum Answer { case accepted, pause, abort }
+
+    /// What it is of, for `CrashMarks`; 0: nothing.
+    var work: UInt64 { 0 }
 
     /// Body bytes, decoded, at most 16 KiB a call; lent for the call only. After `.pause` libcurl gives the same bytes again once the exchange
     /// is resumed; after `.abort` it ends the exchange.
@@ -33,7 +37,8 @@ private func sink(_ context: UnsafeMutableRawPointer) -> BodySink {
 let bodySinkWrite: curl_write_callback = { buffer, size, count, context in
     guard let buffer, let context else { return 0 }
     let bytes = UnsafeRawBufferPointer(start: buffer, count: size * count)
-    switch sink(context).receive(bytes) {
+    let target = sink(context)
+    switch CrashMarks.working(on: target.work, { target.receive(bytes) }) {
     case .accepted: return bytes.count
     case .pause: return Int(CURL_WRITEFUNC_PAUSE)
     case .abort: return Int(CURL_MAX_WRITE_SIZE) + 1  // any other count than the one given; libcurl reports CURLE_WRITE_ERROR
@@ -43,7 +48,8 @@ let bodySinkWrite: curl_write_callback = { buffer, size, count, context in
 let bodySinkHeader: curl_write_callback = { buffer, size, count, context in
     guard let buffer, let context else { return 0 }
     let bytes = UnsafeRawBufferPointer(start: buffer, count: size * count)
-    switch exchange(context).receiveHeader(bytes) {
+    let target = exchange(context)
+    switch CrashMarks.working(on: target.sink.work, { target.receiveHeader(bytes) }) {
     case .accepted: return bytes.count
     case .abort, .pause: return bytes.count + 1  // there is no pause in a head
     }

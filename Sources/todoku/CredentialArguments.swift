@@ -1,0 +1,49 @@
+internal import ArgumentParser
+internal import DownloadModel
+internal import Glibc
+internal import Localization
+internal import TodokuClient
+
+/// The user and the password for a server, as options of a command.
+struct CredentialArguments: ParsableArguments {
+    @Option(
+        help: ArgumentHelp(
+            "Credentials for the first server; the password is asked for where it is left out.", valueName: "name[:password]"))
+    var user: String?
+
+    @Option(
+        help: ArgumentHelp("Read the password from the first line of a file, or of standard input (-).", valueName: "file"),
+        completion: .file())
+    var passwordFile: String?
+
+    func validate() throws {
+        if passwordFile != nil, user == nil { throw ValidationError("--password-file needs --user.") }
+        if passwordFile != nil, user?.contains(":") == true {
+            throw ValidationError("The password is given twice: by --user and by --password-file.")
+        }
+    }
+
+    /// - Returns: nil, nil where none were given.
+    /// - Throws: where the password can be neither read nor asked for.
+    func read() throws(CommandFailure) -> (String?, String?) {
+        guard let user else { return (nil, nil) }
+        if let colon = user.firstIndex(of: ":") { return (String(user[..<colon]), String(user[user.index(after: colon)...])) }
+        if let passwordFile {
+            let descriptor = passwordFile == "-" ? STDIN_FILENO : open(passwordFile, O_RDONLY | O_CLOEXEC)
+            guard descriptor >= 0 else {
+                throw CommandFailure(
+                    .usage,
+                    catalog.text("cannot read the password from “%1$s”: %2$s", passwordFile, String(cString: strerror(errno))))
+            }
+            defer { if descriptor != STDIN_FILENO { close(descriptor) } }
+            guard let password = InputLine.read(from: descriptor) else {
+                throw CommandFailure(.usage, catalog.text("the password in “%1$s” is not UTF-8", passwordFile))
+            }
+            return (user, password)
+        }
+        guard let password = Terminal.password(prompt: catalog.text("Password of %1$s:", TerminalText.plain(user)) + " ") else {
+            throw CommandFailure(.usage, catalog.text("there is no terminal to ask for the password of %1$s; give --password-file", user))
+        }
+        return (user, password)
+    }
+}

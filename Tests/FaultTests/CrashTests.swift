@@ -1,0 +1,81 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+extension `The fault campaign` {
+    @Suite(.timeLimit(.minutes(5))) struct `A download that crashes the service` {
+        /// How the name of the part file ends that brings it down.
+        private let bad = "-1.part"
+
+        private func download(_ lane: Lane, _ place: Place, _ url: String) async throws -> ObjectPath {
+            try await lane.download(url, ["directory": .string(place.files), "notify": .string("never")])
+        }
+
+        @Test func `twice is set aside by the next start, and the others go on`() async throws {
+            let (lane, place) = (try await Lane(try await Shim()), Place())
+            let server = ScriptedServer { request, reply in reply.serve(Bodies.large, for: request, entityTag: "\"v1\"") }
+            let trap = ["FAULTSHIM_TRAP": bad]
+            #expect(await lane.start(place, more: trap) == nil)
+            let path = try await download(lane, place, server.url("/bad.bin"))
+            let crash = try await lane.crash()
+            #expect(crash == 128 + SIGILL || crash == 128 + SIGTRAP, "\(crash)")
+            let marks = "\(place.state)/todoku/crashes"
+            #expect(readFile(marks) == Array("1\n".utf8))
+            // It is tried once more, and brings the service down again.
+            _ = await lane.start(place, more: trap)
+            _ = try await lane.crash()
+            #expect(readFile(marks) == Array("1\n1\n".utf8))
+            // Then no more: also where it would do it again.
+            #expect(await lane.start(place, more: trap) == nil)
+            let aside = try await lane.describe()[path.value]
+            #expect(aside?.state == "failed" && aside?.error.name == "org.todoku.Error.Interrupted", "\(aside as Any)")
+            #expect(aside.map { isClear($0.error.message) } == true)
+            let other = try await download(lane, place, server.url("/good.bin"))
+            #expect(try await lane.settle([other])[other.value]?.state == "finished")
+            #expect(await eventually { !fileExists(marks) })
+            #expect(await lane.end(SIGTERM).status == 0)
+            // The defect is mended: a retry brings the file.
+            #expect(await lane.start(place) == nil)
+            #expect(try await lane.describe()[path.value]?.state == "failed")
+            try await lane.retry(path)
+            let end = try await lane.settle([path])[path.value]
+            #expect(end?.state == "finished", "\(end as Any)")
+            let isWhole = readFile(end?.path ?? "") == Bodies.large
+            #expect(isWhole)
+            #expect(await lane.end(SIGTERM).status == 0)
+        }
+
+        @Test func `once goes on, and a kill counts for nothing`() async throws {
+            let (lane, place) = (try await Lane(try await Shim()), Place())
+            let gate = Gate()
+            defer { gate.open() }
+            let server = ScriptedServer { request, reply in
+                guard !gate.isOpen else { return reply.serve(Bodies.large, for: request, entityTag: "\"v1\"") }
+                reply.head(200, ["ETag": "\"v1\""], length: Bodies.large.count)
+                reply.send(Bodies.large[..<100_000])
+                gate.wait()
+            }
+            let marks = "\(place.state)/todoku/crashes"
+            #expect(await lane.start(place) == nil)
+            let path = try await download(lane, place, server.url("/a.bin"))
+            for number in 1...3 {
+                #expect(await server.waitForRequests(number))
+                await lane.end(SIGKILL)
+                #expect(!fileExists(marks))
+                #expect(await lane.start(place) == nil)
+            }
+            // By a signal from outside, with one transfer under way: that is the one.
+            #expect(await server.waitForRequests(4))
+            #expect(await lane.end(SIGILL).status == 128 + SIGILL)
+            #expect(readFile(marks) == Array("1\n".utf8))
+            gate.open()
+            #expect(await lane.start(place) == nil)
+            #expect(try await lane.settle([path])[path.value]?.state == "finished")
+            #expect(await eventually { !fileExists(marks) })
+            #expect(await lane.end(SIGTERM).status == 0)
+        }
+    }
+}
