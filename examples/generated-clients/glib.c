@@ -87,7 +87,7 @@ int main(int argc, char **argv)
     GMainLoop *loop = g_main_loop_new(NULL, FALSE);
     g_signal_connect(paused, "notify::url", G_CALLBACK(changed), loop);
     char *fresh = g_strdup_printf("%s-fresh", argv[1]);
-    check(todoku_download1_call_replace_url_sync(paused, fresh, g_variant_new("a{ss}", NULL), NULL, &error), error);
+    check(todoku_download1_call_replace_url_sync(paused, fresh, g_variant_new("a{sv}", NULL), NULL, &error), error);
     g_main_loop_run(loop);
     return 0;
 }
