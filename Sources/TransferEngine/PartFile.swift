@@ -272,7 +272,8 @@ final class PartFile {
             rest = rest.dropFirst(count)
         }
         if written -| writebackStarted >= Self.writebackStep {
-            _ = todoku_start_writeback(descriptor, off_t(clamping: writebackStarted), off_t(clamping: written -| writebackStarted))  // a hint
+            // A hint: that it failed changes nothing.
+            _ = todoku_start_writeback(descriptor, off_t(clamping: writebackStarted), off_t(clamping: written -| writebackStarted))
             writebackStarted = written
         }
     }
