@@ -36,8 +36,6 @@ private let app = "org.example.App"
         try await running.client.cancel(cancelled)
         _ = try await client.wait(try await client.download(server.url("/empty"), options))
         _ = try await client.wait(try await client.download(server.url("/f"), options))
-        let skipped = options.merging(["if-exists": .string("skip"), "filename": .string("f")]) { $1 }
-        _ = try await client.wait(try await client.download(server.url("/f"), skipped))
         // Calls to one owner are made in their order: the last one tells of all before.
         _ = try await client.wait(try await client.download(server.url("/g"), options))
         #expect(await eventually { starts(log) >= 2 })
