@@ -138,10 +138,10 @@ internal import Glibc
         return try reply.read(method.readOut)
     }
 
-    /// Calls a method of another program and asks for no answer.
+    /// Calls a method of another program and asks for no answer, whatever it would be.
     ///
     /// - Throws: `InvalidArgs` for what is no name or path.
-    public func tell<In>(_ method: MethodOf<In, Void>, on destination: String, at path: ObjectPath, _ arguments: In) throws(DBusError) {
+    public func tell<In, Out>(_ method: MethodOf<In, Out>, on destination: String, at path: ObjectPath, _ arguments: In) throws(DBusError) {
         try check(destination)
         guard ObjectPath.isValid(path.value) else { throw .invalidArgs("\"\(path)\" is not an object path") }
         let message = Message.call(to: destination, path: path.value, interface: method.interface, member: method.name)
