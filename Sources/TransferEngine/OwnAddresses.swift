@@ -1,3 +1,4 @@
+internal import CCurl
 internal import Glibc
 
 /// Whether `text`, an address in figures, is one of this machine's own at present, public or not: what is sent there stays here.

@@ -237,7 +237,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(queue.waitingCount == 2 && marks.map(queue.isWaiting) == [true, true, true])
         _ = queue.begin()
         queue.succeeded()
-        #expect(queue.next() == "a" && marks.map(queue.isWaiting) == [false, true, true])
+        #expect(queue.next() == "a" && marks.map(queue.isWaiting) == [false, false, true])
         #expect(queue.next() == "c" && marks.map(queue.isWaiting) == [false, false, false] && queue.waitingCount == 0)
     }
 }

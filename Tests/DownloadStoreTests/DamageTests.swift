@@ -478,7 +478,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         }
         let bytes = readFile("\(path)/todoku.db")
         #expect(Store.hasPending(folder: path) == isPending)
-        #expect(listFolder(path) == ["todoku.db", "todoku.lock"])
+        #expect(listFolder(path) == ["instance", "todoku.db", "todoku.lock"])
         #expect(readFile("\(path)/todoku.db") == bytes)
     }
 

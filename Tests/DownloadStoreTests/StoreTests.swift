@@ -217,10 +217,10 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
             try await withStore(path) { store, _ in
                 try await store.commit([.put(fullRecord(1))], nextNumber: DownloadNumber(2))
                 #expect(permissions(path) == 0o700)
-                #expect(Set(listFolder(path)) == ["todoku.db", "todoku.db-shm", "todoku.db-wal", "todoku.lock"])
+                #expect(Set(listFolder(path)) == ["instance", "todoku.db", "todoku.db-shm", "todoku.db-wal", "todoku.lock"])
                 for name in listFolder(path) { #expect(permissions("\(path)/\(name)") == 0o600, "\(name)") }
             }
-            #expect(listFolder(path) == ["todoku.db", "todoku.lock"])
+            #expect(listFolder(path) == ["instance", "todoku.db", "todoku.lock"])
         }
         #expect(permissions(folder("new")) == 0o700)
     }
