@@ -72,7 +72,8 @@ private let app = "org.example.App"
         #expect(await thrown { try await running.client.wait(path) }?.name == todokuError("NotAllowed"))
         #expect(server.connections == 0)
         // A link from a sandbox is a link from a sandbox, whoever queued the download.
-        let theirs = try await running.download(server.url("/theirs"), ["app": .string(app), "start": .bool(false)])
+        let theirs = try await running.client.download(
+            server.url("/theirs"), quiet.merging(["app": .string(app), "start": .bool(false)]) { $1 })
         try await client.call(Download.replaceUrl, at: theirs, (named, [:]))
         try await running.client.resume(theirs)
         #expect(await thrown { try await running.client.wait(theirs) }?.name == todokuError("NotAllowed"))
