@@ -360,6 +360,12 @@ extension Running {
             }
         }
         func memory() -> OwnFile { OwnFile(adopting: makeMemoryFile()) }
+        /// Into a file of its own, which is open until the call is answered.
+        func write(_ path: String) async throws -> ObjectPath {
+            let file = memory()
+            defer { withExtendedLifetime(file) {} }
+            return try await running.write(server.url(path), into: file.wire)
+        }
         let small = memory()
         _ = try await running.client.wait(try await running.write(server.url("/small"), into: small.wire))
         #expect(small.bytes == Array("hello".utf8))
@@ -371,14 +377,15 @@ extension Running {
             #expect(await eventually { file.bytes.isEmpty })
         }
         var held: [ObjectPath] = []
-        for _ in 0..<Limits.memoryDescriptorsPerCaller { held.append(try await running.write(server.url("/wait"), into: memory().wire)) }
-        let refused = await thrown { try await running.write(server.url("/wait"), into: memory().wire) }
+        for _ in 0..<Limits.memoryDescriptorsPerCaller { held.append(try await write("/wait")) }
+        let refused = await thrown { try await write("/wait") }
         #expect(refused?.name == todokuError("LimitExceeded") && refused?.message.contains("memory") == true, "\(refused as Any)")
         // A file on a disk has its own limits.
-        try await running.client.cancel(try await running.write(server.url("/wait"), into: OwnFile(running.file("mine")).wire))
+        let mine = OwnFile(running.file("mine"))
+        try await running.client.cancel(try await running.write(server.url("/wait"), into: mine.wire))
         for path in held { try await running.client.cancel(path) }
         #expect(await eventually { (try? await running.client.wait(held[0])) == nil && running.held == 0 })
-        #expect(await eventually { (try? await running.write(server.url("/small"), into: memory().wire)) != nil })
+        #expect(await eventually { (try? await write("/small")) != nil })
     }
 
     @Test func `has a limit for a connection, and for all together`() async throws {

