@@ -176,13 +176,14 @@ public struct DownloadRecord: Equatable, Sendable {
 
     /// Holds the options, and what else is equal, together with `other`.
     mutating func join(_ other: DownloadRecord) {
-        sharedOptions.join(other.sharedOptions)
-        if directory == other.directory { directory = other.directory }
+        if options.isSameText(as: other.options) { sharedOptions.join(other.sharedOptions) }
+        // By bytes: two folders may have names that Unicode calls equivalent.
+        if directory.isSameBytes(as: other.directory) { directory = other.directory }
     }
 
     /// Whether it holds its options together with `other` already.
     func isJoined(_ other: DownloadRecord) -> Bool {
-        sharedOptions.isIdentical(to: other.sharedOptions) && directory == other.directory
+        sharedOptions.isIdentical(to: other.sharedOptions) && directory.isSameBytes(as: other.directory)
     }
 
     /// What only a download that has started, or ended, has.

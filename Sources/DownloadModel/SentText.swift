@@ -14,6 +14,20 @@ extension Optional where Wrapped == String {
     }
 }
 
+extension DownloadOptions {
+    /// Whether all texts are the same byte by byte: names of files and folders, header fields and credentials go on as they were given.
+    func isSameText(as other: DownloadOptions) -> Bool {
+        guard app.isSameBytes(as: other.app), token.isSameBytes(as: other.token), directory.isSameBytes(as: other.directory),
+            fileName.isSameBytes(as: other.fileName), userAgent.isSameBytes(as: other.userAgent),
+            referrer.isSameBytes(as: other.referrer), username.isSameBytes(as: other.username),
+            password.isSameBytes(as: other.password), expectType.isSameBytes(as: other.expectType),
+            activate.isSameBytes(as: other.activate), tag.isSameBytes(as: other.tag), title.isSameBytes(as: other.title),
+            body.isSameBytes(as: other.body), icon.isSameBytes(as: other.icon), sound.isSameBytes(as: other.sound)
+        else { return false }
+        return headers.elementsEqual(other.headers) { $0.name.isSameBytes(as: $1.name) && $0.value.isSameBytes(as: $1.value) }
+    }
+}
+
 extension Validator {
     public static func == (a: Validator, b: Validator) -> Bool {
         switch (a, b) {

@@ -31,6 +31,23 @@ private struct Desk {
 private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRetryable: true, retryAfter: .seconds(100))
 
 @Suite struct `The ledger` {
+    @Test func `holds no texts together that only look the same`() {
+        // "é" in one character, and in two: different folders and files, and equal to Swift.
+        let (composed, decomposed) = ("caf\u{E9}", "cafe\u{301}")
+        let desk = Desk(
+            [composed, decomposed].enumerated().map { index, name in
+                Desk.record(UInt64(index + 1)) {
+                    $0.directory = "/\(name)"
+                    $0.options.fileName = name
+                }
+            })
+        for (number, name) in [(UInt64(1), composed), (2, decomposed)] {
+            let record = desk.entry(number).record
+            #expect(Array(record.directory.utf8) == Array("/\(name)".utf8))
+            #expect(record.options.fileName.map { Array($0.utf8) } == Array(name.utf8))
+        }
+    }
+
     @Test func `moves waits and deadlines with a clock that is set, and leaves not-before to the clock`() throws {
         var desk = Desk([
             Desk.record(1) { $0.options.deadline = .seconds(1000) },
