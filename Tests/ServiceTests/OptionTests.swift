@@ -202,10 +202,12 @@ internal import Testing
         let running = try await Running.start()
         let gate = Gate()
         let server = ScriptedServer { request, reply in
-            if request.path == "/begun" {
-                reply.head(200, length: 10)
-                reply.send("12345")
+            switch request.path {
+            case "/begun": reply.head(200, length: 10)
+            case "/kept": reply.head(200, ["ETag": "\"v\""], length: 10)
+            default: break
             }
+            if request.path != "/silent" { reply.send("12345") }
             gate.wait()
         }
         let silent = await thrown {
@@ -213,8 +215,13 @@ internal import Testing
         }
         #expect(silent?.name == todokuError("Timeout"))
         #expect(silent?.message.contains("300 ms") == true)
-        // Once bytes flowed it is tried again, whatever `retries`.
-        let path = try await running.download(server.url("/begun"), ["stall-timeout": .uint32(300), "retries": .uint32(0)])
+        // Bytes that a resume does not keep are no progress, and the try counts.
+        let begun = await thrown {
+            try await running.fetch(server.url("/begun"), ["stall-timeout": .uint32(300), "retries": .uint32(0)])
+        }
+        #expect(begun?.name == todokuError("Timeout"))
+        // Once such bytes are held that it keeps it is tried again, whatever `retries`.
+        let path = try await running.download(server.url("/kept"), ["stall-timeout": .uint32(300), "retries": .uint32(0)])
         #expect(await running.client.signals.isIn("waiting", path))
         #expect(try await running.client.get(Download.waitReason, at: path) == "retry")
         gate.open()

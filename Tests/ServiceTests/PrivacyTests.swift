@@ -15,7 +15,7 @@ internal import Testing
             case "/bad": reply.respond(404)
             case "/expired": reply.respond(403)
             case "/cut":
-                reply.head(200, length: 100)
+                reply.head(200, ["ETag": "\"v\""], length: 100)
                 reply.send("x")
                 reply.close()
             default: reply.respond(200, text: "x")
