@@ -121,7 +121,7 @@ private let app = "org.example.App"
     @Test func `sets nothing going anew that writes where it may not: what the user queued for it, or before the default folder changed`()
         async throws
     {
-        let running = try await Running.start()
+        let running = try await start()
         let sandbox = await Sandbox(running.world)
         let own: [String: Variant] = ["app": .string(app), "start": .bool(false)]
         let elsewhere = try await running.download("http://127.0.0.1:1/a", own)
@@ -394,7 +394,7 @@ private let app = "org.example.App"
         #expect(!fileExists(file))
         #expect(await thrown { try await client.get(Download.state, at: own) }?.name == "org.freedesktop.DBus.Error.UnknownObject")
         // Its own are those that name it, whoever queued them.
-        let given = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false), "app": .string(app)])
+        let given = try await running.client.download("http://127.0.0.1:1/a", ["start": .bool(false), "app": .string(app)])
         #expect(try await client.list() == [given])
         try await client.cancel(given)
         try await client.retry(given)
