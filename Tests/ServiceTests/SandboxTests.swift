@@ -296,7 +296,9 @@ private let app = "org.example.App"
 
     /// A new member of the manager is to be thought about, and to be tried above or below.
     @Test func `has been thought of at every member of the manager`() {
-        let open: Set = ["Download", "DownloadBatch", "List", "ListBatches", "Describe", "Fetch", "DownloadToFd", "WaitAll", "SetForeground"]
+        let open: Set = [
+            "Download", "DownloadBatch", "List", "ListBatches", "Describe", "Fetch", "DownloadToFd", "WaitAll", "SetForeground",
+        ]
         let refused: Set = ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded", "SetHostRule"]
         #expect(Set(ManagerFace.face.methods.keys) == open.union(refused))
         #expect(Set(ApplicationFace.face.methods.keys) == ["Activate", "Open", "ActivateAction"])  // all refused
