@@ -369,12 +369,12 @@ extension Running {
             if let range = request.field("Range") {
                 let start = Int(range.dropFirst(6).prefix { $0.isNumber }) ?? 0
                 reply.head(
-                    206, ["ETag": "\"of this one\"", "Content-Range": "bytes \(start)-\(2 * body.utf8.count - 1)/\(2 * body.utf8.count)"],
+                    206, ["ETag": "\"of-this-one\"", "Content-Range": "bytes \(start)-\(2 * body.utf8.count - 1)/\(2 * body.utf8.count)"],
                     length: 2 * body.utf8.count - start)
                 reply.send(String(repeating: "x", count: 2 * body.utf8.count - start))
                 return reply.close()
             }
-            reply.head(200, ["ETag": "\"of this one\""], length: 2 * body.utf8.count)
+            reply.head(200, ["ETag": "\"of-this-one\""], length: 2 * body.utf8.count)
             reply.send(body)
             gate.wait()
         }
@@ -384,7 +384,7 @@ extension Running {
         _ = await world.stop(daemon)
         gate.open()
         var database = try #require(readFile("\(world.state)/todoku.db"))
-        let row = try #require(database.firstRange(of: Array("\"of this one\"".utf8)))
+        let row = try #require(database.firstRange(of: Array("\"of-this-one\"".utf8)))
         let page = row.lowerBound / 4096 * 4096
         database.replaceSubrange(page..<page + 4096, with: patternBytes(4096))
         writeFile("\(world.state)/todoku.db", database)
