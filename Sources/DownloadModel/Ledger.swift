@@ -274,8 +274,8 @@ public final class Ledger {
         let isWatched = !isOfAll || before == .active
         if isWatched { willChange(entry, true) }
         entry.record.take(event, from: before, to: next, now: now)
-        // Before the row is saved: a later attempt must not look for the bytes.
-        if effects.contains(.deletePart) { entry.record.forgetBytes() }
+        // Before the row is saved: a later attempt must not look for the bytes. What finished (`skip`) has none, and tells its size.
+        if effects.contains(.deletePart), next != .finished { entry.record.forgetBytes() }
         if isWatched { didChange(entry) }
         if before.hasEnded, !next.hasEnded {
             (entry.isRevived, entry.isCallDue) = (true, false)

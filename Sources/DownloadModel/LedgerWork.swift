@@ -214,7 +214,10 @@ extension Ledger {
         guard sweeps[entry.number] == nil, entry.mayHavePart || entry.work != .idle else { return }
         sweeps[entry.number] = Sweep(directory: entry.record.directory, isUnlessResumable: unlessResumable)
         if !entry.record.isToDescriptor { actions.append(.save(.sweep(entry.number, directory: entry.record.directory))) }
-        if !entry.isRemoved, entry.record.resume != nil { entry.record.forgetBytes() }
+        if !entry.isRemoved, entry.record.resume != nil {
+            // What finished without its bytes (`skip`) still tells how many came.
+            if entry.state == .finished { entry.record.resume = nil } else { entry.record.forgetBytes() }
+        }
         // Queued in the same turn, it must not begin before that is done.
         if entry.lane != nil { makeRunnable(entry) }
         beginSweep(entry)

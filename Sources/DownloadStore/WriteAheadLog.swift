@@ -159,8 +159,12 @@ struct PlainFile: ~Copyable {
 
     deinit { close(descriptor) }
 
-    /// nil where fewer are there, or the disk cannot read them.
+    /// nil where fewer are there, or the disk cannot read them, tried twice: one failed read proves no damage.
     func read(at offset: Int, count: Int) -> [UInt8]? {
+        readOnce(at: offset, count: count) ?? readOnce(at: offset, count: count)
+    }
+
+    private func readOnce(at offset: Int, count: Int) -> [UInt8]? {
         let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, done in
             while done < count {
                 let result = pread(descriptor, buffer.baseAddress! + done, count - done, off_t(offset + done))

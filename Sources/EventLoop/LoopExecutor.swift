@@ -111,6 +111,8 @@ public func startThread(_ name: String, _ body: @escaping @Sendable () -> Void) 
     var all = sigset_t()
     var before = sigset_t()
     sigfillset(&all)
+    // A defect's own signals go to the thread that has it: blocked, they would end the process before `CrashMarks` hears of them.
+    for signal in [SIGILL, SIGTRAP, SIGSEGV, SIGBUS, SIGABRT, SIGFPE] { sigdelset(&all, signal) }
     pthread_sigmask(SIG_SETMASK, &all, &before)  // the new thread inherits the mask: signals stay with the main thread's signalfd
     defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
     var id = pthread_t()
