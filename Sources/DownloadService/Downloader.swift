@@ -420,10 +420,10 @@ internal import TransferEngine
         guard deletingFile, record.state == .finished, let path = record.path else { return journal.answer(reply, ()) }
         let identity = record.resume?.identity
         journal.afterCommit {
-            Pool.shared.perform {
+            DiskPool.shared.perform(at: .path(path), within: DiskPatience.file) {
                 Commit.deleteFinished(path, identity: identity)
             } then: { result in
-                switch result {
+                switch result ?? .failure(.silentDisk(of: path)) {
                 case .success: reply()
                 case .failure(let refusal): reply.fail(refusal)
                 }

@@ -153,7 +153,7 @@ extension Downloader {
         let record = entry.record
         guard let expected = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         let (map, allowHidden, part) = (mapPath(of: entry.number), allowsHiddenFolders, partNames.name(of: entry.number))
-        Pool.shared.perform {
+        DiskPool.shared.perform(at: .path(record.directory)) {
             let verification = CrashMarks.working(on: record.number.value) {
                 Commit.verify(
                     directory: record.directory, partName: part, identity: expected, size: record.received,
@@ -182,7 +182,7 @@ extension Downloader {
         if record.isToDescriptor { return decide { ledger, now in ledger.committed(entry, path: "", skipped: false, now: now) } }
         guard let identity = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         let (part, allowHidden) = (partNames.name(of: entry.number), allowsHiddenFolders)
-        Pool.shared.perform {
+        DiskPool.shared.perform(at: .path(record.directory)) {
             // Before it has a name under which others may write it.
             let stamp = record.stamp(at: "\(record.directory)/\(part)")
             let outcome = Commit.commit(
@@ -219,7 +219,7 @@ extension Downloader {
         guard let resume = record.resume else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         // It had its name before it was looked at: others may have written it, and what the server said counts no more.
         download(entry.number)?.validators = nil
-        Pool.shared.perform {
+        DiskPool.shared.perform(at: .path(record.directory)) {
             let found = Commit.found(
                 directory: record.directory, partName: part, name: record.finalName, identity: resume.identity,
                 size: record.total, mapPath: map)
@@ -247,7 +247,7 @@ extension Downloader {
     /// Deletes a part file and its written map; no transfer writes them.
     func sweep(_ number: DownloadNumber, _ directory: String) {
         let (map, part) = (mapPath(of: number), partNames.name(of: number))
-        Pool.shared.perform {
+        DiskPool.shared.perform(at: .path(directory)) {
             Commit.discard(directory: directory, partName: part, mapPath: map)
         } then: { [self] isGone in
             decide { ledger, now in ledger.swept(number, isGone: isGone, now: now) }

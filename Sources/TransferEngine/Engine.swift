@@ -394,14 +394,14 @@ public actor Engine {
         }
     }
 
-    /// Flushes in the pool what is written now; the transfer goes on meanwhile.
+    /// Flushes on a thread of its disk what is written now; the transfer goes on meanwhile.
     private func sync(_ transfer: Transfer) {
         staging?.flush()
         guard let part = transfer.part, let data = part.resumeData(written: part.written) else { return }
         transfer.syncing = part
         transfer.lastCheckpoint = .now
         let (descriptor, number) = (part.descriptor, transfer.request.number)  // open until `synced`
-        Pool.shared.perform { [flush] in
+        DiskPool.shared.perform(at: .descriptor(descriptor)) { [flush] in
             let code = flush(descriptor)
             return code == 0 ? nil : DiskError("save the part file", code)
         } then: { [self] error in

@@ -100,6 +100,13 @@ internal import Testing
 
     // MARK: Calls
 
+    /// Whether a caller whom the service has never met is answered.
+    func answersNewcomer() async -> Bool {
+        guard let newcomer = try? Connection.open(address: bus.address) else { return false }
+        let arguments = (Manager.interface, Manager.version.name)
+        return (try? await newcomer.call(Standard.get, on: BusName.service, at: BusName.managerPath, arguments, timeout: .seconds(5))) != nil
+    }
+
     func download(_ url: String, _ options: [String: Variant]) async throws(DBusError) -> ObjectPath {
         try await connection.call(Manager.download, on: BusName.service, at: BusName.managerPath, (url, options), timeout: .seconds(20))
     }

@@ -30,6 +30,10 @@ struct Fault: Sendable, Equatable, CustomStringConvertible {
         case enospc, edquot, eio, eintr, erofs, short, kill
         case killAfter = "kill-after"
         case killTorn = "kill-torn"
+        /// Calls come back when faults are stopped.
+        case hang
+        /// A write takes 1.5 s.
+        case slow
     }
 
     var kind: Kind

@@ -1,0 +1,108 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+extension `The fault campaign` {
+    @Suite struct `A disk that hangs` {
+        @Test func `costs its own downloads only, and they go on when it is back`() async throws {
+            let report = await Report(
+                "A disk that hangs",
+                notes: """
+                    From one call on every call on the disk of a download hangs. Another disk's download, a new caller and a second call for the \
+                    folder that hangs are answered all the same. Then the disk comes back, or the daemon is told to leave and started again.
+                    """)
+            let calls = Length.sample(Array(HangCase.calls), 6)
+            let cases = calls.enumerated().map { HangCase(call: $1, isLeft: $0 % 2 == 1) }
+            try await runCases(cases, report, lanes: 4) { try await hang($0, $1) }
+            await report.finish()
+        }
+
+    }
+}
+
+private struct HangCase: Sendable, CustomStringConvertible {
+    /// A look at the folder takes the first few.
+    static let calls = 1...1
+
+    let call: Int
+    /// Whether the daemon is told to leave while the disk hangs.
+    let isLeft: Bool
+    var description: String { "from call \(call) on\(isLeft ? ", and the daemon leaves" : "")" }
+}
+
+/// A folder on another disk than the others of a case.
+private func otherDisk() throws -> TemporaryFolder {
+    let folder = TemporaryFolder("todoku-hang", in: "/dev/shm")
+    var (here, there) = (stat(), stat())
+    try #require(stat("/tmp", &here) == 0 && stat(folder.path, &there) == 0 && here.st_dev != there.st_dev, "/dev/shm is a file system of its own")
+    return folder
+}
+
+@BusActor private func hang(_ test: HangCase, _ lane: Lane) async throws -> Verdict {
+    let (place, dead) = (Place(), try otherDisk())
+    var verdict = Verdict(row: test.isLeft ? "the daemon leaves" : "the disk comes back", name: "\(test)")
+    let body = Bodies.large
+    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
+    let fault = Fault(kind: .hang, at: test.call, isLasting: true)
+    if let ending = await lane.start(place, fault, more: ["FAULTSHIM_ROOTS": dead.path]) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    func ask(_ name: String, in folder: String) async -> Result<ObjectPath, DBusError> {
+        do throws(DBusError) {
+            return .success(try await lane.download(server.url("/\(name)"), ["directory": .string(folder), "notify": .string("never")]))
+        } catch { return .failure(error) }
+    }
+    let begun = ContinuousClock.now
+    async let first = ask("dead.bin", in: dead.path)
+    async let healthy = ask("healthy.bin", in: place.files)
+    var paths: [ObjectPath] = []
+    switch await healthy {
+    case .success(let path): paths = [path]
+    case .failure(let error): verdict.wrong.append("the healthy folder was refused: \(error.message)")
+    }
+    _ = try await lane.settle(paths, within: .seconds(15))
+    for path in paths { await finish(path, "healthy.bin", body, place, lane, &verdict) }
+    verdict.expect(readFile("\(place.files)/healthy.bin") == body, "the healthy disk's file is wrong")
+    verdict.expect(await lane.answersNewcomer(), "a new caller was not answered")
+    let accepted = await first
+    verdict.expect(ContinuousClock.now - begun < .seconds(20), "the first call was not answered")
+    // Every further call for the folder is answered, too.
+    var ways: [ObjectPath] = []
+    if case .success(let path) = accepted { ways.append(path) }
+    for number in 0..<2 {
+        let asked = ContinuousClock.now
+        switch await ask("more-\(number).bin", in: dead.path) {
+        case .success(let path): ways.append(path)
+        case .failure(let error):
+            verdict.tell(error.message, "the caller")
+            verdict.expect(error.message.contains("did not answer"), "the caller was told “\(error.message)”")
+        }
+        verdict.expect(ContinuousClock.now - asked < .seconds(8), "a call for the folder that hangs took \(ContinuousClock.now - asked)")
+    }
+    verdict.wasMet = place.hits > 0
+    if test.isLeft {
+        let left = ContinuousClock.now
+        let ending = await lane.end(SIGTERM)
+        verdict.expect(ending.status == 0, "it left with \(ending.status): \(ending.errors.suffix(300))")
+        verdict.expect(ContinuousClock.now - left < .seconds(15), "it took \(ContinuousClock.now - left) to leave")
+        place.stopFaults()
+        guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
+    } else {
+        place.stopFaults()
+    }
+    let all = try await lane.settle(ways, within: .seconds(60))
+    for path in ways {
+        let download = all[path.value]
+        verdict.expect(download?.state == "finished", "it is \(download.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
+        verdict.expect(download.map { readFile($0.path) == body } ?? false, "\(download?.path ?? "it") holds wrong bytes")
+        verdict.right += 1
+    }
+    let parts = listFolder(dead.path).filter { $0.hasPrefix(".") }
+    verdict.expect(parts.isEmpty, "left behind: \(parts)")
+    await lane.end(SIGTERM)
+    return verdict
+}
