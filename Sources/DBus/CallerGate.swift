@@ -98,7 +98,7 @@ public enum CallerFinding: Sendable {
             let credentials = try await connection.call(BusDaemon.getConnectionCredentials, on: BusDaemon.name, at: BusDaemon.path, sender)
             guard held[sender] != nil else { return }
             let finding = await Pool.callers.value(within: Self.patience) { [inspect] in inspect(credentials, arrival) }
-            settle(sender, finding ?? .refused(DBusError.failed("It cannot be told who calls: its process could not be looked at in time.")))
+            settle(sender, finding ?? .refused(DBusError.failed("The caller’s process could not be looked at in time; try again.")))
         } catch  where error.name == "org.freedesktop.DBus.Error.NameHasNoOwner" {
             left(sender)
         } catch { settle(sender, .refused(error)) }

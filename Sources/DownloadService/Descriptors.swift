@@ -76,7 +76,7 @@ extension Downloader {
     func verifyDescriptor(_ entry: LedgerEntry) {
         let record = entry.record
         guard let held = descriptors[entry.number] else { return decide { ledger, now in ledger.interruptDescriptors(now: now) } }
-        DiskPool.shared.perform(at: .descriptor(held.number)) {
+        DiskPool.shared.perform(at: .descriptor(held.number), takesLong: true) {
             Commit.verify(held, size: record.received, checksum: record.options.checksum, expectedSize: record.options.size)
         } then: { [self] in
             verified(entry, $0)

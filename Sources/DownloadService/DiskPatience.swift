@@ -12,7 +12,8 @@ enum DiskPatience {
 extension Refusal {
     /// The disk on which `path` lies hangs, or is very slow.
     static func silentDisk(of path: String) -> Refusal {
-        Refusal(.permissionDenied, "The disk of \(path) did not answer within \(DiskPatience.file.components.seconds) seconds; try again later.")
+        let seconds = DiskPatience.file.components.seconds
+        return Refusal(.permissionDenied, "The disk of \(path) did not answer within \(seconds) seconds; try again later.")
     }
 
     static func silentFolder(_ directory: String) -> Refusal {

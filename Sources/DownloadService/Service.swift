@@ -32,7 +32,7 @@ public struct ServiceOptions: Sendable {
     private let connection: Connection
     private let store: Store
     private let journal: Journal
-    private let engine: Engine
+    private let engine: Engines
     private let notifier: Notifier
     private let toaster: Toaster
     private let downloader: Downloader
@@ -108,7 +108,7 @@ public struct ServiceOptions: Sendable {
         let log = options.logger
         let links = Links()
         journal = Journal(store: store, nextNumber: opening.nextNumber, log: log) { connection.send($0) }
-        engine = Engine(configuration: EngineConfiguration(version: Self.version)) { links.downloader?.take($0) }
+        engine = Engines(configuration: EngineConfiguration(version: Self.version)) { links.downloader?.take($0) }
         notifier = Notifier {
             connection
         } report: {

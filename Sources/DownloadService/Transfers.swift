@@ -12,10 +12,14 @@ extension Downloader {
 
     func startTransfer(_ entry: LedgerEntry) {
         download(entry.number)?.validators = nil
-        findCopy(for: entry) { [self] in startTransfer(entry, $0) }
+        let place = descriptors[entry.number].map { DiskPlace.descriptor($0.number) } ?? .path(entry.record.directory)
+        DiskPool.shared.locate(place, within: DiskPatience.folder) { [self] disk in
+            findCopy(for: entry) { [self] in startTransfer(entry, $0, on: disk) }
+        }
     }
 
-    private func startTransfer(_ entry: LedgerEntry, _ copy: CopyHeld?) {
+    /// - Parameter disk: that it writes to; nil: it does not answer.
+    private func startTransfer(_ entry: LedgerEntry, _ copy: CopyHeld?, on disk: DiskKey?) {
         let (record, options) = (entry.record, entry.record.options)
         guard entry.work == .running, !ledger.isEnding, let download = download(entry.number) else {
             return decide { ledger, now in ledger.transferEnded(record.number, .stopped(record.resume), now: now) }
@@ -55,7 +59,7 @@ extension Downloader {
         if request.descriptor?.isInMemory == true { request.maxSize = min(options.maxSize ?? .max, Limits.memoryFileBytes) }
         download.transferStarted = .now
         jobs?.begins(download)
-        engine.start(request)
+        engine.start(request, on: disk)
     }
 
     private func mapPath(of number: DownloadNumber) -> String { "\(mapFolder)/\(number)" }
@@ -153,7 +157,7 @@ extension Downloader {
         let record = entry.record
         guard let expected = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         let (map, allowHidden, part) = (mapPath(of: entry.number), allowsHiddenFolders, partNames.name(of: entry.number))
-        DiskPool.shared.perform(at: .path(record.directory)) {
+        DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
             let verification = CrashMarks.working(on: record.number.value) {
                 Commit.verify(
                     directory: record.directory, partName: part, identity: expected, size: record.received,
@@ -182,7 +186,7 @@ extension Downloader {
         if record.isToDescriptor { return decide { ledger, now in ledger.committed(entry, path: "", skipped: false, now: now) } }
         guard let identity = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         let (part, allowHidden) = (partNames.name(of: entry.number), allowsHiddenFolders)
-        DiskPool.shared.perform(at: .path(record.directory)) {
+        DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
             // Before it has a name under which others may write it.
             let stamp = record.stamp(at: "\(record.directory)/\(part)")
             let outcome = Commit.commit(

@@ -17,12 +17,12 @@ public enum DiskPlace: Sendable {
 public final class DiskPool: Sendable {
     public static let shared = DiskPool(name: "todoku-disk")
     static let mostDisks = 16
-    /// Most threads of a disk: a digest of a large file, a flush, and still a look at a folder.
+    /// Most threads of a disk for looks, renames and the like, and again for what may take long.
     static let width = 4
 
     private struct State {
         var mounts = MountWatch()
-        var lanes: [(disk: DiskKey, pool: Pool)] = []
+        var lanes: [(disk: DiskKey, isLong: Bool, pool: Pool)] = []
         var overflow: Pool?
     }
 
@@ -42,10 +42,13 @@ public final class DiskPool: Sendable {
     deinit { preconditionFailure("a pool lives as long as the program") }
 
     /// Runs `work` on a thread of the disk of `place`, then `done` with its value on the bus loop.
+    ///
+    /// - Parameter takesLong: whether it reads a file or flushes one: nobody’s look at a folder waits for that.
     public func perform<R: Sendable>(
-        at place: DiskPlace, _ work: @escaping @Sendable () -> R, then done: @escaping @BusActor @Sendable (R) -> Void
+        at place: DiskPlace, takesLong: Bool = false, _ work: @escaping @Sendable () -> R,
+        then done: @escaping @BusActor @Sendable (R) -> Void
     ) {
-        submit(at: place, nil) { _ in
+        submit(at: place, isLong: takesLong, nil) { _ in
             let result = work()
             BusActor.spawn { done(result) }
         }
@@ -94,30 +97,32 @@ public final class DiskPool: Sendable {
         return body(&state)
     }
 
-    private func submit(at place: DiskPlace, links: Int = 0, _ ticket: Ticket?, _ work: @escaping @Sendable (DiskKey) -> Void) {
+    private func submit(
+        at place: DiskPlace, isLong: Bool = false, links: Int = 0, _ ticket: Ticket?, _ work: @escaping @Sendable (DiskKey) -> Void
+    ) {
         locked { state in
             let disk = Self.disk(of: place, &state)
             // Under the lock, so that the lane is not given to another disk meanwhile.
-            lane(of: disk, &state).submit(ticket) { [self] in
+            lane(of: disk, isLong, &state).submit(ticket) { [self] in
                 if case .path(let path) = place, links < 40,
                     let other = pathOnOtherDisk(path, from: disk, disk: { path in locked { $0.mounts.current().disk(of: path) } })
                 {
-                    return submit(at: .path(other), links: links + 1, ticket, work)
+                    return submit(at: .path(other), isLong: isLong, links: links + 1, ticket, work)
                 }
                 work(disk)
             }
         }
     }
 
-    private func lane(of disk: DiskKey, _ state: inout State) -> Pool {
-        if let lane = state.lanes.first(where: { $0.disk == disk }) { return lane.pool }
-        if state.lanes.count < Self.mostDisks {
+    private func lane(of disk: DiskKey, _ isLong: Bool, _ state: inout State) -> Pool {
+        if let lane = state.lanes.first(where: { $0.disk == disk && $0.isLong == isLong }) { return lane.pool }
+        if state.lanes.count < 2 * Self.mostDisks {
             let pool = Pool(name: name, width: Self.width)
-            state.lanes.append((disk, pool))
+            state.lanes.append((disk, isLong, pool))
             return pool
         }
         if let free = state.lanes.firstIndex(where: { $0.pool.isIdle }) {
-            state.lanes[free].disk = disk
+            (state.lanes[free].disk, state.lanes[free].isLong) = (disk, isLong)
             return state.lanes[free].pool
         }
         let pool = state.overflow ?? Pool(name: name, width: Self.width)

@@ -1,5 +1,6 @@
 internal import CSystem
 public import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import Synchronization
 
@@ -14,7 +15,8 @@ public final class HeldDescriptor: Sendable {
     /// - Parameter number: ours from here on.
     public init(adopting number: Int32) { self.number = number }
 
-    deinit { close(number) }
+    // Where it lies on a network's file system, close(2) waits for that.
+    deinit { DiskPool.shared.close(number) }
 
     /// Why it cannot be written as a file from its first byte; nil: it can. May block: for the pool.
     ///

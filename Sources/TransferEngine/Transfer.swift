@@ -265,6 +265,12 @@ final class Transfer {
         events.append(.sent(request.number, at: wallTime()))
     }
 
+    /// The server owes nothing for the time before.
+    func heard(_ now: SuspendingClock.Instant) {
+        liveness.restart(now)
+        lastHeard = now
+    }
+
     // MARK: Body bytes
 
     /// Takes body bytes. Says why the transfer must end, where it must.

@@ -20,12 +20,17 @@ extension `The fault campaign` {
             await report.finish()
         }
 
+        @Test func `or takes seconds for a write holds up no other disk's download`() async throws {
+            let report = await Report("A slow disk", notes: "Each write on one disk takes 1.5 s, while a file comes to another.")
+            try await runCases([SlowCase()], report) { _, lane in try await slow(lane) }
+            await report.finish()
+        }
     }
 }
 
 private struct HangCase: Sendable, CustomStringConvertible {
-    /// A look at the folder takes the first few.
-    static let calls = 1...1
+    /// Looks at the folder take the first few, then come those of the transfer, and the last are those of the commit.
+    static let calls = 1...40
 
     let call: Int
     /// Whether the daemon is told to leave while the disk hangs.
@@ -37,7 +42,8 @@ private struct HangCase: Sendable, CustomStringConvertible {
 private func otherDisk() throws -> TemporaryFolder {
     let folder = TemporaryFolder("todoku-hang", in: "/dev/shm")
     var (here, there) = (stat(), stat())
-    try #require(stat("/tmp", &here) == 0 && stat(folder.path, &there) == 0 && here.st_dev != there.st_dev, "/dev/shm is a file system of its own")
+    let isOther = stat("/tmp", &here) == 0 && stat(folder.path, &there) == 0 && here.st_dev != there.st_dev
+    try #require(isOther, "/dev/shm must be a file system of its own")
     return folder
 }
 
@@ -97,12 +103,50 @@ private func otherDisk() throws -> TemporaryFolder {
     let all = try await lane.settle(ways, within: .seconds(60))
     for path in ways {
         let download = all[path.value]
-        verdict.expect(download?.state == "finished", "it is \(download.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
+        let now = download.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone"
+        verdict.expect(download?.state == "finished", "it is \(now)")
         verdict.expect(download.map { readFile($0.path) == body } ?? false, "\(download?.path ?? "it") holds wrong bytes")
         verdict.right += 1
     }
     let parts = listFolder(dead.path).filter { $0.hasPrefix(".") }
     verdict.expect(parts.isEmpty, "left behind: \(parts)")
+    await lane.end(SIGTERM)
+    return verdict
+}
+
+private struct SlowCase: Sendable, CustomStringConvertible {
+    var description: String { "1.5 s a write" }
+}
+
+@BusActor private func slow(_ lane: Lane) async throws -> Verdict {
+    let (place, stick) = (Place(), try otherDisk())
+    var verdict = Verdict(row: "1.5 s a write", name: "1.5 s a write")
+    let body = Bodies.large
+    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
+    let fault = Fault(kind: .slow, at: 1, isLasting: true)
+    if let ending = await lane.start(place, fault, more: ["FAULTSHIM_ROOTS": stick.path]) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    let slow = try await lane.download(server.url("/slow.bin"), ["directory": .string(stick.path), "notify": .string("never")])
+    #expect(await eventually { place.hits > 0 })
+    for number in 0..<3 {
+        let begun = ContinuousClock.now
+        let options: [String: Variant] = [
+            "directory": .string(place.files), "filename": .string("a-\(number).bin"), "notify": .string("never"),
+        ]
+        let path = try await lane.download(server.url("/a"), options)
+        let all = try await lane.settle([path])
+        verdict.expect(
+            ContinuousClock.now - begun < .seconds(4), "beside the slow disk a download took \(ContinuousClock.now - begun)")
+        verdict.expect(all[path.value].map { readFile($0.path) == body } ?? false, "it holds wrong bytes")
+        verdict.right += 1
+    }
+    let between = try await lane.describe()[slow.value]
+    verdict.expect(between?.state == "active", "the slow disk's download is \(between?.state ?? "gone")")
+    let all = try await lane.settle([slow], within: .seconds(60))
+    verdict.expect(all[slow.value].map { readFile($0.path) == body } ?? false, "the slow disk's file is wrong")
+    verdict.right += 1
     await lane.end(SIGTERM)
     return verdict
 }

@@ -104,7 +104,8 @@ internal import Testing
     func answersNewcomer() async -> Bool {
         guard let newcomer = try? Connection.open(address: bus.address) else { return false }
         let arguments = (Manager.interface, Manager.version.name)
-        return (try? await newcomer.call(Standard.get, on: BusName.service, at: BusName.managerPath, arguments, timeout: .seconds(5))) != nil
+        let call = try? await newcomer.call(Standard.get, on: BusName.service, at: BusName.managerPath, arguments, timeout: .seconds(5))
+        return call != nil
     }
 
     func download(_ url: String, _ options: [String: Variant]) async throws(DBusError) -> ObjectPath {
