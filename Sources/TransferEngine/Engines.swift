@@ -125,6 +125,10 @@ internal import Glibc
         case .ended(let number, _):
             guard let run = runs.removeValue(forKey: number) else { return }
             release(run.engine)
+            if runs.isEmpty, let watching = timer {
+                Poller.shared.cancel(watching)
+                timer = nil
+            }
             if !run.isLost { report(event) }
         case .checkpoint(let number, let resume):
             runs[number]?.resume = resume
