@@ -27,7 +27,7 @@ extension Downloader {
         guard let url = try? DownloadURL(record.url) else {
             // Checked when it was added; only a damaged database comes here.
             let failure = DownloadFailure(.invalidUrl, "The stored URL is damaged.")
-            return ledger.transferEnded(record.number, .failed(failure, madeProgress: false, nil), now: .now)
+            return decide { ledger, now in ledger.transferEnded(record.number, .failed(failure, madeProgress: false, nil), now: now) }
         }
         var request = TransferRequest(
             number: record.number, url: url, directory: record.directory, partName: partNames.name(of: record.number))

@@ -99,7 +99,7 @@ internal import Testing
         let server = ScriptedServer { request, reply in reply.serve(patternBytes(2_000_000), for: request) }
         _ = try await running.fetch(server.url("/a"), ["notify": .string("always")])
         let process = "/proc/\(running.daemon.pid)"
-        #expect(await eventually { !threadNames(process).contains("todoku-pool") })
+        #expect(await eventually { !threadNames(process).contains { ["todoku-disk", "todoku-callers"].contains($0) } })
         let before = await settled(process)
         // Half of the minute: who tried again would have by then.
         await pause(milliseconds: 32_000)
