@@ -45,6 +45,8 @@ public final class Ledger {
     var heldBack: Set<DownloadNumber> = []
     /// By `HostRules.governing`'s name, as long as there is something to know of them.
     var hosts: [String: HostLoad] = [:]
+    /// Origins that refused requests.
+    var paces = OriginPaces()
     /// The host that was looked up last.
     var recentHost: (host: String, load: HostLoad)?
     /// What was queued last, without a request interval of its own, and its lane.
@@ -267,8 +269,8 @@ public final class Ledger {
         let (next, effects) = try before.after(event)
         // Its descriptor is closed.
         if entry.record.isToDescriptor, before.hasEnded, !next.hasEnded { throw IllegalTransition(state: before, event: event) }
+        if event == .resume, before == .queued || before == .active { hasten(entry, now: now) }
         guard next != before || !effects.isEmpty else { return }
-        let refusedBy = entry.record.lastFailure?.host
         // Of a hundred thousand that are held or released each costs little: what of it has changed is known, and is told whole.
         let isOfAll = event == .hold || event == .release
         let isWatched = !isOfAll || before == .active
@@ -290,7 +292,7 @@ public final class Ledger {
         }
         if event == .resume, case .waiting(.offline, _) = before { entry.defiesNetwork = true }
         switch (before, event) {
-        case (.waiting(.retry, _), .resume), (_, .retry), (_, .renew): liftPause(of: entry, refusedBy: before.failure?.host ?? refusedBy)
+        case (.waiting(.retry, _), .resume), (_, .retry), (_, .renew): entry.isUrgent = true
         default: break
         }
         move(entry, from: before, to: next, now: now)

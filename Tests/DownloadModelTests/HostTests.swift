@@ -471,6 +471,97 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 1] && desk.permitted == [1, 1])
     }
 
+    @Test func `concerns its origin: other ports and schemes go on`() {
+        let desk = Desk()
+        desk.add(1, "http://h/1")
+        desk.fail(1, 503, retryAfter: .seconds(86_400))
+        desk.add(2, "http://h:8080/2")
+        desk.add(3, "https://h/3")
+        desk.add(4, "http://h:80/4")
+        #expect(desk.started == [1, 2, 3] && desk.hold(4) == .rateLimit)
+    }
+
+    @Test func `that one application provoked holds others for minutes only`() {
+        let desk = Desk()
+        desk.add(1, app: "A")
+        desk.fail(1, 503, retryAfter: .seconds(86_400))
+        desk.add(2, app: "B")
+        desk.add(3, app: "A")
+        #expect(desk.ledger.hold(of: desk.entry(2), now: desk.now)?.until == desk.now + .seconds(300))
+        #expect(desk.ledger.hold(of: desk.entry(3), now: desk.now)?.until == desk.now + .seconds(86_400))
+        desk.wake()
+        #expect(desk.started == [1, 2])
+    }
+
+    @Test func `does not stand against a person who resumes what only waits behind it`() throws {
+        let desk = Desk()
+        desk.add(1, app: "A")
+        desk.fail(1, 503, retryAfter: .seconds(86_400))
+        for number in 2...4 { desk.add(UInt64(number), app: "A") }
+        #expect(desk.started == [1])
+        try desk.ledger.apply(.resume, to: desk.entry(3), now: desk.now)
+        desk.ledger.schedule(now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 3], "at once, and nobody else")
+        // What a good answer shows holds for all.
+        desk.wait(.seconds(1))
+        desk.ledger.transferBegan(desk.entry(3), fileName: "f", mediaType: nil, total: nil, offset: 0, now: desk.now)
+        desk.sent(3)
+        #expect(desk.ledger.hold(of: desk.entry(2), now: desk.now).map { $0.until! < desk.now + .seconds(5) } ?? true)
+    }
+
+    @Test func `leaves the user's rule as it is: that covers all ports`() throws {
+        let desk = Desk { try? $0.hostRules.set("h", HostRule(requestInterval: .seconds(60))) }
+        desk.add(1, "http://h/1")
+        desk.sent(1)
+        desk.add(2, "http://h:8080/2")
+        try desk.ledger.apply(.resume, to: desk.entry(2), now: desk.now)
+        desk.ledger.schedule(now: desk.now)
+        desk.take()
+        #expect(desk.started == [1] && desk.hold(2) == .rateLimit)
+    }
+
+    @Test func `is heard though the transfer was stopped as it came`() throws {
+        let desk = Desk()
+        desk.add(1)
+        try desk.ledger.apply(.pause, to: desk.entry(1), now: desk.now)
+        desk.fail(1, 429, retryAfter: .seconds(60))
+        desk.add(2)
+        #expect(desk.started == [1] && desk.hold(2) == .rateLimit)
+    }
+
+    @Test func `is forgotten where somebody resets the host`() {
+        let desk = Desk()
+        desk.add(1)
+        desk.fail(1, 503, retryAfter: .seconds(3600))
+        desk.add(2)
+        #expect(desk.ledger.slowedOrigins(now: desk.now).keys.sorted() == ["http://h:80"])
+        desk.ledger.resetHost("other", now: desk.now)
+        #expect(desk.ledger.slowedOrigins(now: desk.now).count == 1)
+        desk.ledger.resetHost("h", now: desk.now)
+        desk.take()
+        #expect(desk.ledger.slowedOrigins(now: desk.now).isEmpty && desk.started == [1, 2])
+    }
+
+    @Test(arguments: [404, 403, 301, 500, 408] as [UInt32])
+    func `is followed by an answer, whatever it is, unless the server is in trouble`(status: UInt32) {
+        let desk = Desk()
+        for number in 1...4 {
+            desk.add(UInt64(number))
+            desk.live { desk.started.contains(UInt64(number)) }
+            desk.wait(.milliseconds(1))
+            desk.fail(UInt64(number), 503)
+        }
+        let slow = desk.ledger.slowedOrigins(now: desk.now)["http://h:80"]?.interval
+        #expect(slow == .seconds(8))
+        desk.add(5)
+        desk.live { desk.started.contains(5) }
+        desk.wait(.milliseconds(1))
+        desk.fail(5, status)
+        let isAnswer = status < 500 && status != 408
+        #expect(desk.ledger.slowedOrigins(now: desk.now)["http://h:80"]?.interval == (isAnswer ? .seconds(1) : slow))
+    }
+
     @Test func `of another kind slows nothing`() {
         let desk = Desk()
         desk.add(1)

@@ -44,6 +44,8 @@ extension World {
             return ledger.settings.hostRules.governing(transfers[other.number]?.host ?? self.host(of: other.record)).name == name
         }
         if limit > 0, there > limit { fail("\(number) goes to \(host), where \(there) of \(limit) are") }
+        // What somebody wants at once is tried, and its answer may end the pause for all.
+        if urgent.contains(number) { hostFloors[host] = nil }
         if let floor = hostFloors[host], now < floor { fail("\(number) goes to \(host) in its pause") }
         func check(_ key: String, _ interval: Duration) {
             if let last = lastSent[key], now - last < interval { fail("\(number) goes to \(key) \(now - last) after the last request") }
@@ -265,6 +267,7 @@ extension World {
 
     private mutating func end(_ number: DownloadNumber, _ outcome: TransferOutcome) {
         transfers[number] = nil
+        urgent.remove(number)
         tell("transfer of \(number) ends: \(outcome.word)")
         if case .failed(let failure, _, _) = outcome, failure.name == .network, ledger[number]?.state == .active { defying.remove(number) }
         ledger.transferEnded(number, outcome, now: now)

@@ -154,6 +154,10 @@ extension World {
     /// A person resumes it: what a server asked for, and the news of the network, count no more for it.
     private mutating func isResumed(_ entry: LedgerEntry) {
         switch entry.state {
+        case .queued, .active, .waiting(.retry, _): urgent.insert(entry.number)
+        default: break
+        }
+        switch entry.state {
         case .waiting(.retry, _): (floors[entry.number], hostFloors[host(of: entry.record)]) = (nil, nil)
         case .waiting(.offline, _):
             floors[entry.number] = nil
@@ -173,12 +177,14 @@ extension World {
                 try ledger.apply(.resume, to: entry, now: now)
             case 3: try ledger.apply(.cancel, to: entry, now: now)
             case 4, 5:
+                urgent.insert(number)
                 try ledger.apply(.retry, to: entry, now: now)
                 hostFloors[host(of: entry.record)] = nil
                 revive(number)
             case 6:
                 guard let url = try? DownloadURL(entry.record.url + "?fresh") else { return }
                 let hadEnded = entry.state.hasEnded
+                urgent.insert(number)
                 try ledger.replaceUrl(entry, FreshLink(url), now: now)
                 (floors[number], hostFloors[host(of: entry.record)]) = (nil, nil)
                 if hadEnded { revive(number) }
@@ -334,10 +340,11 @@ extension World {
     }
 
     /// Lets nothing wait for a person.
-    private func goOn() {
+    private mutating func goOn() {
         for entry in ledger.entries.values.sorted(by: { $0.number < $1.number }) where entry.isEntered {
             if entry.state == .paused { try? ledger.apply(.resume, to: entry, now: now) }
             if case .waiting(.needsUrl, _) = entry.state, let url = try? DownloadURL(entry.record.url) {
+                urgent.insert(entry.number)
                 try? ledger.replaceUrl(entry, FreshLink(url), now: now)
             }
         }

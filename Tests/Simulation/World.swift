@@ -126,6 +126,8 @@ struct World {
     var floors: [DownloadNumber: WallTime] = [:]
     /// Before which no request may go to a host: it asked for a pause.
     var hostFloors: [String: WallTime] = [:]
+    /// Somebody wants them at once.
+    var urgent: Set<DownloadNumber> = []
     /// Begun before the rules changed: what their request keeps is of the rules before.
     var unpaced: Set<DownloadNumber> = []
     /// When the last request that kept an interval went out to a host, or with an interval of its own.
@@ -371,7 +373,7 @@ struct World {
         (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
-        hostFloors = [:]
+        (hostFloors, urgent) = ([:], [])
         for record in saved.records.values {
             guard let time = record.retryAt, record.lastFailure?.retryAfter != nil, !record.state.hasEnded else { continue }
             let host = record.lastFailure?.host ?? host(of: record)
