@@ -84,6 +84,9 @@ public enum Folders {
         return nil
     }
 
+    /// The text of a small file; nil where there is none. Blocks.
+    static func smallFile(_ path: String) -> String? { readText(path, atMost: 64 * 1024) }
+
     private static func absolute(_ path: String?) -> String? {
         guard var path, path.hasPrefix("/") else { return nil }
         while path.count > 1, path.hasSuffix("/") { path.removeLast() }

@@ -36,6 +36,8 @@ public actor Engine {
     private var transfers: [DownloadNumber: Transfer] = [:]
     /// Started again before the end of the transfer before; a stop takes them out, with the end still to be told.
     private var heldBack: [DownloadNumber: (request: TransferRequest, isStopped: Bool)] = [:]
+    /// Questions for the desktop's proxy so far.
+    private var lookups: UInt64 = 0
     private var lastTick = SuspendingClock.now
     private let pace = SharedPace()
     private var shutDownDone: (@BusActor @Sendable () -> Void)?
@@ -233,7 +235,38 @@ public actor Engine {
     private func fetch(_ transfer: Transfer) {
         let request = transfer.request
         guard !transfer.isNamedAway else { return conclude(transfer, .failed(transfer.keptAway)) }
-        let proxy = configuration.proxies.proxy(for: transfer.url)
+        guard let resolve = configuration.desktopProxy, !configuration.proxies.isSet, !isLoopbackAddress(transfer.url.host) else {
+            return connect(transfer, through: configuration.proxies.proxy(for: transfer.url))
+        }
+        lookups += 1
+        transfer.lookup = lookups
+        let (number, lookup, url) = (request.number, lookups, transfer.url)
+        BusActor.spawn { [self] in
+            let choice = await resolve(url)
+            command { $0.connect(number, lookup, choice) }
+        }
+    }
+
+    /// The desktop has said by which way the request goes. It may have been stopped, or be another one, by now.
+    private func connect(_ number: DownloadNumber, _ lookup: UInt64, _ choice: ProxyChoice) {
+        guard let transfer = transfers[number], transfer.lookup == lookup, transfer.conclusion == nil else { return }
+        transfer.lookup = nil
+        switch choice {
+        case .direct: connect(transfer, through: nil)
+        case .through(let proxy): connect(transfer, through: proxy)
+        case .unknown(let why):
+            let host = transfer.url.host
+            conclude(
+                transfer,
+                .failed(
+                    DownloadFailure(
+                        .network, "\(host) is not asked, because the desktop’s proxy for it is not known: \(why).", host: host,
+                        isRetryable: true)))
+        }
+    }
+
+    private func connect(_ transfer: Transfer, through proxy: String?) {
+        let request = transfer.request
         let attempt = Attempt(transfer, url: transfer.url, rangeStart: transfer.rangeStart, isProxied: proxy != nil)
         var options = ExchangeOptions(
             url: transfer.url.text, userAgent: request.userAgent ?? configuration.userAgent,

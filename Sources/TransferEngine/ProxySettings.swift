@@ -10,6 +10,9 @@ public struct ProxySettings: Equatable, Sendable {
     /// Host names (with their subdomains), addresses, address ranges as "10.0.0.0/8"; "*": every host.
     public var exceptions: [String] = []
 
+    /// Whether the environment names a proxy: then it alone counts.
+    var isSet: Bool { http != nil || https != nil }
+
     public static let none = ProxySettings(environment: [:])
 
     public init(environment: [String: String]) {
