@@ -265,7 +265,7 @@ internal import Glibc
         }
     }
 
-    /// One portion. Where a portion is scheduled already, that one is awaited, so that there is never more than one a turn.
+    /// Dispatches one portion of messages. Does nothing while a portion is scheduled, so that a turn of the loop has at most one.
     fileprivate func dispatch() {
         guard !isHeld, !dispatchIsScheduled, dbus_connection_get_dispatch_status(raw) == DBUS_DISPATCH_DATA_REMAINS else { return }
         for _ in 0..<Self.messagesPerTurn where dbus_connection_dispatch(raw) != DBUS_DISPATCH_DATA_REMAINS { return }

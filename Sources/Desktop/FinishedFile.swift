@@ -28,7 +28,7 @@ enum FinishedFile {
         // Java, macOS, and elsewhere
         "jar", "jnlp", "class", "war", "ear", "nbm", "dex", "wasm", "webloc", "website", "workflow", "scpt", "applescript", "app", "dylib",
         "love", "nw", "air", "swf",
-        // Images of disks, which desktops mount, or a machine of which they start
+        // Disk images, which a desktop mounts, and virtual machines, which it starts
         "iso", "img", "udf", "cdr", "toast", "nrg", "mdf", "mds", "cue", "ccd", "cdi", "dmg", "vhd", "vhdx", "vmdk", "vdi", "qcow", "qcow2",
         "ova",
         "ovf", "vbox", "vbox-extpack", "squashfs", "sqsh", "sfs", "wim", "esd", "efi", "luks", "ext2", "ext3", "ext4",

@@ -165,7 +165,7 @@ public actor Notifier {
         case true?:
             outbox.isDelivering = true
             BusActor.spawn { [self] in await deliverAll() }
-        // For each toast of an end the bus is asked anew: it may know by now how to start a server, and say why it could not by no signal.
+        // Ask the bus again for each toast of an end: a server may have become activatable, and no signal tells of that.
         case false? where !outbox.queue.hasEnd: keepForServer()
         default:
             presence.ask { [self] answer in
