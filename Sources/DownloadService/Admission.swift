@@ -136,7 +136,7 @@ internal import TransferEngine
         var options = try DownloadOptions(
             decoding: dictionary, from: call.caller, defaultDirectory: downloader.defaultDirectory, settings: downloader.settings)
         try options.checkAddress(of: url, downloader.settings)
-        if case .fetch = answer, dictionary[OptionKey.onlyIfChanged.rawValue] == nil { options.onlyIfChanged = true }
+        if case .fetch = answer, dictionary["only-if-changed"] == nil { options.onlyIfChanged = true }
         let folder = descriptor == nil ? options.directory ?? downloader.defaultDirectory : ""
         let wanted = Wanted(url: url, options: options)
         let load = Load(of: [wanted], from: call.caller)
@@ -167,8 +167,8 @@ internal import TransferEngine
 
     /// - Throws: `InvalidOption` for what says where a file is to be put.
     private static func checkKeys(_ dictionary: [String: Variant]) throws(Refusal) {
-        for key in [OptionKey.directory, .filename, .ifExists, .onlyIfChanged] where dictionary[key.rawValue] != nil {
-            throw Refusal(.invalidOption, "Option \(key.rawValue) is not for DownloadToFd, which writes into the caller’s own file.")
+        for key in OptionRow.ofPlace where dictionary[key] != nil {
+            throw Refusal(.invalidOption, "Option \(key) is not for DownloadToFd, which writes into the caller’s own file.")
         }
     }
 

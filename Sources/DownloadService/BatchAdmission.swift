@@ -15,7 +15,7 @@ extension Admission {
         guard items.count <= Limits.batchItems else {
             throw Refusal(.limitExceeded, "A batch has at most \(Limits.batchItems) items, not \(items.count).")
         }
-        if dictionary[OptionKey.token.rawValue] != nil {
+        if dictionary["token"] != nil {
             throw Refusal(.invalidOption, "Option token belongs to the items of a batch: it names one download.")
         }
         let (caller, defaultDirectory, settings) = (reply.call.caller, downloader.defaultDirectory, downloader.settings)

@@ -76,7 +76,7 @@ internal import TransferEngine
             } catch { throw uris.count > 1 ? error.about(item: index) : error }
         }
         if !files.isEmpty { try checkRoom() }
-        let options: [String: Variant] = [OptionKey.app.rawValue: .string(BusName.service)]
+        let options: [String: Variant] = ["app": .string(BusName.service)]
         switch urls.count {
         case 0:
             return try open(reply) { [self] in

@@ -147,7 +147,7 @@ enum DownloadFace {
         PropertyRow(Download.batch) { $0.record.batch.map { BusName.path(ofBatch: $0) } ?? ObjectPath("/") },
         PropertyRow(Download.priority, { $0.record.options.priority }) { download, priority, reply in
             try changeable(download)
-            if priority > 0 { try reply.refuseSandboxed(SandboxRules.priority) }
+            if priority > 0 { try reply.refuseSandboxed(Sandbox.mayNotGoFirst) }
             download.downloader.decide { ledger, _ in ledger.setPriority(download.entry, priority) }
             download.downloader.journal.answer(reply, ())
         },

@@ -151,7 +151,7 @@ enum ManagerFace {
         PropertyRow(Manager.version) { _ in Service.version },
         PropertyRow(Manager.setAside) { $0.setAside },
         PropertyRow(Manager.salvaged) { $0.salvaged },
-        PropertyRow(Manager.supportedOptions) { _ in OptionKey.allCases.map(\.rawValue).sorted() },
+        PropertyRow(Manager.supportedOptions) { _ in OptionRow.all.map(\.key).sorted() },
     ]
 }
 

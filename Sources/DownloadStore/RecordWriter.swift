@@ -100,16 +100,6 @@ extension ResumeData {
     }
 }
 
-extension Duration {
-    /// Whole microseconds; beyond 292,000 years the most that fits.
-    var microseconds: Int64 {
-        let (seconds, attoseconds) = components
-        let (micros, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000)
-        let (sum, carry) = micros.addingReportingOverflow(attoseconds / 1_000_000_000_000)
-        return overflow || carry ? (seconds < 0 ? .min : .max) : sum
-    }
-}
-
 extension Statement {
     fileprivate func bind(_ value: some SQLiteValue, _ column: some TableColumn) throws(SQLiteError) {
         try bind(value, at: column.rawValue)

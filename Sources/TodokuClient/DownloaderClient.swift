@@ -121,12 +121,12 @@ public final class DownloaderClient: Sendable {
         of download: DownloadReference, with url: String, headers: [HeaderField]? = nil, referrer: String? = nil, username: String? = nil,
         password: String? = nil
     ) async throws(ClientError) {
-        var options: [String: Variant] = [:]
-        if let headers { options[OptionKey.headers.rawValue] = .dictionary(headers.map { ($0.name, $0.value) }) }
-        for (key, text) in [(OptionKey.referrer, referrer), (.username, username), (.password, password)] {
-            if let text { options[key.rawValue] = .string(text) }
-        }
-        try await core.call(Download.replaceUrl, (url, options), at: download, repeatable: true)
+        var request = DownloadRequest()
+        request.set(\.headers, to: headers)
+        request.set(\.referrer, to: referrer)
+        request.set(\.username, to: username)
+        request.set(\.password, to: password)
+        try await core.call(Download.replaceUrl, (url, request.options), at: download, repeatable: true)
     }
     /// Its place among those of its priority, 0 = next.
     public func move(_ download: DownloadReference, to position: UInt32) async throws(ClientError) {

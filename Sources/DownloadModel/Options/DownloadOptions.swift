@@ -66,7 +66,7 @@ public struct DownloadOptions: Equatable, Sendable {
     /// A redirect may lead from https to http, without a checksum too.
     public var allowsDowngrade = false
     /// Who asked for it, or gave it its URL, is in a sandbox. No option of callers: kept so that the rules of sandboxes hold at each use.
-    public var isSandboxed = false
+    package var isSandboxed = false
     /// At least this long between the starts of requests to one host, over all downloads that carry the option; nil: none of its own.
     public var requestInterval: Duration?
     /// Ask the server whether the file differs from the copy held, and keep that one if not.
