@@ -108,7 +108,10 @@ public struct ServiceOptions: Sendable {
         let log = options.logger
         let links = Links()
         journal = Journal(store: store, nextNumber: opening.nextNumber, log: log) { connection.send($0) }
-        engine = Engine(configuration: EngineConfiguration(version: Self.version)) { links.downloader?.take($0) }
+        var configuration = EngineConfiguration(version: Self.version)
+        let proxies = DesktopProxies(connection: connection)
+        configuration.desktopProxy = { await proxies.choice(for: $0) }
+        engine = Engine(configuration: configuration) { links.downloader?.take($0) }
         notifier = Notifier {
             connection
         } report: {

@@ -54,6 +54,8 @@ final class Transfer {
     var piecesAtTick = 0
     var lastHeard = SuspendingClock.now
     var isStalled = false
+    /// The look-up of the desktop's proxy that the next request waits for.
+    var lookup: UInt64?
     /// Whether the next request waits for `Engine.permit`.
     var awaitsPermit = false
     /// Whether it is to be told when the request under way goes out.
