@@ -125,7 +125,8 @@ public struct ServiceOptions: Sendable {
         let callers = Callers(connection: connection)
         downloader = Downloader(
             journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes }, toaster: toaster,
-            callers: callers, foreground: foreground, ownerCalls: OwnerCalls(connection: connection, log: log),
+            callers: callers, foreground: foreground,
+            ownerCalls: OwnerCalls(connection: connection, starts: OwnerStarts("\(folder)/starts"), log: log),
             intake: intake, opening: opening, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
             log: log)
         downloader.culprits = culprits
