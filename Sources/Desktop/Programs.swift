@@ -40,26 +40,47 @@ func runToEnd(_ arguments: [String], environment: [String: String], seconds: Int
     close(other)
     defer { close(own) }
     guard let pid else { return nil }
-    var text: [UInt8] = []
-    var buffer = [UInt8](repeating: 0, count: 1024)
-    while true {
-        let count = read(own, &buffer, buffer.count)
-        if count < 0, errno == EINTR { continue }
-        guard count > 0 else { break }
-        if text.count < 4096 { text += buffer[..<count] }
-    }
-    let line = text.split(separator: UInt8(ascii: "\n")).first ?? []
+    let line = readAll(own, keeping: 4096).split(separator: UInt8(ascii: "\n")).first ?? []
     return (exitStatus(of: pid), String(decoding: line, as: UTF8.self))
 }
 
-/// Input and output are /dev/null, the errors go to `errors`. No signal is blocked or ignored (our threads block all, and
+/// Runs `arguments` to their end, killed after `seconds`. Blocks.
+///
+/// - Returns: the exit status, and what it wrote to standard output, at most `limit` bytes of it; nil where it could not be started.
+func output(of arguments: [String], environment: [String: String], seconds: Int, limit: Int) -> (status: Int32, text: [UInt8])? {
+    guard let (own, other) = makeEnds() else { return nil }
+    let pid = spawn(["timeout", "--kill-after=1", "\(seconds)"] + arguments, environment, output: other)
+    close(other)
+    defer { close(own) }
+    guard let pid else { return nil }
+    let text = readAll(own, keeping: limit)
+    return (exitStatus(of: pid), text)
+}
+
+private func readAll(_ descriptor: Int32, keeping limit: Int) -> [UInt8] {
+    var text: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 4096)
+    while true {
+        let count = read(descriptor, &buffer, buffer.count)
+        if count < 0, errno == EINTR { continue }
+        guard count > 0 else { return text }
+        text += buffer[..<min(count, limit - text.count)]
+    }
+}
+
+/// Input, output and errors are /dev/null where no descriptor is given for them. No signal is blocked or ignored (our threads block all, and
 /// children inherit that).
-private func spawn(_ arguments: [String], _ environment: [String: String], errors: Int32) -> pid_t? {
+private func spawn(_ arguments: [String], _ environment: [String: String], output: Int32? = nil, errors: Int32? = nil) -> pid_t? {
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
-    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0)
-    posix_spawn_file_actions_adddup2(&actions, errors, 2)
+    for (given, descriptor) in [(output, Int32(1)), (errors, 2)] {
+        if let given {
+            posix_spawn_file_actions_adddup2(&actions, given, descriptor)
+        } else {
+            posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_WRONLY, 0)
+        }
+    }
     var attributes = posix_spawnattr_t()
     posix_spawnattr_init(&attributes)
     var none = sigset_t()

@@ -62,6 +62,11 @@ final class Attempt: BodySink {
             if count > 0 {
                 transfer.liveness.count(count)
                 let taken = UnsafeRawBufferPointer(rebasing: fresh.prefix(count))
+                if transfer.exceedsPiece(count) {
+                    transfer.distrust()
+                    verdict = .restart
+                    return .abort
+                }
                 if let failure = decoder == nil ? transfer.take(taken) : decode(taken) {
                     verdict = .failed(failure)
                     return .abort

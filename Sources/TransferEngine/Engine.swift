@@ -36,6 +36,8 @@ public actor Engine {
     private var transfers: [DownloadNumber: Transfer] = [:]
     /// Started again before the end of the transfer before; a stop takes them out, with the end still to be told.
     private var heldBack: [DownloadNumber: (request: TransferRequest, isStopped: Bool)] = [:]
+    /// How often the desktop was asked for a proxy.
+    private var lookups: UInt64 = 0
     private var lastTick = SuspendingClock.now
     private let pace = SharedPace()
     private var shutDownDone: (@BusActor @Sendable () -> Void)?
@@ -240,7 +242,39 @@ public actor Engine {
     private func fetch(_ transfer: Transfer, isFresh: Bool = false) {
         let request = transfer.request
         guard !transfer.isNamedAway else { return conclude(transfer, .failed(transfer.keptAway)) }
-        let proxy = configuration.proxies.proxy(for: transfer.url)
+        if let choice = configuration.proxies.choice(for: transfer.url) { return connect(transfer, choice, isFresh: isFresh) }
+        guard let resolve = configuration.desktopProxy, !isLoopbackAddress(transfer.url.host) else {
+            return connect(transfer, .direct, isFresh: isFresh)
+        }
+        lookups += 1
+        transfer.lookup = lookups
+        let (number, lookup, url) = (request.number, lookups, transfer.url)
+        BusActor.spawn { [self] in
+            let choice = await resolve(url)
+            command { $0.resolved(number, lookup, choice, isFresh: isFresh) }
+        }
+    }
+
+    /// The desktop has said by which way the request goes out. The transfer may have ended meanwhile, and a later one have its number.
+    private func resolved(_ number: DownloadNumber, _ lookup: UInt64, _ choice: ProxyChoice, isFresh: Bool) {
+        guard let transfer = transfers[number], transfer.lookup == lookup, transfer.conclusion == nil else { return }
+        transfer.lookup = nil
+        connect(transfer, choice, isFresh: isFresh)
+    }
+
+    private func connect(_ transfer: Transfer, _ choice: ProxyChoice, isFresh: Bool) {
+        switch choice {
+        case .direct: connect(transfer, through: nil, isFresh: isFresh)
+        case .through(let proxy): connect(transfer, through: proxy, isFresh: isFresh)
+        case .unknown(let reason):
+            let host = transfer.url.host
+            let text = "Nothing was sent to \(host), because the desktop’s proxy for it is not known: \(reason)."
+            conclude(transfer, .failed(DownloadFailure(.network, text, host: host, isRetryable: true)))
+        }
+    }
+
+    private func connect(_ transfer: Transfer, through proxy: String?, isFresh: Bool) {
+        let request = transfer.request
         let attempt = Attempt(transfer, url: transfer.url, rangeStart: transfer.rangeStart, isProxied: proxy != nil)
         var options = ExchangeOptions(
             url: transfer.url.text, userAgent: request.userAgent ?? configuration.userAgent,

@@ -42,6 +42,8 @@ final class Transfer {
     var isFurtherPiece = false
     /// The end in the file of the bytes taken from the response, written, staged or dropped.
     private var taken: ByteCount = 0
+    /// The end in the file of the piece that the response says it brings; nil: it brings all the rest.
+    private var pieceEnd: ByteCount?
     /// Bytes at the front of the body under way that are held already.
     private var skip: ByteCount = 0
     private var heldAtStart: ByteCount = 0
@@ -52,6 +54,8 @@ final class Transfer {
     var piecesAtTick = 0
     var lastHeard = SuspendingClock.now
     var isStalled = false
+    /// The look-up of the desktop's proxy that the next request waits for.
+    var lookup: UInt64?
     /// Whether the next request waits for `Engine.permit`.
     var awaitsPermit = false
     /// Whether it is to be told when the request under way goes out.
@@ -267,6 +271,9 @@ final class Transfer {
 
     // MARK: Body bytes
 
+    /// Whether `count` bytes more are more than the response's `Content-Range` tells of: what such a response brings proves nothing.
+    func exceedsPiece(_ count: Int) -> Bool { pieceEnd.map { taken +| ByteCount(count) > $0 } ?? false }
+
     /// Takes body bytes. Says why the transfer must end, where it must.
     func take(_ bytes: UnsafeRawBufferPointer) -> DownloadFailure? {
         taken +|= ByteCount(bytes.count)
@@ -370,7 +377,7 @@ final class Transfer {
             if part !== fresh { fresh.remove() }
             throw error
         }
-        (taken, skip, receivedAtTick) = (0, 0, 0)
+        (taken, skip, receivedAtTick, pieceEnd) = (0, 0, 0, nil)
         if held == nil {
             (part, checkpoint) = (fresh, nil)
         } else if part !== fresh {
@@ -386,16 +393,17 @@ final class Transfer {
         (fresh.validator, fresh.total, fresh.isResumable) = (validator, total, isResumable)
         fresh.diskReserve = request.diskReserve
         (part, checkpoint) = (fresh, nil)
-        (taken, skip, receivedAtTick) = (0, 0, 0)
+        (taken, skip, receivedAtTick, pieceEnd) = (0, 0, 0, nil)
         try fresh.makeRoom(beside: nil)
     }
 
-    /// Goes on behind what is held: the body begins there, or `isWhole`, at the first byte.
-    func openRest(_ part: PartFile, isWhole: Bool) throws(DiskError) {
+    /// Goes on behind what is held: the body begins there, or `isWhole`, at the first byte. It leads to `end`, where the response says so.
+    func openRest(_ part: PartFile, isWhole: Bool, end: ByteCount?) throws(DiskError) {
         try part.trim()
         try part.makeRoom(beside: nil)
         try part.reserve()
         (taken, skip) = isWhole ? (0, part.written) : (part.written, 0)
+        pieceEnd = end
     }
 
     /// The candidate becomes the part file.

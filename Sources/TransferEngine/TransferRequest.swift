@@ -1,4 +1,5 @@
 public import DownloadModel
+public import EventLoop
 
 /// What one transfer is told. The engine decides nothing beyond it.
 public struct TransferRequest: Sendable {
@@ -177,6 +178,8 @@ public struct EngineConfiguration: Sendable {
     public var certificateFile: String?
     public var certificateFolder: String?
     public var proxies: ProxySettings
+    /// Tells the desktop's proxy, asked before each request where `proxies` names none; nil: there is no desktop. It answers in bounded time.
+    public var desktopProxy: (@BusActor @Sendable (DownloadURL) async -> ProxyChoice)?
 
     /// The system's CA store unless `SSL_CERT_FILE` or `SSL_CERT_DIR` say otherwise, and the proxies of the environment.
     public init(version: String, environment: [String: String] = processEnvironment()) {

@@ -543,3 +543,44 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(listFolder(copy.path) == names)
     }
 }
+
+@Suite struct `A database that was set aside` {
+    private let folder = TemporaryFolder()
+
+    private var aside: [String] { listFolder(folder.path).filter { $0.contains("corrupt") } }
+
+    private func mode(_ name: String) -> mode_t? {
+        var status = stat()
+        return lstat(folder(name), &status) == 0 ? status.st_mode & 0o7777 : nil
+    }
+
+    private func stamp(_ age: Int) async -> String {
+        await Child.run(["date", "-u", "-d", "\(age) seconds ago", "+%Y%m%d-%H%M%S"]).output.filter { !$0.isNewline }
+    }
+
+    /// Its pages have passwords and headers, which leave the database within that time.
+    @Test func `is the user's alone, and gone a day later with its log`() async throws {
+        var secret = plainRecord(1)
+        secret.options.password = "a secret nobody guesses"
+        try await save(folder.path, [secret])
+        var bytes = try #require(readFile(folder("todoku.db")))
+        for index in 4096..<8192 { bytes[index] = 0xA5 }
+        writeFile(folder("todoku.db"), bytes, mode: 0o644)
+        writeFile(folder("todoku.db-wal"), bytes, mode: 0o644)
+        let path = try #require(try await reopened(folder.path).setAside)
+        #expect(aside.count >= 1 && aside.allSatisfy { mode($0) == 0o600 }, "\(aside)")
+        // Still there at the next start, for who wants to look.
+        _ = try await reopened(folder.path)
+        #expect(aside.contains { folder($0) == path })
+        for name in aside {
+            let suffix = name.dropFirst("todoku.db.corrupt-YYYYMMDD-HHMMSS".count)
+            writeFile(folder("todoku.db.corrupt-\(await stamp(86_399 - 600))\(suffix).kept"), [1])
+            #expect(rename(folder(name), folder("todoku.db.corrupt-\(await stamp(86_401))\(suffix)")) == 0)
+        }
+        writeFile(folder("todoku.db.corrupt-\(await stamp(86_500))-2-wal"), [1])
+        writeFile(folder("todoku.db.corrupt-20991231-235959"), [1])
+        writeFile(folder("todoku.db.corrupt-mine"), [1])
+        _ = try await reopened(folder.path)
+        #expect(aside.allSatisfy { $0.hasSuffix(".kept") || $0.hasSuffix("-mine") } && aside.count >= 2, "\(aside)")
+    }
+}

@@ -118,6 +118,25 @@ internal import Testing
         return Dictionary(uniqueKeysWithValues: all.map { ($0.fields.0.value, Described($0.fields.1)) })
     }
 
+    /// The URLs of everything that the service has, by path.
+    func urls() async throws -> [String: String] {
+        let all = try await connection.call(
+            Manager.describe, on: BusName.service, at: BusName.managerPath, ([:], ["Url"]), timeout: .seconds(20))
+        return Dictionary(uniqueKeysWithValues: all.map { ($0.fields.0.value, $0.fields.1["Url"]?.string ?? "") })
+    }
+
+    /// A property of the manager.
+    func property(_ name: String) async throws -> Variant {
+        try await connection.call(
+            Standard.get, on: BusName.service, at: BusName.managerPath, (Manager.interface, name), timeout: .seconds(20))
+    }
+
+    /// How many downloads were saved of a damaged queue, and whether others may be lost.
+    func salvaged() async throws -> (UInt32, Bool) {
+        guard case .structure(let fields) = try await property("Salvaged") else { return (0, false) }
+        return (fields.first?.uint32 ?? 0, fields.last?.bool ?? false)
+    }
+
     /// Waits until all of `paths` have ended, or the daemon has, or none of them has within `limit`.
     func settle(_ paths: [ObjectPath], within limit: Duration = .seconds(30)) async throws -> [String: Described] {
         var last: [String: Described] = [:]
