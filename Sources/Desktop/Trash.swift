@@ -30,7 +30,7 @@ public import EventLoop
         let environment = environment.merging(["LC_ALL": "C.UTF-8"]) { $1 }.filter { $0.key != "LANGUAGE" }
         let seconds = Int(Self.patience.components.seconds)
         // gio is killed before the wait for it ends.
-        let result = await Pool.shared.value(within: Self.patience + .seconds(5)) { () -> Outcome in
+        let result = await DiskPool.shared.value(at: .path(path), takesLong: true, within: Self.patience + .seconds(5)) { () -> Outcome in
             guard let gio = findProgram("gio", in: environment) else { return .unavailable }
             guard let end = runToEnd([gio, "trash", "--", path], environment: environment, seconds: seconds) else { return .unavailable }
             if end.status == 0 { return .trashed }

@@ -39,7 +39,7 @@ extension Admission {
         }
         let load = Load(of: wanted, from: caller)
         try checkRoom(for: load)
-        lookAt(folders, load) { [self, wanted] verdicts in
+        lookAt(folders, load, for: reply.call.sender) { [self, wanted] verdicts in
             do throws(Refusal) { try take(wanted, defaults, defaultDirectory, verdicts, reply) } catch { reply.fail(error) }
         }
     }

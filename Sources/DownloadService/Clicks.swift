@@ -162,8 +162,11 @@ internal import TransferEngine
 
     /// The index of the first of `paths` at which there is something.
     private func first(of paths: [String]) async -> Int? {
-        guard !paths.isEmpty else { return nil }
-        return await Pool.shared.value(within: Opener.patience) { paths.firstIndex { access($0, F_OK) == 0 } } ?? nil
+        for (index, path) in paths.enumerated()
+        where await DiskPool.shared.value(at: .path(path), within: Opener.patience, { access(path, F_OK) == 0 }) == true {
+            return index
+        }
+        return nil
     }
 
     // MARK: The trash
@@ -246,7 +249,9 @@ extension Downloader {
         try clicks.checkRoom()
         let identity = download.record.resume?.identity
         clicks.start { [self] in
-            let place = await Pool.shared.value(within: Opener.patience) { Commit.placeOfFinished(path, identity: identity) }
+            let place = await DiskPool.shared.value(at: .path(path), within: Opener.patience, late: closePlace) {
+                Commit.placeOfFinished(path, identity: identity)
+            }
             do throws(Refusal) {
                 guard let place else { throw Refusal(.permissionDenied, "\(path) could not be reached: its disk did not answer in time.") }
                 if let file = try place.get() { try await throwAway(path, file, by: clicks) }
@@ -265,4 +270,9 @@ extension Downloader {
             throw Refusal(.invalidState, "There is no trash here: neither a desktop portal nor gio (package libglib2.0-bin).")
         }
     }
+}
+
+/// Nobody waits any more for what was opened.
+@Sendable private func closePlace(_ place: Result<Int32?, Refusal>) {
+    if case .success(let descriptor?) = place { DiskPool.shared.close(descriptor) }
 }

@@ -13,7 +13,7 @@ internal import TransferEngine
 @BusActor final class Downloader {
     let ledger: Ledger
     let journal: Journal
-    let engine: Engine
+    let engine: Engines
     let announcer: Announcer
     let toaster: Toaster
     let callers: Callers
@@ -71,7 +71,7 @@ internal import TransferEngine
     var residenceChanged: (() -> Void)?
 
     init(
-        journal: Journal, engine: Engine, announcer: Announcer, toaster: Toaster, callers: Callers, foreground: Foreground,
+        journal: Journal, engine: Engines, announcer: Announcer, toaster: Toaster, callers: Callers, foreground: Foreground,
         ownerCalls: OwnerCalls, intake: Intake, opening: StoreOpening, mapFolder: String, allowsHiddenFolders: Bool, log: Logger
     ) {
         (self.journal, self.engine, self.announcer, self.toaster) = (journal, engine, announcer, toaster)
@@ -420,10 +420,10 @@ internal import TransferEngine
         guard deletingFile, record.state == .finished, let path = record.path else { return journal.answer(reply, ()) }
         let identity = record.resume?.identity
         journal.afterCommit {
-            Pool.shared.perform {
+            DiskPool.shared.perform(at: .path(path), within: DiskPatience.file) {
                 Commit.deleteFinished(path, identity: identity)
             } then: { result in
-                switch result {
+                switch result ?? .failure(.silentDisk(of: path)) {
                 case .success: reply()
                 case .failure(let refusal): reply.fail(refusal)
                 }

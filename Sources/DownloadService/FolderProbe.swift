@@ -38,7 +38,7 @@ internal import TransferEngine
         let (allowHidden, reserve) = (downloader.allowsHiddenFolders, downloader.settings.diskReserve)
         for directory in downloader.ledger.awaitedFolders.subtracting(looking) {
             looking.insert(directory)
-            Pool.shared.perform {
+            DiskPool.shared.perform(at: .path(directory)) {
                 Destination.room(in: directory, allowHidden: allowHidden, reserve: reserve)
             } then: { [self] free in
                 looking.remove(directory)

@@ -36,7 +36,7 @@ internal import Glibc
         starts[app, default: []].append(now)
         let (path, line) = (path, Self.line(now, app))
         // Where it cannot be written, as on a full disk, a restart would forget it: the app is not started.
-        return await Pool.shared.value(within: Self.patience) {
+        return await DiskPool.shared.value(at: .path(path), within: Self.patience) {
             if isFirst { unlink(path) }
             return Self.append(line, to: path)
         } ?? false

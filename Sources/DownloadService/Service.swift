@@ -32,7 +32,7 @@ public struct ServiceOptions: Sendable {
     private let connection: Connection
     private let store: Store
     private let journal: Journal
-    private let engine: Engine
+    private let engine: Engines
     private let notifier: Notifier
     private let toaster: Toaster
     private let downloader: Downloader
@@ -111,7 +111,7 @@ public struct ServiceOptions: Sendable {
         var configuration = EngineConfiguration(version: Self.version)
         let proxies = DesktopProxies(connection: connection)
         configuration.desktopProxy = { await proxies.choice(for: $0) }
-        engine = Engine(configuration: configuration) { links.downloader?.take($0) }
+        engine = Engines(configuration: configuration, home: folder) { links.downloader?.take($0) }
         notifier = Notifier {
             connection
         } report: {

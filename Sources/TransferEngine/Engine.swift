@@ -23,8 +23,10 @@ public actor Engine {
     private nonisolated let report: @BusActor @Sendable (TransferEvent) -> Void
     /// fdatasync(2): 0 or errno.
     private nonisolated let flush: @Sendable (_ descriptor: Int32) -> Int32
-    /// Bytes per second over all transfers; 0: no limit.
-    private nonisolated let totalLimit = Atomic<UInt64>(0)
+    /// Over all transfers, of other engines too.
+    private nonisolated let totalLimit: TotalLimit
+    /// Since when its thread has not come back to where it waits for the network: nanoseconds of `SuspendingClock`; 0: it waits there.
+    private nonisolated let busySince = Atomic<UInt64>(0)
     /// Whether a progress snapshot is on its way: another waits until it has arrived.
     private nonisolated let isProgressUnderWay = Atomic<Bool>(false)
     /// Whether connections that libcurl keeps are to be forgotten before the next request.
@@ -43,12 +45,16 @@ public actor Engine {
     private var shutDownDone: (@BusActor @Sendable () -> Void)?
 
     public init(configuration: EngineConfiguration, report: @escaping @BusActor @Sendable (TransferEvent) -> Void) {
-        self.init(configuration: configuration, flush: { fdatasync($0) == 0 ? 0 : errno }, report: report)
+        self.init(configuration: configuration, limit: TotalLimit(), report: report)
+    }
+
+    init(configuration: EngineConfiguration, limit: TotalLimit, report: @escaping @BusActor @Sendable (TransferEvent) -> Void) {
+        self.init(configuration: configuration, limit: limit, flush: { fdatasync($0) == 0 ? 0 : errno }, report: report)
     }
 
     /// `flush`: so that a test can be a disk that fails.
     init(
-        configuration: EngineConfiguration, flush: @escaping @Sendable (_ descriptor: Int32) -> Int32,
+        configuration: EngineConfiguration, limit: TotalLimit = TotalLimit(), flush: @escaping @Sendable (_ descriptor: Int32) -> Int32,
         report: @escaping @BusActor @Sendable (TransferEvent) -> Void
     ) {
         let descriptor = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
@@ -56,6 +62,7 @@ public actor Engine {
         wakeDescriptor = descriptor
         loop = LoopExecutor(wake: { _ = eventfd_write(descriptor, 1) }) { _ in preconditionFailure("the engine claims its loop itself") }
         self.configuration = configuration
+        totalLimit = limit
         self.report = report
         self.flush = flush
     }
@@ -80,7 +87,7 @@ public actor Engine {
 
     /// Bytes per second of all transfers together, shared fairly; nil: no limit. Does not start the thread.
     public nonisolated func setTotalSpeedLimit(_ limit: Speed?) {
-        totalLimit.store(limit ?? 0, ordering: .relaxed)  // looked at in every tick
+        totalLimit.set(limit ?? 0)  // looked at in every tick
     }
 
     /// Has the next transfer make new connections: after a sleep, those that are kept for it lead nowhere, and nobody has said so. Does not start
@@ -102,11 +109,36 @@ public actor Engine {
         Task(executorPreference: loop) { await self.carryOut(body) }
     }
 
-    private func carryOut(_ body: @Sendable (isolated Engine) -> Void) { body(self) }
+    private func carryOut(_ body: @Sendable (isolated Engine) -> Void) {
+        setBusy(true)
+        body(self)
+    }
+
+    // MARK: Its disk
+
+    /// How long its thread has been kept by one step: as a rule by a call on its disk.
+    nonisolated var busy: Duration {
+        let since = busySince.load(ordering: .relaxed)
+        return since == 0 ? .zero : .nanoseconds(max(0, Int64(monotonicNanoseconds()) - Int64(since)))
+    }
+
+    private nonisolated func setBusy(_ isBusy: Bool) { busySince.store(isBusy ? monotonicNanoseconds() : 0, ordering: .relaxed) }
+
+    /// Tells which transfers have ended, but for a flush that has lasted longer than `patience`.
+    nonisolated func findFlushes(longerThan patience: Duration, _ told: @escaping @BusActor @Sendable ([DownloadNumber]) -> Void) {
+        command { engine in
+            let now = SuspendingClock.now
+            let late = engine.transfers.values.filter { $0.conclusion != nil && $0.isSyncing && now - $0.lastCheckpoint > patience }
+            guard !late.isEmpty else { return }
+            let numbers = late.map(\.request.number)
+            BusActor.spawn { told(numbers) }
+        }
+    }
 
     // MARK: The loop
 
     private func turn(_ block: Bool) {
+        setBusy(true)
         multi?.perform { exchange, error in exchangeEnded(exchange, error) }
         staging?.flush()
         let now = SuspendingClock.now
@@ -116,6 +148,8 @@ public actor Engine {
         }
         reportEvents()
         guard block else { return }
+        setBusy(false)
+        defer { setBusy(true) }
         if let multi, isFetching {
             let left = max(.milliseconds(1), Self.tick - (SuspendingClock.now - lastTick))
             multi.wait(wakeDescriptor, milliseconds: Int32(clamping: left.wholeMilliseconds))
@@ -133,7 +167,9 @@ public actor Engine {
     private func look(_ now: SuspendingClock.Instant) {
         let seconds = min((now - lastTick) / .seconds(1), 1)
         let fetching = transfers.values.filter { $0.exchange != nil }
-        pace.deal(totalLimit.load(ordering: .relaxed), seconds: seconds, to: fetching.map(\.pace))
+        // Where a disk kept us, nobody knows whether the servers were silent.
+        if now - lastTick > .seconds(2) { for transfer in fetching { transfer.heard(now) } }
+        pace.deal(totalLimit, as: ObjectIdentifier(self), seconds: seconds, to: fetching.map(\.pace))
         var snapshot: [TransferProgress] = []
         let mayReport = !isProgressUnderWay.load(ordering: .acquiring)
         for transfer in fetching {
@@ -223,11 +259,11 @@ public actor Engine {
         }
         if !isFetching {
             let now = SuspendingClock.now
-            pace.wake(totalLimit.load(ordering: .relaxed), idle: (now - lastTick) / .seconds(1))
+            pace.wake(totalLimit.part(for: ObjectIdentifier(self), demands: []), idle: (now - lastTick) / .seconds(1))
             lastTick = now
             if isMultiStale.exchange(false, ordering: .relaxed) { multi = nil }
         }
-        let staging = staging ?? StagingBuffer()
+        let staging = staging ?? StagingBuffer { [unowned self] in setBusy(true) }
         self.staging = staging
         let transfer = Transfer(request, boot: boot, staging: staging, pace: Pace(pace, limit: request.speedLimit ?? 0))
         transfers[number] = transfer
@@ -428,14 +464,14 @@ public actor Engine {
         }
     }
 
-    /// Flushes in the pool what is written now; the transfer goes on meanwhile.
+    /// Flushes on a thread of its disk what is written now; the transfer goes on meanwhile.
     private func sync(_ transfer: Transfer) {
         staging?.flush()
         guard let part = transfer.part, let data = part.resumeData(written: part.written) else { return }
         transfer.syncing = part
         transfer.lastCheckpoint = .now
         let (descriptor, number) = (part.descriptor, transfer.request.number)  // open until `synced`
-        Pool.shared.perform { [flush] in
+        DiskPool.shared.perform(at: .descriptor(descriptor), takesLong: true) { [flush] in
             let code = flush(descriptor)
             return code == 0 ? nil : DiskError("save the part file", code)
         } then: { [self] error in
@@ -494,4 +530,11 @@ public actor Engine {
         BusActor.spawn(done)
         loop.stop()
     }
+}
+
+/// CLOCK_MONOTONIC, which `SuspendingClock` reads.
+private func monotonicNanoseconds() -> UInt64 {
+    var now = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return UInt64(now.tv_sec) * 1_000_000_000 + UInt64(now.tv_nsec)
 }

@@ -95,11 +95,19 @@ final class SharedPace {
     /// Earns what `seconds` allow, and shares it with what was left.
     ///
     /// - Parameter limit: from now on.
-    func deal(_ limit: UInt64, seconds: Double, to paces: [Pace]) {
-        if self.limit == 0, limit > 0 { spare = Double(limit) * Pace.burst }
-        self.limit = limit
+    func deal(_ limit: UInt64, seconds: Double, to paces: [Pace]) { deal(seconds: seconds, to: paces) { _ in limit } }
+
+    /// The same, of a limit that `engine` shares with others.
+    func deal(_ total: TotalLimit, as engine: ObjectIdentifier, seconds: Double, to paces: [Pace]) {
+        deal(seconds: seconds, to: paces) { total.part(for: engine, demands: $0.map { $0 / max(seconds, 0.001) }) }
+    }
+
+    private func deal(seconds: Double, to paces: [Pace], _ limit: ([Double]) -> UInt64) {
         for pace in paces { pace.earn(seconds: seconds) }
         let demands = paces.map { $0.demand() }
+        let limit = limit(demands)
+        if self.limit == 0, limit > 0 { spare = Double(limit) * Pace.burst }
+        self.limit = limit
         guard limit > 0 else {
             spare = 0
             for pace in paces { pace.share = 0 }

@@ -269,6 +269,12 @@ final class Transfer {
         events.append(.sent(request.number, at: wallTime()))
     }
 
+    /// The server owes nothing for the time before.
+    func heard(_ now: SuspendingClock.Instant) {
+        liveness.restart(now)
+        lastHeard = now
+    }
+
     // MARK: Body bytes
 
     /// Whether `count` bytes more are more than the response's `Content-Range` tells of: what such a response brings proves nothing.

@@ -199,6 +199,31 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(queue.next() == "message" && queue.next() == "later" && queue.isClear)
     }
 
+    @Test func `gives up what waits for a commit that does not come back, and removes what that may have added`() {
+        var queue = JournalQueue<String>()
+        queue.append(.put(Desk.record(1)))
+        queue.post("addition")
+        queue.post("message")
+        _ = queue.begin()
+        queue.append(.put(Desk.record(2)))
+        queue.post("later addition")
+        queue.post("answer")
+        queue.withdraw { item in
+            switch item {
+            case "addition": .drop(undoing: [DownloadNumber(1)])
+            case "later addition": .drop(undoing: [DownloadNumber(2)])
+            case "answer": .drop(undoing: [])
+            default: .keep
+            }
+        }
+        #expect(queue.waitingCount == 1 && queue.next() == nil && queue.isCommitting)
+        queue.succeeded()
+        #expect(queue.next() == "message" && !queue.isClear)
+        #expect(queue.begin() == [.remove(DownloadNumber(2)), .remove(DownloadNumber(1))])
+        queue.succeeded()
+        #expect(queue.isClear)
+    }
+
     @Test func `begins a commit without a change where one is due`() {
         var queue = JournalQueue<String>()
         #expect(queue.begin(isDue: true) == [] && queue.isBusy && queue.begin(isDue: true) == nil)

@@ -47,7 +47,7 @@ internal import Testing
             BusActor.spawn {
                 var threads = [threadNumber()]
                 _ = await withCheckedContinuation { continuation in
-                    Pool.shared.perform({ threadNumber() }, then: { continuation.resume(returning: $0) })
+                    Pool.programs.perform({ threadNumber() }, then: { continuation.resume(returning: $0) })
                 }
                 threads.append(threadNumber())
                 let foreign = await resumeElsewhere()

@@ -50,11 +50,13 @@ internal import Testing
 
     /// Starts a daemon and waits until it answers, or has ended.
     ///
+    /// - Parameter disks: file systems that it alone sees.
     /// - Returns: nil where it runs, else what it ended with.
-    func start(_ place: Place, _ fault: Fault? = nil, more: [String: String] = [:]) async -> Ending? {
+    func start(_ place: Place, _ fault: Fault? = nil, on disks: MemoryDisks? = nil, more: [String: String] = [:]) async -> Ending? {
         precondition(owner == nil, "the daemon before still runs")
         let daemon = Child(
-            [Self.todokud, "--idle-exit", "3600"], environment: bus.environment.merging(place.environment(shim, fault, more: more)) { $1 })
+            (disks?.command ?? []) + [Self.todokud, "--idle-exit", "3600"],
+            environment: bus.environment.merging(place.environment(shim, fault, more: more)) { $1 })
         self.daemon = daemon
         guard await eventually({ owner != nil || !daemon.isRunning }) else { return Ending(status: -1, errors: "no name") }
         // It owns its name before it has opened its database, and answers after that.
@@ -85,6 +87,15 @@ internal import Testing
         return ended ? exit : Ending(status: -1, errors: "it did not end within 20 seconds. \(exit.errors)")
     }
 
+    /// Whether the daemon, told to leave, gives back its name in time. Its process may stay: the kernel keeps one that waits for a disk.
+    func leaves(within limit: Duration) async -> Bool {
+        daemon?.signal(SIGTERM)
+        return await eventually(within: limit) { owner == nil }
+    }
+
+    var pid: Int32? { daemon?.pid }
+    var address: String { bus.address }
+
     /// Waits until the daemon has ended by itself; the status.
     func crash() async throws -> Int32 {
         #expect(await eventually { !isRunning })
@@ -100,8 +111,20 @@ internal import Testing
 
     // MARK: Calls
 
+    /// Whether a caller whom the service has never met is answered.
+    func answersNewcomer() async -> Bool {
+        guard let newcomer = try? Connection.open(address: bus.address) else { return false }
+        let arguments = (Manager.interface, Manager.version.name)
+        let call = try? await newcomer.call(Standard.get, on: BusName.service, at: BusName.managerPath, arguments, timeout: .seconds(5))
+        return call != nil
+    }
+
     func download(_ url: String, _ options: [String: Variant]) async throws(DBusError) -> ObjectPath {
         try await connection.call(Manager.download, on: BusName.service, at: BusName.managerPath, (url, options), timeout: .seconds(20))
+    }
+    func set(_ property: String, _ value: Variant) async throws(DBusError) {
+        try await connection.call(
+            Standard.set, on: BusName.service, at: BusName.managerPath, (Manager.interface, property, value), timeout: .seconds(20))
     }
     func retry(_ path: ObjectPath) async throws {
         try await connection.call(Download.retry, on: BusName.service, at: path, (), timeout: .seconds(20))
