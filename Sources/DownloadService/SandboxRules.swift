@@ -26,13 +26,26 @@ extension Reply {
     ///
     /// - Throws: `NotAllowed` where the app could not queue it so now.
     @BusActor func refuseSandboxedPlace(of download: ManagedDownload) throws(Refusal) {
-        let record = download.record
-        guard call.caller != .user, !record.isToDescriptor else { return }
-        if record.options.ifExists == .replace { try refuseSandboxed("replace files, and this download does") }
-        let folder = download.downloader.defaultDirectory
-        guard SandboxRules.plain(record.directory) == SandboxRules.plain(folder) else {
-            throw Refusal(
-                .notAllowed, "An app in a sandbox may write into \(folder) only, and this download goes to another folder; queue it anew.")
+        try refuseSandboxedPlace(of: [download.entry], download.downloader)
+    }
+
+    /// The same of what a batch would set going, one of which is enough to refuse all.
+    @BusActor func refuseSandboxedPlace(of entries: [LedgerEntry], _ downloader: Downloader) throws(Refusal) {
+        guard call.caller != .user else { return }
+        let folder = downloader.defaultDirectory
+        var allowed = folder
+        for entry in entries {
+            let record = entry.record
+            if record.isToDescriptor { continue }
+            if record.options.ifExists == .replace { try refuseSandboxed("replace files, and this download does") }
+            // Most are of one folder, in the same words.
+            if record.directory == allowed { continue }
+            guard SandboxRules.plain(record.directory) == SandboxRules.plain(folder) else {
+                throw Refusal(
+                    .notAllowed,
+                    "An app in a sandbox may write into \(folder) only, and this download goes to another folder; queue it anew.")
+            }
+            allowed = record.directory
         }
     }
 }
@@ -60,8 +73,8 @@ enum SandboxRules {
         try options.checkAddress(of: url, settings)
     }
 
-    /// Whether a desktop entry is one that snapd makes for the snap of this id: `NAME_ENTRY`, of an instance `NAME+KEY_ENTRY`, whose names no other
-    /// snap's begin with.
+    /// Whether a desktop entry is one that snapd makes for the snap of this id: `NAME_ENTRY`, of an instance `NAME+KEY_ENTRY` (snapd,
+    /// `DesktopPrefix` in snap/info.go), whose names no other snap's begin with.
     fileprivate static func isEntry(_ name: String, ofSnap id: String) -> Bool {
         guard id.hasPrefix("snap.") else { return false }
         let instance = id.dropFirst(5).split(separator: "_")
