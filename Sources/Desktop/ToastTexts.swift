@@ -10,6 +10,9 @@ public struct ToastTexts: Sendable {
 
     public static let japanese = ToastTexts(.japanese)
 
+    /// The language of these words, as desktop entries name it.
+    var locale: String { catalog.spoken.rawValue }
+
     public var progressSummary: String { catalog.text("Downloading") }
     public var finishedSummary: String { catalog.text("Download complete") }
     public var failedSummary: String { catalog.text("Download failed") }

@@ -30,6 +30,8 @@ public final class Ledger {
         case removed(LedgerEntry)
         /// It is off the list: its last member is.
         case batchRemoved(LedgerBatch)
+        /// All has been done of what this call asked for; it is answered behind what is saved so far.
+        case stretchEnded(CallNumber)
         /// Call the owner, when all saved so far is on disk, if `takeOwnerCall` says so by then.
         case callOwner(LedgerEntry)
     }
@@ -90,6 +92,12 @@ public final class Ledger {
     var wakes = WakeHeap<DownloadNumber>()
     /// What holds for all and has not come to each yet.
     var pass: LedgerPass?
+    /// What calls do to many, in their order.
+    var stretches: [LedgerStretch] = []
+    /// How much is done in one slice.
+    public var sliceSize = SliceSize()
+    /// By how much the wall clock was set, each time; an entry knows how many of these its instants have in them.
+    var clockJumps: [Duration] = []
     private var tally = (finished: UInt32(0), failed: UInt32(0), cancelled: UInt32(0))
     var untold: [LedgerEntry] = []
     var actions: [Action] = []
@@ -160,6 +168,7 @@ public final class Ledger {
         index.insert(record)
         let number = record.number
         let entry = LedgerEntry(record, sums: sums)
+        entry.clockJumps = Int32(clamping: clockJumps.count)
         entries[number] = entry
         return entry
     }

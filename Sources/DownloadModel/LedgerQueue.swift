@@ -15,7 +15,7 @@ extension Ledger {
     public func schedule(now: WallTime) {
         defer { tellQueued(now: now) }
         sliceAt = nil
-        guard !isEnding, !isAsleep, !settings.paused, pass?.holdsStarts != true, mayStart() else { return }
+        guard !isEnding, !isAsleep, !settings.paused, stretches.isEmpty, pass?.holdsStarts != true, mayStart() else { return }
         takeIn(now: now)
         openHosts(now: now)
         repeat {

@@ -29,7 +29,8 @@ extension Ledger {
             entry.wakeAt = nil
             due.append(entry)
         }
-        for entry in due {
+        // What is due by the clock before it was set is looked at again by the clock of now.
+        for entry in due where !catchUpClock(entry) {
             if let expiresAt = entry.record.expiresAt, expiresAt <= now {
                 try? apply(.expire(.expired(entry.record)), to: entry, now: now)
             } else if case .waiting(_, let until?) = entry.state, until <= now {
@@ -45,24 +46,34 @@ extension Ledger {
 
     /// The wall clock was set: what was reckoned from durations moves with it; `not-before` is the clock's own.
     public func clockJumped(by delta: Duration, now: WallTime) {
-        for number in order.ordered {
-            guard let entry = entries[number], entry.record.isReckoned else { continue }
-            change(entry) { record in
-                record.retryAt = record.retryAt.map { $0 + delta }
-                record.expiresAt = record.expiresAt.map { $0 + delta }
-                if case .waiting(let reason, let until?) = record.state, reason != .notBefore {
-                    record.state = .waiting(reason, until: until + delta)
-                }
-            }
-            arm(entry)
-            if entry.record.retryAt != nil || entry.record.expiresAt != nil {
-                save(entry)
-                actions.append(.tell(entry))
-            }
-        }
+        clockJumps.append(delta)
         shiftHosts(by: delta)
         moveReminders(by: delta)
+        beginPass(now: now) { _ in }
         tick(now: now)
+    }
+
+    /// Moves the instants of `entry` by what the clock was set since they were reckoned.
+    ///
+    /// - Returns: whether there are such.
+    @discardableResult func catchUpClock(_ entry: LedgerEntry) -> Bool {
+        guard Int(entry.clockJumps) < clockJumps.count else { return false }
+        let delta = clockJumps[Int(entry.clockJumps)...].reduce(.zero, +)
+        entry.clockJumps = Int32(clamping: clockJumps.count)
+        guard entry.isEntered, !entry.state.hasEnded, entry.record.isReckoned else { return false }
+        change(entry) { record in
+            record.retryAt = record.retryAt.map { $0 + delta }
+            record.expiresAt = record.expiresAt.map { $0 + delta }
+            if case .waiting(let reason, let until?) = record.state, reason != .notBefore {
+                record.state = .waiting(reason, until: until + delta)
+            }
+        }
+        arm(entry)
+        if entry.record.retryAt != nil || entry.record.expiresAt != nil {
+            save(entry)
+            actions.append(.tell(entry))
+        }
+        return true
     }
 
     /// Everything there is, as changes of an empty store. What is not on disk yet is not in it.
@@ -84,18 +95,8 @@ extension Ledger {
 
     /// A folder was looked at: `free` bytes are there for us, nil where it is not there or cannot be written.
     public func folderSeen(_ directory: String, free: ByteCount?, now: WallTime) {
-        guard let free else { return }
-        var room = free
-        for number in order.ordered {
-            guard let entry = entries[number], entry.state.awaitsFolder, entry.record.directory == directory else { continue }
-            if case .waiting(.diskSpace, _) = entry.state {
-                let needed = entry.record.roomNeeded
-                guard needed <= room else { continue }
-                room -|= needed
-            }
-            try? apply(.ready, to: entry, now: now)
-        }
-        schedule(now: now)
+        guard let free, counts.awaitingFolder > 0 else { return }
+        beginPass(now: now) { $0.rooms[directory] = free }
     }
 }
 
@@ -120,7 +121,7 @@ extension DownloadRecord {
     private static let roomForUnknown: ByteCount = 16 << 20
 
     /// The room that the rest takes.
-    fileprivate var roomNeeded: ByteCount {
+    var roomNeeded: ByteCount {
         if let needed = lastFailure?.neededRoom { return needed }
         guard let total = total ?? options.size else { return Self.roomForUnknown }
         return total -| received

@@ -28,6 +28,9 @@ internal import EventLoop
     private var managerTimer: Poller.Token?
     /// Those whose changed properties are told when commits succeed again.
     private var owed: Set<DownloadNumber> = []
+    /// Of those, the ones that are being told now, and whether the next turn goes on with them.
+    private var recovering: [DownloadNumber] = []
+    private var isRecovering = false
 
     /// - Parameter unsentBytes: how many bytes the bus has not taken yet.
     init(journal: Journal, unsentBytes: @escaping () -> Int) { (self.journal, self.unsentBytes) = (journal, unsentBytes) }
@@ -122,10 +125,26 @@ internal import EventLoop
 
     /// Commits succeed again: tells what was gathered, of each object as it is by now.
     func recover(with downloader: Downloader) {
-        let numbers = owed.sorted()
+        recovering = owed.sorted()
         owed = []
-        for number in numbers { if let download = downloader.lively(number) { flushProperties(of: download) } }
+        recoverSome(with: downloader)
         flushManager(of: downloader)
+    }
+
+    /// So many in one turn of the loop.
+    private static let recoveredAtOnce = 100
+
+    private func recoverSome(with downloader: Downloader) {
+        let some = recovering.prefix(Self.recoveredAtOnce)
+        recovering.removeFirst(some.count)
+        for number in some { if let download = downloader.lively(number) { flushProperties(of: download) } }
+        guard !recovering.isEmpty, !isRecovering else { return }
+        isRecovering = true
+        let more: @BusActor @Sendable () -> Void = { [self] in
+            isRecovering = false
+            recoverSome(with: downloader)
+        }
+        if isBehind { Poller.shared.schedule(after: .milliseconds(2), more) } else { BusActor.spawn { more() } }
     }
 
     /// Takes the manager's properties as told: what a client reads at the start.

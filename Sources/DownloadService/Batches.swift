@@ -54,16 +54,7 @@ extension Downloader {
     func remove(_ batch: ManagedBatch, deletingFiles: Bool, _ reply: Reply<Void>) throws(Refusal) {
         batch.removing.append((reply, false))
         if deletingFiles { batch.deletesFiles = true }
-        batch.entry.isLeaving = true
-        let members = ledger.members(of: batch.entry).map(\.number)
-        each(of: members) { ledger, entry, now in
-            if !entry.state.hasEnded, entry.state != .committing { try? ledger.apply(.cancel, to: entry, now: now) }
-        } finished: { [self] in
-            each(of: members) { ledger, entry, now in
-                if entry.state.hasEnded { ledger.remove(entry, now: now) }
-            } finished: {
-            }
-        }
+        decide { ledger, now in ledger.remove(batch.entry, now: now) }
         guard !batch.entry.isRemoved else { return }
         let last = batch.removing.removeLast()
         try callers.wait(last.reply, forRemovalOf: batch)

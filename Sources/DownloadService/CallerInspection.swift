@@ -211,7 +211,7 @@ enum SecurityLabel: Equatable {
     }
 }
 
-/// `/proc/PID/cgroup` (cgroups(7)) as far as it speaks of snaps. snapd puts each in a unit of its own: `snap.NAME.APP-UUID.scope`,
+/// `/proc/PID/cgroup` (cgroups(7)) as far as it speaks of snaps. snapd (sandbox/cgroup/scanning.go) puts each in a unit of its own: `snap.NAME.APP-UUID.scope`,
 /// `snap.NAME.APP.UUID.scope` formerly, `snap.NAME.APP.service`; with version 1 also in `freezer:/snap.NAME`.
 enum ControlGroup {
     /// nil: no snap; else its name, or nil where it has none that is valid.
@@ -228,7 +228,8 @@ enum ControlGroup {
 
     /// The instance name of a snap, `NAME` or `NAME_KEY`, before the first dot; nil where it is none.
     ///
-    /// snapd's rules (naming/validate.go): a name has 1 to 40 of a–z, 0–9 and "-", at least one letter, no "-" at an end and no two together; a key has
+    /// snapd's rules (snap/naming/validate.go, `ValidateSnap` and `ValidateInstance`): a name has 2 to 40 of a–z, 0–9 and "-", at least one letter, no "-"
+    /// at an end and no two together (one of a single letter, which no snap has, is taken here too: it opens nothing to anybody); a key has
     /// 1 to 10 of a–z and 0–9. A component (`NAME+COMPONENT`, in the names of units `NAME\x2bCOMPONENT`) belongs to its snap.
     static func snapName(_ text: Substring) -> String? {
         let whole = text.prefix { $0 != "." }

@@ -12,12 +12,13 @@ enum DownloadFace {
         signals: [
             Download.resumedAt.name: Download.resumedAt.signature, Download.progress.name: Download.progress.signature,
             Download.finished.name: Download.finished.signature, Download.completed.name: Download.completed.signature,
-        ])
+        ], permits: { DocumentedErrors.permits($1, of: $0, in: Download.interface) })
 
     private static let methods: [Row<ManagedDownload>] = [
         Row(Download.pause) { download, _, reply in try apply(.pause, download, reply) },
         Row(Download.resume) { download, _, reply in
             try reply.refuseWithoutNetwork()
+            try reply.refuseSandboxedPlace(of: download)
             try apply(.resume, download, reply)
         },
         Row(Download.cancel) { download, _, reply in try apply(.cancel, download, reply) },

@@ -63,8 +63,9 @@ internal import TransferEngine
     /// For so long it is left to the bus to take what was told.
     private static let breath: Duration = .milliseconds(2)
     private var isContinuing = false
-    /// What is being done to many, in the order of the calls.
-    var stretches: [Stretch] = []
+    /// What answers the calls that do something to many.
+    private var stretchAnswers: [Ledger.CallNumber: () -> Void] = [:]
+    private var lastStretch: Ledger.CallNumber = 0
     /// Whether that whose record is being changed had ended.
     private var hadEnded = false
     /// Called when something that kept the service may have ended.
@@ -112,7 +113,7 @@ internal import TransferEngine
             for batch in batches.values { batch.changed() }
             decide { ledger, now in ledger.schedule(now: now) }
         }
-        ledger.mayStart = { [unowned self] in stretches.isEmpty && !self.journal.isFull }
+        ledger.mayStart = { [unowned self] in !self.journal.isFull }
         ownerCalls.onQuiet = { [unowned self] in residenceChanged?() }
         for entry in ledger.endRestore(now: .now) { track(entry.record) }
         for batch in ledger.batches.values { track(batch) }
@@ -169,7 +170,7 @@ internal import TransferEngine
             ledger.setAside(culprits.repeated, now: .now)
         }
         if counts.verifying > 0 { for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) } }
-        goOnCancelling()
+        ledger.goOnCancelling(now: .now)
         ledger.schedule(now: .now)
         toaster.resume(ledger.takeOwedToasts(now: .now), self, now: .now)
         carryOut()
@@ -212,7 +213,7 @@ internal import TransferEngine
     }
 
     /// What is neither paused nor ended nor waits for somebody; and owners that are called.
-    var hasWork: Bool { ledger.hasWork || ledger.hasPass || !stretches.isEmpty || ownerCalls.isBusy }
+    var hasWork: Bool { ledger.hasWork || ledger.hasSlices || ownerCalls.isBusy }
 
     /// Whether an app that says it is in front has downloads that have not ended: a service that left would forget that it is.
     var servesForeground: Bool {
@@ -270,7 +271,7 @@ internal import TransferEngine
         }
         isPerforming = false
         if descriptors.isHolding { descriptors.letGo(where: ledger.isDone) }
-        if ledger.hasPass || !stretches.isEmpty { continueSoon() }
+        if ledger.hasSlices { continueSoon() }
         announcer.flushManager(of: self)
         alarm.set(microseconds: ledger.nextWake?.microseconds)
         folderProbe.needed(counts.awaitingFolder > 0)
@@ -289,9 +290,8 @@ internal import TransferEngine
             isContinuing = false
             guard !ledger.isEnding else { return }
             guard !announcer.isBehind else { return continueSoon() }
-            if !stretches.isEmpty { return continueStretch() }
-            decide { ledger, now in ledger.continuePass(now: now) }
-            if !ledger.hasPass { residenceChanged?() }
+            decide { ledger, now in ledger.continueSlices(now: now) }
+            if !ledger.hasSlices { residenceChanged?() }
         }
         if announcer.isBehind { Poller.shared.schedule(after: Self.breath, next) } else { BusActor.spawn { next() } }
     }
@@ -337,6 +337,7 @@ internal import TransferEngine
             toaster.removed(download.number)
             residenceChanged?()
         case .batchRemoved(let batch): batchRemoved(batch)
+        case .stretchEnded(let call): stretchAnswers.removeValue(forKey: call)?()
         case .callOwner(let entry):
             guard let download = glance(entry.number) else { return }
             journal.afterCommit { [self] in callOwner(download) }
@@ -350,6 +351,9 @@ internal import TransferEngine
     }
 
     private func announceEnd(_ download: ManagedDownload) {
+        assert(
+            download.state.endFailure.map { DocumentedErrors.ends.contains($0.name.busName) } ?? true,
+            "the signal Completed does not name \(download.state.endFailure?.name.rawValue ?? "") in its XML")
         announcer.announceEnd(of: download)
         log.info(
             "download ended",
@@ -399,12 +403,20 @@ internal import TransferEngine
         toaster.language = settings.language
     }
 
-    func clearEnded(then finished: @escaping (UInt32) -> Void) {
-        let all = ledger.ended.ordered
-        each(of: all) { ledger, entry, now in
-            if entry.state.hasEnded { ledger.remove(entry, now: now) }
-        } finished: {
-            finished(UInt32(clamping: all.count))
+    /// Has the ledger do something to many in slices; `answer` is called behind the last of them.
+    func decideOnMany(_ body: (Ledger, Ledger.CallNumber, WallTime) -> Void, answer: @escaping () -> Void) {
+        lastStretch += 1
+        stretchAnswers[lastStretch] = answer
+        decide { ledger, now in body(ledger, lastStretch, now) }
+    }
+
+    func clearEnded(_ reply: Reply<UInt32>) {
+        let count = ledger.ended.count
+        decideOnMany {
+            $0.clearEnded(answering: $1, now: $2)
+        } answer: { [self] in
+            journal.answer(reply, UInt32(clamping: count))
+            residenceChanged?()
         }
     }
 

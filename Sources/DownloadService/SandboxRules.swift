@@ -26,13 +26,26 @@ extension Reply {
     ///
     /// - Throws: `NotAllowed` where the app could not queue it so now.
     @BusActor func refuseSandboxedPlace(of download: ManagedDownload) throws(Refusal) {
-        let record = download.record
-        guard call.caller != .user, !record.isToDescriptor else { return }
-        if record.options.ifExists == .replace { try refuseSandboxed("replace files, and this download does") }
-        let folder = download.downloader.defaultDirectory
-        guard Sandbox(app: record.options.app, folder: folder, allowsPrivate: false).isFolder(record.directory) else {
-            throw Refusal(
-                .notAllowed, "An app in a sandbox may write into \(folder) only, and this download goes to another folder; queue it anew.")
+        try refuseSandboxedPlace(of: [download.entry], download.downloader)
+    }
+
+    /// The same of what a batch would set going, one of which is enough to refuse all.
+    @BusActor func refuseSandboxedPlace(of entries: [LedgerEntry], _ downloader: Downloader) throws(Refusal) {
+        guard call.caller != .user else { return }
+        let folder = downloader.defaultDirectory
+        var allowed = folder
+        for entry in entries {
+            let record = entry.record
+            if record.isToDescriptor { continue }
+            if record.options.ifExists == .replace { try refuseSandboxed("replace files, and this download does") }
+            // Most are of one folder, in the same words.
+            if record.directory == allowed { continue }
+            guard Sandbox(app: record.options.app, folder: folder, allowsPrivate: false).isFolder(record.directory) else {
+                throw Refusal(
+                    .notAllowed,
+                    "An app in a sandbox may write into \(folder) only, and this download goes to another folder; queue it anew.")
+            }
+            allowed = record.directory
         }
     }
 }

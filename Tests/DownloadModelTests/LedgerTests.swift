@@ -68,6 +68,36 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(desk.ledger.nextWake == start + .seconds(3700))
     }
 
+    @Test func `moves waits with a clock that is set in slices, and none of them ends by the clock before`() throws {
+        var desk = Desk((1...4).map { number in Desk.record(number) { $0.url = "http://h\(number)/" } })
+        let start = desk.now
+        for number in 1...4 { desk.fail(UInt64(number), refusal) }
+        desk.ledger.sliceSize.cost = 1
+        desk.now = desk.now + .seconds(3600)
+        desk.ledger.clockJumped(by: .seconds(3600), now: desk.now)
+        #expect(desk.ledger.hasSlices)
+        // What it comes to before the slice does is moved first.
+        try desk.ledger.apply(.pause, to: desk.entry(4), now: desk.now)
+        try desk.ledger.apply(.resume, to: desk.entry(4), now: desk.now)
+        for number in 1...4 { #expect(desk.state(UInt64(number)) == .waiting(.retry, until: start + .seconds(3700)), "\(number)") }
+        while desk.ledger.hasSlices { desk.ledger.continueSlices(now: desk.now) }
+        for number in 1...4 { #expect(desk.state(UInt64(number)) == .waiting(.retry, until: start + .seconds(3700)), "\(number)") }
+        desk.ledger.clockJumped(by: .seconds(-3600), now: start)
+        while desk.ledger.hasSlices { desk.ledger.continueSlices(now: start) }
+        for number in 1...4 { #expect(desk.state(UInt64(number)) == .waiting(.retry, until: start + .seconds(100)), "\(number)") }
+    }
+
+    @Test func `gives room in slices, and does not give it twice`() {
+        let full = DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 1000)
+        let desk = Desk((1...4).map { number in Desk.record(number) { $0.total = 1000 } })
+        for number in 1...4 { desk.fail(UInt64(number), full) }
+        desk.ledger.sliceSize.cost = 1
+        desk.ledger.folderSeen("/d", free: 2000, now: desk.now)
+        #expect(desk.state(1) == .active && desk.state(2) == .waiting(.diskSpace, until: nil))
+        while desk.ledger.hasSlices { desk.ledger.continueSlices(now: desk.now) }
+        #expect((1...4).map { desk.state($0) == .active } == [true, true, false, false])
+    }
+
     @Test func `believes no instant that only a clock set back explains`() {
         let desk = Desk([Desk.record(1) { $0.retryAt = WallTime(microseconds: 2_000_000_000_000_000) }])
         #expect(desk.state(1) == .active)

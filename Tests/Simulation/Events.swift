@@ -14,6 +14,7 @@ extension World {
         case .steer: steer(step.a, step.b)
         case .all: all(step.b)
         case .batch: steerBatch(step.a, step.b)
+        case .slice: slice()
         case .setting: setting(step.a, step.b)
         case .transfer: transfer(step.a, step.b)
         case .pool: work(step.a, step.b)
@@ -217,7 +218,9 @@ extension World {
         case 1:
             for entry in ledger.members(of: batch) { isResumed(entry) }
             ledger.apply(.resume, to: batch, now: now)
-        case 2: ledger.apply(.cancel, to: batch, now: now)
+        case 2:
+            let members = ledger.members(of: batch).map(\.number)
+            ledger.apply(.cancel, to: batch, answering: call(.cancels, members), now: now)
         default:
             removals.formUnion(ledger.members(of: batch).map(\.number))
             ledger.remove(batch, now: now)
@@ -227,15 +230,17 @@ extension World {
     private mutating func all(_ b: Int) {
         tell(["pause all", "resume all", "resume all", "cancel all", "clear ended"][b % 5])
         switch b % 5 {
-        case 0: ledger.pauseAll(now: now)
-        case 1, 2: ledger.resumeAll(now: now)
-        case 3: ledger.applyToAll(.cancel, now: now)
+        case 0:
+            ledger.pauseAll(now: now)
+            settle()
+            post(.allPaused)
+        case 1, 2:
+            isPausedForGood = false
+            ledger.resumeAll(now: now)
+        case 3: ledger.cancelAll(answering: call(.cancelsAll, ledger.order.ordered), now: now)
         default:
-            for number in ledger.ended.ordered {
-                guard let entry = ledger[number] else { continue }
-                ledger.remove(entry, now: now)
-                removals.insert(number)
-            }
+            removals.formUnion(ledger.ended.ordered)
+            ledger.clearEnded(answering: call(.clears, ledger.ended.ordered), now: now)
         }
     }
 
@@ -297,10 +302,13 @@ extension World {
         (disk.isFull, disk.isFolderThere, isEnding) = (false, true, true)
         network(.open)
         sleep(false)
+        isPausedForGood = false
         ledger.resumeAll(now: now)
         settle()
         for round in 0..<3000 {
             random = Random(UInt64(round))
+            slice()
+            settle()
             if inFlight != nil || journal.hasChanges { commit(1) }
             if !pool.isEmpty { work(round, 1) }
             for number in transfers.keys.sorted() { transfer(Int(number.value), 3, number) }
@@ -310,7 +318,7 @@ extension World {
             settle()
             goOn()
             settle()
-            if transfers.values.allSatisfy(\.awaits), pool.isEmpty, asked.isEmpty, toasts.isEmpty, !journal.isBusy {
+            if transfers.values.allSatisfy(\.awaits), pool.isEmpty, asked.isEmpty, toasts.isEmpty, !journal.isBusy, !ledger.hasSlices {
                 guard let wake = ledger.nextWake else { break }
                 now = max(now, wake)
                 ledger.tick(now: now)
@@ -323,7 +331,9 @@ extension World {
         // What could not be deleted is, at the next start.
         restart(power: false)
         settle()
-        while !pool.isEmpty || journal.isBusy || !asked.isEmpty || !toasts.isEmpty {
+        while !pool.isEmpty || journal.isBusy || !asked.isEmpty || !toasts.isEmpty || ledger.hasSlices {
+            slice()
+            settle()
             callOwner()
             showToast()
             if inFlight != nil || journal.hasChanges { commit(1) }

@@ -14,6 +14,10 @@ enum Waiting {
     case commit(DownloadNumber)
     case sweep(DownloadNumber)
     case callOwner(LedgerEntry)
+    /// A call is answered that did something to many.
+    case manyDone(Ledger.CallNumber)
+    /// PauseAll is answered.
+    case allPaused
     /// The owner's Acknowledge is answered; of the end after so many revivals.
     case taken(DownloadNumber, revival: Int)
 }
@@ -38,7 +42,10 @@ struct Saved {
         case .remove(let number): records[number] = nil
         case .putBatch(let record): if plant != .uncounted || batches[record.number] == nil { batches[record.number] = record }
         case .removeBatch(let number): batches[number] = nil
-        case .set(let settings): self.settings = settings
+        case .set(var settings):
+            if plant == .halfway { settings.cancelsThrough = nil }
+            if plant == .wakeful { settings.paused = false }
+            self.settings = settings
         case .sweep(let number, let directory): if plant != .forgetful { sweeps[number] = directory }
         case .swept(let number): sweeps[number] = nil
         case .requested(let request): if plant != .hasty { requests["\(request.host) \(request.spacing)"] = request }
@@ -149,6 +156,15 @@ struct World {
     var network: NetworkCondition? = .open
     var isAsleep = false
     var defying: Set<DownloadNumber> = []
+    /// Calls that do something to many, until they are answered, or known not to be done.
+    var many: [Ledger.CallNumber: DoneToMany] = [:]
+    var lastCall: Ledger.CallNumber = 0
+    /// What was cancelled while a CancelAll was under way, and by nobody else.
+    var cancelledByAll: Set<DownloadNumber> = []
+    /// PauseAll was answered, and nobody has called ResumeAll since.
+    var isPausedForGood = false
+    /// How much is done in one slice.
+    var sliceSize = SliceSize()
     var problem: String?
     var isEnding = false
 
@@ -166,6 +182,7 @@ struct World {
     mutating func live(_ steps: [Step]) -> String? {
         for step in steps {
             random = Random(UInt64(step.a) << 32 | UInt64(step.b))
+            cutSlices(step)
             happen(step)
             settle()
             if let wake = ledger.nextWake, wake <= now {
@@ -227,6 +244,7 @@ struct World {
             if ledger.counts.remaining != 0 { fail("AllEnded while \(ledger.counts.remaining) remain") }
         case .removed(let entry): post(.removed(entry.number))
         case .callOwner(let entry): post(.callOwner(entry))
+        case .stretchEnded(let call): post(.manyDone(call))
         }
     }
 
@@ -292,6 +310,8 @@ struct World {
         case .permit(let entry, let request): if entry.requests == request { permit(entry.number) }
         case .sweep(let number): pool.append(.sweep(number))
         case .callOwner(let entry): asked.append(entry)
+        case .manyDone(let call): checkDone(call)
+        case .allPaused: if ledger.settings.paused { isPausedForGood = true }
         case .taken(let number, let revival):
             tell("told: \(number) is acknowledged")
             taken[number] = revival
@@ -378,7 +398,10 @@ struct World {
             hostFloors[host] = max(hostFloors[host] ?? time, time)
         }
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
+        if isPausedForGood, !saved.settings.paused { fail("PauseAll was answered, and its row is not on disk") }
+        forgetUnsaved()
         ledger = Ledger(settings: saved.settings) { 0.5 }
+        ledger.sliceSize = sliceSize
         (network, isAsleep, defying) = (random.below(4) == 0 ? nil : .open, false, [])
         ledger.network(network, now: now)
         ledger.beginRestore(
@@ -395,6 +418,7 @@ struct World {
             pool.append(.find(number))
             if plant == .twice { post(.end(number, "finished", path: entry.record.path)) }
         }
+        ledger.goOnCancelling(now: now)
         ledger.schedule(now: now)
         let oldest = now + (.zero - Ledger.toastAge)
         for record in saved.records.values where record.owesToast {

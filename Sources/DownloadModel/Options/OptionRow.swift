@@ -103,8 +103,8 @@ public struct Sandbox: Sendable {
     /// Whether a name is the application's id, or begins with it and a dot.
     func isOwn(_ name: String) -> Bool { name == app || name.hasPrefix(app + ".") }
 
-    /// Whether a desktop entry is one that snapd makes for this snap: `NAME_ENTRY`, of an instance `NAME+KEY_ENTRY`, whose names no other snap's
-    /// begin with.
+    /// Whether a desktop entry is one that snapd makes for this snap: `NAME_ENTRY`, of an instance `NAME+KEY_ENTRY` (snapd, `DesktopPrefix` in
+    /// snap/info.go). No other snap's entries begin so.
     func isEntryOfSnap(_ name: String) -> Bool {
         guard app.hasPrefix("snap.") else { return false }
         let instance = app.dropFirst(5).split(separator: "_")
