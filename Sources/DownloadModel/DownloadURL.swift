@@ -1,8 +1,10 @@
 /// A strict absolute http or https URL (RFC 3986).
 ///
 /// As a browser does, it takes characters that RFC 3986 does not allow in a path or query (space, non-ASCII as UTF-8, brackets …)
-/// and percent-encodes them; a `%` that begins no escape stays as it is; blanks around the whole are dropped. Everything else that is malformed is refused. Two spellings of one
-/// resource that differ only in the case of scheme and host, in the default port, in dot segments or in the fragment are equal.
+/// and percent-encodes them; a `%` that begins no escape stays as it is; blanks around the whole are dropped; a backslash in the path is a "/".
+/// Everything else that is malformed is refused, and so is a URL of which programs disagree which host it names (`http:/a/b`, `http:///a`, a
+/// backslash before the path). Two spellings of one resource that differ only in the case of scheme and host, in the default port, in dot
+/// segments or in the fragment are equal.
 public struct DownloadURL: Hashable, Sendable {
     /// "http" or "https".
     public let scheme: String
@@ -40,6 +42,7 @@ public struct DownloadURL: Hashable, Sendable {
             throw Self.invalid("The URL has a control character in it, such as a line break; copy it again.")
         }
         scheme = try Self.takeScheme(&rest)
+        guard !rest.prefix(2).contains(UInt8(ascii: "\\")) else { throw Self.backslash }
         guard rest.starts(with: "//".utf8) else {
             throw Self.invalid("The URL has no \"//\" after \"\(scheme):\"; write it as in https://example.org/file.")
         }
@@ -48,6 +51,7 @@ public struct DownloadURL: Hashable, Sendable {
         let authorityEnd = rest.firstIndex { "/?#".utf8.contains($0) } ?? rest.endIndex
         var authority = rest[..<authorityEnd]
         rest = rest[authorityEnd...]
+        guard !authority.contains(UInt8(ascii: "\\")) else { throw Self.backslash }
         if let at = authority.lastIndex(of: UInt8(ascii: "@")) {
             (username, password) = try Self.userInformation(authority[..<at])
             authority = authority[(at + 1)...]
@@ -67,7 +71,8 @@ public struct DownloadURL: Hashable, Sendable {
 
         rest = rest[..<(rest.firstIndex(of: UInt8(ascii: "#")) ?? rest.endIndex)]
         let pathEnd = rest.firstIndex(of: UInt8(ascii: "?")) ?? rest.endIndex
-        path = Self.withoutDotSegments(Self.complete(rest[..<pathEnd], marks: "/:@"))
+        let slashed = rest[..<pathEnd].map { $0 == UInt8(ascii: "\\") ? UInt8(ascii: "/") : $0 }
+        path = Self.withoutDotSegments(Self.complete(slashed[...], marks: "/:@"))
         query = pathEnd == rest.endIndex ? nil : Self.complete(rest[(pathEnd + 1)...], marks: "/:@?")
         guard text.utf8.count <= Limits.urlBytes else { throw Self.tooLong }
     }
@@ -139,6 +144,11 @@ extension DownloadURL: CustomStringConvertible {
 
 extension DownloadURL {
     private static func invalid(_ message: String) -> Refusal { Refusal(.invalidUrl, message) }
+
+    /// Browsers read a backslash as "/", most other programs do not: they would go to different hosts.
+    static var backslash: Refusal {
+        invalid("The URL has a backslash before its path, where programs disagree about its host; write \"/\".")
+    }
 
     private static var tooLong: Refusal {
         Refusal(.limitExceeded, "The URL is longer than \(Limits.urlBytes) bytes, the most that is taken.")
