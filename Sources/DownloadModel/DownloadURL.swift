@@ -106,10 +106,25 @@ public struct DownloadURL: Hashable, Sendable {
         return String(decoding: authority.prefix { $0 != UInt8(ascii: ":") }, as: UTF8.self)
     }
 
+    /// `origin` of a URL as `text` gives it, without a look at the rest; empty for what is none.
+    public static func origin(of text: String) -> String {
+        guard let colon = text.utf8.firstIndex(of: UInt8(ascii: ":")), text.utf8[colon...].starts(with: "://".utf8) else { return "" }
+        let scheme = text.utf8[..<colon]
+        let start = text.utf8.index(colon, offsetBy: 3)
+        var authority = text.utf8[start...].prefix { !"/?#".utf8.contains($0) }
+        if let at = authority.lastIndex(of: UInt8(ascii: "@")) { authority = authority[authority.index(after: at)...] }
+        let end = authority.lastIndex(of: UInt8(ascii: "]")) ?? authority.startIndex
+        let hasPort = authority[end...].contains(UInt8(ascii: ":"))
+        let port = hasPort ? "" : scheme.elementsEqual("https".utf8) ? ":443" : ":80"
+        return String(decoding: scheme, as: UTF8.self) + "://" + String(decoding: authority, as: UTF8.self) + port
+    }
+
     /// The host of the URL that was looked at before, by what the URL began with.
     struct Authority {
         private var start: [UInt8] = []
         private var host = ""
+        /// `DownloadURL.origin(of:)` of the same.
+        private(set) var origin = ""
 
         /// `DownloadURL.host(of:)` of `text`; quick where it is that of the one before. nil: ask that.
         mutating func host(of text: String) -> String? {
@@ -119,7 +134,7 @@ public struct DownloadURL: Hashable, Sendable {
                 return true
             }
             if isSame ?? false { return host }
-            host = DownloadURL.host(of: text)
+            (host, origin) = (DownloadURL.host(of: text), DownloadURL.origin(of: text))
             let bytes = text.utf8
             guard let colon = bytes.firstIndex(of: UInt8(ascii: ":")),
                 let slash = bytes[colon...].dropFirst(3).firstIndex(of: UInt8(ascii: "/"))

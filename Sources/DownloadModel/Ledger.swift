@@ -47,6 +47,8 @@ public final class Ledger {
     var heldBack: Set<DownloadNumber> = []
     /// By `HostRules.governing`'s name, as long as there is something to know of them.
     var hosts: [String: HostLoad] = [:]
+    /// Origins that refused requests.
+    var paces = OriginPaces()
     /// The host that was looked up last.
     var recentHost: (host: String, load: HostLoad)?
     /// What was queued last, without a request interval of its own, and its lane.
@@ -276,8 +278,8 @@ public final class Ledger {
         let (next, effects) = try before.after(event)
         // Its descriptor is closed.
         if entry.record.isToDescriptor, before.hasEnded, !next.hasEnded { throw IllegalTransition(state: before, event: event) }
+        if event == .resume, before == .queued || before == .active { defyPace(entry) }
         guard next != before || !effects.isEmpty else { return }
-        let refusedBy = entry.record.lastFailure?.host
         // Of a hundred thousand that are held or released each costs little: what of it has changed is known, and is told whole.
         let isOfAll = event == .hold || event == .release
         let isWatched = !isOfAll || before == .active
@@ -298,11 +300,9 @@ public final class Ledger {
             forgetSecrets(of: entry, now: now)
         }
         if event == .resume, case .waiting(.offline, _) = before { entry.defiesNetwork = true }
-        switch (before, event) {
-        case (.waiting(.retry, _), .resume), (_, .retry), (_, .renew): liftPause(of: entry, refusedBy: before.failure?.host ?? refusedBy)
-        default: break
-        }
+        if event == .resume || event == .retry || event == .renew { entry.isUrgent = true }
         move(entry, from: before, to: next, now: now)
+        if event == .pause || event == .cancel { entry.isUrgent = false }
         // What a restart would do again anyway (queued, active and verifying all begin as queued, and the network is asked) costs no commit,
         // except that the first start sets the deadline.
         switch event {

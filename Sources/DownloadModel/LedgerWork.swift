@@ -41,7 +41,7 @@ extension Ledger {
         // A stop may cross this: its bytes are of this response all the same, and a later start may need no other one.
         guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number] == nil else { return }
         let isRunning = entry.work == .running
-        if isRunning { heard(from: entry, nil, now: now) }
+        if isRunning { answered(entry, now: now) }
         change(entry) { record in
             (record.fileName, record.mediaType, record.total) = (fileName, mediaType, total)
             record.source = source
@@ -63,6 +63,14 @@ extension Ledger {
         let wasStopped = entry.state != .active
         entry.work = .idle
         working -= 1
+        var outcome = outcome
+        // A refusal counts, even where somebody stopped the transfer meanwhile.
+        if case .failed(var failure, let madeProgress, let resume) = outcome {
+            note(failure, of: entry, now: now)
+            if failure.retryAfter != nil { failure.origin = entry.requestOrigin }
+            outcome = .failed(failure, madeProgress: madeProgress, resume)
+        }
+        entry.isUrgent = false
         if wasStopped || outcome.isStop {
             // It was told to stop, or the service is ending; whatever it came to, its bytes are what count.
             if let sweep = sweeps[number], sweep.isUnlessResumable, outcome.resume != nil, !entry.isRemoved {
@@ -105,14 +113,13 @@ extension Ledger {
                 advance(entry, .fail(.alreadyExists(path)), now: now)
             }
         case .unchanged(let copy):
-            heard(from: entry, nil, now: now)
+            answered(entry, now: now)
             end(entry, with: copy, now: now)
         case .stopped: break
         }
     }
 
     private func failed(_ entry: LedgerEntry, _ failure: DownloadFailure, _ madeProgress: Bool, _ resume: ResumeData?, now: WallTime) {
-        heard(from: entry, failure, now: now)
         let madeProgress = madeProgress && resume != nil
         var (verdict, used) = RetryPolicy.verdict(
             record: entry.record, failure: failure, madeProgress: madeProgress, now: now, random: random())
@@ -271,7 +278,7 @@ extension Ledger {
         }
         let isInLane = entry.lane != nil
         leaveLane(entry)
-        (entry.host, entry.isLocal) = (url.host, isLoopbackAddress(url.host))
+        (entry.host, entry.origin, entry.isLocal) = (url.host, url.origin, isLoopbackAddress(url.host))
         if isInLane || entry.state == .queued { makeRunnable(entry) }
         save(entry)
         actions.append(.tell(entry))

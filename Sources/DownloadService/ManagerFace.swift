@@ -93,6 +93,16 @@ enum ManagerFace {
             downloader.set { $0.hostRules = rules }
             downloader.answerChange(reply)
         },
+        Row(Manager.listSlowedHosts) { downloader, _, reply in
+            try reply.refuseSandboxed("see which hosts others use")
+            reply(downloader.ledger.slowedOrigins(now: .now).mapValues { SlowedHost($0).dictionary })
+        },
+        Row(Manager.resetHost) { downloader, host, reply in
+            try reply.refuseSandboxed("reset hosts")
+            let name = try HostRules.name(of: host)
+            downloader.decide { ledger, now in ledger.resetHost(name, now: now) }
+            downloader.answerChange(reply)
+        },
     ]
 
     private static let properties: [PropertyRow<Downloader>] = [

@@ -70,9 +70,9 @@ extension Downloader {
 
     private func carryOut(_ event: TransferEvent) {
         switch event {
-        case .asks(let number, let host):
+        case .asks(let number, let url):
             guard let entry = ledger[number] else { return }
-            decide { ledger, now in ledger.hop(entry, to: host, now: now) }
+            decide { ledger, now in ledger.hop(entry, to: url.host, origin: url.origin, now: now) }
         case .sent(let number, let time):
             guard let entry = ledger[number] else { return }
             decide { ledger, now in ledger.requestSent(entry, at: time, now: now) }

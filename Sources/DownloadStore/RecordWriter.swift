@@ -80,6 +80,7 @@ extension DownloadFailure {
         try statement.bind(wait?.rawValue, CourseColumn.failureWait)
         try statement.bind(missingBytes, CourseColumn.failureMissing)
         try statement.bind(neededRoom, CourseColumn.failureNeeded)
+        try statement.bind(origin, CourseColumn.failureOrigin)
     }
 }
 

@@ -119,6 +119,10 @@ enum Schema {
         """
         ALTER TABLE course ADD COLUMN source TEXT;
         """,
+        // Which server asked for a pause, after redirects.
+        """
+        ALTER TABLE course ADD COLUMN failure_origin TEXT;
+        """,
     ]
 }
 
@@ -134,7 +138,7 @@ enum Column: Int32, TableColumn {
 enum CourseColumn: Int32, TableColumn {
     case number
     case failureName, failureMessage, failureStatus, failureHost, failureRetryable, failureRetryAfter, failureWait, failureMissing,
-        failureNeeded
+        failureNeeded, failureOrigin
     case startedAt, endedAt, attempts, retriesUsed, retryAt, expiresAt, timeLeft, awaitsUrl, isSpliced, hasStartedOver, isWhole
     case isUnchanged, isToDescriptor, isAcknowledged, activations, activateAt, owesToast
     case resumeWritten, resumeTotal, resumeEntityTag, resumeLastModified, resumeDevice, resumeInode, resumeMount, resumeBoot,

@@ -202,6 +202,16 @@ public final class DownloaderClient: Sendable {
         try await core.call(Manager.setHostRule, (host, rule.dictionary), repeatable: true)
     }
 
+    /// The origins ("https://example.org:443") that refused requests (429, 503) and are asked less often.
+    public func slowedHosts() async throws(ClientError) -> [String: SlowedHost] {
+        try await core.call(Manager.listSlowedHosts, (), repeatable: true).mapValues { SlowedHost($0) }
+    }
+
+    /// Forgets what a host, and those that share its rule, asked for by refusing requests.
+    public func resetHost(_ host: String) async throws(ClientError) {
+        try await core.call(Manager.resetHost, host, repeatable: true)
+    }
+
     // MARK: Looking on
 
     /// What a tray shows: the service as a whole, at most `current` downloads that have not ended (those that transfer first, then by queue

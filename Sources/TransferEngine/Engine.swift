@@ -387,7 +387,7 @@ public actor Engine {
     /// Has the host's rule looked at before a further request.
     private func ask(_ transfer: Transfer) {
         transfer.awaitsPermit = true
-        transfer.events.append(.asks(transfer.request.number, host: transfer.url.host))
+        transfer.events.append(.asks(transfer.request.number, transfer.url))
         reportEvents(of: transfer)
     }
 

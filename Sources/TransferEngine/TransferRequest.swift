@@ -142,8 +142,8 @@ public enum TransferEnd: Equatable, Sendable {
 }
 
 public enum TransferEvent: Equatable, Sendable {
-    /// It has a further request to make, to this host: by a redirect, or once more. It waits for `Engine.permit`.
-    case asks(DownloadNumber, host: String)
+    /// It has a further request to make, of this URL: by a redirect, or once more. It waits for `Engine.permit`.
+    case asks(DownloadNumber, DownloadURL)
     /// The request for which that was wanted goes out now.
     case sent(DownloadNumber, at: WallTime)
     /// For `Engine.silence` nothing has come; or something comes again.

@@ -364,11 +364,12 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             folder.path,
             """
             ALTER TABLE course DROP COLUMN resume_born; ALTER TABLE copy DROP COLUMN born; ALTER TABLE course DROP COLUMN source;
-            PRAGMA user_version = 3
+            ALTER TABLE course DROP COLUMN failure_origin; PRAGMA user_version = 3
             """)
         var known = fullRecord(1)
         known.resume?.identity.born = nil
         known.source = nil
+        known.state = known.state.withoutOrigin
         let state = try await reopened(folder.path)
         #expect(state.records == [known, plainRecord(2)] && state.setAside == nil)
         try await save(folder.path, [fullRecord(1)])
@@ -377,11 +378,24 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
 
     @Test func `of version 4 has all but where redirects led`() async throws {
         try await save(folder.path, [fullRecord(1), plainRecord(2)])
-        try tamper(folder.path, "ALTER TABLE course DROP COLUMN source; PRAGMA user_version = 4")
+        try tamper(
+            folder.path, "ALTER TABLE course DROP COLUMN source; ALTER TABLE course DROP COLUMN failure_origin; PRAGMA user_version = 4")
         var known = fullRecord(1)
         known.source = nil
+        known.state = known.state.withoutOrigin
         let state = try await reopened(folder.path)
         #expect(state.records == [known, plainRecord(2)] && state.setAside == nil)
+    }
+
+    @Test func `of version 5 has all but which server asked for a pause`() async throws {
+        try await save(folder.path, [fullRecord(1), plainRecord(2)])
+        try tamper(folder.path, "ALTER TABLE course DROP COLUMN failure_origin; PRAGMA user_version = 5")
+        var known = fullRecord(1)
+        known.state = known.state.withoutOrigin
+        let state = try await reopened(folder.path)
+        #expect(state.records == [known, plainRecord(2)] && state.setAside == nil)
+        try await save(folder.path, [fullRecord(1)])
+        #expect(try await reopened(folder.path).records == [fullRecord(1), plainRecord(2)])
     }
 
     @Test func `of a newer version is refused and left as it is`() async throws {
@@ -390,7 +404,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         let bytes = readFile(folder("todoku.db"))
         let error = await storeError { _ = try await reopened(folder.path) }
         #expect(error?.reason == .newerVersion)
-        #expect(error?.message.contains("(version 9; this one reads up to 5)") == true)
+        #expect(error?.message.contains("(version 9; this one reads up to 6)") == true)
         #expect(readFile(folder("todoku.db")) == bytes)
         #expect(!listFolder(folder.path).contains { $0.contains("corrupt") })
     }
@@ -582,5 +596,14 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         writeFile(folder("todoku.db.corrupt-mine"), [1])
         _ = try await reopened(folder.path)
         #expect(aside.allSatisfy { $0.hasSuffix(".kept") || $0.hasSuffix("-mine") } && aside.count >= 2, "\(aside)")
+    }
+}
+
+extension DownloadState {
+    /// As an older version kept it.
+    fileprivate var withoutOrigin: DownloadState {
+        guard case .failed(var failure) = self else { return self }
+        failure.origin = nil
+        return .failed(failure)
     }
 }

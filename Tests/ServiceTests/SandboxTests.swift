@@ -305,7 +305,7 @@ private let app = "org.example.App"
         let open: Set = [
             "Download", "DownloadBatch", "List", "ListBatches", "Describe", "Fetch", "DownloadToFd", "WaitAll", "SetForeground",
         ]
-        let refused: Set = ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded", "SetHostRule"]
+        let refused: Set = ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded", "SetHostRule", "ListSlowedHosts", "ResetHost"]
         #expect(Set(ManagerFace.face.methods.keys) == open.union(refused))
         #expect(Set(ApplicationFace.face.methods.keys) == ["Activate", "Open", "ActivateAction"])  // all refused
         let writable = ManagerFace.face.members.filter { $0.contains(" readwrite ") }.compactMap {

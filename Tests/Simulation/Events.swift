@@ -30,7 +30,9 @@ extension World {
             tell("the clock is set by \(delta)")
             now = now + delta
             floors = floors.mapValues { $0 + delta }
-            hostFloors = hostFloors.mapValues { $0 + delta }
+            hostFloors = hostFloors.mapValues { $0.mapValues { $0 + delta } }
+            pauseEnds = pauseEnds.mapValues { $0.mapValues { $0 + delta } }
+            commonFloors = commonFloors.mapValues { ($0.since + delta, $0.until + delta) }
             lastSent = [:]  // what was saved is of the clock before, until it is saved again
             ledger.clockJumped(by: delta, now: now)
         case .server:
@@ -154,8 +156,9 @@ extension World {
 
     /// A person resumes it: what a server asked for, and the news of the network, count no more for it.
     private mutating func isResumed(_ entry: LedgerEntry) {
+        if !entry.state.hasEnded { isWantedAtOnce(entry.number) }
         switch entry.state {
-        case .waiting(.retry, _): (floors[entry.number], hostFloors[host(of: entry.record)]) = (nil, nil)
+        case .waiting(.retry, _): floors[entry.number] = nil
         case .waiting(.offline, _):
             floors[entry.number] = nil
             defying.insert(entry.number)
@@ -163,25 +166,33 @@ extension World {
         }
     }
 
+    private mutating func isWantedAtOnce(_ number: DownloadNumber) {
+        urgent.insert(number)
+        hastened.insert(number)
+    }
+
     private mutating func steer(_ a: Int, _ b: Int) {
         guard let entry = pick(a) else { return }
         let number = entry.number
         do {
             switch b % 8 {
-            case 0: try ledger.apply(.pause, to: entry, now: now)
+            case 0:
+                hastened.remove(number)
+                try ledger.apply(.pause, to: entry, now: now)
             case 1, 2:
                 isResumed(entry)
                 try ledger.apply(.resume, to: entry, now: now)
             case 3: try ledger.apply(.cancel, to: entry, now: now)
             case 4, 5:
                 try ledger.apply(.retry, to: entry, now: now)
-                hostFloors[host(of: entry.record)] = nil
+                isWantedAtOnce(number)
                 revive(number)
             case 6:
                 guard let url = try? DownloadURL(entry.record.url + "?fresh") else { return }
                 let hadEnded = entry.state.hasEnded
                 try ledger.replaceUrl(entry, FreshLink(url), now: now)
-                (floors[number], hostFloors[host(of: entry.record)]) = (nil, nil)
+                urgent.insert(number)
+                floors[number] = nil
                 if hadEnded { revive(number) }
             default:
                 if !entry.state.hasEnded { try ledger.apply(.cancel, to: entry, now: now) }
@@ -214,7 +225,9 @@ extension World {
         let batch = all[a % all.count]
         tell("\(["pause", "resume", "cancel", "remove"][b % 4]) batch \(batch.number)")
         switch b % 4 {
-        case 0: ledger.apply(.pause, to: batch, now: now)
+        case 0:
+            hastened.subtract(ledger.members(of: batch).map(\.number))
+            ledger.apply(.pause, to: batch, now: now)
         case 1:
             for entry in ledger.members(of: batch) { isResumed(entry) }
             ledger.apply(.resume, to: batch, now: now)
@@ -254,7 +267,7 @@ extension World {
             ][b / 6 % 4]
             tell("the rule of \(host): \(rule)")
             ledger.set(now: now) { try? $0.hostRules.set(host, rule) }
-            (lastSent, hostFloors) = ([:], [:])
+            lastSent = [:]
             for number in transfers.keys { transfers[number]?.isPaced = false }
             unpaced.formUnion(delayed)
         case 0: ledger.set(now: now) { $0.maxActive = UInt32(a % 4) }
@@ -344,10 +357,14 @@ extension World {
     }
 
     /// Lets nothing wait for a person.
-    private func goOn() {
+    private mutating func goOn() {
         for entry in ledger.entries.values.sorted(by: { $0.number < $1.number }) where entry.isEntered {
-            if entry.state == .paused { try? ledger.apply(.resume, to: entry, now: now) }
+            if entry.state == .paused {
+                isWantedAtOnce(entry.number)
+                try? ledger.apply(.resume, to: entry, now: now)
+            }
             if case .waiting(.needsUrl, _) = entry.state, let url = try? DownloadURL(entry.record.url) {
+                urgent.insert(entry.number)
                 try? ledger.replaceUrl(entry, FreshLink(url), now: now)
             }
         }

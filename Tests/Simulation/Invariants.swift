@@ -28,6 +28,7 @@ extension World {
                 fail("the owner of \(number) is to be called for nothing")
             }
             if entry.isEntered { checkNetwork(entry) }
+            if entry.isEntered { checkPause(entry) }
             if entry.isEntered, let time = nextWake(entry) { wake = min(wake ?? time, time) }
             if entry.isEntered, entry.state.hasEnded == ledger.order.contains(number) { fail("\(number) is in the wrong order") }
             if entry.isEntered, entry.state.hasEnded != ledger.ended.contains(number) { fail("\(number) is not among the ended") }
@@ -71,6 +72,26 @@ extension World {
             if file.content.version.map({ "\"\($0)\"" }) != tag { fail("the copy \(copy.path) is not what it is taken for") }
         }
         for (path, file) in disk.finals where file.content.version == nil { fail("\(path) is a mixture: \(file.content.stretches)") }
+    }
+
+    /// Nobody waits longer for what a server asked for than it may hold them.
+    private mutating func checkPause(_ entry: LedgerEntry) {
+        guard entry.state == .queued || entry.isHeld, let hold = ledger.hold(of: entry, now: now), hold.reason == .rateLimit else { return }
+        let hosts = ledger.settings.hostRules
+        let rule = hosts.governing(transfers[entry.number]?.host ?? host(of: entry.record)).rule.requestInterval ?? .zero
+        let own = entry.record.options.requestInterval ?? .zero
+        if hastened.contains(entry.number), rule == .zero, own == .zero {
+            fail("\(entry.number) is wanted at once, and waits until \(hold.until as Any)")
+        }
+        guard let until = hold.until else { return }
+        let app = entry.record.options.app
+        let ends = pauseEnds.values.compactMap { $0[app] }
+        let pause = max(OriginPace.longestForOthers, ends.map { $0 - now }.max() ?? .zero)
+        // So long between requests at most: the slowest pace, a rule's interval twice, an interval of its own.
+        let interval: Duration = .seconds(61) + rule * 3 + own * 2
+        if until - now > pause + interval * (ledger.entries.count + 2) {
+            fail("\(entry.number) of \(app) waits \(until - now) for its host, and its pause is \(pause)")
+        }
     }
 
     /// What is told of a finished file is what its server said of it.

@@ -131,8 +131,16 @@ struct World {
     var batchRevivals: [DownloadNumber: Int] = [:]
     var finishedPaths: [DownloadNumber: (path: String, version: Int?)] = [:]
     var floors: [DownloadNumber: WallTime] = [:]
-    /// Before which no request may go to a host: it asked for a pause.
-    var hostFloors: [String: WallTime] = [:]
+    /// Before which no request of an application may go to a host: it asked for a pause.
+    var hostFloors: [String: [String: WallTime]] = [:]
+    /// The same of the other applications, and since when.
+    var commonFloors: [String: (since: WallTime, until: WallTime)] = [:]
+    /// The end of the longest pause that an application itself was asked for; no answer ends it.
+    var pauseEnds: [String: [String: WallTime]] = [:]
+    /// Somebody wants them at once.
+    var urgent: Set<DownloadNumber> = []
+    /// Those of them that nobody has refused since.
+    var hastened: Set<DownloadNumber> = []
     /// Begun before the rules changed: what their request keeps is of the rules before.
     var unpaced: Set<DownloadNumber> = []
     /// When the last request that kept an interval went out to a host, or with an interval of its own.
@@ -391,11 +399,12 @@ struct World {
         (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
-        hostFloors = [:]
+        (hostFloors, commonFloors, urgent, hastened) = ([:], [:], [], [])
         for record in saved.records.values {
             guard let time = record.retryAt, record.lastFailure?.retryAfter != nil, !record.state.hasEnded else { continue }
-            let host = record.lastFailure?.host ?? host(of: record)
-            hostFloors[host] = max(hostFloors[host] ?? time, time)
+            let (host, app) = (record.lastFailure?.host ?? host(of: record), record.options.app)
+            if time < now + RetryAfter.longest { hostFloors[host, default: [:]][app] = max(hostFloors[host]?[app] ?? time, time) }
+            pauseEnds[host, default: [:]][app] = max(pauseEnds[host]?[app] ?? time, time)
         }
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
         if isPausedForGood, !saved.settings.paused { fail("PauseAll was answered, and its row is not on disk") }
