@@ -16,7 +16,7 @@ struct LedgerPass {
     /// Hosts whose ways have changed, so that what is queued there waits for something else.
     var hosts: Set<String> = []
     /// Folders that were looked at, and the room that is left in each for those that wait for it.
-    var rooms: [String: ByteCount] = [:]
+    var rooms: [ByteText: ByteCount] = [:]
 }
 
 extension Ledger {
@@ -99,12 +99,12 @@ extension Ledger {
     }
 
     /// Has `entry` go on that waits for a folder which was seen, and for as much room as is left there.
-    private func giveRoom(to entry: LedgerEntry, of rooms: inout [String: ByteCount], now: WallTime) -> Bool {
-        guard !rooms.isEmpty, entry.isEntered, entry.state.awaitsFolder, let room = rooms[entry.record.directory] else { return false }
+    private func giveRoom(to entry: LedgerEntry, of rooms: inout [ByteText: ByteCount], now: WallTime) -> Bool {
+        guard !rooms.isEmpty, entry.isEntered, entry.state.awaitsFolder, let room = rooms[ByteText(entry.record.directory)] else { return false }
         if case .waiting(.diskSpace, _) = entry.state {
             let needed = entry.record.roomNeeded
             guard needed <= room else { return false }
-            rooms[entry.record.directory] = room -| needed
+            rooms[ByteText(entry.record.directory)] = room -| needed
         }
         try? apply(.ready, to: entry, now: now)
         return true

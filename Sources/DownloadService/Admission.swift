@@ -80,25 +80,25 @@ internal import TransferEngine
         let caller: String
         let deadline: ContinuousClock.Instant
         /// The empty one stands for a descriptor, as in records.
-        private var missing: Set<String>
-        private var verdicts: [String: Result<String, Refusal>] = [:]
+        private var missing: Set<ByteText>
+        private var verdicts: [ByteText: Result<String, Refusal>] = [:]
         /// Goes on with the folders, without superfluous slashes and dots, or with what is wrong with them.
-        private let then: ([String: Result<String, Refusal>]) -> Void
+        private let then: ([ByteText: Result<String, Refusal>]) -> Void
 
-        init(_ load: Load, _ caller: String, folders: Set<String>, then: @escaping ([String: Result<String, Refusal>]) -> Void) {
+        init(_ load: Load, _ caller: String, folders: Set<ByteText>, then: @escaping ([ByteText: Result<String, Refusal>]) -> Void) {
             (self.load, self.caller, missing, self.then) = (load, caller, folders, then)
             deadline = .now + DiskPatience.folder
         }
 
         var isSettled: Bool { missing.isEmpty }
 
-        func saw(_ folder: String, _ verdict: Result<String, Refusal>) {
+        func saw(_ folder: ByteText, _ verdict: Result<String, Refusal>) {
             if missing.remove(folder) != nil { verdicts[folder] = verdict }
         }
 
         /// Waits no longer: folders that have not answered are refused.
         func giveUp() {
-            for folder in missing { saw(folder, .failure(.silentFolder(folder))) }
+            for folder in missing { saw(folder, .failure(.silentFolder(folder.text))) }
         }
 
         func proceed() { then(verdicts) }
@@ -129,7 +129,7 @@ internal import TransferEngine
     private var waitingOf: [String: (count: Int, bytes: Int)] = [:]
     /// Requests by folder, while a look at that folder is under way: those that came before it began, and after; and whether one of these is
     /// to have it made.
-    private var looking: [String: (asked: [Request], gathered: [Request], makes: Bool)] = [:]
+    private var looking: [ByteText: (asked: [Request], gathered: [Request], makes: Bool)] = [:]
     private var timer: Poller.Token?
 
     init(_ downloader: Downloader) { self.downloader = downloader }
@@ -150,14 +150,14 @@ internal import TransferEngine
             decoding: dictionary, from: call.caller, defaultDirectory: downloader.defaultDirectory, settings: downloader.settings)
         try options.checkAddress(of: url, downloader.settings)
         if case .fetch = answer, dictionary["only-if-changed"] == nil { options.onlyIfChanged = true }
-        let folder = descriptor == nil ? options.directory ?? downloader.defaultDirectory : ""
+        let folder: ByteText = descriptor == nil ? ByteText(options.directory ?? downloader.defaultDirectory) : ""
         let wanted = Wanted(url: url, options: options)
         let load = Load(of: [wanted], from: call.caller)
         try checkRoom(for: load)
         if case .fetch = answer { try downloader.callers.arrives(call.sender) }
         if descriptor != nil { try downloader.descriptors.reserve(for: Descriptors.holder(of: call)) }
         let ask = Ask(wanted: wanted, descriptor: descriptor, answer: answer)
-        let folders = descriptor == nil ? [folder: options.directory == nil] : [:]
+        let folders: [ByteText: Bool] = descriptor == nil ? [folder: options.directory == nil] : [:]
         lookAt(folders, load, for: call.sender, descriptor, reading: options.checksum != nil) { [self] verdicts in
             if let verdict = verdicts[folder] { settle(ask, verdict) }
         }
@@ -211,8 +211,8 @@ internal import TransferEngine
     /// Has `folders` looked at, those that are true made where they are not there, and `descriptor`, for which the verdict is that of the
     /// folder ""; and then goes on: in the order of the calls of `caller`.
     func lookAt(
-        _ folders: [String: Bool], _ load: Load, for caller: String, _ descriptor: HeldDescriptor? = nil, reading: Bool = false,
-        then: @escaping ([String: Result<String, Refusal>]) -> Void
+        _ folders: [ByteText: Bool], _ load: Load, for caller: String, _ descriptor: HeldDescriptor? = nil, reading: Bool = false,
+        then: @escaping ([ByteText: Result<String, Refusal>]) -> Void
     ) {
         let request = Request(load, caller, folders: Set(folders.keys).union(descriptor == nil ? [] : [""]), then: then)
         queues[caller, default: Queue()].append(request)
@@ -239,7 +239,7 @@ internal import TransferEngine
         }
     }
 
-    private func look(at directory: String, isDefault: Bool, for request: Request) {
+    private func look(at directory: ByteText, isDefault: Bool, for request: Request) {
         if let makes = looking[directory]?.makes {
             looking[directory]?.gathered.append(request)
             looking[directory]?.makes = makes || isDefault
@@ -249,10 +249,10 @@ internal import TransferEngine
         check(directory, create: isDefault)
     }
 
-    private func check(_ directory: String, create: Bool) {
+    private func check(_ directory: ByteText, create: Bool) {
         let allowHidden = downloader.allowsHiddenFolders
-        DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
-            Destination.check(directory, allowHidden: allowHidden, create: create)
+        DiskPool.shared.perform(at: .path(directory.text), within: DiskPatience.folder) {
+            Destination.check(directory.text, allowHidden: allowHidden, create: create)
         } then: { [self] result in
             guard let (asked, gathered, makes) = looking.removeValue(forKey: directory) else { return }
             for request in asked { request.saw(directory, result ?? .failure(.silentFolder(directory))) }
@@ -370,7 +370,7 @@ internal import TransferEngine
 
     /// Sets the property `DefaultDirectory`; the empty string goes back to the XDG download folder.
     func setDefaultDirectory(_ directory: String, _ reply: Reply<Void>) throws(Refusal) {
-        guard directory.isEmpty || directory.hasPrefix("/") else {
+        guard directory.isEmpty || directory.isAbsolutePath else {
             throw Refusal(.invalidOption, "DefaultDirectory must be an absolute path, not “\(shown(directory))”.")
         }
         guard !directory.isEmpty else {
@@ -378,8 +378,8 @@ internal import TransferEngine
             return downloader.answerChange(reply)
         }
         let allowHidden = downloader.allowsHiddenFolders
-        DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
-            Destination.check(directory, allowHidden: allowHidden, create: false)
+        DiskPool.shared.perform(at: .path(directory.text), within: DiskPatience.folder) {
+            Destination.check(directory.text, allowHidden: allowHidden, create: false)
         } then: { [self] result in
             switch result ?? .failure(.silentFolder(directory)) {
             case .failure(let refusal): reply.fail(refusal)
@@ -406,6 +406,6 @@ extension Admission.Wanted {
         (asked.priority, asked.speedLimit, asked.start) = (0, nil, true)
         // What has ended has lost its secrets, or loses them: they tell nothing of who asks.
         if record.state.hasEnded, !held.holdsSecrets { asked.forgetSecrets() }
-        return record.url == url && held == asked
+        return record.url == url && held == asked && held.isSameText(as: asked)
     }
 }

@@ -235,7 +235,7 @@ extension Downloader {
     /// The newest finished download whose file is at `path`.
     func finished(at path: String) -> LedgerEntry? {
         for number in ledger.ended.ordered.reversed() {
-            if let entry = ledger[number], entry.state == .finished, entry.record.path == path { return entry }
+            if let entry = ledger[number], entry.state == .finished, entry.record.path.isSameBytes(as: path) { return entry }
         }
         return nil
     }

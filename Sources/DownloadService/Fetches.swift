@@ -52,7 +52,7 @@ extension Downloader {
     /// What is to be known of the file that `entry` ends with: how it looks, and what the server said of it, if this process heard that.
     func copy(of entry: LedgerEntry, at path: String, _ stamp: FileStamp?) -> CopyHeld? {
         let record = entry.record
-        guard record.keepsCopy, let stamp, let name = path.split(separator: "/").last.map(String.init) else { return nil }
+        guard record.keepsCopy, let stamp, let name = path.pathComponents.last.map(String.init) else { return nil }
         return CopyHeld(
             key: record.copyKey, name: name, stamp: stamp, validators: download(entry.number)?.validators, mediaType: record.mediaType,
             checksum: record.options.checksum)

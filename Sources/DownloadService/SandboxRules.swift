@@ -39,7 +39,7 @@ extension Reply {
             if record.isToDescriptor { continue }
             if record.options.ifExists == .replace { try refuseSandboxed("replace files, and this download does") }
             // Most are of one folder, in the same words.
-            if record.directory == allowed { continue }
+            if record.directory.isSameBytes(as: allowed) { continue }
             guard Sandbox(app: record.options.app, folder: folder, allowsPrivate: false).isFolder(record.directory) else {
                 throw Refusal(
                     .notAllowed,

@@ -388,7 +388,7 @@ internal import TransferEngine
         release(number)
     }
 
-    private static func lastPart(_ path: String) -> String { path.split(separator: "/").last.map(String.init) ?? path }
+    private static func lastPart(_ path: String) -> String { path.pathComponents.last.map(String.init) ?? path }
 }
 
 extension Downloader {

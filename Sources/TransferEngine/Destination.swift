@@ -32,7 +32,7 @@ public enum Destination {
     }
 
     private static func walk(_ directory: String, _ allowHidden: Bool, _ create: Bool) throws(Refusal) -> String {
-        guard directory.hasPrefix("/") else {
+        guard directory.isAbsolutePath else {
             throw Refusal(.invalidOption, "directory: \"\(directory)\" is not an absolute path.")
         }
         guard !directory.utf8.contains(0), directory.utf8.count < Int(PATH_MAX) else {
@@ -48,7 +48,7 @@ public enum Destination {
         guard code == 0 else {
             throw Refusal(.permissionDenied, "directory: \(directory) cannot be written: \(String(cString: strerror(code))).")
         }
-        return "/" + directory.split(separator: "/").filter { $0 != "." }.joined(separator: "/")
+        return directory.tidyPath
     }
 
     private static func refusal(_ directory: String, _ obstacle: OpenFolder.Obstacle) -> Refusal {

@@ -182,7 +182,7 @@ final class Transfer {
     }
 
     private func isIntact(_ copy: CopyHeld) -> Bool {
-        guard copy.key.directory == request.directory, let status = folder?.status(copy.name) else { return false }
+        guard copy.key.directory.isSameBytes(as: request.directory), let status = folder?.status(copy.name) else { return false }
         return folder?.isOurs(status) == true && copy.stamp.isOf(status.stamp(boot: boot))
     }
 

@@ -168,7 +168,7 @@ extension Transfer {
         var facts = TransferFacts(
             fileName: name, mediaType: mediaType, total: total, offset: offset, discarded: discarded, isResumable: isResumable)
         if hops > 0 { facts.source = attempt.url.redacted }
-        let isTold = isFurtherPiece && self.facts?.fileName == name && self.facts?.total == total && offset > 0
+        let isTold = isFurtherPiece && self.facts?.fileName.isSameBytes(as: name) == true && self.facts?.total == total && offset > 0
         isFurtherPiece = false
         if !isTold { self.facts = facts }
         // Where bytes were held, the validator that held them together is all that is proved of them.

@@ -117,6 +117,18 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(desk.state(3) == .waiting(.diskSpace, until: nil))
     }
 
+    @Test func `tells two folders apart whose names only look the same`() {
+        let full = DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 1)
+        let (composed, decomposed) = ("/d/caf\u{E9}", "/d/cafe\u{301}")
+        let desk = Desk([
+            Desk.record(1) { ($0.directory, $0.total) = (composed, 1) }, Desk.record(2) { ($0.directory, $0.total) = (decomposed, 1) },
+        ])
+        for number in 1...2 { desk.fail(UInt64(number), full) }
+        #expect(desk.ledger.awaitedFolders.count == 2)
+        desk.ledger.folderSeen(decomposed, free: 1 << 30, now: desk.now)
+        #expect(desk.state(1) == .waiting(.diskSpace, until: nil) && desk.state(2) == .active)
+    }
+
     /// The engine makes a part file and tells of it later: by then the download may be cancelled, and off the list.
     @Test(arguments: [(false, false), (false, true), (true, false), (true, true)])
     func `deletes the part file of a transfer that had not told of it yet`(isRemoved: Bool, isToDescriptor: Bool) throws {

@@ -75,7 +75,7 @@ extension World {
 
     mutating func probe() {
         for directory in ledger.awaitedFolders {
-            ledger.folderSeen(directory, free: disk.isFolderThere ? (disk.isFull ? 10 : 1 << 40) : nil, now: now)
+            ledger.folderSeen(directory.text, free: disk.isFolderThere ? (disk.isFull ? 10 : 1 << 40) : nil, now: now)
         }
     }
 

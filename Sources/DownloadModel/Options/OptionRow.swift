@@ -95,10 +95,7 @@ public struct Sandbox: Sendable {
     }
 
     /// Whether `path` is the sandbox's folder, by its text alone.
-    public func isFolder(_ path: String) -> Bool { Self.plain(path) == Self.plain(folder) }
-
-    /// `path` without superfluous slashes and dots.
-    private static func plain(_ path: String) -> [Substring] { path.split(separator: "/").filter { $0 != "." } }
+    public func isFolder(_ path: String) -> Bool { path.tidyPath.isSameBytes(as: folder.tidyPath) }
 
     /// Whether a name is the application's id, or begins with it and a dot.
     func isOwn(_ name: String) -> Bool { name == app || name.hasPrefix(app + ".") }

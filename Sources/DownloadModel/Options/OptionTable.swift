@@ -34,7 +34,7 @@ extension OptionRow {
     private static let ofFile: [OptionRow] = [
         OptionRow(
             "directory", \.directory,
-            .text(most: 4096).checked { $0.utf8.first == UInt8(ascii: "/") ? nil : "must be an absolute path, not “\(shown($0))”." },
+            .text(most: 4096).checked { $0.isAbsolutePath ? nil : "must be an absolute path, not “\(shown($0))”." },
             sandbox: .rule {
                 guard $0.directory.map($1.isFolder) ?? true else { return "choose the folder; its downloads go to \($1.folder)" }
                 $0.directory = nil
