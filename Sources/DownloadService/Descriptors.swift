@@ -77,7 +77,9 @@ extension Downloader {
         let record = entry.record
         guard let held = descriptors[entry.number] else { return decide { ledger, now in ledger.interruptDescriptors(now: now) } }
         DiskPool.shared.perform(at: .descriptor(held.number), takesLong: true) {
-            Commit.verify(held, size: record.received, checksum: record.options.checksum, expectedSize: record.options.size)
+            CrashMarks.working(on: record.number.value) {
+                Commit.verify(held, size: record.received, checksum: record.options.checksum, expectedSize: record.options.size)
+            }
         } then: { [self] in
             verified(entry, $0)
         }

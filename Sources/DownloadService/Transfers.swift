@@ -158,13 +158,13 @@ extension Downloader {
         guard let expected = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         let (map, allowHidden, part) = (mapPath(of: entry.number), allowsHiddenFolders, partNames.name(of: entry.number))
         DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
-            let verification = CrashMarks.working(on: record.number.value) {
-                Commit.verify(
+            CrashMarks.working(on: record.number.value) {
+                let verification = Commit.verify(
                     directory: record.directory, partName: part, identity: expected, size: record.received,
                     checksum: record.options.checksum, expectedSize: record.options.size, mapPath: map, allowHidden: allowHidden)
+                guard case .proved = verification, let copy, copy.stamp.size == record.received else { return verification }
+                return Commit.isCopy(directory: record.directory, partName: part, of: copy) ? .unchanged(copy) : verification
             }
-            guard case .proved = verification, let copy, copy.stamp.size == record.received else { return verification }
-            return Commit.isCopy(directory: record.directory, partName: part, of: copy) ? .unchanged(copy) : verification
         } then: { [self] in
             verified(entry, $0)
         }
@@ -187,12 +187,14 @@ extension Downloader {
         guard let identity = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         let (part, allowHidden) = (partNames.name(of: entry.number), allowsHiddenFolders)
         DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
-            // Before it has a name under which others may write it.
-            let stamp = record.stamp(at: "\(record.directory)/\(part)")
-            let outcome = Commit.commit(
-                directory: record.directory, partName: part, identity: identity, name: record.finalName,
-                policy: record.options.ifExists, origin: origin, mapPath: map, allowHidden: allowHidden)
-            return (outcome, stamp)
+            CrashMarks.working(on: record.number.value) {
+                // Before it has a name under which others may write it.
+                let stamp = record.stamp(at: "\(record.directory)/\(part)")
+                let outcome = Commit.commit(
+                    directory: record.directory, partName: part, identity: identity, name: record.finalName,
+                    policy: record.options.ifExists, origin: origin, mapPath: map, allowHidden: allowHidden)
+                return (outcome, stamp)
+            }
         } then: { [self] (outcome: CommitOutcome, stamp: FileStamp?) in
             finishCommit(entry, outcome, stamp)
         }
@@ -224,11 +226,13 @@ extension Downloader {
         // It had its name before it was looked at: others may have written it, and what the server said counts no more.
         download(entry.number)?.validators = nil
         DiskPool.shared.perform(at: .path(record.directory)) {
-            let found = Commit.found(
-                directory: record.directory, partName: part, name: record.finalName, identity: resume.identity,
-                size: record.total, mapPath: map)
-            guard case .committed(let path) = found else { return (found, nil) }
-            return (found, record.stamp(at: path))
+            CrashMarks.working(on: record.number.value) {
+                let found = Commit.found(
+                    directory: record.directory, partName: part, name: record.finalName, identity: resume.identity,
+                    size: record.total, mapPath: map)
+                guard case .committed(let path) = found else { return (found, nil) }
+                return (found, record.stamp(at: path))
+            }
         } then: { [self] (found: FoundCommit, stamp: FileStamp?) in
             switch found {
             case .committed(let path): finishCommit(entry, .committed(path: path), stamp)
@@ -252,7 +256,7 @@ extension Downloader {
     func sweep(_ number: DownloadNumber, _ directory: String) {
         let (map, part) = (mapPath(of: number), partNames.name(of: number))
         DiskPool.shared.perform(at: .path(directory)) {
-            Commit.discard(directory: directory, partName: part, mapPath: map)
+            CrashMarks.working(on: number.value) { Commit.discard(directory: directory, partName: part, mapPath: map) }
         } then: { [self] isGone in
             decide { ledger, now in ledger.swept(number, isGone: isGone, now: now) }
             glance(number)?.rewind()

@@ -472,7 +472,7 @@ public actor Engine {
         transfer.lastCheckpoint = .now
         let (descriptor, number) = (part.descriptor, transfer.request.number)  // open until `synced`
         DiskPool.shared.perform(at: .descriptor(descriptor), takesLong: true) { [flush] in
-            let code = flush(descriptor)
+            let code = CrashMarks.working(on: number.value) { flush(descriptor) }
             return code == 0 ? nil : DiskError("save the part file", code)
         } then: { [self] error in
             command { $0.synced(number, data, error) }

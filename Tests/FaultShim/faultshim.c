@@ -215,12 +215,26 @@ int close(int fd) {
   return (int)syscall(SYS_close, fd);
 }
 
+/// Whether `name` ends with what the variable says.
+static int is_asked(const char *variable, const char *name) {
+  const char *end = getenv(variable);
+  return end && name && strlen(name) > strlen(end) && !strcmp(name + strlen(name) - strlen(end), end);
+}
+
+/// Uses up the thread's stack.
+static __attribute__((noinline)) int overflow(int depth) {
+  if (depth < 0) return 0;
+  volatile char frame[1024];
+  frame[depth & 1023] = (char)depth;
+  return overflow(depth + 1) + frame[depth & 1023];
+}
+
 ssize_t written(const char *call, int fd, const void *bytes, size_t count, off_t offset) {
   const char *name = name_of(fd);
   if (!name) return offset < 0 ? syscall(SYS_write, fd, bytes, count) : syscall(SYS_pwrite64, fd, bytes, count, offset);
   // A defect of the program itself, on the thread that writes this file.
-  const char *trap = getenv("FAULTSHIM_TRAP");
-  if (trap && strlen(name) > strlen(trap) && !strcmp(name + strlen(name) - strlen(trap), trap)) __builtin_trap();
+  if (is_asked("FAULTSHIM_TRAP", name)) __builtin_trap();
+  if (is_asked("FAULTSHIM_OVERFLOW", name)) overflow(0);
   unsigned possible = SPACE | 1 << EIO_ | 1 << EINTR_ | ANY_KILL | 1 << SLOW | (count > 1 ? 1 << SHORT | 1 << KILL_TORN : 0);
   enum fault fault = befalls(call, possible, name);
   if (failed(fault)) return -1;
@@ -321,6 +335,7 @@ static int named(const char *call, unsigned possible, enum change kind, int from
 }
 
 int renameat2(int a, const char *from, int b, const char *to, unsigned flags) {
+  if (is_asked("FAULTSHIM_TRAP_NAMED", from)) __builtin_trap();
   return named("rename", SPACE | CHANGE, RENAME, a, from, b, to, SYS_renameat2, flags);
 }
 int renameat(int a, const char *from, int b, const char *to) { return renameat2(a, from, b, to, 0); }

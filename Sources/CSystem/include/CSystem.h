@@ -58,7 +58,13 @@ void todoku_keep_heap_small(void);
 
 /// Has a crash of this process (SIGILL, SIGTRAP, SIGSEGV, SIGBUS, SIGABRT, SIGFPE) append a line to the file `path`: the number of what the crashing
 /// thread worked on, or of the one transfer under way. Then the signal does what it did before. Not for SIGKILL: nobody hears of it.
+/// The calling thread hears of its own stack overflow, too; other threads need `todoku_take_alternate_stack`.
 void todoku_mark_crashes(const char *path);
+
+/// Gives the calling thread a stack for its signals: where its own has overflowed, a handler has no other. NULL where there is one already, or no
+/// memory. To be given back by the same thread before it ends.
+void *todoku_take_alternate_stack(void);
+void todoku_drop_alternate_stack(void *memory);
 
 /// What this thread works on from now on; 0: nothing. Returns what it worked on before.
 uint64_t todoku_work_on(uint64_t number);
