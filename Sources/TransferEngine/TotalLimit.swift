@@ -46,7 +46,8 @@ final class TotalLimit: Sendable {
             guard state.limit > 0, !state.demands.isEmpty else { return state.limit }
             let shares = fairShares(of: Double(state.limit), among: demands + state.demands.values.flatMap(\.all))
             let unused = max(0, Double(state.limit) - shares.reduce(0, +)) / Double(state.demands.count + 1)
-            return UInt64(max(1, shares.prefix(demands.count).reduce(0, +) + unused))
+            // 2^53: beyond that a limit is none.
+            return UInt64(min(max(1, shares.prefix(demands.count).reduce(0, +) + unused), 0x1p53))
         }
     }
 }
