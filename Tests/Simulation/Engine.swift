@@ -190,7 +190,7 @@ extension World {
             nil, nil, DownloadFailure(.network, "unreachable", isRetryable: true),
             DownloadFailure(
                 .httpStatus, "503", httpStatus: 503, host: transfers[number]?.host, isRetryable: true,
-                retryAfter: .seconds(b % 3 == 0 ? 86_400 : 120)),
+                retryAfter: .seconds(b % 2 == 0 ? 86_400 : 120)),
             DownloadFailure(.httpStatus, "403", httpStatus: 403), DownloadFailure(.httpStatus, "404", httpStatus: 404),
             DownloadFailure(.network, "offline", isRetryable: true, wait: .offline), nil,
             DownloadFailure(.writeFailed, "EIO", isRetryable: true, wait: .destination),

@@ -37,7 +37,8 @@ extension World {
             ledger.clockJumped(by: delta, now: now)
         case .server:
             let index = step.a % resources.count
-            resources[index].mood = step.b % 9
+            // A refusal holds others only for a while, in which they have to be there: it comes often.
+            resources[index].mood = step.b % 13 < 9 ? step.b % 13 : 3
             if step.b % 4 == 0 {
                 resources[index].version += 1
                 if step.b % 8 == 0 { resources[index].size = 500 + ByteCount(step.b % 1000) }
