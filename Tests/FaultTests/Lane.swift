@@ -133,6 +133,10 @@ internal import Testing
         try await connection.call(Download.cancel, on: BusName.service, at: path, (), timeout: .seconds(20))
     }
 
+    func setHostRule(_ host: String, _ rule: [String: Variant]) async throws {
+        try await connection.call(Manager.setHostRule, on: BusName.service, at: BusName.managerPath, (host, rule), timeout: .seconds(20))
+    }
+
     /// Everything that the service has, by path.
     func describe() async throws -> [String: Described] {
         let names = ["State", "WaitReason", "Path", "Error", "Received"]
