@@ -100,7 +100,9 @@ extension Ledger {
 
     /// Has `entry` go on that waits for a folder which was seen, and for as much room as is left there.
     private func giveRoom(to entry: LedgerEntry, of rooms: inout [ByteText: ByteCount], now: WallTime) -> Bool {
-        guard !rooms.isEmpty, entry.isEntered, entry.state.awaitsFolder, let room = rooms[ByteText(entry.record.directory)] else { return false }
+        guard !rooms.isEmpty, entry.isEntered, entry.state.awaitsFolder, let room = rooms[ByteText(entry.record.directory)] else {
+            return false
+        }
         if case .waiting(.diskSpace, _) = entry.state {
             let needed = entry.record.roomNeeded
             guard needed <= room else { return false }

@@ -255,7 +255,7 @@ internal import TransferEngine
             Destination.check(directory.text, allowHidden: allowHidden, create: create)
         } then: { [self] result in
             guard let (asked, gathered, makes) = looking.removeValue(forKey: directory) else { return }
-            for request in asked { request.saw(directory, result ?? .failure(.silentFolder(directory))) }
+            for request in asked { request.saw(directory, result ?? .failure(.silentFolder(directory.text))) }
             if !gathered.isEmpty {
                 looking[directory] = (gathered, [], false)
                 check(directory, create: makes)
@@ -378,8 +378,8 @@ internal import TransferEngine
             return downloader.answerChange(reply)
         }
         let allowHidden = downloader.allowsHiddenFolders
-        DiskPool.shared.perform(at: .path(directory.text), within: DiskPatience.folder) {
-            Destination.check(directory.text, allowHidden: allowHidden, create: false)
+        DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
+            Destination.check(directory, allowHidden: allowHidden, create: false)
         } then: { [self] result in
             switch result ?? .failure(.silentFolder(directory)) {
             case .failure(let refusal): reply.fail(refusal)

@@ -36,6 +36,8 @@ final class Attempt: BodySink {
     private(set) var verdict = Verdict.undecided
     /// Whether an address of the host was left out because the transfer must stay away from it.
     private(set) var isKeptAway = false
+    /// Whether body bytes came before the end of the head.
+    private(set) var isHeadless = false
     private unowned let transfer: Transfer
     private var unwanted = 0
     /// When the head of a redirect was complete.
@@ -53,6 +55,11 @@ final class Attempt: BodySink {
     override var work: UInt64 { transfer.request.number.value }
 
     override func receive(_ bytes: UnsafeRawBufferPointer) -> Answer {
+        // libcurl ends a head at a line that begins with a bare CR. No body belongs to a head that does not end as RFC 9112 §2.1 says.
+        guard head.isComplete else {
+            isHeadless = true
+            return .abort
+        }
         transfer.pieces &+= 1
         if case .undecided = verdict { decide() }
         switch verdict {

@@ -342,7 +342,10 @@ public actor Engine {
 
     private func conclude(_ attempt: Attempt, _ transfer: Transfer, _ exchange: Exchange, _ error: CurlError?) {
         // libcurl is content with a head that ends with its connection.
-        let error = error ?? (attempt.head.isComplete ? nil : CurlError(.nothingReceived, "no whole head"))
+        let error =
+            attempt.isHeadless
+            ? CurlError(.malformedAnswer, "the head of the answer does not end")
+            : error ?? (attempt.head.isComplete ? nil : CurlError(.nothingReceived, "no whole head"))
         if error == nil { attempt.decide() }
         if exchange.needsNewConnection(error, heardAnswer: attempt.verdict != .undecided, closes: attempt.head.endsConnection) {
             staging?.flush()

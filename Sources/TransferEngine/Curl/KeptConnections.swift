@@ -69,8 +69,12 @@ extension Exchange {
         switch error?.kind {
         case nil:
             // On a kept connection a surplus after this answer tells that it may have been a surplus itself. libcurl closes where it saw one.
-            guard isHTTP1, !isSecure, !closes else { return false }
-            let isFollowed = active.map { todoku_socket_unread($0) == TODOKU_UNREAD_BYTES } ?? true
+            guard isHTTP1, !closes else { return false }
+            // OpenSSL takes one record at a time out of the socket: what follows is still there. A session ticket comes with the first answer.
+            let isFollowed =
+                isSecure
+                ? active.map { todoku_socket_has_tls_data($0) } ?? false
+                : active.map { todoku_socket_unread($0) == TODOKU_UNREAD_BYTES } ?? true
             if isFollowed { multi.distrust(place) }
             return isFollowed
         case .nothingReceived, .reset, .malformedAnswer, .http2, .partialFile: return !heardAnswer
