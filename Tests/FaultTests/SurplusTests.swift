@@ -6,7 +6,8 @@ internal import TestSupport
 internal import Testing
 
 /// Serves one file a connection, or several, on `count` ports: a body of the length announced, then, `index % 6` milliseconds later, what would be
-/// the answer to the next request. Other paths are answered well. Tells its ports, a line each, in the file `ports`.
+/// the answer to the next request; then it makes the file `ports.INDEX`. Other paths are answered well. Tells its ports, a line each, in the file
+/// `ports`.
 private let surplusServer = """
     import socket, ssl, sys, threading, time
     count, ports, certificate = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
@@ -30,6 +31,7 @@ private let surplusServer = """
                     connection.sendall(answer(b"first"))
                     time.sleep(index % 6 / 1000)
                     connection.sendall(answer(b"WRONG"))
+                    open(f"{ports}.{index}", "w").close()
                 else:
                     connection.sendall(answer(b"right"))
         except OSError: pass
@@ -61,7 +63,7 @@ extension `The fault campaign` {
             #expect(await eventually { fileExists(folder("ports")) })
             let ports = String(decoding: readFile(folder("ports")) ?? [], as: UTF8.self).split(separator: "\n")
             #expect(await lane.start(place, more: ["SSL_CERT_FILE": folder("cert.pem")]) == nil)
-            // The next request goes out as soon as the answer before is there.
+            // One connection at a time, so that it is used again.
             try await lane.setHostRule("127.0.0.1", ["connections": .uint32(1)])
             var wrong: [String] = []
             // A port of its own each time: where a surplus was seen once, no connection is used twice.
@@ -69,6 +71,8 @@ extension `The fault campaign` {
                 let wanted = [("/first", "first"), ("/next", "right"), ("/other", "right")]
                 var downloads: [ObjectPath] = []
                 for (path, _) in wanted {
+                    // A surplus that comes while the next request is on its way cannot be told from the answer (docs/durability.md).
+                    if path == "/next" { #expect(await eventually { fileExists(folder("ports.\(index)")) }) }
                     let url = "\(scheme)://127.0.0.1:\(port)\(path)"
                     let name = "\(index)\(path.dropFirst())"
                     let options: [String: Variant] = [
