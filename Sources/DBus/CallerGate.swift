@@ -18,9 +18,9 @@ public enum CallerFinding: Sendable {
 
 /// Finds out who is behind a connection before the first of its calls is answered.
 ///
-/// A connection is asked about once, by one exchange with the bus and one look by threads of its own; what was found is kept until the bus says
-/// that its unique name, which is never given again, has left. Calls that come meanwhile are held, in their order, and other connections
-/// do not wait for them. Calls of one that leaves before it is known are dropped: who would be answerable for them is gone.
+/// A connection is asked about once, by one exchange with the bus and one look by threads of its own; what was found is kept until the bus
+/// says that its unique name, which is never given again, has left. Calls that come meanwhile are held, in their order, and other
+/// connections do not wait for them. Calls of one that leaves before it is known are dropped: who would be answerable for them is gone.
 ///
 /// What is held is bounded: libdbus reads nothing more, not even the answer that is waited for, while 63 MiB of messages live.
 @BusActor public final class CallerGate {
@@ -53,7 +53,8 @@ public enum CallerFinding: Sendable {
 
     /// - Parameters:
     ///   - limitError: makes the error for a call beyond the bounds, of a sentence that says which.
-    ///   - inspect: tells who it is, on a thread of `Pool.callers`, by what the bus says of the connection; the duration is the time since boot
+    ///   - inspect: tells who it is, on a thread of `Pool.callers`, by what the bus says of the connection; the duration is the time since
+    ///     boot
     ///     (`CLOCK_BOOTTIME`) at which its first call was there.
     public init(
         limitError: @escaping (String) -> DBusError, inspect: @escaping @Sendable (ConnectionCredentials, Duration) -> CallerFinding

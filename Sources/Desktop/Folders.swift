@@ -33,7 +33,8 @@ public enum Folders {
         return result
     }
 
-    /// The download folder in the text of a `user-dirs.dirs` (xdg-user-dirs): lines `XDG_DOWNLOAD_DIR="$HOME/yyy"` or `="/yyy"`, shell quoting.
+    /// The download folder in the text of a `user-dirs.dirs` (xdg-user-dirs): lines `XDG_DOWNLOAD_DIR="$HOME/yyy"` or `="/yyy"`, shell
+    /// quoting.
     ///
     /// nil where the last such line names none that is usable: the home itself (which means "none"), a hidden folder, anything else than
     /// these two forms.

@@ -5,10 +5,11 @@ public import EventLoop
 /// Toasts through libnotify, on a thread of their own that starts with the first one.
 ///
 /// Called from the bus loop; nothing waits. Order is kept. While a call to the server is under way, perhaps for 25 s, progress is merged
-/// and end toasts wait, bounded (`ToastQueue`). What no server takes is shown by the next one that comes, within `patience`, and is then reported as
-/// `failed`; without session bus, or without libnotify for a server that is there, at once.
+/// and end toasts wait, bounded (`ToastQueue`). What no server takes is shown by the next one that comes, within `patience`, and is then
+/// reported as `failed`; without session bus, or without libnotify for a server that is there, at once.
 ///
-/// Whether a server is there is known on the bus loop (`ToastServerPresence`). As long as none is, the thread does not start, and nothing wakes up.
+/// Whether a server is there is known on the bus loop (`ToastServerPresence`). As long as none is, the thread does not start, and nothing
+/// wakes up.
 public actor Notifier {
     /// A call that took longer means that the server hangs. libnotify's own limit is 25 s.
     static let slowCall: Duration = .seconds(5)
@@ -394,7 +395,8 @@ public actor Notifier {
 
     // MARK: What the server tells
 
-    /// The server `owner` has gone (empty: there was none), and with it its toasts, whose numbers mean nothing to the next; or `next` has come.
+    /// The server `owner` has gone (empty: there was none), and with it its toasts, whose numbers mean nothing to the next; or `next` has
+    /// come.
     func serverChanged(from owner: String, to next: String = "") {
         if server?.owner == owner { server = nil }
         if progress?.owner == owner { progress = nil }

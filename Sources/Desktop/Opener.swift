@@ -45,8 +45,9 @@ internal import Glibc
 
     /// Opens the file at the absolute `path` with the user's program for its type.
     ///
-    /// A program, script, desktop entry or AppImage is never started: it is shown in its folder. Where the file is gone, its folder is opened.
-    /// `activationToken` is the click's, as given by the notification server or the desktop; with it the new window may take the focus.
+    /// A program, script, desktop entry or AppImage is never started: it is shown in its folder. Where the file is gone, its folder is
+    /// opened. `activationToken` is the click's, as given by the notification server or the desktop; with it the new window may take the
+    /// focus.
     ///
     /// - Parameters:
     ///   - isOurs: whether an open file is the one that is meant: another one of its name is not opened, but the folder.
@@ -78,8 +79,8 @@ internal import Glibc
         return await start(folder, activationToken) ? .shown : .failed
     }
 
-    /// Shows what is in the folder at the absolute `path`: by the file manager's D-Bus interface, else by opening it. Where there is no such
-    /// folder, the nearest one above it.
+    /// Shows what is in the folder at the absolute `path`: by the file manager's D-Bus interface, else by opening it. Where there is no
+    /// such folder, the nearest one above it.
     public func openFolder(_ path: String, activationToken: String? = nil) async -> Outcome {
         let folder = await DiskPool.shared.value(at: .path(path), within: Self.patience) { nearestFolder(to: path) } ?? path
         if await ask(Self.showFolders, folder, activationToken) == .done { return .shown }

@@ -6,8 +6,8 @@ func findProgram(_ name: String, in environment: [String: String]) -> String? {
     return path.split(separator: ":").lazy.map { "\($0)/\(name)" }.first { access($0, X_OK) == 0 }
 }
 
-/// Starts `arguments` through setsid(1), which forks: the process that is waited for ends at once, and the program is the child of no one. It may
-/// stay for as long as it likes; how it ends is looked at for `milliseconds`. Blocks.
+/// Starts `arguments` through setsid(1), which forks: the process that is waited for ends at once, and the program is the child of no one.
+/// It may stay for as long as it likes; how it ends is looked at for `milliseconds`. Blocks.
 ///
 /// - Returns: false where it could not be started, or ended with another status than 0 within that time.
 func runDetached(_ arguments: [String], environment: [String: String], watchedFor milliseconds: Int32) -> Bool {
@@ -24,8 +24,8 @@ func runDetached(_ arguments: [String], environment: [String: String], watchedFo
     return read(own, &answer, 1) == 1 && answer == UInt8(ascii: "0")
 }
 
-/// Two ends of a connection, closed in every other child that is started meanwhile: that one end is closed is to be seen. (Glibc's pipe2 is not
-/// there for Swift.)
+/// Two ends of a connection, closed in every other child that is started meanwhile: that one end is closed is to be seen. (Glibc's pipe2 is
+/// not there for Swift.)
 private func makeEnds() -> (Int32, Int32)? {
     var ends: [Int32] = [-1, -1]
     return socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 ? (ends[0], ends[1]) : nil
@@ -68,8 +68,8 @@ private func readAll(_ descriptor: Int32, keeping limit: Int) -> [UInt8] {
     }
 }
 
-/// Input, output and errors are /dev/null where no descriptor is given for them. No signal is blocked or ignored (our threads block all, and
-/// children inherit that).
+/// Input, output and errors are /dev/null where no descriptor is given for them. No signal is blocked or ignored (our threads block all,
+/// and children inherit that).
 private func spawn(_ arguments: [String], _ environment: [String: String], output: Int32? = nil, errors: Int32? = nil) -> pid_t? {
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)

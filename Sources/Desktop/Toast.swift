@@ -40,8 +40,8 @@ public struct ProgressToast: Equatable, Sendable {
     public var count: UInt64 { parts.reduce(0) { $0 + UInt64($1.count) } }
     public var received: ByteCount { parts.reduce(0) { $0 &+ $1.received } }
 
-    /// Whose it is, where all of it was queued by one app in a sandbox: it is shown under that app's name, not ours. What several have queued, or the
-    /// user too, is told of by count and bytes alone.
+    /// Whose it is, where all of it was queued by one app in a sandbox: it is shown under that app's name, not ours. What several have
+    /// queued, or the user too, is told of by count and bytes alone.
     public var sandboxedApp: String? {
         guard let first = parts.first?.sandboxedApp, parts.allSatisfy({ $0.sandboxedApp == first }) else { return nil }
         return first

@@ -1,7 +1,8 @@
 public import DownloadModel
 public import Localization
 
-/// The words of the toasts in one language. A text is a call of `catalog.text` with the English as a literal; its Japanese is in `data/po/ja.po`.
+/// The words of the toasts in one language. A text is a call of `catalog.text` with the English as a literal; its Japanese is in
+/// `data/po/ja.po`.
 public struct ToastTexts: Sendable {
     public let catalog: Catalog
 

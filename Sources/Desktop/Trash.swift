@@ -46,8 +46,8 @@ internal import Glibc
         return result ?? .refused("the disk did not answer in time")
     }
 
-    /// Whether the open file lies in a trash now (Desktop Trash specification: in its folder `files`), or is deleted. Only what has certainly stayed outside
-    /// of any is said to have: who lists no descriptors in `/proc` is believed.
+    /// Whether the open file lies in a trash now (Desktop Trash specification: in its folder `files`), or is deleted. Only what has
+    /// certainly stayed outside of any is said to have: who lists no descriptors in `/proc` is believed.
     private nonisolated static func hasLeft(_ path: String, _ descriptor: Int32) -> Bool {
         var buffer = [CChar](repeating: 0, count: Int(PATH_MAX) + 1)
         let count = readlink("/proc/self/fd/\(descriptor)", &buffer, buffer.count - 1)

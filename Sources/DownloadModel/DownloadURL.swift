@@ -1,9 +1,9 @@
 /// A strict absolute http or https URL (RFC 3986).
 ///
-/// As a browser does, it takes characters that RFC 3986 does not allow in a path or query (space, non-ASCII as UTF-8, brackets …)
-/// and percent-encodes them; a `%` that begins no escape stays as it is; blanks around the whole are dropped; a backslash in the path is a "/".
-/// Everything else that is malformed is refused, and so is a URL of which programs disagree which host it names (`http:/a/b`, `http:///a`, a
-/// backslash before the path). Two spellings of one resource that differ only in the case of scheme and host, in the default port, in dot
+/// As a browser does, it takes characters that RFC 3986 does not allow in a path or query (space, non-ASCII as UTF-8, brackets …) and
+/// percent-encodes them; a `%` that begins no escape stays as it is; blanks around the whole are dropped; a backslash in the path is a "/".
+/// Everything else that is malformed is refused, and so is a URL of which programs disagree which host it names (`http:/a/b`, `http:///a`,
+/// a backslash before the path). Two spellings of one resource that differ only in the case of scheme and host, in the default port, in dot
 /// segments or in the fragment are equal.
 public struct DownloadURL: Hashable, Sendable {
     /// "http" or "https".

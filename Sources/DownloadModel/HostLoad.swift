@@ -102,8 +102,8 @@ final class HostLoad {
         return longer
     }
 
-    /// `origin`, where its downloads get lanes of their own; nil: they share a lane with those of other origins, and the first of them holds
-    /// up the rest. A host has 65,535 ports, and a rule's domain any number of hosts.
+    /// `origin`, where its downloads get lanes of their own; nil: they share a lane with those of other origins, and the first of them
+    /// holds up the rest. A host has 65,535 ports, and a rule's domain any number of hosts.
     func told(apart origin: String) -> String? {
         let known = Set(lanes.lazy.compactMap(\.origin))
         return known.contains(origin) || known.count < Self.mostOrigins ? origin : nil
@@ -173,8 +173,8 @@ final class Lane {
 
 /// What one application has had of the service: applications take turns by it.
 final class AppShare {
-    /// What a start costs. Short downloads of one application and long ones of another thus share by time, and requests to a host that keeps
-    /// an interval by their number.
+    /// What a start costs. Short downloads of one application and long ones of another thus share by time, and requests to a host that
+    /// keeps an interval by their number.
     static let start: Duration = .seconds(1)
 
     let name: String

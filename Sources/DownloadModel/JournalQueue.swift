@@ -1,5 +1,5 @@
-/// What makes "acknowledged is durable" cheap, without a disk: changes are committed in groups, and what a change causes waits in one queue until
-/// the change is on disk.
+/// What makes "acknowledged is durable" cheap, without a disk: changes are committed in groups, and what a change causes waits in one queue
+/// until the change is on disk.
 ///
 /// One commit is in flight at a time; what gathers meanwhile shares the next one. `Item` is what waits: messages, answers, effects.
 public struct JournalQueue<Item> {
@@ -127,8 +127,8 @@ public struct JournalQueue<Item> {
         return waiting[head].item
     }
 
-    /// Takes out what shall wait no longer for the commit in flight, of which nobody knows whether it will succeed. The rows of additions that are
-    /// undone are removed by the next one.
+    /// Takes out what shall wait no longer for the commit in flight, of which nobody knows whether it will succeed. The rows of additions
+    /// that are undone are removed by the next one.
     ///
     /// - Parameter fate: what becomes of each item that waits, in order.
     public mutating func withdraw(_ fate: (Item) -> Fate) {
@@ -147,7 +147,8 @@ public struct JournalQueue<Item> {
         for number in undone { append(batches.contains(number) ? .removeBatch(number) : .remove(number)) }
     }
 
-    /// The commit in flight failed, and nothing of it is on disk. Its changes are kept for the next try, but for the additions that are undone.
+    /// The commit in flight failed, and nothing of it is on disk. Its changes are kept for the next try, but for the additions that are
+    /// undone.
     ///
     /// - Parameter fate: what becomes of each item that waited for this commit, in order.
     public mutating func failed(_ fate: (Item) -> Fate) {

@@ -1,17 +1,17 @@
 /// Every download there is, the order in which they run, and what is decided about them. It decides all and does nothing.
 ///
-/// Calls change it at once and leave in `takeActions` what is to be done: changes to be saved, work for the engine and the pool, things to be told.
-/// It has no clock, no disk and no network: instants and outcomes are given to it. Of one thread.
+/// Calls change it at once and leave in `takeActions` what is to be done: changes to be saved, work for the engine and the pool, things to
+/// be told. It has no clock, no disk and no network: instants and outcomes are given to it. Of one thread.
 public final class Ledger {
     /// What is to be done, in this order. Whatever follows a `save` may be done or told only once that is on disk.
     public enum Action {
         case save(StoreChange)
-        /// `afterSave`: only once all saved so far is on disk. An ended download that begins again must not write a part file that the row on
-        /// disk knows nothing of. By then it may be told to stop already: then it has ended, `stopped`, with what its record has.
+        /// `afterSave`: only once all saved so far is on disk. An ended download that begins again must not write a part file that the row
+        /// on disk knows nothing of. By then it may be told to stop already: then it has ended, `stopped`, with what its record has.
         case startTransfer(LedgerEntry, afterSave: Bool)
         case stopTransfer(LedgerEntry)
-        /// Let the transfer make the next request, for which it asked by `hop`; `afterSave` as with `startTransfer`, and only if `requests` of the
-        /// entry is then what it is now.
+        /// Let the transfer make the next request, for which it asked by `hop`; `afterSave` as with `startTransfer`, and only if `requests`
+        /// of the entry is then what it is now.
         case permit(LedgerEntry, afterSave: Bool)
         case verify(LedgerEntry)
         case commit(LedgerEntry)
@@ -259,8 +259,8 @@ public final class Ledger {
         while ended.count > Limits.endedDownloads, let entry = mostDispensable(now: now) { remove(entry, now: now) }
     }
 
-    /// Of the application that has most of what has ended, the oldest; one of which its owner is still to hear, or the one that has just ended,
-    /// only where all are such.
+    /// Of the application that has most of what has ended, the oldest; one of which its owner is still to hear, or the one that has just
+    /// ended, only where all are such.
     private func mostDispensable(now: WallTime) -> LedgerEntry? {
         guard let most = endedOfApps.max(by: { ($0.value.count, $1.key) < ($1.value.count, $0.key) })?.value else { return nil }
         let dispensable = most.first { number in
@@ -303,8 +303,8 @@ public final class Ledger {
         if event == .resume || event == .retry || event == .renew { entry.isUrgent = true }
         move(entry, from: before, to: next, now: now)
         if event == .pause || event == .cancel { entry.isUrgent = false }
-        // What a restart would do again anyway (queued, active and verifying all begin as queued, and the network is asked) costs no commit,
-        // except that the first start sets the deadline.
+        // What a restart would do again anyway (queued, active and verifying all begin as queued, and the network is asked) costs no
+        // commit, except that the first start sets the deadline.
         switch event {
         case .yield, .hinder: break
         case .wait(.offline, nil) where before == .queued, .wait(.metered, nil) where before == .queued: break

@@ -31,8 +31,8 @@ extension Ledger {
     /// The most transfers at a time at `host`; 0: no limit.
     func limit(of host: HostLoad) -> Int { Int(host.rule.connections ?? settings.maxPerHost) }
 
-    /// The same where it is less than what may be active there at all, beside transfers to which nothing comes and which so take no slot: else it
-    /// is never what a download waits for.
+    /// The same where it is less than what may be active there at all, beside transfers to which nothing comes and which so take no slot:
+    /// else it is never what a download waits for.
     func bindingLimit(of host: HostLoad) -> Int {
         let limit = limit(of: host)
         return settings.maxActive == 0 || limit < Int(settings.maxActive) +| host.silent ? limit : 0

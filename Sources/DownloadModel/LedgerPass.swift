@@ -1,7 +1,7 @@
 /// What holds for all, said at once and carried to each download in slices: PauseAll, ResumeAll, the network.
 ///
-/// Who asks in between for one that has not been reached is told what it is about to be (`upcoming`), and whatever happens to it first carries it there.
-/// So a hundred thousand are paused by one row, and nobody waits for that.
+/// Who asks in between for one that has not been reached is told what it is about to be (`upcoming`), and whatever happens to it first
+/// carries it there. So a hundred thousand are paused by one row, and nobody waits for that.
 struct LedgerPass {
     /// All that had not ended when it began, in queue order; what came later has heard of it.
     var numbers: [DownloadNumber] = []

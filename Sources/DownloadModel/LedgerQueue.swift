@@ -87,7 +87,8 @@ extension Ledger {
     /// Whether nothing has come for so long that little is lost where it has to begin anew.
     private func isSilent(_ entry: LedgerEntry, _ now: WallTime) -> Bool { entry.silentSince.map { now - $0 > Self.slice } ?? false }
 
-    /// At a host that is full, has one to which the server sends nothing for long give way where another application waits and has fewer there.
+    /// At a host that is full, has one to which the server sends nothing for long give way where another application waits and has fewer
+    /// there.
     ///
     /// - Returns: whether one has.
     private func makePlace(now: WallTime) -> Bool {

@@ -60,14 +60,14 @@ extension Ledger {
         return numbers.count
     }
 
-    /// Takes `event` to all members that have not ended; only then does anything start. What is being given its name is left alone: it is as
-    /// good as ended.
+    /// Takes `event` to all members that have not ended; only then does anything start. What is being given its name is left alone: it is
+    /// as good as ended.
     public func apply(_ event: DownloadEvent, to batch: LedgerBatch, answering call: CallNumber? = nil, now: WallTime) {
         begin(LedgerStretch(deed: .take(event), numbers: members(of: batch).map(\.number), call: call), now: now)
     }
 
-    /// Takes `batch` off the list with all its members, cancelled first where they have not ended. What is being given its name follows as soon as
-    /// it has it: `batchRemoved` comes with the last one.
+    /// Takes `batch` off the list with all its members, cancelled first where they have not ended. What is being given its name follows as
+    /// soon as it has it: `batchRemoved` comes with the last one.
     public func remove(_ batch: LedgerBatch, now: WallTime) {
         batch.isLeaving = true
         let numbers = members(of: batch).map(\.number)

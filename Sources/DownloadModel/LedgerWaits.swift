@@ -45,7 +45,8 @@ extension Ledger {
         return limit > 0 && host.active + ahead >= limit ? (.hostLimit, nil, ahead) : nil
     }
 
-    /// Of those at the host that are counted, by their lanes and, of requests of transfers under way, by themselves. Of the other applications as many go before it as of its own: they take turns.
+    /// Of those at the host that are counted, by their lanes and, of requests of transfers under way, by themselves. Of the other
+    /// applications as many go before it as of its own: they take turns.
     private func ahead(
         of entry: LedgerEntry, in lane: Lane, _ isCounted: (Lane) -> Bool, _ isHopCounted: (LedgerEntry) -> Bool
     ) -> Int {

@@ -16,7 +16,8 @@ extension Ledger {
     /// Whether its files are being written or read.
     func isAtWork(_ entry: LedgerEntry) -> Bool { entry.work != .idle || entry.isInPool }
 
-    /// Whether no transfer may begin yet: work on its files is under way or to be done, or it is not known whether there is a network for it.
+    /// Whether no transfer may begin yet: work on its files is under way or to be done, or it is not known whether there is a network for
+    /// it.
     func isBusy(_ entry: LedgerEntry) -> Bool { isAtWork(entry) || !sweeps.isEmpty && sweeps[entry.number] != nil }
 
     /// Whether anything is to be done, or goes on by itself at an instant that is known or when what it waits for is seen.
@@ -212,7 +213,8 @@ extension Ledger {
 
     // MARK: Deleting part files
 
-    /// Has the part file deleted: now, or as soon as the transfer that writes it has ended; at the next start, should this process die before.
+    /// Has the part file deleted: now, or as soon as the transfer that writes it has ended; at the next start, should this process die
+    /// before.
     ///
     /// - Parameter unlessResumable: not where the transfer that is about to end leaves resume data.
     func sweep(_ entry: LedgerEntry, unlessResumable: Bool = false) {

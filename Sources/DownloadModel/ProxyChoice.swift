@@ -6,8 +6,8 @@ public enum ProxyChoice: Equatable, Sendable {
     /// A proxy may be set, but which one cannot be told: nothing is sent. The text completes "because …".
     case unknown(String)
 
-    /// What GIO's resolver and the portal answer (`g_proxy_resolver_lookup`): URLs in the order of preference, of which only the first counts.
-    /// The next one may be `direct://`.
+    /// What GIO's resolver and the portal answer (`g_proxy_resolver_lookup`): URLs in the order of preference, of which only the first
+    /// counts. The next one may be `direct://`.
     ///
     /// The proxy looks up names, as with GIO: this machine's own look-up would tell a name server every host that Tor is to hide.
     public init(resolved urls: [String]) {

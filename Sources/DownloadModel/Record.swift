@@ -118,7 +118,8 @@ public struct DownloadRecord: Equatable, Sendable {
         get { course?.value.isUnchanged ?? false }
         set { if newValue != isUnchanged { change { $0.isUnchanged = newValue } } }
     }
-    /// It writes into its caller's descriptor: it has no folder, no part file and no path, and ends with the process that holds the descriptor.
+    /// It writes into its caller's descriptor: it has no folder, no part file and no path, and ends with the process that holds the
+    /// descriptor.
     public var isToDescriptor: Bool {
         get { course?.value.isToDescriptor ?? false }
         set { if newValue != isToDescriptor { change { $0.isToDescriptor = newValue } } }
@@ -215,7 +216,8 @@ public struct DownloadRecord: Equatable, Sendable {
         var owesToast: Bool = false
     }
 
-    /// The name that the file is to get: what was found out when its bytes came; in rows that do not have that, what is known without a server.
+    /// The name that the file is to get: what was found out when its bytes came; in rows that do not have that, what is known without a
+    /// server.
     public var finalName: String {
         if let name = fileName ?? options.fileName { return name }
         guard let url = try? DownloadURL(url) else { return "download" }

@@ -1,12 +1,12 @@
 extension DownloadURL {
     /// Where a redirect leads: the reference in a response's `Location`, resolved against the URL that was asked for (RFC 3986 §5.2).
     ///
-    /// The field is bytes. Those outside ASCII go on percent-encoded, whatever charset they are of, and a `%` that begins no escape stays, as in
-    /// browsers and curl. The fragment is dropped. User and password are read, as in any URL; the engine uses neither.
+    /// The field is bytes. Those outside ASCII go on percent-encoded, whatever charset they are of, and a `%` that begins no escape stays,
+    /// as in browsers and curl. The fragment is dropped. User and password are read, as in any URL; the engine uses neither.
     ///
     /// As in browsers, `http:path` and `http:/path` are relative where the scheme is that of `base` (RFC 3986 §5.2.2, "backward
-    /// compatibility"): they stay at its host. curl reads the second as a host named "path". With the other scheme they are refused, and so is
-    /// a backslash that makes browsers and curl go to different hosts.
+    /// compatibility"): they stay at its host. curl reads the second as a host named "path". With the other scheme they are refused, and so
+    /// is a backslash that makes browsers and curl go to different hosts.
     ///
     /// - Throws: as `init(_:)`.
     public init(location: [UInt8], from base: DownloadURL) throws(Refusal) {

@@ -1,5 +1,5 @@
-/// What a server sent, compared byte by byte. Swift's `==` takes two strings for equal that Unicode calls canonically equivalent: "é" in one
-/// character, and "e" with an accent of its own. To a server these are two tags.
+/// What a server sent, compared byte by byte. Swift's `==` takes two strings for equal that Unicode calls canonically equivalent: "é" in
+/// one character, and "e" with an accent of its own. To a server these are two tags.
 extension StringProtocol {
     public func isSameBytes(as other: some StringProtocol) -> Bool { utf8.elementsEqual(other.utf8) }
 
@@ -18,8 +18,8 @@ extension String {
     public var tidyPath: String { "/" + pathComponents.filter { !$0.isSameBytes(as: ".") }.joined(separator: "/") }
 }
 
-/// A name of a file or a folder, or another text from outside, as a key: the same only where all bytes are. To a file system "é" in one character
-/// and "e" with an accent of its own are two names.
+/// A name of a file or a folder, or another text from outside, as a key: the same only where all bytes are. To a file system "é" in one
+/// character and "e" with an accent of its own are two names.
 public struct ByteText: Hashable, Sendable, ExpressibleByStringLiteral {
     public let text: String
 

@@ -5,9 +5,9 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import TransferEngine
 
-/// The door for new downloads: a request is read and checked at once, its folder is looked at on a thread of its disk, and requests are taken in
-/// in the order of each caller's calls. A folder that does not answer (a dead network mount) holds up its callers for `DiskPatience.folder` at
-/// most, and nobody else.
+/// The door for new downloads: a request is read and checked at once, its folder is looked at on a thread of its disk, and requests are
+/// taken in in the order of each caller's calls. A folder that does not answer (a dead network mount) holds up its callers for
+/// `DiskPatience.folder` at most, and nobody else.
 @BusActor final class Admission {
     /// Whom a request is answered to, and when.
     enum Answer {
@@ -127,8 +127,8 @@ internal import TransferEngine
     private var waiting = 0
     /// The same by app, of those in a sandbox.
     private var waitingOf: [String: (count: Int, bytes: Int)] = [:]
-    /// Requests by folder, while a look at that folder is under way: those that came before it began, and after; and whether one of these is
-    /// to have it made.
+    /// Requests by folder, while a look at that folder is under way: those that came before it began, and after; and whether one of these
+    /// is to have it made.
     private var looking: [ByteText: (asked: [Request], gathered: [Request], makes: Bool)] = [:]
     private var timer: Poller.Token?
 

@@ -4,8 +4,9 @@ internal import DownloadStore
 internal import DownloaderInterface
 internal import EventLoop
 
-/// Tells the bus: progress within the budget, changed properties, ends in the contract's order. All but progress goes through the journal, which has it
-/// wait for the commit of what it tells; progress states nothing durable. While commits fail, what changes of an object is gathered and told as one.
+/// Tells the bus: progress within the budget, changed properties, ends in the contract's order. All but progress goes through the journal,
+/// which has it wait for the commit of what it tells; progress states nothing durable. While commits fail, what changes of an object is
+/// gathered and told as one.
 @BusActor final class Announcer {
     /// Between two `Progress` of a download, at least.
     private static let progressInterval: Duration = .milliseconds(100)

@@ -6,8 +6,8 @@ internal import EventLoop
 internal import Glibc
 internal import TransferEngine
 
-/// What the user asks for from outside: a click on our entry in a dock or menu, on an action of it, or on a toast that an earlier process of ours
-/// has shown; and the trash.
+/// What the user asks for from outside: a click on our entry in a dock or menu, on an action of it, or on a toast that an earlier process
+/// of ours has shown; and the trash.
 @BusActor final class Clicks {
     /// For so long after its end a file is opened by a click that says no more than "Todoku": toasts that are older are seldom there.
     static let freshFor: Duration = .seconds(12 * 3600)
@@ -211,8 +211,8 @@ internal import TransferEngine
 }
 
 extension Downloader {
-    /// Somebody has opened the file of this download through us: a click that says no more than "Todoku" is not meant for it. What has an owner
-    /// to be called (option `activate`) is the owner's to acknowledge.
+    /// Somebody has opened the file of this download through us: a click that says no more than "Todoku" is not meant for it. What has an
+    /// owner to be called (option `activate`) is the owner's to acknowledge.
     func noteOpened(_ number: DownloadNumber) {
         guard let entry = ledger[number], entry.record.options.activate == nil else { return }
         decide { ledger, _ in _ = ledger.acknowledge(entry) }

@@ -49,8 +49,8 @@ internal import TransferEngine
     /// What was read of that one at this start.
     private(set) var salvaged = SalvageReport()
 
-    /// Those of which more is known than the ledger has: what runs, is waited for, or has something to tell. For the others an object is made
-    /// when it is asked for, and let go.
+    /// Those of which more is known than the ledger has: what runs, is waited for, or has something to tell. For the others an object is
+    /// made when it is asked for, and let go.
     private var downloads: [DownloadNumber: ManagedDownload] = [:]
     private(set) var tokens: [String: DownloadNumber] = [:]
     /// What `Fetch` has added, by what it is of.
@@ -281,8 +281,8 @@ internal import TransferEngine
         jobs?.changed()
     }
 
-    /// The next slice of what is done to many, in a turn of its own: calls of others are answered between two. While the bus has not taken what was
-    /// told so far, their answers would wait behind that, too.
+    /// The next slice of what is done to many, in a turn of its own: calls of others are answered between two. While the bus has not taken
+    /// what was told so far, their answers would wait behind that, too.
     private func continueSoon() {
         guard !isContinuing else { return }
         isContinuing = true

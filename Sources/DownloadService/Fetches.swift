@@ -13,8 +13,8 @@ extension Downloader {
         fetches[key]?.sorted().lazy.compactMap { self.ledger[$0] }.first { !$0.state.hasEnded && isSame($0.record) }
     }
 
-    /// Takes what former Fetches of the same ended in off the list, so that one who polls does not fill it. Not what has a name of its caller's,
-    /// nor what its owner is still to be told of.
+    /// Takes what former Fetches of the same ended in off the list, so that one who polls does not fill it. Not what has a name of its
+    /// caller's, nor what its owner is still to be told of.
     func removeFormerFetches(of key: CopyKey) {
         let former = (fetches[key] ?? []).sorted().compactMap { ledger[$0] }.filter { entry in
             let (record, options) = (entry.record, entry.record.options)

@@ -7,8 +7,8 @@ internal import Logging
 /// What makes "acknowledged is durable" cheap: changes are committed in groups, and every message or effect that a change
 /// causes waits, in one queue, until the change is on disk.
 ///
-/// The order of things is the `JournalQueue`'s; here are the store, the loop and the messages. What is posted when nothing is pending goes out at
-/// once.
+/// The order of things is the `JournalQueue`'s; here are the store, the loop and the messages. What is posted when nothing is pending goes
+/// out at once.
 @BusActor final class Journal {
     private enum Item {
         case message(Message)
@@ -106,8 +106,8 @@ internal import Logging
         schedule()
     }
 
-    /// The changes appended last add `numbers`: `done` follows when they are on disk, and answers the call; where that fails, `undo` takes it
-    /// all back and gives the answer, which is sent at once: it waits for nothing more.
+    /// The changes appended last add `numbers`: `done` follows when they are on disk, and answers the call; where that fails, `undo` takes
+    /// it all back and gives the answer, which is sent at once: it waits for nothing more.
     func addition(of numbers: [DownloadNumber], done: @escaping () -> Void, undo: @escaping (Refusal) -> Message?) {
         queue.post(.addition(numbers, done: done, undo: undo))
     }

@@ -215,8 +215,8 @@ extension Downloader {
         return batch.entry
     }
 
-    /// What `filter` asks for and `caller` may see: what has not ended in queue order, then what has, oldest first; or all of that the other
-    /// way round.
+    /// What `filter` asks for and `caller` may see: what has not ended in queue order, then what has, oldest first; or all of that the
+    /// other way round.
     func matching(_ filter: DownloadFilter, for caller: CallerIdentity) throws(Refusal) -> [ManagedDownload] {
         var result: [ManagedDownload] = []
         var isPast = true

@@ -6,11 +6,11 @@ internal import Logging
 
 /// Calls the owners of downloads that have ended (option `activate`), which starts them: `org.freedesktop.Application.ActivateAction`.
 ///
-/// Whether and when a call is made is the ledger's to say. Here at most `Limits.ownerCalls` are under way, and of one owner one: the ends of
-/// 10,000 downloads come to their owner one after the other, and an owner that hangs holds up nobody else.
+/// Whether and when a call is made is the ledger's to say. Here at most `Limits.ownerCalls` are under way, and of one owner one: the ends
+/// of 10,000 downloads come to their owner one after the other, and an owner that hangs holds up nobody else.
 ///
-/// An app in a sandbox must not have itself started at will: by a URL that is dead, at an instant (`not-before`). It is started for what brought
-/// it a file only, and as often as `OwnerStarts` lets it. Every other call reaches it while it runs, and starts nothing.
+/// An app in a sandbox must not have itself started at will: by a URL that is dead, at an instant (`not-before`). It is started for what
+/// brought it a file only, and as often as `OwnerStarts` lets it. Every other call reaches it while it runs, and starts nothing.
 @BusActor final class OwnerCalls {
     /// The name of the action (docs/dbus.md, "Apps that come and go").
     static let action = "download-ended"

@@ -2,7 +2,8 @@ internal import Desktop
 internal import DownloadModel
 internal import EventLoop
 
-/// The progress toast: one for all that is under way, driven by the news of the engine alone. Without a server that draws it, nothing is worked out.
+/// The progress toast: one for all that is under way, driven by the news of the engine alone. Without a server that draws it, nothing is
+/// worked out.
 ///
 /// A batch counts as its downloads that have not ended, with the bytes of all of it.
 @BusActor final class ProgressToasts {

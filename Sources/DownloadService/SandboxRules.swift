@@ -3,7 +3,8 @@ internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 
-// What an app in a sandbox may do (docs/dbus.md, "From a sandbox"). Its downloads are those of its own `app` id; no others are there for it.
+// What an app in a sandbox may do (docs/dbus.md, "From a sandbox"). Its downloads are those of its own `app` id; no others are there for
+// it.
 
 extension CallerIdentity {
     /// The only application whose downloads are there for this caller; nil: all are.
@@ -21,8 +22,8 @@ extension Reply {
         if call.caller != .user { throw Refusal(.notAllowed, "An app in a sandbox may not \(what).") }
     }
 
-    /// What says where `download` writes is checked again before an app in a sandbox sets it going anew: the user may have queued it for the app
-    /// with options of his own, or may have changed `DefaultDirectory` since.
+    /// What says where `download` writes is checked again before an app in a sandbox sets it going anew: the user may have queued it for
+    /// the app with options of his own, or may have changed `DefaultDirectory` since.
     ///
     /// - Throws: `NotAllowed` where the app could not queue it so now.
     @BusActor func refuseSandboxedPlace(of download: ManagedDownload) throws(Refusal) {
@@ -73,7 +74,8 @@ enum SandboxRules {
 }
 
 extension DownloadOptions {
-    /// Reads the dictionary of a call by `caller`. In a sandbox `app` is its own id, named or not, and `directory` the default, named or not.
+    /// Reads the dictionary of a call by `caller`. In a sandbox `app` is its own id, named or not, and `directory` the default, named or
+    /// not.
     ///
     /// - Throws: as `init(decoding:)`; `NotAllowed`, naming the key, for what an app in a sandbox may not ask for.
     init(
@@ -95,8 +97,8 @@ extension DownloadOptions {
         }
     }
 
-    /// Whether the download stays away from this machine and from private networks. Asked at each use: the user may have taken back what was
-    /// allowed to sandboxes.
+    /// Whether the download stays away from this machine and from private networks. Asked at each use: the user may have taken back what
+    /// was allowed to sandboxes.
     func refusesPrivate(_ settings: Settings) -> Bool { !allowsPrivate || isSandboxed && !settings.allowsPrivateFromSandbox }
 
     /// - Throws: `NotAllowed` where `url` names, without a look-up, an address that the download must stay away from.

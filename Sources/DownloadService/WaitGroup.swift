@@ -74,7 +74,8 @@ extension DownloadFilter {
         return true
     }
 
-    /// False where `matches` is false for certain, by the entry alone: of a hundred thousand no object is made, and not looked at what each waits for.
+    /// False where `matches` is false for certain, by the entry alone: of a hundred thousand no object is made, and not looked at what each
+    /// waits for.
     @BusActor func mayMatch(_ entry: LedgerEntry, in ledger: Ledger) -> Bool {
         guard let states, !ledger.hasPass else { return true }
         switch entry.state {

@@ -1,8 +1,8 @@
 internal import DownloadModel
 
 /// The options of a download as the column `options` has them: a line `key=value` for each that is not the default, by the keys of the bus.
-/// Durations are microseconds, `header` is a line of its own for each field, `metadata` is in hexadecimal digits. A backslash and a line feed
-/// in a value are `\\` and `\n`.
+/// Durations are microseconds, `header` is a line of its own for each field, `metadata` is in hexadecimal digits. A backslash and a line
+/// feed in a value are `\\` and `\n`.
 enum OptionsText {
     static func text(of options: DownloadOptions) -> String {
         var text = ""

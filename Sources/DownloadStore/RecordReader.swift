@@ -1,8 +1,8 @@
 internal import DownloadModel
 
 extension DownloadRecord {
-    /// Reads every column of a row of `download`, and of its row of `course` where it has one. What cannot be read does not lose the record:
-    /// see `StoredState.records`.
+    /// Reads every column of a row of `download`, and of its row of `course` where it has one. What cannot be read does not lose the
+    /// record: see `StoredState.records`.
     ///
     /// - Parameters:
     ///   - now: when a record that cannot be read whole is taken to have ended, unless the row says when.

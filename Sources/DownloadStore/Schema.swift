@@ -62,9 +62,9 @@ enum Schema {
         UPDATE download SET retry_at = wait_until WHERE state = 'waiting' AND wait_reason = 'retry';
         UPDATE download SET is_spliced = 1 WHERE received > 0;
         """,
-        // Rows of what only waits are lean, and quick to read: options are one text, without the defaults (`OptionsText`), and what only a download
-        // that has started or ended has is a row of `course`. Batches, conditional requests and the copies held (an empty wanted_name: none; the
-        // highest id is the newest), descriptors of callers, owners that are called, toasts that are owed.
+        // Rows of what only waits are lean, and quick to read: options are one text, without the defaults (`OptionsText`), and what only a
+        // download that has started or ended has is a row of `course`. Batches, conditional requests and the copies held (an empty
+        // wanted_name: none; the highest id is the newest), descriptors of callers, owners that are called, toasts that are owed.
         """
         CREATE TABLE lean (
             number INTEGER PRIMARY KEY,

@@ -41,8 +41,8 @@ extension StoreFolder {
     /// Whether an earlier database lies here under another name.
     var hasSetAside: Bool { !namesSetAside.isEmpty }
 
-    /// Deletes what was set aside a day ago. A time that lies ahead by more than a day is of a clock that was wrong. Names without a time, as
-    /// somebody may give, are left alone.
+    /// Deletes what was set aside a day ago. A time that lies ahead by more than a day is of a clock that was wrong. Names without a time,
+    /// as somebody may give, are left alone.
     func sweepSetAside(at now: time_t) {
         let age = Ledger.secretsAge.components.seconds
         for name in namesSetAside {

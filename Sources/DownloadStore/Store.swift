@@ -191,8 +191,8 @@ public actor Store {
         return try? session.copy(for: key)
     }
 
-    /// Sets the database aside, which a commit has found `damaged`, and saves `changes`, everything there is, in a new one. Where that fails it
-    /// is to be called again: until it succeeds, nothing else is saved.
+    /// Sets the database aside, which a commit has found `damaged`, and saves `changes`, everything there is, in a new one. Where that
+    /// fails it is to be called again: until it succeeds, nothing else is saved.
     ///
     /// - Returns: where the old one is now; nil where it was gone.
     public func startAnew(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) -> String? {

@@ -128,7 +128,8 @@ struct FolderLock: ~Copyable {
     fileprivate init(adopting descriptor: Int32) { self.descriptor = descriptor }
     deinit { close(descriptor) }
 
-    /// Notes how far the log has come; nil: there is none. The note is not flushed: it outlives the process, and without it less is known only.
+    /// Notes how far the log has come; nil: there is none. The note is not flushed: it outlives the process, and without it less is known
+    /// only.
     func note(_ mark: LogMark?) {
         guard let bytes = mark?.bytes else {
             ftruncate(descriptor, 0)

@@ -2,7 +2,8 @@ internal import DownloadModel
 
 /// The errors that the interface files name: of each method behind "Errors:", and those that a download ends in, at the signal `Completed`.
 ///
-/// A build with assertions holds each error that answers a call, and each end, against these. So every test of the service is a test of the documentation.
+/// A build with assertions holds each error that answers a call, and each end, against these. So every test of the service is a test of the
+/// documentation.
 public enum DocumentedErrors {
     /// What the XML says instead of a list, where a method is answered with the end of a download.
     private static let endsPhrase = "errors that a download ends in"

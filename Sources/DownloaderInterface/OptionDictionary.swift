@@ -62,7 +62,8 @@ extension Variant {
 extension FreshLink {
     /// Reads the arguments of `ReplaceUrl`.
     ///
-    /// - Throws: what is wrong with the URL; `InvalidOption`, naming the key, for an option that this call does not take, or that is malformed.
+    /// - Throws: what is wrong with the URL; `InvalidOption`, naming the key, for an option that this call does not take, or that is
+    ///   malformed.
     public init(_ url: String, decoding dictionary: [String: Variant]) throws(Refusal) {
         self.init(try DownloadURL(url))
         for name in dictionary.keys.sorted() where !OptionRow.ofURL.contains(name) {

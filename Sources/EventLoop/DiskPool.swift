@@ -12,8 +12,8 @@ public enum DiskPlace: Sendable {
 
 /// Threads for calls that wait for a disk, a few for each disk: one that hangs or is slow holds up its own work alone.
 ///
-/// Which disk a path lies on is read from the table of mounts, which never hangs. Links are followed on the threads of the disk on which they
-/// lie. At most `mostDisks` have threads of their own at a time; while so many are at work, further ones share one more set.
+/// Which disk a path lies on is read from the table of mounts, which never hangs. Links are followed on the threads of the disk on which
+/// they lie. At most `mostDisks` have threads of their own at a time; while so many are at work, further ones share one more set.
 public final class DiskPool: Sendable {
     public static let shared = DiskPool(name: "todoku-disk")
     static let mostDisks = 16
@@ -55,8 +55,8 @@ public final class DiskPool: Sendable {
         }
     }
 
-    /// The same; `done` is given nil where `work` has not come back within `patience`, as from a disk that hangs. Work that has not begun by then
-    /// is not done any more; a value that comes later is given to `late`, as to close a descriptor.
+    /// The same; `done` is given nil where `work` has not come back within `patience`, as from a disk that hangs. Work that has not begun
+    /// by then is not done any more; a value that comes later is given to `late`, as to close a descriptor.
     @BusActor public func perform<R: Sendable>(
         at place: DiskPlace, takesLong: Bool = false, within patience: Duration, late: @escaping @Sendable (R) -> Void = { _ in },
         _ work: @escaping @Sendable () -> R, then done: @escaping @BusActor @Sendable (R?) -> Void
@@ -78,7 +78,8 @@ public final class DiskPool: Sendable {
         }
     }
 
-    /// Finds out which disk a path lies on, all links followed; `done` is given nil where a disk on the way does not answer within `patience`.
+    /// Finds out which disk a path lies on, all links followed; `done` is given nil where a disk on the way does not answer within
+    /// `patience`.
     @BusActor public func locate(
         _ place: DiskPlace, within patience: Duration, then done: @escaping @BusActor @Sendable (DiskKey?) -> Void
     ) {

@@ -64,8 +64,8 @@ public final class Pool: Sendable {
         return state.work.isEmpty && state.threads == state.waiting
     }
 
-    /// - Returns: what was withdrawn and is thrown out. To be let go behind all locks: with it go values whose ends may come back here, as the
-    ///   closing of a descriptor does.
+    /// - Returns: what was withdrawn and is thrown out. To be let go behind all locks: with it go values whose ends may come back here, as
+    ///   the closing of a descriptor does.
     func submit(_ ticket: Ticket?, _ work: @escaping @Sendable () -> Void) -> [Item] {
         var thrownOut: [Item] = []
         pthread_mutex_lock(mutex)

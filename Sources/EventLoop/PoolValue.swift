@@ -1,8 +1,8 @@
 internal import Synchronization
 
 extension Pool {
-    /// What `work` comes to, done on a thread of the pool; nil where it has not come back within `patience`, as from a program that hangs: it goes
-    /// on there all the same. Work that has not begun by then is not done any more; a value that comes later is given to `late`.
+    /// What `work` comes to, done on a thread of the pool; nil where it has not come back within `patience`, as from a program that hangs:
+    /// it goes on there all the same. Work that has not begun by then is not done any more; a value that comes later is given to `late`.
     @BusActor public func value<R: Sendable>(
         within patience: Duration, late: @escaping @Sendable (R) -> Void = { _ in }, _ work: @escaping @Sendable () -> R
     ) async -> R? {

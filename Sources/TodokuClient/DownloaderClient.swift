@@ -27,8 +27,8 @@ public final class DownloaderClient: Sendable {
         return DownloadReference(path)
     }
 
-    /// Downloads, and returns when the file is there; without a limit. Where nothing has changed since the last Fetch of the same that is the
-    /// copy that there is.
+    /// Downloads, and returns when the file is there; without a limit. Where nothing has changed since the last Fetch of the same that is
+    /// the copy that there is.
     ///
     /// Where the service goes away meanwhile it is started again, and the same Fetch is waited for; what had come just then is called new.
     ///
@@ -172,8 +172,8 @@ public final class DownloaderClient: Sendable {
             Application.activateAction, (ApplicationAction.openFolder.rawValue, [], Self.platformData(activationToken)))
     }
 
-    /// Has a finished file opened, or shown in its folder, as a click on its toast does: a program is never started, and where the file is gone, its
-    /// folder is opened.
+    /// Has a finished file opened, or shown in its folder, as a click on its toast does: a program is never started, and where the file is
+    /// gone, its folder is opened.
     public func open(_ download: DownloadReference, inFolder: Bool, activationToken: String? = nil) async throws(ClientError) {
         let action: ApplicationAction = inFolder ? .showFolder : .open
         try await core.call(

@@ -2,8 +2,8 @@ internal import DownloadModel
 
 /// One HTTP exchange of a transfer: hears what comes, decides by the response's head what it is good for, and hands the body on.
 ///
-/// The decision falls with the end of the head. Only a 401 or 407 waits for the first body byte (or the end): libcurl may deal with it itself,
-/// by sending credentials.
+/// The decision falls with the end of the head. Only a 401 or 407 waits for the first body byte (or the end): libcurl may deal with it
+/// itself, by sending credentials.
 final class Attempt: BodySink {
     /// Most bytes of a body that nobody wants (of an error, of a redirect) that are read for the sake of the connection.
     static let unwantedLimit = 64 * 1024

@@ -90,8 +90,8 @@ public actor Engine {
         totalLimit.set(limit ?? 0)  // looked at in every tick
     }
 
-    /// Has the next transfer make new connections: after a sleep, those that are kept for it lead nowhere, and nobody has said so. Does not start
-    /// the thread.
+    /// Has the next transfer make new connections: after a sleep, those that are kept for it lead nowhere, and nobody has said so. Does not
+    /// start the thread.
     public nonisolated func forgetConnections() { isMultiStale.store(true, ordering: .relaxed) }
 
     /// Whether the kernel knows a way out of this machine. Sends nothing and waits for nothing.

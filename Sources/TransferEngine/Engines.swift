@@ -4,9 +4,9 @@ internal import Glibc
 
 /// An engine for each disk that is written to, so that a disk which hangs or is slow holds up its own transfers alone.
 ///
-/// An engine writes, renames and looks at files on the thread that also reads from the network: what waits for a disk there waits for the disk
-/// of its own transfers. A transfer whose disk has not answered for `patience` is told to have failed, and to wait for its folder; what that
-/// thread still does with it, when the disk comes back, is not told any more.
+/// An engine writes, renames and looks at files on the thread that also reads from the network: what waits for a disk there waits for the
+/// disk of its own transfers. A transfer whose disk has not answered for `patience` is told to have failed, and to wait for its folder;
+/// what that thread still does with it, when the disk comes back, is not told any more.
 @BusActor public final class Engines {
     /// At most so many have an engine of their own; further disks share one more.
     static let mostDisks = 16
@@ -95,8 +95,8 @@ internal import Glibc
 
     public func forgetConnections() { for lane in lanes { lane.engine.forgetConnections() } }
 
-    /// Stops every transfer and calls `done`: when all ends are told, or after `lastPatience`, for transfers whose disk does not answer. What
-    /// their last checkpoints and written maps prove counts, as after a crash.
+    /// Stops every transfer and calls `done`: when all ends are told, or after `lastPatience`, for transfers whose disk does not answer.
+    /// What their last checkpoints and written maps prove counts, as after a crash.
     public func shutDown(_ done: @escaping @BusActor @Sendable () -> Void) {
         (isEnding, shutDownDone) = (true, done)
         Poller.shared.schedule(after: Self.lastPatience) { [weak self] in self?.endShutDown() }

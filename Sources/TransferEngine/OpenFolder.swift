@@ -88,8 +88,8 @@ final class OpenFolder {
 
     /// `walk`, with what stands in the way as the disk's error.
     ///
-    /// - Parameter allowHidden: as `walk`. Whoever writes or names a file passes the service's rule; whoever deletes a file of ours, or looks at
-    ///   one whose identity is known, passes true: what was written while hidden folders were allowed must not stay for ever.
+    /// - Parameter allowHidden: as `walk`. Whoever writes or names a file passes the service's rule; whoever deletes a file of ours, or
+    ///   looks at one whose identity is known, passes true: what was written while hidden folders were allowed must not stay for ever.
     static func open(_ directory: String, allowHidden: Bool) throws(DiskError) -> OpenFolder {
         do throws(Obstacle) {
             return try walk(directory, allowHidden: allowHidden)
@@ -117,7 +117,8 @@ final class OpenFolder {
         return (try open("/" + path[..<name.startIndex], allowHidden: true), String(name))
     }
 
-    /// Whether `status`, of what stands in this folder, is that of a regular file of ours: it has the owner that a file has which we make here.
+    /// Whether `status`, of what stands in this folder, is that of a regular file of ours: it has the owner that a file has which we make
+    /// here.
     ///
     /// On NTFS, FAT, SMB and all-squash NFS that is seldom this user: there a fresh file shows who it is, and is removed again.
     func isOurs(_ status: stat) -> Bool {

@@ -78,8 +78,8 @@ final class Pace {
 
 /// The speed limit of all transfers together: bytes that are earned by time, and shared fairly among those who can use them.
 ///
-/// They are shared anew in every tick of the engine, by what each took in the tick before. Whoever has too little, because it wakes up or its
-/// server got faster, holds, and has its fair share in the next tick.
+/// They are shared anew in every tick of the engine, by what each took in the tick before. Whoever has too little, because it wakes up or
+/// its server got faster, holds, and has its fair share in the next tick.
 final class SharedPace {
     /// Bytes per second; 0: no limit.
     private(set) var limit: UInt64 = 0
@@ -113,7 +113,8 @@ final class SharedPace {
             for pace in paces { pace.share = 0 }
             return
         }
-        // What is unused is not lost at once: it was kept for one who did not need it. A byte for each, so that tiny limits come to whole bytes.
+        // What is unused is not lost at once: it was kept for one who did not need it. A byte for each, so that tiny limits come to whole
+        // bytes.
         let unused = paces.reduce(spare) { $0 + $1.share }
         let amount = min(unused, max(Double(limit) * Pace.burst, Double(paces.count))) + Double(limit) * seconds
         let shares = fairShares(of: amount, among: demands)

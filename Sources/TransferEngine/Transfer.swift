@@ -152,7 +152,8 @@ final class Transfer {
         guard folder.status(request.partName) == nil, try fileIdentity(of: folder.descriptor, boot: boot).device != identity.device else {
             return false
         }
-        // On some file systems (overlayfs) files have another device number than folders: a file tells. An empty mount point is often root's.
+        // On some file systems (overlayfs) files have another device number than folders: a file tells. An empty mount point is often
+        // root's.
         guard let probe = try? PartFile.create(in: folder, name: request.partName, boot: boot) else { return true }
         probe.remove()
         return probe.identity.device != identity.device
@@ -236,7 +237,8 @@ final class Transfer {
             host: host)
     }
 
-    /// Whether the URL of the hop under way says already, without a look-up, that it leads where it must not: behind a proxy nothing else tells.
+    /// Whether the URL of the hop under way says already, without a look-up, that it leads where it must not: behind a proxy nothing else
+    /// tells.
     var isNamedAway: Bool { request.refusesPrivate && url.isHostLiteralPrivate }
 
     /// Asked before the first packet goes to an address.
@@ -335,8 +337,8 @@ final class Transfer {
     /// What was taken may be of something else: nothing but a whole body counts from here on.
     func distrust() { (ask, isDistrusted) = (.whole, true) }
 
-    /// Whether `attempt`, which ended well, brought the piece that its `Content-Range` told of, and the next is to be asked for: a server may give
-    /// less than was asked for (RFC 9110 §15.3.7).
+    /// Whether `attempt`, which ended well, brought the piece that its `Content-Range` told of, and the next is to be asked for: a server
+    /// may give less than was asked for (RFC 9110 §15.3.7).
     func gotPiece(_ attempt: Attempt) -> Bool {
         guard attempt.head.status == 206, diskFailure == nil, candidate == nil, let part, part.isResumable, let start = attempt.rangeStart,
             part.written > start, let total = part.total, part.written < total, skip == 0,

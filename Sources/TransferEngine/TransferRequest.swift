@@ -118,8 +118,8 @@ public struct CompletePart: Equatable, Sendable {
     public var host: String
     /// The status of the response that carried it.
     public var httpStatus: UInt32
-    /// For a record that is saved before the part is verified. `written` is what the last checkpoint proves: the rest is not flushed yet, and
-    /// counts by the written map alone until `Commit.verify` has flushed it.
+    /// For a record that is saved before the part is verified. `written` is what the last checkpoint proves: the rest is not flushed yet,
+    /// and counts by the written map alone until `Commit.verify` has flushed it.
     public var resume: ResumeData?
     /// For asking later whether the file has changed.
     public var validators: CopyValidators?
@@ -178,7 +178,8 @@ public struct EngineConfiguration: Sendable {
     public var certificateFile: String?
     public var certificateFolder: String?
     public var proxies: ProxySettings
-    /// Tells the desktop's proxy, asked before each request where `proxies` names none; nil: there is no desktop. It answers in bounded time.
+    /// Tells the desktop's proxy, asked before each request where `proxies` names none; nil: there is no desktop. It answers in bounded
+    /// time.
     public var desktopProxy: (@BusActor @Sendable (DownloadURL) async -> ProxyChoice)?
 
     /// The system's CA store unless `SSL_CERT_FILE` or `SSL_CERT_DIR` say otherwise, and the proxies of the environment.

@@ -12,8 +12,8 @@
 //   FAULTSHIM_LOG=FILE              a line for each fault
 //   FAULTSHIM_RECORD=FILE           every change, fsync and message sent, see `struct entry`
 //   FAULTSHIM_BOOT=FILE             read instead of the kernel's boot id
-//   FAULTSHIM_OWNER=UID             the owner that stat(2) tells of files below the roots, as FAT, NTFS, SMB and all-squash NFS do; no mode of
-//                                   theirs can be set
+//   FAULTSHIM_OWNER=UID             the owner that stat(2) tells of files below the roots, as FAT, NTFS, SMB and all-squash NFS do; no mode
+//                                   of theirs can be set
 //   FAULTSHIM_INODES=FILE           lines "REAL TOLD": the inode numbers that stat(2) tells of rebuilt files
 #include "faultshim.h"
 

@@ -5,8 +5,8 @@
 //   memfs PIDFILE OPERATION FOLDER... -- PROGRAM ARGUMENT...
 //
 // In a mount namespace of its own it mounts one such file system on each FOLDER, writes the serving process' id into PIDFILE and becomes
-// PROGRAM. The serving process stops itself when the first OPERATION comes (lookup, create, write, fsync, rename, statfs, flush; none: never),
-// and is killed with the program. held-write: it goes on, but answers no write before SIGUSR1.
+// PROGRAM. The serving process stops itself when the first OPERATION comes (lookup, create, write, fsync, rename, statfs, flush; none:
+// never), and is killed with the program. held-write: it goes on, but answers no write before SIGUSR1.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

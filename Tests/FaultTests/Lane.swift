@@ -207,8 +207,8 @@ struct Described: Sendable, Equatable {
     var outcome: String { "\(state) \(error.name) \(path)" }
 }
 
-/// One clear sentence for a person: begins like one (or with the option that it is about), ends like one, is on one line, shows nothing of a
-/// program's inside.
+/// One clear sentence for a person: begins like one (or with the option that it is about), ends like one, is on one line, shows nothing of
+/// a program's inside.
 func isClear(_ message: String) -> Bool {
     let message = message.hasPrefix("directory: ") ? "D" + message.dropFirst() : message
     guard let first = message.first, first.isUppercase || first.isNumber || !first.isLetter else { return false }

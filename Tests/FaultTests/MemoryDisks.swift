@@ -2,8 +2,8 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// File systems in memory that one daemon sees, served by `Tests/FaultShim/memfs.c` over /dev/fuse: while that process is stopped, every call on
-/// them waits, as on a dead network mount.
+/// File systems in memory that one daemon sees, served by `Tests/FaultShim/memfs.c` over /dev/fuse: while that process is stopped, every
+/// call on them waits, as on a dead network mount.
 final class MemoryDisks: Sendable {
     /// The first such call stops them.
     enum Operation: String, CaseIterable, Sendable {

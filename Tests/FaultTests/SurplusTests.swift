@@ -5,9 +5,9 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// Serves one file a connection, or several, on `count` ports: a body of the length announced, then, `index % 6` milliseconds later, what would be
-/// the answer to the next request; then it makes the file `ports.INDEX`. Other paths are answered well. Tells its ports, a line each, in the file
-/// `ports`.
+/// Serves one file a connection, or several, on `count` ports: a body of the length announced, then, `index % 6` milliseconds later, what
+/// would be the answer to the next request; then it makes the file `ports.INDEX`. Other paths are answered well. Tells its ports, a line
+/// each, in the file `ports`.
 private let surplusServer = """
     import socket, ssl, sys, threading, time
     count, ports, certificate = int(sys.argv[1]), sys.argv[2], sys.argv[3:]

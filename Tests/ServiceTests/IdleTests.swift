@@ -151,7 +151,8 @@ internal import Testing
     }
 }
 
-/// Calls at about the moment when the daemon, idle for a second, leaves: each must have its answer, from the one that leaves or from the next.
+/// Calls at about the moment when the daemon, idle for a second, leaves: each must have its answer, from the one that leaves or from the
+/// next.
 private enum Race {
     /// - Returns: how many calls were answered by a new daemon.
     static func run(rounds: Int, start: Int) async throws -> Int {

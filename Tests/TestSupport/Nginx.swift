@@ -122,7 +122,8 @@ public func freePort() -> UInt16 {
     return port
 }
 
-/// A port of 127.0.0.1 at which connecting is refused as long as this process lives: bound, so that nobody else gets it, and never listened at.
+/// A port of 127.0.0.1 at which connecting is refused as long as this process lives: bound, so that nobody else gets it, and never listened
+/// at.
 public func closedPort() -> UInt16 { boundSocket().port }
 
 func boundSocket() -> (descriptor: Int32, port: UInt16) {

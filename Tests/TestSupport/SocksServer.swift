@@ -1,7 +1,8 @@
 internal import EventLoop
 internal import Glibc
 
-/// A SOCKS5 proxy on 127.0.0.1 (RFC 1928, CONNECT without a login). It leads every host to one port of this machine, so that names need not exist.
+/// A SOCKS5 proxy on 127.0.0.1 (RFC 1928, CONNECT without a login). It leads every host to one port of this machine, so that names need not
+/// exist.
 public final class SocksServer: Sendable {
     public struct Request: Equatable, Sendable {
         /// Whether the client left the look-up of the name to us (address type 3).

@@ -8,8 +8,9 @@ internal import Synchronization
 
 /// Whole exchanges: the real engine, with the real libcurl, fetches from a server whose answers are the input.
 ///
-/// The input is split at RS. The first piece is the settings: how many downloads (`byte & 3`), then a byte of flags. Each further piece is one
-/// answer, in the order of the requests: a byte that says how it ends (`ending`), then its bytes. Some control characters stand for something else:
+/// The input is split at RS. The first piece is the settings: how many downloads (`byte & 3`), then a byte of flags. Each further piece is
+/// one answer, in the order of the requests: a byte that says how it ends (`ending`), then its bytes. Some control characters stand for
+/// something else:
 ///
 /// | byte | |
 /// |---|---|

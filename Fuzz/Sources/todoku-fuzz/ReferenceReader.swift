@@ -1,8 +1,8 @@
 internal import CCoding
 internal import Glibc
 
-/// What a server's answers entitle one download to, read apart from the engine and from libcurl: RFC 9112 for where a body ends, RFC 9110 for what it
-/// is of. Where an answer can be read in more ways than one, all of them count.
+/// What a server's answers entitle one download to, read apart from the engine and from libcurl: RFC 9112 for where a body ends, RFC 9110
+/// for what it is of. Where an answer can be read in more ways than one, all of them count.
 struct ReferenceReader {
     /// Bytes of a representation, from its first one on.
     private struct Held {

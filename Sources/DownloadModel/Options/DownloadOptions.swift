@@ -133,7 +133,8 @@ public enum Limits {
     public static let downloadsNotEnded = 100_000
     /// Of these, an app in a sandbox may have.
     public static let downloadsNotEndedOfSandboxedApp = 50_000
-    /// What all downloads of an app in a sandbox, ended ones too, may hold of URLs, headers, metadata and other texts, the first KiB of each aside.
+    /// What all downloads of an app in a sandbox, ended ones too, may hold of URLs, headers, metadata and other texts, the first KiB of
+    /// each aside.
     public static let heldBytesOfSandboxedApp = 32 << 20
     /// Most downloads that one call queues as a batch.
     public static let batchItems = 10_000

@@ -1,5 +1,5 @@
-/// One option of a download: its key, its type, its check, its text in the database, what an app in a sandbox may ask for, and its line of help.
-/// `OptionRow.all` has a row for each.
+/// One option of a download: its key, its type, its check, its text in the database, what an app in a sandbox may ask for, and its line of
+/// help. `OptionRow.all` has a row for each.
 public struct OptionRow: Sendable {
     /// As callers write it, and the database.
     public let key: String
@@ -100,8 +100,8 @@ public struct Sandbox: Sendable {
     /// Whether a name is the application's id, or begins with it and a dot.
     func isOwn(_ name: String) -> Bool { name == app || name.hasPrefix(app + ".") }
 
-    /// Whether a desktop entry is one that snapd makes for this snap: `NAME_ENTRY`, of an instance `NAME+KEY_ENTRY` (snapd, `DesktopPrefix` in
-    /// snap/info.go). No other snap's entries begin so.
+    /// Whether a desktop entry is one that snapd makes for this snap: `NAME_ENTRY`, of an instance `NAME+KEY_ENTRY` (snapd, `DesktopPrefix`
+    /// in snap/info.go). No other snap's entries begin so.
     func isEntryOfSnap(_ name: String) -> Bool {
         guard app.hasPrefix("snap.") else { return false }
         let instance = app.dropFirst(5).split(separator: "_")
