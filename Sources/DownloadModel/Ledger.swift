@@ -184,7 +184,7 @@ public final class Ledger {
             entry.isEntered = true
             place(entry)
             // Time has passed, and all may have been paused or resumed, since it was asked for.
-            if entry.state == .queued { settle(entry, now: now) }
+            if entry.state == .queued || settings.paused { settle(entry, now: now) }
             if case .waiting(.pausedAll, _) = entry.state, !settings.paused { try? apply(.release, to: entry, now: now) }
         }
         schedule(now: now)

@@ -31,6 +31,22 @@ private struct Desk {
 private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRetryable: true, retryAfter: .seconds(100))
 
 @Suite struct `The ledger` {
+    @Test func `holds what was paused with all before its row was on disk, whatever it waits for`() throws {
+        let desk = Desk([])
+        let later = desk.now + .seconds(500)
+        let record = Desk.record(1) {
+            $0.options.notBefore = later
+            $0.state = .waiting(.notBefore, until: later)
+        }
+        let entry = desk.ledger.insert(record)
+        desk.ledger.pauseAll(now: desk.now)
+        desk.ledger.enter(entry, now: desk.now)
+        #expect(entry.state == .waiting(.pausedAll, until: nil))
+        desk.ledger.resumeAll(now: desk.now)
+        desk.ledger.continueSlices(now: desk.now)
+        #expect(entry.state == .waiting(.notBefore, until: later))
+    }
+
     @Test func `holds no texts together that only look the same`() {
         // "é" in one character, and in two: different folders and files, and equal to Swift.
         let (composed, decomposed) = ("caf\u{E9}", "cafe\u{301}")
