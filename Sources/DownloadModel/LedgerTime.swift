@@ -96,7 +96,13 @@ extension Ledger {
     /// A folder was looked at: `free` bytes are there for us, nil where it is not there or cannot be written.
     public func folderSeen(_ directory: String, free: ByteCount?, now: WallTime) {
         guard let free, counts.awaitingFolder > 0 else { return }
-        beginPass(now: now) { $0.rooms[ByteText(directory)] = free }
+        let folder = ByteText(directory)
+        // A pass that offers this folder's room goes on: begun anew with every look, it would never come to those at its end.
+        if let left = pass?.rooms[folder] {
+            pass?.rooms[folder] = min(left, free)
+        } else {
+            beginPass(now: now) { $0.rooms[folder] = free }
+        }
     }
 }
 

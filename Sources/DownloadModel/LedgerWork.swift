@@ -39,8 +39,9 @@ extension Ledger {
     ) {
         entry.mayHavePart = true
         entry.isResumable = isResumable
-        // A stop may cross this: its bytes are of this response all the same, and a later start may need no other one.
-        guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number] == nil else { return }
+        // A stop may cross this: its bytes are of this response all the same, and a later start may need no other one. So may the end of the
+        // download, whose bytes are deleted unless the transfer turns out to leave some to resume from.
+        guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number]?.isUnlessResumable ?? true else { return }
         let isRunning = entry.work == .running
         if isRunning { answered(entry, now: now) }
         change(entry) { record in

@@ -18,7 +18,7 @@ extension World {
             if case .waiting(let reason, nil) = entry.state {
                 switch reason {
                 case .needsUrl, .pausedAll, .diskSpace, .destination: break
-                case .offline where ledger.hasPass, .metered where ledger.hasPass: break
+                case .offline where ledger.hasSlices, .metered where ledger.hasSlices: break
                 case .offline, .metered:
                     if hindrance(entry) != reason.rawValue { fail("\(number) waits for \(reason), and the network is \(network as Any)") }
                 default: fail("\(number) waits for \(reason) without an end")
