@@ -94,8 +94,6 @@ public final class Ledger {
     var wakes = WakeHeap<DownloadNumber>()
     /// What holds for all and has not come to each yet.
     var pass: LedgerPass?
-    /// How often the network has changed for all; an entry has the count that has come to it.
-    var networkNews: Int32 = 0
     /// What calls do to many, in their order.
     var stretches: [LedgerStretch] = []
     /// How much is done in one slice.
@@ -173,7 +171,6 @@ public final class Ledger {
         let number = record.number
         let entry = LedgerEntry(record, sums: sums)
         entry.clockJumps = Int32(clamping: clockJumps.count)
-        entry.networkNews = networkNews
         entries[number] = entry
         return entry
     }

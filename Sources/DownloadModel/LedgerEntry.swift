@@ -51,8 +51,6 @@ public final class LedgerEntry {
     var wakeAt: WallTime?
     /// How many of the ledger's `clockJumps` its instants have in them.
     var clockJumps: Int32 = 0
-    /// `Ledger.networkNews` when news of the network came to it last.
-    var networkNews: Int32 = 0
     /// The batch of which it is a member.
     public internal(set) var batch: LedgerBatch?
     /// Its place among those that have ended; later ones have higher ones.

@@ -36,7 +36,6 @@ extension Ledger {
         // Where nothing stood in the way and nothing does, nothing changes but what may start.
         guard (before ?? .open) != (condition ?? .open) else { return schedule(now: now) }
         let isBack = before.map { $0.reach != .online } ?? false && condition?.reach ?? .online == .online
-        networkNews &+= 1
         beginPass(now: now) { pass in
             (pass.isOfNetwork, pass.isBack) = (true, isBack || pass.isBack && condition?.reach ?? .online == .online)
             if condition?.reach != before?.reach { pass.forgetsDefiance = true }

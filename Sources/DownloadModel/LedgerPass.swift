@@ -89,14 +89,10 @@ extension Ledger {
         guard entry.isEntered else { return false }
         let before = entry.state
         let isShifted = catchUpClock(entry)
-        let isNews = pass.isOfNetwork && entry.networkNews != networkNews
-        if isNews {
-            entry.networkNews = networkNews
-            if pass.forgetsDefiance { entry.defiesNetwork = false }
-        }
+        if pass.forgetsDefiance { entry.defiesNetwork = false }
         if let event = overdue(entry) {
             try? apply(event, to: entry, now: now)
-        } else if isNews {
+        } else if pass.isOfNetwork {
             reconsider(entry, isBack: pass.isBack, now: now)
         }
         return isShifted || entry.state != before
@@ -133,8 +129,6 @@ extension Ledger {
             return
         }
         catchUpClock(entry)
-        // Who resumes a download that the network is about to hold defies this network, and not the one before.
-        if event == .resume, let pass, pass.isOfNetwork, entry.networkNews != networkNews { visit(entry, pass, now: now) }
         guard event != .hold, event != .release, let late = overdue(entry) else { return }
         try? apply(late, to: entry, now: now)
     }

@@ -15,6 +15,8 @@ struct LedgerStretch {
     var next = 0
     /// The call that is answered at the end.
     let call: Ledger.CallNumber?
+
+    var isCancelAll: Bool { if case .cancelAll = deed { true } else { false } }
 }
 
 /// How much one slice of what is done to many may do.
@@ -41,7 +43,8 @@ extension Ledger {
         let numbers = order.ordered
         guard let last = numbers.max() else { return actions.append(.stretchEnded(call)) }
         // One row says it of all; without it a crash would leave some that are cancelled and some that are not.
-        set(now: now) { $0.cancelsThrough = last }
+        // What was begun again since an earlier call is cancelled by this one.
+        set(now: now) { ($0.cancelsThrough, $0.spared) = (last, []) }
         begin(LedgerStretch(deed: .cancelAll(through: last), numbers: numbers, call: call), now: now)
     }
 
@@ -93,7 +96,7 @@ extension Ledger {
             stretches[0].next = end
             guard end == stretch.numbers.count else { return }
             stretches.removeFirst()
-            if case .cancelAll(let last) = stretch.deed, settings.cancelsThrough == last {
+            if case .cancelAll = stretch.deed, !stretches.contains(where: \.isCancelAll) {
                 set(now: now) { ($0.cancelsThrough, $0.spared) = (nil, []) }
             }
             if stretches.isEmpty { schedule(now: now) }

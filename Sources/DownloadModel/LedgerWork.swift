@@ -39,8 +39,8 @@ extension Ledger {
     ) {
         entry.mayHavePart = true
         entry.isResumable = isResumable
-        // A stop may cross this: its bytes are of this response all the same, and a later start may need no other one. So may the end of the
-        // download, whose bytes are deleted unless the transfer turns out to leave some to resume from.
+        // A stop may cross this: its bytes are of this response all the same, and a later start may need no other one. So may the end of
+        // the download, whose bytes are deleted unless the transfer turns out to leave some to resume from.
         guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number]?.isUnlessResumable ?? true else { return }
         let isRunning = entry.work == .running
         if isRunning { answered(entry, now: now) }
@@ -184,7 +184,10 @@ extension Ledger {
         }
         switch verdict {
         case .fail: advance(entry, .fail(failure), now: now)
-        case .wait(let reason, let until): advance(entry, .wait(reason, until: until), now: now)
+        case .wait(let reason, let until):
+            advance(entry, .wait(reason, until: until), now: now)
+            // PauseAll does not stop a verification.
+            if settings.paused { settle(entry, now: now) }
         }
     }
 
