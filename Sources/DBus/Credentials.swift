@@ -1,10 +1,11 @@
 internal import CDBus
 internal import Glibc
 
-/// What the bus knows of a connection (`GetConnectionCredentials`, `a{sv}`). Keys that it does not give, or that we do not know, are left out.
+/// What the bus knows of a connection (`GetConnectionCredentials`, `a{sv}`). Keys that it does not give, or that we do not know, are left
+/// out.
 ///
-/// All of it was taken from the socket when the connection was made (`SO_PEERCRED`, `SO_PEERSEC`, `SO_PEERPIDFD`). The number of a process can
-/// have been given to another since; the label and the process descriptor cannot.
+/// All of it was taken from the socket when the connection was made (`SO_PEERCRED`, `SO_PEERSEC`, `SO_PEERPIDFD`). The number of a process
+/// can have been given to another since; the label and the process descriptor cannot.
 public struct ConnectionCredentials: Sendable {
     /// `ProcessID`, in the bus's pid namespace.
     public var processID: UInt32?

@@ -48,7 +48,8 @@ extension Connection {
 
 /// A connection that nobody drives yet, on its way from one thread to another.
 private struct Dialled: Sendable {
-    nonisolated(unsafe) let raw: OpaquePointer  // made by the dialling thread, which touches it no more once it has handed it over
+    // The dialling thread makes the connection, hands it over once, and does not use it afterwards. So one thread at a time uses it.
+    nonisolated(unsafe) let raw: OpaquePointer
 }
 
 private func dial(_ address: String) -> Result<Dialled, DBusError> {

@@ -4,9 +4,10 @@ internal import Glibc
 
 /// Keeps the machine from sleeping while bytes move, and tells when it sleeps all the same. Never the screen.
 ///
-/// Two locks of logind, on the system bus: one of the mode `block`, and one of the mode `delay`, under which downloads are brought to rest before a
-/// sleep that somebody orders. And one of the session, as far as there is one: where a desktop puts the machine to sleep by itself, logind does not hold a
-/// lock of the same user against it. Each may be absent or refuse; where all do, nothing is kept and nothing fails.
+/// Two locks of logind, on the system bus: one of the mode `block`, and one of the mode `delay`, under which downloads are brought to rest
+/// before a sleep that somebody orders. And one of the session, as far as there is one: where a desktop puts the machine to sleep by
+/// itself, logind does not hold a lock of the same user against it. Each may be absent or refuse; where all do, nothing is kept and nothing
+/// fails.
 @BusActor public final class Awake {
     /// For so long after the last byte the locks are kept: many small files take them once.
     public static let linger: Duration = .seconds(3)
@@ -30,7 +31,8 @@ internal import Glibc
     private var round: UInt64 = 0
     private var askedIn: UInt64?
 
-    /// - Parameter sleeps: called with true when the machine is about to sleep; it waits a few seconds for `letGo`. With false when it is awake.
+    /// - Parameter sleeps: called with true when the machine is about to sleep; it waits a few seconds for `letGo`. With false when it is
+    ///   awake.
     public init(system: SystemBus, session: Connection, sleeps: @escaping @BusActor (Bool) -> Void) {
         (self.system, self.session, self.sleeps) = (system, session, sleeps)
     }

@@ -1,7 +1,8 @@
 internal import DBus
 internal import EventLoop
 
-/// The desktop portal (xdg-desktop-portal), as far as it takes files. It is not started for us: where it is not there, programs do the same.
+/// The desktop portal (xdg-desktop-portal), as far as it takes files. It is not started for us: where it is not there, programs do the
+/// same.
 enum FilePortal {
     static let name = "org.freedesktop.portal.Desktop"
     private static let path = ObjectPath("/org/freedesktop/portal/desktop")

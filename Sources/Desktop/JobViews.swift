@@ -82,7 +82,7 @@ public struct JobContent: Sendable {
     private let servedChanged: @BusActor () -> Void
     private var peer: BusPeer?
     private var server: String?
-    /// The server refused a view, or did not answer: until there is another server it is asked no more.
+    /// The job server refused a view, or did not answer. No call goes to it until another server owns the name.
     private var isMute = false
     private var views: [UInt64: View] = [:]
     private var lastRequest: UInt64 = 0
@@ -118,7 +118,7 @@ public struct JobContent: Sendable {
         tell(key)
     }
 
-    /// The job has ended, or is shown no more.
+    /// Ends the view of a job that has ended, or that is no longer shown.
     ///
     /// - Parameter finished: it has come to its end. Otherwise the view goes without a word: what has to be said is said in toasts.
     public func end(_ key: UInt64, finished: Bool) {

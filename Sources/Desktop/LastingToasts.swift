@@ -24,7 +24,7 @@ public import EventLoop
     /// - Parameters:
     ///   - id: ours; one of the same takes the place of an earlier one.
     ///   - target: what the actions are about.
-    ///   - click: the name in `ActivateAction` of what a click on the toast does. nil: it says no more than our name (`Activate`).
+    ///   - click: the action's name that a click on the toast passes to `ActivateAction`. nil: a click calls `Activate`, without an action.
     /// - Returns: whether the desktop has taken it.
     public func put(
         _ id: String, title: String, body: String, about target: ObjectPath, click: String?, buttons: [(name: String, label: String)]

@@ -20,7 +20,7 @@ final class NotifyLoop: Sendable {
 
     func wake() { if let context { todoku_notify_functions().pointee.g_main_context_wakeup(context) } }
 
-    /// A turn of `loop`. Without libnotify the thread ends with its first job, which has told the queue to send no more.
+    /// Runs one turn of `loop`. Without libnotify the thread ends after its first job. That job has already stopped the toast queue.
     func turn(block: Bool, of loop: LoopExecutor) {
         if let context {
             _ = todoku_notify_functions().pointee.g_main_context_iteration(context, block ? 1 : 0)

@@ -310,7 +310,7 @@ public actor Notifier {
         timed { gone.notification.close() }
     }
 
-    /// Takes the earlier end toast of a download off the screen. What it was about is told no more, so its click neither.
+    /// Closes the earlier end toast of a download. A click on that toast is no longer reported, because its outcome is out of date.
     private func takeAway(_ number: DownloadNumber) {
         guard let (serial, toast) = shown.first(where: { $0.value.number == number }) else { return }
         forget(serial)

@@ -12,7 +12,7 @@ public struct ProgressGroup {
     private var began: [DownloadNumber: ContinuousClock.Instant] = [:]
     /// Those whose toast the user has put away: it does not come back for them.
     private var dismissed: Set<DownloadNumber> = []
-    /// Those of which the toast on screen tells.
+    /// The downloads that the toast on screen counts.
     private var told: Set<DownloadNumber> = []
     private var toldAt: ContinuousClock.Instant?
     /// Grows with each toast that the user has put away: what was on its way to that one is not shown.

@@ -155,7 +155,7 @@ public enum ToastEvent: Equatable, Sendable {
     case shown(DownloadNumber, isClickable: Bool)
     /// Clicked; once per toast, and `closed` follows. The token lets the program that is started take the focus.
     case action(DownloadNumber, ToastAction, activationToken: String?)
-    /// A toast that was `shown` can be clicked no more.
+    /// A toast that was `shown` is no longer on screen, so nobody can click it.
     case closed(DownloadNumber)
     /// An end toast could not be shown, or was dropped because too many wait.
     case failed(DownloadNumber)

@@ -18,7 +18,7 @@ public final class LoopExecutor: SerialExecutor, TaskExecutor {
     private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>
     // Every access is between `lock` and `unlock`.
     private nonisolated(unsafe) var inbox = Inbox()
-    // Written once by the thread that drives the loop, under the mutex.
+    // The thread that drives the loop writes it once. Every access is under the mutex.
     private nonisolated(unsafe) var thread: pthread_t = 0
     private let wake: @Sendable () -> Void
     private let drive: @Sendable (LoopExecutor) -> Void
