@@ -23,7 +23,8 @@ func suite(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
     .testTarget(name: name, dependencies: dependencies + ["TestSupport"], swiftSettings: strict)
 }
 
-/// The suites to build: those that `TODOKU_SUITES` names, comma-separated, or all. A rebuild of one suite takes a fraction of the time of all.
+/// The suites to build: those that `TODOKU_SUITES` names, comma-separated, or all. A rebuild of one suite takes a fraction of the time of
+/// all.
 func isWanted(_ target: Target) -> Bool {
     guard target.type == .test, let wanted = Context.environment["TODOKU_SUITES"], !wanted.isEmpty else { return true }
     return wanted.split(separator: ",").contains { $0 == target.name }

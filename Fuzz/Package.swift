@@ -42,7 +42,10 @@ let package = Package(
             ]),
         .executableTarget(
             name: "todoku-fuzz",
-            dependencies: ["CFuzzer", "DBus", "DownloadModel", "DownloadStore", "DownloaderInterface", "TransferEngine"],
+            dependencies: [
+                "CCoding", "CFuzzer", "CSystem", "DBus", "DownloadModel", "DownloadStore", "DownloaderInterface", "EventLoop",
+                "TransferEngine",
+            ],
             swiftSettings: settings),
     ]
 )

@@ -65,6 +65,13 @@ enum todoku_unread todoku_socket_unread(int descriptor) {
   return recv(descriptor, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0 ? TODOKU_UNREAD_BYTES : TODOKU_UNREAD_END;
 }
 
+bool todoku_socket_has_tls_data(int descriptor) {
+  enum { DATA = 23, ALERT_LENGTH = 2 + 1 + 16 };
+  unsigned char head[5];
+  if (recv(descriptor, head, sizeof head, MSG_PEEK | MSG_DONTWAIT) != sizeof head) return false;
+  return head[0] == DATA && (head[3] << 8 | head[4]) != ALERT_LENGTH;
+}
+
 bool todoku_socket_has_unacknowledged(int descriptor) {
   struct tcp_info info = {0};
   socklen_t length = sizeof info;

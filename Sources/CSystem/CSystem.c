@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -126,9 +127,29 @@ static void crashed(int number) {
   raise(number);  // it is blocked until this returns
 }
 
+enum { alternate_stack_size = 64 * 1024 };
+
+void *todoku_take_alternate_stack(void) {
+  stack_t held;
+  if (sigaltstack(NULL, &held) != 0 || !(held.ss_flags & SS_DISABLE)) return NULL;  // a sanitizer has given one
+  void *memory = mmap(NULL, alternate_stack_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+  if (memory == MAP_FAILED) return NULL;
+  stack_t own = {.ss_sp = memory, .ss_size = alternate_stack_size};
+  if (sigaltstack(&own, NULL) == 0) return memory;
+  munmap(memory, alternate_stack_size);
+  return NULL;
+}
+
+void todoku_drop_alternate_stack(void *memory) {
+  if (!memory) return;
+  stack_t none = {.ss_flags = SS_DISABLE, .ss_size = alternate_stack_size};
+  if (sigaltstack(&none, NULL) == 0) munmap(memory, alternate_stack_size);
+}
+
 void todoku_mark_crashes(const char *path) {
   if (strlen(path) >= sizeof crash_file || *crash_file) return;
   strcpy(crash_file, path);
+  todoku_take_alternate_stack();
   struct sigaction action = {.sa_handler = crashed, .sa_flags = SA_ONSTACK};
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < sizeof crash_signals / sizeof *crash_signals; i++) sigaction(crash_signals[i], &action, &former_actions[i]);

@@ -18,9 +18,9 @@ public enum CallerFinding: Sendable {
 
 /// Finds out who is behind a connection before the first of its calls is answered.
 ///
-/// A connection is asked about once, by one exchange with the bus and one look by the pool; what was found is kept until the bus says
-/// that its unique name, which is never given again, has left. Calls that come meanwhile are held, in their order, and other connections
-/// do not wait for them. Calls of one that leaves before it is known are dropped: who would be answerable for them is gone.
+/// A connection is asked about once, by one exchange with the bus and one look by threads of its own; what was found is kept until the bus
+/// says that its unique name, which is never given again, has left. Calls that come meanwhile are held, in their order, and other
+/// connections do not wait for them. Calls of one that leaves before it is known are dropped: who would be answerable for them is gone.
 ///
 /// What is held is bounded: libdbus reads nothing more, not even the answer that is waited for, while 63 MiB of messages live.
 @BusActor public final class CallerGate {
@@ -29,6 +29,8 @@ public enum CallerFinding: Sendable {
     /// Most bytes of calls that are held for all connections together; each call counts `callOverhead` more than its message has.
     public static let mostBytes = 32 << 20
     private static let callOverhead = 1024
+    /// For so long the look at a process is waited for.
+    private static let patience: Duration = .seconds(10)
 
     private struct Held {
         var calls: [PendingCall] = []
@@ -51,7 +53,8 @@ public enum CallerFinding: Sendable {
 
     /// - Parameters:
     ///   - limitError: makes the error for a call beyond the bounds, of a sentence that says which.
-    ///   - inspect: tells who it is, on a thread of the pool, by what the bus says of the connection; the duration is the time since boot
+    ///   - inspect: tells who it is, on a thread of `Pool.callers`, by what the bus says of the connection; the duration is the time since
+    ///     boot
     ///     (`CLOCK_BOOTTIME`) at which its first call was there.
     public init(
         limitError: @escaping (String) -> DBusError, inspect: @escaping @Sendable (ConnectionCredentials, Duration) -> CallerFinding
@@ -95,11 +98,8 @@ public enum CallerFinding: Sendable {
         do throws(DBusError) {
             let credentials = try await connection.call(BusDaemon.getConnectionCredentials, on: BusDaemon.name, at: BusDaemon.path, sender)
             guard held[sender] != nil else { return }
-            Pool.shared.perform { [inspect] in
-                inspect(credentials, arrival)
-            } then: { [weak self] in
-                self?.settle(sender, $0)
-            }
+            let finding = await Pool.callers.value(within: Self.patience) { [inspect] in inspect(credentials, arrival) }
+            settle(sender, finding ?? .refused(DBusError.failed("The caller’s process could not be looked at in time; try again.")))
         } catch  where error.name == "org.freedesktop.DBus.Error.NameHasNoOwner" {
             left(sender)
         } catch { settle(sender, .refused(error)) }

@@ -16,6 +16,8 @@ extension DBusError: DBusErrorConvertible {
     public internal(set) var caller = CallerIdentity.user
     private let connection: Connection
     private var isAnswered = false
+    /// Whether the method may answer with an error of this name; looked at in builds with assertions only.
+    var permits: ((String) -> Bool)?
 
     init(message: Message, connection: Connection) { (self.message, self.connection) = (message, connection) }
 
@@ -33,7 +35,13 @@ extension DBusError: DBusErrorConvertible {
 
     func succeed(_ write: (inout Writer) -> Void) { if let reply = take({ $0.reply(write) }) { connection.send(reply) } }
 
-    func fail(_ error: DBusError) { if let reply = take({ $0.reply(error) }) { connection.send(reply) } }
+    func fail(_ error: DBusError) { if let reply = take(failing: error) { connection.send(reply) } }
+
+    /// The error as a message to be sent later; nil where none is wanted or the call has been answered.
+    func take(failing error: DBusError) -> Message? {
+        assert(permits?(error.name) ?? true, "\(message.interface).\(message.member) fails with \(error.name), which its XML does not name")
+        return take { $0.reply(error) }
+    }
 
     /// The answer as a message to be sent later; nil where none is wanted or one has been given.
     func take(_ make: (Message) -> Message) -> Message? {
@@ -56,7 +64,7 @@ extension DBusError: DBusErrorConvertible {
 
     /// The answer, to be sent later; nil where the caller wants none.
     public func message(_ out: Out) -> Message? { call.take { $0.reply { write(out, &$0) } } }
-    public func message(failing error: any DBusErrorConvertible) -> Message? { call.take { $0.reply(error.dbusError) } }
+    public func message(failing error: any DBusErrorConvertible) -> Message? { call.take(failing: error.dbusError) }
 }
 extension Reply where Out == Void {
     public func callAsFunction() { self(()) }
@@ -122,12 +130,16 @@ public struct Face<Object: AnyObject & Sendable>: Sendable {
     /// Those whose changes are told, in the order of `toldValues`.
     public let told: [PropertyRow<Object>]
     public let signals: [String: String]
+    /// Whether a method may answer with an error: their names, method first.
+    let permits: @Sendable (String, String) -> Bool
 
+    /// - Parameter permits: asked in builds with assertions only, at each error that answers a call of a method.
     public init(
         _ interface: String, xml: @escaping @Sendable () -> String, methods: [Row<Object>], properties: [PropertyRow<Object>] = [],
-        signals: [String: String] = [:]
+        signals: [String: String] = [:], permits: @escaping @Sendable (_ method: String, _ error: String) -> Bool = { _, _ in true }
     ) {
         (self.interface, self.xml, self.properties, self.signals) = (interface, xml, properties, signals)
+        self.permits = permits
         told = properties.filter(\.isTold)
         self.methods = Dictionary(methods.map { ($0.name, $0) }) { first, _ in first }
     }
@@ -168,6 +180,11 @@ public struct BoundFace {
         xml = face.xml
         invoke = { member, call in
             guard let row = face.methods[member] else { return false }
+            assert(
+                {
+                    call.permits = { face.permits(member, $0) }
+                    return true
+                }())
             guard call.message.signature == row.inSignature else {
                 throw DBusError.invalidArgs("\(face.interface).\(member) takes (\(row.inSignature)), not (\(call.message.signature))")
             }

@@ -1,4 +1,5 @@
-/// The `file:` URI of an absolute path (RFC 8089): every byte but unreserved ones and `/` percent-encoded, as GLib's g_filename_to_uri does.
+/// The `file:` URI of an absolute path (RFC 8089): every byte but unreserved ones and `/` percent-encoded, as GLib's g_filename_to_uri
+/// does.
 func fileUri(_ path: String) -> String {
     let digits = Array("0123456789ABCDEF".utf8)
     var uri = Array("file://".utf8)

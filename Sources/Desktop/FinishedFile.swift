@@ -64,8 +64,8 @@ enum FinishedFile {
 
     /// What a click on the file at `path` does. Programs and scripts are told by name or first bytes, for either may lie.
     ///
-    /// A mode alone makes no program, for on FAT everything is executable; it does where the name says nothing of what it is. A link that stands
-    /// in the file's place is nothing that we have finished. Reads a few bytes: not on the bus loop.
+    /// A mode alone makes no program, for on FAT everything is executable; it does where the name says nothing of what it is. A link that
+    /// stands in the file's place is nothing that we have finished. Reads a few bytes: not on the bus loop.
     ///
     /// - Parameter isOurs: whether an open file is the one that was downloaded; another one of its name is as good as gone.
     static func click(_ path: String, isOurs: (Int32) -> Bool = { _ in true }) -> Click {

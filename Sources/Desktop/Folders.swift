@@ -7,8 +7,7 @@ public enum Folders {
     /// Reads one small file.
     public static func downloads(environment: [String: String] = environment()) -> String {
         let home = home(environment)
-        let configuration = absolute(environment["XDG_CONFIG_HOME"]) ?? "\(home)/.config"
-        let text = readText("\(configuration)/user-dirs.dirs", atMost: 64 * 1024) ?? ""
+        let text = readText("\(configuration(environment))/user-dirs.dirs", atMost: 64 * 1024) ?? ""
         return downloadFolder(inUserDirectories: text, home: home) ?? "\(home)/Downloads"
     }
 
@@ -34,7 +33,8 @@ public enum Folders {
         return result
     }
 
-    /// The download folder in the text of a `user-dirs.dirs` (xdg-user-dirs): lines `XDG_DOWNLOAD_DIR="$HOME/yyy"` or `="/yyy"`, shell quoting.
+    /// The download folder in the text of a `user-dirs.dirs` (xdg-user-dirs): lines `XDG_DOWNLOAD_DIR="$HOME/yyy"` or `="/yyy"`, shell
+    /// quoting.
     ///
     /// nil where the last such line names none that is usable: the home itself (which means "none"), a hidden folder, anything else than
     /// these two forms.
@@ -84,6 +84,11 @@ public enum Folders {
         return nil
     }
 
+    /// `$XDG_CONFIG_HOME`, else `$HOME/.config`.
+    static func configuration(_ environment: [String: String]) -> String {
+        absolute(environment["XDG_CONFIG_HOME"]) ?? "\(home(environment))/.config"
+    }
+
     private static func absolute(_ path: String?) -> String? {
         guard var path, path.hasPrefix("/") else { return nil }
         while path.count > 1, path.hasSuffix("/") { path.removeLast() }
@@ -92,7 +97,7 @@ public enum Folders {
 }
 
 /// The text of a small file; nil where it cannot be read or is longer.
-private func readText(_ path: String, atMost limit: Int) -> String? {
+func readText(_ path: String, atMost limit: Int) -> String? {
     let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
     guard descriptor >= 0 else { return nil }
     defer { close(descriptor) }

@@ -41,8 +41,8 @@ public struct JobContent: Sendable {
     }
 }
 
-/// Jobs as KDE shows them, with their progress and buttons to pause and to stop: `org.kde.JobViewServerV2` and `org.kde.JobViewV3`. Where nobody owns
-/// `org.kde.JobViewServer`, there are none.
+/// Jobs as KDE shows them, with their progress and buttons to pause and to stop: `org.kde.JobViewServerV2` and `org.kde.JobViewV3`. Where
+/// nobody owns `org.kde.JobViewServer`, there are none.
 ///
 /// A server that hangs keeps nobody waiting; one that is started anew is asked for all views again.
 @BusActor public final class JobViews {
@@ -142,8 +142,8 @@ public struct JobContent: Sendable {
         servedChanged()
     }
 
-    /// The desktop entry is left out on purpose: for jobs that have one, Plasma marks its icon with their number and their mean progress, in place of the
-    /// marks of `LauncherEntries`, which know of all downloads.
+    /// The desktop entry is left out on purpose: for jobs that have one, Plasma marks its icon with their number and their mean progress,
+    /// in place of the marks of `LauncherEntries`, which know of all downloads.
     private func request(_ key: UInt64) {
         guard let server else { return }
         listen(to: server)

@@ -1,10 +1,12 @@
 public import DBus
 public import EventLoop
 
-/// Toasts for which the desktop answers: a click on one starts us, by `org.freedesktop.Application.ActivateAction`. Only GNOME Shell and its kin have them
-/// (`org.gtk.Notifications`, the interface behind GLib's GNotification); a click on any other toast whose sender has left goes nowhere.
+/// Toasts for which the desktop answers: a click on one starts us, by `org.freedesktop.Application.ActivateAction`. Only GNOME Shell and
+/// its kin have them (`org.gtk.Notifications`, the interface behind GLib's GNotification); a click on any other toast whose sender has left
+/// goes nowhere.
 ///
-/// They are no replacement for the others: they have no sound and no preview. What nobody has clicked for long becomes one, before the service leaves.
+/// They are no replacement for the others: they have no sound and no preview. What nobody has clicked for long becomes one, before the
+/// service leaves.
 @BusActor public final class LastingToasts {
     static let name = "org.gtk.Notifications"
     static let path = ObjectPath("/org/gtk/Notifications")

@@ -12,12 +12,12 @@ public struct IconMark: Equatable, Sendable {
     static let none = IconMark(count: 0, progress: nil)
 }
 
-/// Count and progress on icons of docks and task bars: `com.canonical.Unity.LauncherEntry`, which Unity, plank, Plasma, dash-to-dock and elementary's dock
-/// understand (wiki.ubuntu.com/Unity/LauncherAPI).
+/// Count and progress on icons of docks and task bars: `com.canonical.Unity.LauncherEntry`, which Unity, plank, Plasma, dash-to-dock and
+/// elementary's dock understand (wiki.ubuntu.com/Unity/LauncherAPI).
 ///
-/// Docks own `com.canonical.Unity`, so that libraries know that somebody listens; where nobody does, nothing is sent. Each icon has a connection of its own
-/// to the bus as long as it has a mark: plank and dash-to-dock know a mark by who sent it, and would put that of an icon they do not have on another one of the
-/// same sender. With the connection a mark goes in any case.
+/// Docks own `com.canonical.Unity`, so that libraries know that somebody listens; where nobody does, nothing is sent. Each icon has a
+/// connection of its own to the bus as long as it has a mark: plank and dash-to-dock know a mark by who sent it, and would put that of an
+/// icon they do not have on another one of the same sender. With the connection a mark goes in any case.
 @BusActor public final class LauncherEntries {
     static let dockName = "com.canonical.Unity"
     /// For so long an icon without a mark keeps its connection: many small downloads connect once.

@@ -2,13 +2,13 @@ public import DBus
 public import DownloadModel
 public import EventLoop
 
-/// Whether there is a network, and whether it costs by the byte: as NetworkManager tells, else the desktop portal. Where neither is there, nothing
-/// stands in anybody's way.
+/// Whether there is a network, and whether it costs by the byte: as NetworkManager tells, else the desktop portal. Where neither is there,
+/// nothing stands in anybody's way.
 ///
 /// Signals say only that something has changed: what is believed is the answer to a call.
 @BusActor public final class NetworkState {
-    /// For so long at most a first answer is waited for before it is simply tried. Where nobody is there to answer, the bus says so at once; who is
-    /// there may be slow at a login, and what is tried too early behind a captive portal would be its login page.
+    /// For so long at most a first answer is waited for before it is simply tried. Where nobody is there to answer, the bus says so at
+    /// once; who is there may be slow at a login, and what is tried too early behind a captive portal would be its login page.
     public static let patience: Duration = .seconds(10)
     /// So often who is there, and does not answer in time, is asked: what was told before holds meanwhile.
     private static let tries = 3
@@ -218,8 +218,8 @@ private enum Manager {
     static let interface = name
     static let properties = ["State", "Connectivity", "Metered"]
 
-    /// `State`: 10 asleep, 20 disconnected, 30 disconnecting, 40 connecting, 50 to 70 connected; `Connectivity`: 1 none, 2 captive portal, 3 limited,
-    /// 4 full; `Metered`: 1 yes, 3 presumably; 0: it does not know.
+    /// `State`: 10 asleep, 20 disconnected, 30 disconnecting, 40 connecting, 50 to 70 connected; `Connectivity`: 1 none, 2 captive portal,
+    /// 3 limited, 4 full; `Metered`: 1 yes, 3 presumably; 0: it does not know.
     @BusActor static func answer(_ all: [String: Variant], hasRoute: () -> Bool) -> Answer {
         let state = all["State"]?.uint32 ?? 0
         let connectivity = all["Connectivity"]?.uint32 ?? 0

@@ -5,10 +5,11 @@ public import EventLoop
 /// Toasts through libnotify, on a thread of their own that starts with the first one.
 ///
 /// Called from the bus loop; nothing waits. Order is kept. While a call to the server is under way, perhaps for 25 s, progress is merged
-/// and end toasts wait, bounded (`ToastQueue`). What no server takes is shown by the next one that comes, within `patience`, and is then reported as
-/// `failed`; without session bus, or without libnotify for a server that is there, at once.
+/// and end toasts wait, bounded (`ToastQueue`). What no server takes is shown by the next one that comes, within `patience`, and is then
+/// reported as `failed`; without session bus, or without libnotify for a server that is there, at once.
 ///
-/// Whether a server is there is known on the bus loop (`ToastServerPresence`). As long as none is, the thread does not start, and nothing wakes up.
+/// Whether a server is there is known on the bus loop (`ToastServerPresence`). As long as none is, the thread does not start, and nothing
+/// wakes up.
 public actor Notifier {
     /// A call that took longer means that the server hangs. libnotify's own limit is 25 s.
     static let slowCall: Duration = .seconds(5)
@@ -34,6 +35,9 @@ public actor Notifier {
         let serial: UInt64
         let owner: String
         let round: UInt64
+        /// Whose it is, where all that it tells of was queued by one app in a sandbox.
+        let sandboxedApp: String?
+        let app: SandboxedApp?
         var texts: (summary: String, body: String)
     }
 
@@ -279,8 +283,11 @@ public actor Notifier {
         guard slowUntil <= .now else { return gate }
         guard let server = findServer() else { return .closed(until: .now + Self.progressPause) }
         guard server.drawsProgress, toast.round != dismissedRound else { return gate }
+        // A server keeps the name and the entry under which a toast came: another's is another toast.
+        if let progress, progress.sandboxedApp != toast.sandboxedApp { takeAwayProgress() }
+        let app = progress == nil ? toast.sandboxedApp.map { SandboxedApp($0, locale: texts.locale) } : progress?.app
         let summary = server.summary(texts.progressSummary(toast))
-        let body = server.body(texts.progressBody(toast))
+        let body = server.body(texts.progressBody(toast), of: app)
         let icon = toast.icon ?? "folder-download"
         if let progress {
             guard progress.texts != (summary, body) else { return gate }
@@ -290,12 +297,15 @@ public actor Notifier {
             guard let notification = session?.makeNotification(summary: summary, body: body, icon: icon) else { return gate }
             serial += 1
             notification.set(category: "transfer", urgency: .low, milliseconds: Self.progressMilliseconds)
-            notification.setHint("desktop-entry", Self.desktopEntry)
+            if let app { notification.setAppName(server.summary(app.name)) }
+            notification.setHint("desktop-entry", app?.entry ?? Self.desktopEntry)
             notification.setHint("suppress-sound", true)
             notification.setHint("transient", true)  // nothing to be looked up later
             notification.connectClosed(for: self, serial)
             progress = Progress(
-                notification: notification, serial: serial, owner: server.owner, round: toast.round, texts: (summary, body))
+                notification: notification, serial: serial, owner: server.owner, round: toast.round, sandboxedApp: toast.sandboxedApp,
+                app: app,
+                texts: (summary, body))
         }
         guard let notification = progress?.notification else { return gate }
         notification.setHint("value", toast.percent.map { Int32(clamping: $0) })
@@ -326,7 +336,7 @@ public actor Notifier {
             case .failed: ("transfer.error", "dialog-error", "dialog-error")
             case .waiting: ("transfer.error", "dialog-warning", "dialog-warning")
             }
-        let app = toast.sandboxedApp.map { SandboxedApp($0) }
+        let app = toast.sandboxedApp.map { SandboxedApp($0, locale: texts.locale) }
         let notification = session?.makeNotification(
             summary: server.summary(toast.summary), body: server.body(toast.body, of: app), icon: toast.icon ?? usualIcon)
         guard let notification else { return .failed }
@@ -385,7 +395,8 @@ public actor Notifier {
 
     // MARK: What the server tells
 
-    /// The server `owner` has gone (empty: there was none), and with it its toasts, whose numbers mean nothing to the next; or `next` has come.
+    /// The server `owner` has gone (empty: there was none), and with it its toasts, whose numbers mean nothing to the next; or `next` has
+    /// come.
     func serverChanged(from owner: String, to next: String = "") {
         if server?.owner == owner { server = nil }
         if progress?.owner == owner { progress = nil }

@@ -45,8 +45,9 @@ internal import Glibc
 
     /// Opens the file at the absolute `path` with the user's program for its type.
     ///
-    /// A program, script, desktop entry or AppImage is never started: it is shown in its folder. Where the file is gone, its folder is opened.
-    /// `activationToken` is the click's, as given by the notification server or the desktop; with it the new window may take the focus.
+    /// A program, script, desktop entry or AppImage is never started: it is shown in its folder. Where the file is gone, its folder is
+    /// opened. `activationToken` is the click's, as given by the notification server or the desktop; with it the new window may take the
+    /// focus.
     ///
     /// - Parameters:
     ///   - isOurs: whether an open file is the one that is meant: another one of its name is not opened, but the folder.
@@ -54,7 +55,7 @@ internal import Glibc
     public func open(
         _ path: String, activationToken: String? = nil, byPortal: Bool = false, isOurs: @escaping @Sendable (Int32) -> Bool = { _ in true }
     ) async -> Outcome {
-        switch await Pool.shared.value(within: Self.patience, { FinishedFile.click(path, isOurs: isOurs) }) {
+        switch await DiskPool.shared.value(at: .path(path), within: Self.patience, { FinishedFile.click(path, isOurs: isOurs) }) {
         case .opens where byPortal:
             if await askPortal(path, inFolder: false, activationToken, isOurs: isOurs) { return .opened }
             return await showInFolder(path, activationToken: activationToken)
@@ -78,10 +79,10 @@ internal import Glibc
         return await start(folder, activationToken) ? .shown : .failed
     }
 
-    /// Shows what is in the folder at the absolute `path`: by the file manager's D-Bus interface, else by opening it. Where there is no such
-    /// folder, the nearest one above it.
+    /// Shows what is in the folder at the absolute `path`: by the file manager's D-Bus interface, else by opening it. Where there is no
+    /// such folder, the nearest one above it.
     public func openFolder(_ path: String, activationToken: String? = nil) async -> Outcome {
-        let folder = await Pool.shared.value(within: Self.patience) { nearestFolder(to: path) } ?? path
+        let folder = await DiskPool.shared.value(at: .path(path), within: Self.patience) { nearestFolder(to: path) } ?? path
         if await ask(Self.showFolders, folder, activationToken) == .done { return .shown }
         return await launch(folder, activationToken) ? .shown : .failed
     }
@@ -106,7 +107,7 @@ internal import Glibc
     ) async -> Bool {
         guard await FilePortal.isThere(on: connection) else { return false }
         // What is looked at is what is handed over: the name may have another file by now.
-        let opened = await Pool.shared.value(within: Self.patience) {
+        let opened = await DiskPool.shared.value(at: .path(path), within: Self.patience, late: closeLate) {
             let descriptor = Glibc.open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
             guard descriptor >= 0, !isOurs(descriptor) else { return descriptor }
             close(descriptor)
@@ -137,12 +138,15 @@ internal import Glibc
         var environment = environment
         for key in ["XDG_ACTIVATION_TOKEN", "DESKTOP_STARTUP_ID"] { environment[key] = token }
         let final = environment
-        return await Pool.shared.value(within: Self.patience) {
+        return await Pool.programs.value(within: Self.patience) {
             guard let program = findProgram("xdg-open", in: final) else { return false }
             return runDetached([program, what], environment: final, watchedFor: Self.complaintMilliseconds)
         } ?? false
     }
 }
+
+/// Nobody waits any more for what was opened.
+@Sendable private func closeLate(_ descriptor: Int32) { if descriptor >= 0 { DiskPool.shared.close(descriptor) } }
 
 /// By bytes: a slash with a combining mark behind it is another character to Swift.
 private func parent(of path: String) -> String {

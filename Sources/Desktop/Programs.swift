@@ -6,8 +6,8 @@ func findProgram(_ name: String, in environment: [String: String]) -> String? {
     return path.split(separator: ":").lazy.map { "\($0)/\(name)" }.first { access($0, X_OK) == 0 }
 }
 
-/// Starts `arguments` through setsid(1), which forks: the process that is waited for ends at once, and the program is the child of no one. It may
-/// stay for as long as it likes; how it ends is looked at for `milliseconds`. Blocks.
+/// Starts `arguments` through setsid(1), which forks: the process that is waited for ends at once, and the program is the child of no one.
+/// It may stay for as long as it likes; how it ends is looked at for `milliseconds`. Blocks.
 ///
 /// - Returns: false where it could not be started, or ended with another status than 0 within that time.
 func runDetached(_ arguments: [String], environment: [String: String], watchedFor milliseconds: Int32) -> Bool {
@@ -24,8 +24,8 @@ func runDetached(_ arguments: [String], environment: [String: String], watchedFo
     return read(own, &answer, 1) == 1 && answer == UInt8(ascii: "0")
 }
 
-/// Two ends of a connection, closed in every other child that is started meanwhile: that one end is closed is to be seen. (Glibc's pipe2 is not
-/// there for Swift.)
+/// Two ends of a connection, closed in every other child that is started meanwhile: that one end is closed is to be seen. (Glibc's pipe2 is
+/// not there for Swift.)
 private func makeEnds() -> (Int32, Int32)? {
     var ends: [Int32] = [-1, -1]
     return socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 ? (ends[0], ends[1]) : nil
@@ -40,26 +40,47 @@ func runToEnd(_ arguments: [String], environment: [String: String], seconds: Int
     close(other)
     defer { close(own) }
     guard let pid else { return nil }
-    var text: [UInt8] = []
-    var buffer = [UInt8](repeating: 0, count: 1024)
-    while true {
-        let count = read(own, &buffer, buffer.count)
-        if count < 0, errno == EINTR { continue }
-        guard count > 0 else { break }
-        if text.count < 4096 { text += buffer[..<count] }
-    }
-    let line = text.split(separator: UInt8(ascii: "\n")).first ?? []
+    let line = readAll(own, keeping: 4096).split(separator: UInt8(ascii: "\n")).first ?? []
     return (exitStatus(of: pid), String(decoding: line, as: UTF8.self))
 }
 
-/// Input and output are /dev/null, the errors go to `errors`. No signal is blocked or ignored (our threads block all, and
-/// children inherit that).
-private func spawn(_ arguments: [String], _ environment: [String: String], errors: Int32) -> pid_t? {
+/// Runs `arguments` to their end, killed after `seconds`. Blocks.
+///
+/// - Returns: the exit status, and what it wrote to standard output, at most `limit` bytes of it; nil where it could not be started.
+func output(of arguments: [String], environment: [String: String], seconds: Int, limit: Int) -> (status: Int32, text: [UInt8])? {
+    guard let (own, other) = makeEnds() else { return nil }
+    let pid = spawn(["timeout", "--kill-after=1", "\(seconds)"] + arguments, environment, output: other)
+    close(other)
+    defer { close(own) }
+    guard let pid else { return nil }
+    let text = readAll(own, keeping: limit)
+    return (exitStatus(of: pid), text)
+}
+
+private func readAll(_ descriptor: Int32, keeping limit: Int) -> [UInt8] {
+    var text: [UInt8] = []
+    var buffer = [UInt8](repeating: 0, count: 4096)
+    while true {
+        let count = read(descriptor, &buffer, buffer.count)
+        if count < 0, errno == EINTR { continue }
+        guard count > 0 else { return text }
+        text += buffer[..<min(count, limit - text.count)]
+    }
+}
+
+/// Input, output and errors are /dev/null where no descriptor is given for them. No signal is blocked or ignored (our threads block all,
+/// and children inherit that).
+private func spawn(_ arguments: [String], _ environment: [String: String], output: Int32? = nil, errors: Int32? = nil) -> pid_t? {
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
-    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0)
-    posix_spawn_file_actions_adddup2(&actions, errors, 2)
+    for (given, descriptor) in [(output, Int32(1)), (errors, 2)] {
+        if let given {
+            posix_spawn_file_actions_adddup2(&actions, given, descriptor)
+        } else {
+            posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_WRONLY, 0)
+        }
+    }
     var attributes = posix_spawnattr_t()
     posix_spawnattr_init(&attributes)
     var none = sigset_t()

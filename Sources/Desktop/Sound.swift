@@ -1,10 +1,11 @@
 internal import CSound
 public import EventLoop
 
-/// Sounds of the theme `freedesktop`, by name: through libcanberra, which is loaded with the first. Silent where it, or what it plays by, is absent.
+/// Sounds of the theme `freedesktop`, by name: through libcanberra, which is loaded with the first. Silent where it, or what it plays by,
+/// is absent.
 ///
-/// libcanberra by itself asks no desktop for the user's theme, nor whether sounds of events are wanted at all: only where the notification server
-/// plays (`ToastServerTraits.sounds`) does the desktop's switch count.
+/// libcanberra by itself asks no desktop for the user's theme, nor whether sounds of events are wanted at all: only where the notification
+/// server plays (`ToastServerTraits.sounds`) does the desktop's switch count.
 ///
 /// Each plays on a thread that lasts as long as the sound: a sound server that hangs holds up nobody.
 @BusActor public final class Sound {

@@ -27,8 +27,8 @@ public import EventLoop
         (self.redial, self.dial) = (redial, dial)
     }
 
-    /// Calls `told` with the connection, at once where there is one; with nil where there is no bus, and when it goes; and again when one that
-    /// has gone is back. Until `leave`.
+    /// Calls `told` with the connection, at once where there is one; with nil where there is no bus, and when it goes; and again when one
+    /// that has gone is back. Until `leave`.
     func join(_ told: @escaping @BusActor (Connection?) -> Void) -> Member {
         next += 1
         let member = Member(number: next)

@@ -14,6 +14,8 @@ public struct ProgressToast: Equatable, Sendable {
         /// How much of it is done where bytes do not tell: of a batch, how many of its downloads have ended.
         public var ended: (UInt32, of: UInt32)?
         public var icon: String?
+        /// Whose it is, where an app in a sandbox queued it.
+        public var sandboxedApp: String?
 
         public init(
             name: String, count: UInt32 = 1, received: ByteCount, total: ByteCount?, ended: (UInt32, of: UInt32)? = nil, icon: String? = nil
@@ -22,7 +24,7 @@ public struct ProgressToast: Equatable, Sendable {
         }
 
         public static func == (a: Part, b: Part) -> Bool {
-            (a.name, a.count, a.received, a.total, a.icon) == (b.name, b.count, b.received, b.total, b.icon)
+            (a.name, a.count, a.received, a.total, a.icon, a.sandboxedApp) == (b.name, b.count, b.received, b.total, b.icon, b.sandboxedApp)
                 && a.ended?.0 == b.ended?.0 && a.ended?.of == b.ended?.of
         }
     }
@@ -37,6 +39,13 @@ public struct ProgressToast: Equatable, Sendable {
     public var fileName: String? { parts.count == 1 && parts[0].ended == nil ? parts[0].name : nil }
     public var count: UInt64 { parts.reduce(0) { $0 + UInt64($1.count) } }
     public var received: ByteCount { parts.reduce(0) { $0 &+ $1.received } }
+
+    /// Whose it is, where all of it was queued by one app in a sandbox: it is shown under that app's name, not ours. What several have
+    /// queued, or the user too, is told of by count and bytes alone.
+    public var sandboxedApp: String? {
+        guard let first = parts.first?.sandboxedApp, parts.allSatisfy({ $0.sandboxedApp == first }) else { return nil }
+        return first
+    }
 
     /// nil where that of a part is unknown, or wrong.
     public var total: ByteCount? {

@@ -21,8 +21,8 @@ enum ProgressGate: Equatable, Sendable {
     case absent
 }
 
-/// What waits while the notify thread is busy, perhaps for 25 s with a server that hangs, or until there is a server. Order is kept; progress is
-/// merged; bounded.
+/// What waits while the notify thread is busy, perhaps for 25 s with a server that hangs, or until there is a server. Order is kept;
+/// progress is merged; bounded.
 struct ToastQueue {
     /// Most end toasts that wait, and most that are held; beyond it the oldest is dropped.
     static let mostEnds = 32
@@ -31,8 +31,8 @@ struct ToastQueue {
     private var waiting: [ToastDelivery] = []
     /// A progress toast was handed out and not closed since.
     private var isProgressOut = false
-    /// End toasts that no server has taken, oldest first: for the next one. `again`: when the one that is there is tried once more; nil: it was sent the
-    /// toast, and may show it yet.
+    /// End toasts that no server has taken, oldest first: for the next one. `again`: when the one that is there is tried once more; nil: it
+    /// was sent the toast, and may show it yet.
     private var held: [(toast: EndToast, until: ContinuousClock.Instant, again: ContinuousClock.Instant?)] = []
 
     var isEmpty: Bool { waiting.isEmpty }

@@ -16,8 +16,8 @@ struct ToastServer: Equatable {
 
     /// Keys and what they mean, in the order of display; none where clicks are not told.
     ///
-    /// A click on the toast itself (`default`) does what is expected of one that tells of a file. What has failed is not tried again by a click that
-    /// was meant to put the toast away, unless that is the only click there is.
+    /// A click on the toast itself (`default`) does what is expected of one that tells of a file. What has failed is not tried again by a
+    /// click that was meant to put the toast away, unless that is the only click there is.
     func actions(for kind: EndToast.Kind) -> [(key: String, action: ToastAction)] {
         let all = kind.actions
         guard hasActions, let first = all.first else { return [] }

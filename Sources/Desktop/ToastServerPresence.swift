@@ -3,7 +3,8 @@ internal import EventLoop
 
 /// Whether a notification server is there, as the session bus says: asked when there is a toast, and told by a signal from then on.
 ///
-/// It lives on the connection of the bus loop. Without a server neither GIO nor the notify thread is needed, and nothing wakes up to look for one.
+/// It lives on the connection of the bus loop. Without a server neither GIO nor the notify thread is needed, and nothing wakes up to look
+/// for one.
 @BusActor final class ToastServerPresence {
     static let name = "org.freedesktop.Notifications"
     /// What the bus does when the name has no owner: it starts a program where it knows one, and answers once that has the name.

@@ -15,7 +15,8 @@ struct ToastServerTraits: Equatable {
     }
 
     var progress = Progress.none
-    /// The key `default`, a click on the toast itself, is drawn as a button beside the others: a second one with its label would stand there.
+    /// The key `default`, a click on the toast itself, is drawn as a button beside the others: a second one with its label would stand
+    /// there.
     var drawsDefault = false
     /// Actions are drawn as buttons. Elsewhere the only one that a person reaches by a click is `default`.
     var drawsButtons = true
@@ -26,8 +27,8 @@ struct ToastServerTraits: Equatable {
     var namesApp = false
 }
 
-/// The one table of real servers. A row has the name and vendor of `GetServerInformation`, and why it differs; each was seen on the real program, in
-/// the version named. No other file asks for a server's name.
+/// The one table of real servers. A row has the name and vendor of `GetServerInformation`, and why it differs; each was seen on the real
+/// program, in the version named. No other file asks for a server's name.
 enum ToastServers {
     private struct Row {
         let name: String
@@ -35,7 +36,8 @@ enum ToastServers {
         let traits: ToastServerTraits
     }
 
-    /// For servers that nobody has looked at: what works with all of them. A sound is ours, with `suppress-sound` for one that would play it.
+    /// For servers that nobody has looked at: what works with all of them. A sound is ours, with `suppress-sound` for one that would play
+    /// it.
     static let unknown = ToastServerTraits()
 
     private static let rows = [

@@ -1,7 +1,8 @@
 public import DownloadModel
 public import Localization
 
-/// The words of the toasts in one language. A text is a call of `catalog.text` with the English as a literal; its Japanese is in `data/po/ja.po`.
+/// The words of the toasts in one language. A text is a call of `catalog.text` with the English as a literal; its Japanese is in
+/// `data/po/ja.po`.
 public struct ToastTexts: Sendable {
     public let catalog: Catalog
 
@@ -9,6 +10,9 @@ public struct ToastTexts: Sendable {
     public init(_ language: Language) { self.init(Catalog(language)) }
 
     public static let japanese = ToastTexts(.japanese)
+
+    /// The language of these words, as desktop entries name it.
+    var locale: String { catalog.spoken.rawValue }
 
     public var progressSummary: String { catalog.text("Downloading") }
     public var finishedSummary: String { catalog.text("Download complete") }

@@ -220,27 +220,6 @@ extension Ledger {
         actions.append(.batchRemoved(batch))
     }
 
-    // MARK: Steering
-
-    /// Takes `event` to all members that have not ended; only then does anything start. What is being given its name is left alone: it is as
-    /// good as ended.
-    public func apply(_ event: DownloadEvent, to batch: LedgerBatch, now: WallTime) {
-        for entry in members(of: batch) where !entry.state.hasEnded && entry.state != .committing {
-            do { try apply(event, to: entry, now: now) } catch { continue }
-        }
-        schedule(now: now)
-    }
-
-    /// Takes `batch` off the list with all its members, cancelled first where they have not ended. What is being given its name follows as soon as
-    /// it has it: `batchRemoved` comes with the last one.
-    public func remove(_ batch: LedgerBatch, now: WallTime) {
-        batch.isLeaving = true
-        let all = members(of: batch)
-        for entry in all where !entry.state.hasEnded && entry.state != .committing { try? apply(.cancel, to: entry, now: now) }
-        for entry in all where entry.state.hasEnded && !entry.isRemoved { remove(entry, now: now) }
-        schedule(now: now)
-    }
-
     /// A member of a batch that is to go was being given its name, and is not any more.
     func leave(_ entry: LedgerEntry, now: WallTime) {
         if !entry.state.hasEnded { try? apply(.cancel, to: entry, now: now) }

@@ -9,6 +9,12 @@ public struct CopyKey: Hashable, Sendable {
     public init(app: String, url: String, directory: String, wantedName: String?) {
         (self.app, self.url, self.directory, self.wantedName) = (app, url, directory, wantedName)
     }
+
+    private var bytes: [ByteText?] { [ByteText(app), ByteText(url), ByteText(directory), wantedName.map { ByteText($0) }] }
+
+    public static func == (a: CopyKey, b: CopyKey) -> Bool { a.bytes == b.bytes }
+
+    public func hash(into hasher: inout Hasher) { hasher.combine(bytes) }
 }
 
 /// A file as it was at one moment: whether it is still that file, and nobody has written it since.
@@ -50,6 +56,11 @@ public struct CopyHeld: Equatable, Sendable {
     }
 
     public var path: String { "\(key.directory)/\(name)" }
+
+    public static func == (a: CopyHeld, b: CopyHeld) -> Bool {
+        a.key == b.key && a.name.isSameBytes(as: b.name) && a.stamp == b.stamp && a.validators == b.validators && a.mediaType == b.mediaType
+            && a.checksum == b.checksum
+    }
 }
 
 /// What a server told of a representation, for asking later whether it has changed.

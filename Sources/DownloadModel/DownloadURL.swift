@@ -1,8 +1,10 @@
 /// A strict absolute http or https URL (RFC 3986).
 ///
-/// As a browser does, it takes characters that RFC 3986 does not allow in a path or query (space, non-ASCII as UTF-8, brackets …)
-/// and percent-encodes them; a `%` that begins no escape stays as it is; blanks around the whole are dropped. Everything else that is malformed is refused. Two spellings of one
-/// resource that differ only in the case of scheme and host, in the default port, in dot segments or in the fragment are equal.
+/// As a browser does, it takes characters that RFC 3986 does not allow in a path or query (space, non-ASCII as UTF-8, brackets …) and
+/// percent-encodes them; a `%` that begins no escape stays as it is; blanks around the whole are dropped; a backslash in the path is a "/".
+/// Everything else that is malformed is refused, and so is a URL of which programs disagree which host it names (`http:/a/b`, `http:///a`,
+/// a backslash before the path). Two spellings of one resource that differ only in the case of scheme and host, in the default port, in dot
+/// segments or in the fragment are equal.
 public struct DownloadURL: Hashable, Sendable {
     /// "http" or "https".
     public let scheme: String
@@ -40,6 +42,7 @@ public struct DownloadURL: Hashable, Sendable {
             throw Self.invalid("The URL has a control character in it, such as a line break; copy it again.")
         }
         scheme = try Self.takeScheme(&rest)
+        guard !rest.prefix(2).contains(UInt8(ascii: "\\")) else { throw Self.backslash }
         guard rest.starts(with: "//".utf8) else {
             throw Self.invalid("The URL has no \"//\" after \"\(scheme):\"; write it as in https://example.org/file.")
         }
@@ -48,6 +51,7 @@ public struct DownloadURL: Hashable, Sendable {
         let authorityEnd = rest.firstIndex { "/?#".utf8.contains($0) } ?? rest.endIndex
         var authority = rest[..<authorityEnd]
         rest = rest[authorityEnd...]
+        guard !authority.contains(UInt8(ascii: "\\")) else { throw Self.backslash }
         if let at = authority.lastIndex(of: UInt8(ascii: "@")) {
             (username, password) = try Self.userInformation(authority[..<at])
             authority = authority[(at + 1)...]
@@ -67,7 +71,8 @@ public struct DownloadURL: Hashable, Sendable {
 
         rest = rest[..<(rest.firstIndex(of: UInt8(ascii: "#")) ?? rest.endIndex)]
         let pathEnd = rest.firstIndex(of: UInt8(ascii: "?")) ?? rest.endIndex
-        path = Self.withoutDotSegments(Self.complete(rest[..<pathEnd], marks: "/:@"))
+        let slashed = rest[..<pathEnd].map { $0 == UInt8(ascii: "\\") ? UInt8(ascii: "/") : $0 }
+        path = Self.withoutDotSegments(Self.complete(slashed[...], marks: "/:@"))
         query = pathEnd == rest.endIndex ? nil : Self.complete(rest[(pathEnd + 1)...], marks: "/:@?")
         guard text.utf8.count <= Limits.urlBytes else { throw Self.tooLong }
     }
@@ -101,10 +106,25 @@ public struct DownloadURL: Hashable, Sendable {
         return String(decoding: authority.prefix { $0 != UInt8(ascii: ":") }, as: UTF8.self)
     }
 
+    /// `origin` of a URL as `text` gives it, without a look at the rest; empty for what is none.
+    public static func origin(of text: String) -> String {
+        guard let colon = text.utf8.firstIndex(of: UInt8(ascii: ":")), text.utf8[colon...].starts(with: "://".utf8) else { return "" }
+        let scheme = text.utf8[..<colon]
+        let start = text.utf8.index(colon, offsetBy: 3)
+        var authority = text.utf8[start...].prefix { !"/?#".utf8.contains($0) }
+        if let at = authority.lastIndex(of: UInt8(ascii: "@")) { authority = authority[authority.index(after: at)...] }
+        let end = authority.lastIndex(of: UInt8(ascii: "]")) ?? authority.startIndex
+        let hasPort = authority[end...].contains(UInt8(ascii: ":"))
+        let port = hasPort ? "" : scheme.elementsEqual("https".utf8) ? ":443" : ":80"
+        return String(decoding: scheme, as: UTF8.self) + "://" + String(decoding: authority, as: UTF8.self) + port
+    }
+
     /// The host of the URL that was looked at before, by what the URL began with.
     struct Authority {
         private var start: [UInt8] = []
         private var host = ""
+        /// `DownloadURL.origin(of:)` of the same.
+        private(set) var origin = ""
 
         /// `DownloadURL.host(of:)` of `text`; quick where it is that of the one before. nil: ask that.
         mutating func host(of text: String) -> String? {
@@ -114,7 +134,7 @@ public struct DownloadURL: Hashable, Sendable {
                 return true
             }
             if isSame ?? false { return host }
-            host = DownloadURL.host(of: text)
+            (host, origin) = (DownloadURL.host(of: text), DownloadURL.origin(of: text))
             let bytes = text.utf8
             guard let colon = bytes.firstIndex(of: UInt8(ascii: ":")),
                 let slash = bytes[colon...].dropFirst(3).firstIndex(of: UInt8(ascii: "/"))
@@ -139,6 +159,11 @@ extension DownloadURL: CustomStringConvertible {
 
 extension DownloadURL {
     private static func invalid(_ message: String) -> Refusal { Refusal(.invalidUrl, message) }
+
+    /// Browsers read a backslash as "/", most other programs do not: they would go to different hosts.
+    static var backslash: Refusal {
+        invalid("The URL has a backslash before its path, where programs disagree about its host; write \"/\".")
+    }
 
     private static var tooLong: Refusal {
         Refusal(.limitExceeded, "The URL is longer than \(Limits.urlBytes) bytes, the most that is taken.")

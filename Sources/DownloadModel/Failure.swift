@@ -49,6 +49,8 @@ public struct DownloadFailure: Error, Equatable, Sendable {
     public var httpStatus: UInt32?
     /// The host that was spoken to.
     public var host: String?
+    /// `DownloadURL.origin` of the server that asked for `retryAfter`: where redirects led.
+    public var origin: String?
     /// Whether the same request may succeed later.
     public var isRetryable: Bool
     /// The server's `Retry-After`, as a delay: a floor for the back-off.

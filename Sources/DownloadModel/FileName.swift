@@ -37,8 +37,8 @@ public enum FileName {
         return String(String.UnicodeScalarView(kept)) + ending
     }
 
-    /// Whether `name` may be given as the option `filename`: a bare name, not hidden, at most `longest` bytes, without the characters that a
-    /// server's name loses because they turn, join or hide text.
+    /// Whether `name` may be given as the option `filename`: a bare name, not hidden, at most `longest` bytes, without the characters that
+    /// a server's name loses because they turn, join or hide text.
     public static func isBare(_ name: String) -> Bool {
         let bytes = name.utf8
         return !bytes.isEmpty && bytes.count <= longest && bytes.first != UInt8(ascii: ".") && !bytes.contains(UInt8(ascii: "/"))

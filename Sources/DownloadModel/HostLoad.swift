@@ -1,12 +1,5 @@
 /// What is under way at one host, or in the domain of one rule, and when its next request may start.
 final class HostLoad {
-    /// After a refusal without a rule, and the most that refusals make of it.
-    private static let firstSlowness: Duration = .seconds(1)
-    private static let mostSlowness: Duration = .seconds(60)
-    /// After so many answers in a row the slowness is halved; below the least it is over.
-    private static let answersToHasten = 10
-    private static let leastSlowness: Duration = .milliseconds(200)
-
     /// As `HostRules.governing` gives it.
     let name: String
     var rule: HostRule
@@ -19,12 +12,6 @@ final class HostLoad {
     /// The starts of requests that kept the host's interval, and of those that kept an interval of their own.
     var pacing = Pacing()
     var spacings: [Duration: Pacing] = [:]
-    /// A server asked for a pause until then.
-    private(set) var pausedUntil: WallTime?
-    /// Since the server refused requests: the interval that is kept instead of none, or of a shorter one.
-    private(set) var slowness: Duration = .zero
-    private var slowedAt: WallTime?
-    private var answers = 0
 
     /// Its downloads that may start, apart by application and own interval.
     var lanes: [Lane] = []
@@ -34,6 +21,7 @@ final class HostLoad {
     var wakeAt: WallTime?
     /// So many different own intervals are told apart; what comes beyond that keeps a longer one, which is there or is shared by many.
     private static let mostSpacings = 64
+    private static let mostOrigins = 64
     /// What its downloads were last reviewed by: see `Ledger.review`.
     var regime: Regime?
 
@@ -41,6 +29,8 @@ final class HostLoad {
         var isPaced: Bool
         /// 0: no limit that binds.
         var limit: Int
+        /// Those of its origins that refused requests, and hold somebody.
+        var slowed: [String]
     }
 
     /// When requests of one kind started last.
@@ -88,13 +78,10 @@ final class HostLoad {
     init(name: String, rule: HostRule) { (self.name, self.rule, isLocal) = (name, rule, name.isEmpty || isLoopbackAddress(name)) }
 
     /// The least time between two requests' starts; zero: none is kept.
-    var interval: Duration { max(rule.requestInterval ?? .zero, slowness) }
+    var interval: Duration { rule.requestInterval ?? .zero }
 
     /// When its next request may start; nil: as soon as those under way have gone out.
-    func opens(now: WallTime) -> WallTime? {
-        guard let next = pacing.next(interval, now: now) else { return nil }
-        return max(next, pausedUntil ?? next)
-    }
+    func opens(now: WallTime) -> WallTime? { pacing.next(interval, now: now) }
 
     /// When the next request with `spacing` as its own interval may start; nil: as soon as those under way have gone out.
     func opens(spacing: Duration, now: WallTime) -> WallTime? {
@@ -102,31 +89,6 @@ final class HostLoad {
         guard spacing > .zero, let pacing = spacings[spacing] else { return opens }
         return pacing.next(spacing, now: now).map { max($0, opens) }
     }
-
-    /// The server refused a request that was started at `start`: 429 or 503.
-    func refused(startedAt start: WallTime, retryAfter: Duration?, now: WallTime) {
-        if let retryAfter, retryAfter > .zero { pausedUntil = max(pausedUntil ?? now, now + retryAfter) }
-        answers = 0
-        // Requests that were under way together are refused together: that is one refusal.
-        if let slowedAt, start <= slowedAt { return }
-        slowness = min(max(Self.firstSlowness, interval * 2), max(Self.mostSlowness, rule.requestInterval ?? .zero))
-        slowedAt = now
-        pacing.passed(now)
-    }
-
-    /// The server answered as it should.
-    func answered() {
-        guard slowness > .zero else { return }
-        answers += 1
-        guard answers >= Self.answersToHasten else { return }
-        answers = 0
-        slowness = slowness / 2
-        if slowness < Self.leastSlowness || slowness <= rule.requestInterval ?? .zero { (slowness, slowedAt) = (.zero, nil) }
-    }
-
-    func pause(until time: WallTime) { pausedUntil = max(pausedUntil ?? time, time) }
-
-    func liftPause() { pausedUntil = nil }
 
     /// The own interval by which a download with `spacing` is counted.
     func told(apart spacing: Duration) -> Duration {
@@ -138,6 +100,13 @@ final class HostLoad {
         var longer: Duration = .milliseconds(1)
         while longer < spacing { longer = longer * 2 }
         return longer
+    }
+
+    /// `origin`, where its downloads get lanes of their own; nil: they share a lane with those of other origins, and the first of them
+    /// holds up the rest. A host has 65,535 ports, and a rule's domain any number of hosts.
+    func told(apart origin: String) -> String? {
+        let known = Set(lanes.lazy.compactMap(\.origin))
+        return known.contains(origin) || known.count < Self.mostOrigins ? origin : nil
     }
 
     /// Drops what no request has to wait for any more, where much is remembered.
@@ -166,25 +135,21 @@ final class HostLoad {
     func inherit(_ former: HostLoad) {
         pacing.join(former.pacing)
         for (spacing, pacing) in former.spacings { spacings[spacing, default: Pacing()].join(pacing) }
-        if let time = former.pausedUntil { pause(until: time) }
-        (slowness, slowedAt, answers) = (max(slowness, former.slowness), former.slowedAt, former.answers)
     }
 
     func shift(by delta: Duration) {
         pacing.shift(by: delta)
         for spacing in spacings.keys { spacings[spacing]?.shift(by: delta) }
-        pausedUntil = pausedUntil.map { $0 + delta }
-        slowedAt = slowedAt.map { $0 + delta }
     }
 
     /// Whether nothing would be lost if it were forgotten.
     func isIdle(now: WallTime) -> Bool {
-        lanes.isEmpty && active == 0 && hops.isEmpty && slowness == .zero && opens(now: now).map { $0 <= now } ?? false
+        lanes.isEmpty && active == 0 && hops.isEmpty && opens(now: now).map { $0 <= now } ?? false
             && spacings.allSatisfy { $0.value.next($0.key, now: now).map { $0 <= now } ?? false }
     }
 }
 
-/// Downloads of one application at one host that may start, in queue order.
+/// Downloads that may start, in queue order: those of one application at one host for which the same counts.
 final class Lane {
     /// Its number in `Ledger.runnable`.
     let id: UInt32
@@ -192,19 +157,24 @@ final class Lane {
     let app: AppShare
     /// Their own `request-interval`; zero: none.
     let spacing: Duration
+    /// Of their URLs; empty for what asks no host; nil: of several.
+    let origin: String?
+    /// Somebody wants them at once, whatever their origin asked for.
+    var isUrgent: Bool
     var count = 0
     /// Its first, while that may start: it stands in `app.ready`.
     var offered: DownloadNumber?
 
-    init(id: UInt32, host: HostLoad, app: AppShare, spacing: Duration) {
+    init(id: UInt32, host: HostLoad, app: AppShare, spacing: Duration, origin: String?, isUrgent: Bool) {
         (self.id, self.host, self.app, self.spacing) = (id, host, app, spacing)
+        (self.origin, self.isUrgent) = (origin, isUrgent)
     }
 }
 
 /// What one application has had of the service: applications take turns by it.
 final class AppShare {
-    /// What a start costs. Short downloads of one application and long ones of another thus share by time, and requests to a host that keeps
-    /// an interval by their number.
+    /// What a start costs. Short downloads of one application and long ones of another thus share by time, and requests to a host that
+    /// keeps an interval by their number.
     static let start: Duration = .seconds(1)
 
     let name: String
@@ -228,10 +198,10 @@ final class AppShare {
     var isIdle: Bool { lanes == 0 && active == 0 }
 }
 
-/// A download, its host and its lane.
+/// A download, its origin and its lane.
 final class RecentLane {
     let record: DownloadRecord
-    let host: String
+    let origin: String
     let lane: Lane
-    init(record: DownloadRecord, host: String, lane: Lane) { (self.record, self.host, self.lane) = (record, host, lane) }
+    init(record: DownloadRecord, origin: String, lane: Lane) { (self.record, self.origin, self.lane) = (record, origin, lane) }
 }

@@ -12,3 +12,12 @@ public enum HumanText {
         return "\(tenths / 10)\(point)\(tenths % 10) \(units[unit])"
     }
 }
+
+/// A caller's text as an error's message may hold it: on one line, at most 64 scalars (a character may be made of any number of them).
+public func shown(_ text: String) -> String {
+    String(
+        String.UnicodeScalarView(
+            text.unicodeScalars.prefix(64).map {
+                $0.properties.generalCategory == .control || $0.properties.isBidiControl ? "\u{FFFD}" : $0
+            }))
+}

@@ -1,5 +1,5 @@
-/// What makes "acknowledged is durable" cheap, without a disk: changes are committed in groups, and what a change causes waits in one queue until
-/// the change is on disk.
+/// What makes "acknowledged is durable" cheap, without a disk: changes are committed in groups, and what a change causes waits in one queue
+/// until the change is on disk.
 ///
 /// One commit is in flight at a time; what gathers meanwhile shares the next one. `Item` is what waits: messages, answers, effects.
 public struct JournalQueue<Item> {
@@ -127,7 +127,28 @@ public struct JournalQueue<Item> {
         return waiting[head].item
     }
 
-    /// The commit in flight failed, and nothing of it is on disk. Its changes are kept for the next try, but for the additions that are undone.
+    /// Takes out what shall wait no longer for the commit in flight, of which nobody knows whether it will succeed. The rows of additions
+    /// that are undone are removed by the next one.
+    ///
+    /// - Parameter fate: what becomes of each item that waits, in order.
+    public mutating func withdraw(_ fate: (Item) -> Fate) {
+        var undone: [DownloadNumber] = []
+        var kept: [(ticket: UInt64, mark: Mark, item: Item)] = []
+        for entry in waiting[head...] {
+            guard entry.ticket > committed, case .drop(let numbers) = fate(entry.item) else {
+                kept.append(entry)
+                continue
+            }
+            undone += numbers
+        }
+        (waiting, head) = (kept, 0)
+        guard !undone.isEmpty else { return }
+        let batches = Set(((inFlight?.changes ?? []) + changes).compactMap(\.batchAddition))
+        for number in undone { append(batches.contains(number) ? .removeBatch(number) : .remove(number)) }
+    }
+
+    /// The commit in flight failed, and nothing of it is on disk. Its changes are kept for the next try, but for the additions that are
+    /// undone.
     ///
     /// - Parameter fate: what becomes of each item that waited for this commit, in order.
     public mutating func failed(_ fate: (Item) -> Fate) {
@@ -164,6 +185,8 @@ private enum OtherRow: Hashable {
 }
 
 extension StoreChange {
+    fileprivate var batchAddition: DownloadNumber? { if case .putBatch(let record) = self { record.number } else { nil } }
+
     /// The number of what it adds or changes.
     fileprivate var addition: DownloadNumber? {
         switch self {

@@ -1,17 +1,17 @@
 /// Every download there is, the order in which they run, and what is decided about them. It decides all and does nothing.
 ///
-/// Calls change it at once and leave in `takeActions` what is to be done: changes to be saved, work for the engine and the pool, things to be told.
-/// It has no clock, no disk and no network: instants and outcomes are given to it. Of one thread.
+/// Calls change it at once and leave in `takeActions` what is to be done: changes to be saved, work for the engine and the pool, things to
+/// be told. It has no clock, no disk and no network: instants and outcomes are given to it. Of one thread.
 public final class Ledger {
     /// What is to be done, in this order. Whatever follows a `save` may be done or told only once that is on disk.
     public enum Action {
         case save(StoreChange)
-        /// `afterSave`: only once all saved so far is on disk. An ended download that begins again must not write a part file that the row on
-        /// disk knows nothing of. By then it may be told to stop already: then it has ended, `stopped`, with what its record has.
+        /// `afterSave`: only once all saved so far is on disk. An ended download that begins again must not write a part file that the row
+        /// on disk knows nothing of. By then it may be told to stop already: then it has ended, `stopped`, with what its record has.
         case startTransfer(LedgerEntry, afterSave: Bool)
         case stopTransfer(LedgerEntry)
-        /// Let the transfer make the next request, for which it asked by `hop`; `afterSave` as with `startTransfer`, and only if `requests` of the
-        /// entry is then what it is now.
+        /// Let the transfer make the next request, for which it asked by `hop`; `afterSave` as with `startTransfer`, and only if `requests`
+        /// of the entry is then what it is now.
         case permit(LedgerEntry, afterSave: Bool)
         case verify(LedgerEntry)
         case commit(LedgerEntry)
@@ -30,6 +30,8 @@ public final class Ledger {
         case removed(LedgerEntry)
         /// It is off the list: its last member is.
         case batchRemoved(LedgerBatch)
+        /// All has been done of what this call asked for; it is answered behind what is saved so far.
+        case stretchEnded(CallNumber)
         /// Call the owner, when all saved so far is on disk, if `takeOwnerCall` says so by then.
         case callOwner(LedgerEntry)
     }
@@ -45,6 +47,8 @@ public final class Ledger {
     var heldBack: Set<DownloadNumber> = []
     /// By `HostRules.governing`'s name, as long as there is something to know of them.
     var hosts: [String: HostLoad] = [:]
+    /// Origins that refused requests.
+    var paces = OriginPaces()
     /// The host that was looked up last.
     var recentHost: (host: String, load: HostLoad)?
     /// What was queued last, without a request interval of its own, and its lane.
@@ -90,6 +94,12 @@ public final class Ledger {
     var wakes = WakeHeap<DownloadNumber>()
     /// What holds for all and has not come to each yet.
     var pass: LedgerPass?
+    /// What calls do to many, in their order.
+    var stretches: [LedgerStretch] = []
+    /// How much is done in one slice.
+    public var sliceSize = SliceSize()
+    /// By how much the wall clock was set, each time; an entry knows how many of these its instants have in them.
+    var clockJumps: [Duration] = []
     private var tally = (finished: UInt32(0), failed: UInt32(0), cancelled: UInt32(0))
     var untold: [LedgerEntry] = []
     var actions: [Action] = []
@@ -160,6 +170,7 @@ public final class Ledger {
         index.insert(record)
         let number = record.number
         let entry = LedgerEntry(record, sums: sums)
+        entry.clockJumps = Int32(clamping: clockJumps.count)
         entries[number] = entry
         return entry
     }
@@ -173,7 +184,7 @@ public final class Ledger {
             entry.isEntered = true
             place(entry)
             // Time has passed, and all may have been paused or resumed, since it was asked for.
-            if entry.state == .queued { settle(entry, now: now) }
+            if entry.state == .queued || settings.paused { settle(entry, now: now) }
             if case .waiting(.pausedAll, _) = entry.state, !settings.paused { try? apply(.release, to: entry, now: now) }
         }
         schedule(now: now)
@@ -248,8 +259,8 @@ public final class Ledger {
         while ended.count > Limits.endedDownloads, let entry = mostDispensable(now: now) { remove(entry, now: now) }
     }
 
-    /// Of the application that has most of what has ended, the oldest; one of which its owner is still to hear, or the one that has just ended,
-    /// only where all are such.
+    /// Of the application that has most of what has ended, the oldest; one of which its owner is still to hear, or the one that has just
+    /// ended, only where all are such.
     private func mostDispensable(now: WallTime) -> LedgerEntry? {
         guard let most = endedOfApps.max(by: { ($0.value.count, $1.key) < ($1.value.count, $0.key) })?.value else { return nil }
         let dispensable = most.first { number in
@@ -267,8 +278,8 @@ public final class Ledger {
         let (next, effects) = try before.after(event)
         // Its descriptor is closed.
         if entry.record.isToDescriptor, before.hasEnded, !next.hasEnded { throw IllegalTransition(state: before, event: event) }
+        if event == .resume, before == .queued || before == .active { defyPace(entry) }
         guard next != before || !effects.isEmpty else { return }
-        let refusedBy = entry.record.lastFailure?.host
         // Of a hundred thousand that are held or released each costs little: what of it has changed is known, and is told whole.
         let isOfAll = event == .hold || event == .release
         let isWatched = !isOfAll || before == .active
@@ -289,13 +300,11 @@ public final class Ledger {
             forgetSecrets(of: entry, now: now)
         }
         if event == .resume, case .waiting(.offline, _) = before { entry.defiesNetwork = true }
-        switch (before, event) {
-        case (.waiting(.retry, _), .resume), (_, .retry), (_, .renew): liftPause(of: entry, refusedBy: before.failure?.host ?? refusedBy)
-        default: break
-        }
+        if event == .resume || event == .retry || event == .renew { entry.isUrgent = true }
         move(entry, from: before, to: next, now: now)
-        // What a restart would do again anyway (queued, active and verifying all begin as queued, and the network is asked) costs no commit,
-        // except that the first start sets the deadline.
+        if event == .pause || event == .cancel { entry.isUrgent = false }
+        // What a restart would do again anyway (queued, active and verifying all begin as queued, and the network is asked) costs no
+        // commit, except that the first start sets the deadline.
         switch event {
         case .yield, .hinder: break
         case .wait(.offline, nil) where before == .queued, .wait(.metered, nil) where before == .queued: break

@@ -27,6 +27,10 @@ public final class LedgerEntry {
     /// Whose slot it has, and since when, while it is active.
     var share: AppShare?
     var startedAt = WallTime(microseconds: 0)
+    /// The origin of its request under way, or of its next one.
+    var requestOrigin = ""
+    /// Somebody wants it at once: until its next transfer ends it waits for nothing that a server asked for. In a lane the lane's counts.
+    var isUrgent = false
     /// When its request under way was started.
     var requestedAt = WallTime(microseconds: 0)
     /// Requests of it that were started or permitted: tells a permission that comes late, behind a commit, from that of a later request.
@@ -45,6 +49,8 @@ public final class LedgerEntry {
     var defiesNetwork = false
     /// When it is to be looked at without any event.
     var wakeAt: WallTime?
+    /// How many of the ledger's `clockJumps` its instants have in them.
+    var clockJumps: Int32 = 0
     /// The batch of which it is a member.
     public internal(set) var batch: LedgerBatch?
     /// Its place among those that have ended; later ones have higher ones.
@@ -53,6 +59,8 @@ public final class LedgerEntry {
     var summand: ProgressTally.Summand?
     /// The host of its URL, for the limit per host.
     public internal(set) lazy var host = DownloadURL.host(of: record.url)
+    /// `DownloadURL.origin` of its URL: who is left alone after a refusal.
+    lazy var origin = DownloadURL.origin(of: record.url)
     /// Whether that is this machine, which no network stands between.
     lazy var isLocal = isLoopbackAddress(host)
 

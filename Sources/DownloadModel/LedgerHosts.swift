@@ -31,8 +31,8 @@ extension Ledger {
     /// The most transfers at a time at `host`; 0: no limit.
     func limit(of host: HostLoad) -> Int { Int(host.rule.connections ?? settings.maxPerHost) }
 
-    /// The same where it is less than what may be active there at all, beside transfers to which nothing comes and which so take no slot: else it
-    /// is never what a download waits for.
+    /// The same where it is less than what may be active there at all, beside transfers to which nothing comes and which so take no slot:
+    /// else it is never what a download waits for.
     func bindingLimit(of host: HostLoad) -> Int {
         let limit = limit(of: host)
         return settings.maxActive == 0 || limit < Int(settings.maxActive) +| host.silent ? limit : 0
@@ -75,7 +75,7 @@ extension Ledger {
         let isKnown = network != nil || host.isLocal
         let hasRoom = limit == 0 || host.active < limit
         for lane in host.lanes {
-            let opens = host.opens(spacing: lane.spacing, now: now)
+            let opens = opens(lane, now: now)
             // A hop that is still there waits for what these wait for too, or for an interval of its own, which is not theirs.
             let mayStart = isKnown && hasRoom && opens.map { $0 <= now } ?? false
             offer(mayStart ? runnable.next(in: lane.id) : nil, of: lane)
@@ -91,6 +91,30 @@ extension Ledger {
             hosts[host.name] = nil
             (recentHost, recentLane) = (nil, nil)
         }
+    }
+
+    /// When the first of `lane` may start; nil: as soon as those under way have gone out.
+    func opens(_ lane: Lane, now: WallTime) -> WallTime? {
+        opens(lane.host, origin(of: lane), app: lane.app.name, spacing: lane.spacing, isUrgent: lane.isUrgent, now: now)
+    }
+
+    /// The origin of the first of `lane`, which holds up those behind it.
+    func origin(of lane: Lane) -> String {
+        lane.origin ?? runnable.next(in: lane.id).flatMap { entries[$0] }?.origin ?? ""
+    }
+
+    /// The same of a transfer's next request.
+    func opens(_ host: HostLoad, _ entry: LedgerEntry, now: WallTime) -> WallTime? {
+        opens(
+            host, entry.requestOrigin, app: entry.record.options.app, spacing: entry.spacing, isUrgent: entry.isUrgent, now: now)
+    }
+
+    private func opens(
+        _ host: HostLoad, _ origin: String, app: String, spacing: Duration, isUrgent: Bool, now: WallTime
+    ) -> WallTime? {
+        guard let opens = host.opens(spacing: spacing, now: now) else { return nil }
+        guard let pace = paces[origin] else { return opens }
+        return pace.opens(for: app, isUrgent: isUrgent, now: now).map { max($0, opens) }
     }
 
     private func offer(_ wanted: DownloadNumber?, of lane: Lane) {
@@ -110,6 +134,7 @@ extension Ledger {
         app.cost += AppShare.start
         app.active += 1
         (entry.share, entry.startedAt) = (app, now)
+        entry.requestOrigin = entry.origin
         begin(entry, at: entry.host, now: now)
     }
 
@@ -132,7 +157,9 @@ extension Ledger {
         let spacing = entry.spacing
         entry.requestedAt = now
         entry.requests += 1
-        entry.isPaced = load.interval > .zero || spacing > .zero
+        let isSlowed = !entry.isUrgent && (paces[entry.requestOrigin].map { $0.interval > .zero } ?? false)
+        entry.isPaced = load.interval > .zero || spacing > .zero || isSlowed
+        if isSlowed { paces.change(entry.requestOrigin, now: now) { $0.started(entry.number, at: now) } }
         if load.interval > .zero {
             load.pacing.started(entry.number, at: now)
             actions.append(.save(.requested(HostRequest(host: load.name, spacing: .zero, at: now, isSent: false))))
@@ -153,6 +180,7 @@ extension Ledger {
             return
         }
         load.active -= 1
+        paces.gaveUp(entry.requestOrigin, entry.number)
         load.pacing.gaveUp(entry.number)
         load.spacings[entry.spacing]?.gaveUp(entry.number)
     }
@@ -161,6 +189,7 @@ extension Ledger {
     public func requestSent(_ entry: LedgerEntry, at time: WallTime, now: WallTime) {
         guard let host = atHosts[entry.number] else { return }
         let load = load(of: host)
+        if !entry.isUrgent { paces.change(entry.requestOrigin, now: now) { $0.sent(entry.number, at: time) } }
         for spacing in [.zero, entry.spacing] {
             guard var pacing = spacing == .zero ? load.pacing : load.spacings[spacing], pacing.unsent.contains(entry.number) else {
                 continue
@@ -175,11 +204,14 @@ extension Ledger {
     }
 
     /// The next request of a transfer under way goes to `host`: by a redirect, or once more. `.permit` follows when the host takes it.
-    public func hop(_ entry: LedgerEntry, to host: String, now: WallTime) {
+    ///
+    /// - Parameter origin: `DownloadURL.origin` of that request; nil: http at its own port.
+    public func hop(_ entry: LedgerEntry, to host: String, origin: String? = nil, now: WallTime) {
         guard entry.work == .running, entry.state == .active else { return }  // it is being stopped
-        heard(from: entry, nil, now: now)
+        answered(entry, now: now)
         setIdle(entry, isHeld: false, silentSince: nil)
         leaveHost(entry)
+        entry.requestOrigin = origin ?? "http://\(host):80"
         let load = load(of: host)
         atHosts[entry.number] = host
         load.hops.append(entry.number)
@@ -195,7 +227,7 @@ extension Ledger {
         var wake: WallTime?
         for number in host.hops {
             guard limit == 0 || host.active < limit, let entry = entries[number] else { continue }
-            guard let opens = host.opens(spacing: entry.spacing, now: now) else { continue }
+            guard let opens = opens(host, entry, now: now) else { continue }
             guard opens <= now else {
                 wake = min(wake ?? opens, opens)
                 continue
@@ -233,17 +265,75 @@ extension Ledger {
         touched.insert(host.name)
     }
 
-    /// The server refused the request of `entry`, or answered it.
-    func heard(from entry: LedgerEntry, _ failure: DownloadFailure?, now: WallTime) {
-        guard let host = atHosts[entry.number] else { return }
-        let load = load(of: host)
-        if let failure {
-            guard failure.httpStatus == 429 || failure.httpStatus == 503 else { return }
-            load.refused(startedAt: entry.requestedAt, retryAfter: failure.retryAfter, now: now)
-        } else {
-            load.answered()
+    // MARK: Refusals
+
+    /// What the server said by `failure`: that it wants to be left alone, or another answer, or nothing.
+    func note(_ failure: DownloadFailure, of entry: LedgerEntry, now: WallTime) {
+        guard let status = failure.httpStatus else { return }
+        switch status {
+        case 429, 503: refused(entry, status, failure.retryAfter, now: now)
+        case 408, 425, 500...: break  // it is in trouble: that says nothing of its pace
+        default: answered(entry, now: now)
         }
-        touched.insert(load.name)
+    }
+
+    private func refused(_ entry: LedgerEntry, _ status: UInt32, _ retryAfter: Duration?, now: WallTime) {
+        let ruled = ruledInterval(of: entry)
+        paces.change(entry.requestOrigin, creates: true, now: now) { pace in
+            pace.refused(
+                status, startedAt: entry.requestedAt, retryAfter: retryAfter, by: entry.record.options.app, ruled: ruled, now: now)
+        }
+        touchOrigin(entry.requestOrigin)
+        if entry.isUrgent { calm(entry.requestOrigin) }
+    }
+
+    /// The server refused what somebody wanted at once. Whatever else was wanted at once, and has not started yet, waits like the rest: a
+    /// batch of thousands that is resumed asks a server that refuses a few times, and not thousands of times.
+    private func calm(_ origin: String) {
+        guard let host = hosts[settings.hostRules.governing(DownloadURL.host(of: origin)).name] else { return }
+        for lane in host.lanes where lane.isUrgent && (lane.origin == nil || lane.origin == origin) { lane.isUrgent = false }
+        host.regime = nil  // each is told what it waits for now
+    }
+
+    /// The server answered the request of `entry`, whatever it answered.
+    func answered(_ entry: LedgerEntry, now: WallTime) {
+        guard paces[entry.requestOrigin] != nil else { return }
+        let ruled = ruledInterval(of: entry)
+        paces.change(entry.requestOrigin, now: now) { $0.answered(startedAt: entry.requestedAt, ruled: ruled, now: now) }
+        touchOrigin(entry.requestOrigin)
+    }
+
+    private func ruledInterval(of entry: LedgerEntry) -> Duration {
+        settings.hostRules.governing(DownloadURL.host(of: entry.requestOrigin)).rule.requestInterval ?? .zero
+    }
+
+    private func touchOrigin(_ origin: String) { touched.insert(settings.hostRules.governing(DownloadURL.host(of: origin)).name) }
+
+    /// Somebody resumes `entry`, which is queued or waits for its next request: it is tried at once, whatever its origin asked for.
+    func defyPace(_ entry: LedgerEntry) {
+        let isQueued = entry.state == .queued
+        guard isQueued || entry.isHeld, !(entry.lane?.isUrgent ?? entry.isUrgent),
+            paces[isQueued ? entry.origin : entry.requestOrigin] != nil
+        else { return }
+        let isInLane = entry.lane != nil
+        leaveLane(entry)
+        entry.isUrgent = true
+        if isInLane { makeRunnable(entry) }
+        if isQueued { untold.append(entry) }
+        if let host = atHosts[entry.number] { touched.insert(load(of: host).name) }
+    }
+
+    /// The origins that refused requests and hold somebody still, by `DownloadURL.origin`.
+    public func slowedOrigins(now: WallTime) -> [String: OriginPace] { paces.all(now: now) }
+
+    /// Forgets what the origins of `host`, and of all that share its rule, asked for by refusing requests.
+    public func resetHost(_ host: String, now: WallTime) {
+        let name = settings.hostRules.governing(host).name
+        for origin in paces.all(now: now).keys where settings.hostRules.governing(DownloadURL.host(of: origin)).name == name {
+            paces.forget(origin)
+        }
+        touched.insert(name)
+        schedule(now: now)
     }
 
     // MARK: Rules
@@ -278,14 +368,19 @@ extension Ledger {
     /// What a restart must not forget: pauses that servers asked for. One that is longer than any is of a clock that was set back since.
     func recallPauses(_ entries: [LedgerEntry], now: WallTime) {
         for entry in entries {
-            guard let failure = entry.record.lastFailure, [429, 503].contains(failure.httpStatus), failure.retryAfter != nil,
-                let until = entry.record.retryAt, until < now + DownloadRecord.longestRetry
+            guard let failure = entry.record.lastFailure, let status = failure.httpStatus, [429, 503].contains(status),
+                let pause = failure.retryAfter, let until = entry.record.retryAt, until < now + DownloadRecord.longestRetry
             else { continue }
-            load(of: failure.host ?? entry.host).pause(until: until)
+            let origin = failure.origin ?? entry.origin
+            paces.change(origin, creates: true, now: now) { pace in
+                pace.recall(until: until, by: entry.record.options.app, status: status, refusedAt: until + (.zero - pause), now: now)
+            }
+            touchOrigin(origin)
         }
     }
 
     func shiftHosts(by delta: Duration) {
+        paces.shift(by: delta)
         for host in hosts.values {
             host.shift(by: delta)
             host.wakeAt = nil
@@ -300,14 +395,6 @@ extension Ledger {
             lastRequests[name] = requests.map { HostRequest(host: name, spacing: $0.spacing, at: $0.at + delta, isSent: $0.isSent) }
         }
         actions += requests.map { .save(.requested($0)) }
-    }
-
-    /// A person wants a try now, whatever pause the server asked for: that of its URL, and that which refused it.
-    func liftPause(of entry: LedgerEntry, refusedBy host: String?) {
-        for name in Set([entry.host, host ?? entry.host].map { settings.hostRules.governing($0).name }) {
-            hosts[name]?.liftPause()
-            touched.insert(name)
-        }
     }
 
     /// The last requests, as far as they are remembered.

@@ -50,8 +50,8 @@ extension Ledger {
     /// Where sorting the candidates is dearer than walking through all until enough are found.
     private static let fewCandidates = 2000
 
-    /// Goes through all of `app` and `tag` (nil: of any) until `visit` says that it has enough: what has not ended in queue order, then what
-    /// has, oldest first; reversed the other way round.
+    /// Goes through all of `app` and `tag` (nil: of any) until `visit` says that it has enough: what has not ended in queue order, then
+    /// what has, oldest first; reversed the other way round.
     public func visit(app: String?, tag: String?, isReversed: Bool = false, _ visit: (LedgerEntry) -> Bool) {
         func isWanted(_ entry: LedgerEntry) -> Bool {
             entry.isEntered && app.map { $0 == entry.record.options.app } ?? true && tag.map { $0 == entry.record.options.tag } ?? true

@@ -25,9 +25,9 @@ extension Ledger {
 
     /// Takes the news of the network; nil: nobody looks, or the answer is not there yet.
     ///
-    /// Behind a captive portal, and on a metered link for those that must not use it, what runs stops. A network that is gone ends nothing by
-    /// itself: it may come back before a connection is lost. What is lost meanwhile waits for it. When it is back, what waited for it goes on at
-    /// once, and what failed with it too; a pause that the server asked for is kept.
+    /// Behind a captive portal, and on a metered link for those that must not use it, what runs stops. A network that is gone ends nothing
+    /// by itself: it may come back before a connection is lost. What is lost meanwhile waits for it. When it is back, what waited for it
+    /// goes on at once, and what failed with it too; a pause that the server asked for is kept.
     public func network(_ condition: NetworkCondition?, now: WallTime) {
         let before = network
         guard condition != before else { return }

@@ -1,7 +1,7 @@
 /// What holds for all, said at once and carried to each download in slices: PauseAll, ResumeAll, the network.
 ///
-/// Who asks in between for one that has not been reached is told what it is about to be (`upcoming`), and whatever happens to it first carries it there.
-/// So a hundred thousand are paused by one row, and nobody waits for that.
+/// Who asks in between for one that has not been reached is told what it is about to be (`upcoming`), and whatever happens to it first
+/// carries it there. So a hundred thousand are paused by one row, and nobody waits for that.
 struct LedgerPass {
     /// All that had not ended when it began, in queue order; what came later has heard of it.
     var numbers: [DownloadNumber] = []
@@ -15,14 +15,15 @@ struct LedgerPass {
     var holdsStarts = false
     /// Hosts whose ways have changed, so that what is queued there waits for something else.
     var hosts: Set<String> = []
+    /// Folders that were looked at, and the room that is left in each for those that wait for it.
+    var rooms: [ByteText: ByteCount] = [:]
 }
 
 extension Ledger {
-    /// What one slice may cost, and what that is of one that is changed, is asked what it waits for, or is passed by.
-    private static let sliceCost = 10_000
+    /// What one that is changed, is asked what it waits for, or is passed by counts for `SliceSize.cost`.
     private static let costs = (changed: 100, asked: 20, seen: 2)
 
-    /// Whether `continuePass` is to be called.
+    /// Whether something that holds for all has not come to each yet.
     public var hasPass: Bool { pass != nil }
 
     public func pauseAll(now: WallTime) { setPaused(true, now: now) }
@@ -50,15 +51,16 @@ extension Ledger {
     }
 
     /// One slice of what `beginPass` began.
-    public func continuePass(now: WallTime) {
+    func continuePass(now: WallTime) {
         guard var current = pass else { return }
-        var left = Self.sliceCost
+        var left = sliceSize.cost
         while current.next < current.numbers.count, left > 0 {
             let number = current.numbers[current.next]
             current.next += 1
             left -= Self.costs.seen
             guard let entry = entries[number] else { continue }
             if visit(entry, current, now: now) { left -= Self.costs.changed }
+            if giveRoom(to: entry, of: &current.rooms, now: now) { left -= Self.costs.changed }
             guard let host = entry.lane?.host.name, current.hosts.contains(host) else { continue }
             review(entry, now: now)
             left -= Self.costs.asked
@@ -86,13 +88,28 @@ extension Ledger {
     @discardableResult private func visit(_ entry: LedgerEntry, _ pass: LedgerPass, now: WallTime) -> Bool {
         guard entry.isEntered else { return false }
         let before = entry.state
+        let isShifted = catchUpClock(entry)
         if pass.forgetsDefiance { entry.defiesNetwork = false }
         if let event = overdue(entry) {
             try? apply(event, to: entry, now: now)
         } else if pass.isOfNetwork {
             reconsider(entry, isBack: pass.isBack, now: now)
         }
-        return entry.state != before
+        return isShifted || entry.state != before
+    }
+
+    /// Has `entry` go on that waits for a folder which was seen, and for as much room as is left there.
+    private func giveRoom(to entry: LedgerEntry, of rooms: inout [ByteText: ByteCount], now: WallTime) -> Bool {
+        guard !rooms.isEmpty, entry.isEntered, entry.state.awaitsFolder, let room = rooms[ByteText(entry.record.directory)] else {
+            return false
+        }
+        if case .waiting(.diskSpace, _) = entry.state {
+            let needed = entry.record.roomNeeded
+            guard needed <= room else { return false }
+            rooms[ByteText(entry.record.directory)] = room -| needed
+        }
+        try? apply(.ready, to: entry, now: now)
+        return true
     }
 
     /// What of PauseAll or ResumeAll has not come to `entry` yet.
@@ -106,7 +123,13 @@ extension Ledger {
 
     /// Something else is about to happen to `entry`: it must not meet it as it was before.
     func catchUp(_ entry: LedgerEntry, before event: DownloadEvent, now: WallTime) {
-        guard pass != nil, event != .hold, event != .release, let late = overdue(entry) else { return }
+        guard pass != nil else {
+            // All that are queued were visited. What had ended, or was not queued yet, has no instants of the clock before.
+            entry.clockJumps = Int32(clamping: clockJumps.count)
+            return
+        }
+        catchUpClock(entry)
+        guard event != .hold, event != .release, let late = overdue(entry) else { return }
         try? apply(late, to: entry, now: now)
     }
 

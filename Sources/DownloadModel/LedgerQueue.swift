@@ -15,7 +15,7 @@ extension Ledger {
     public func schedule(now: WallTime) {
         defer { tellQueued(now: now) }
         sliceAt = nil
-        guard !isEnding, !isAsleep, !settings.paused, pass?.holdsStarts != true, mayStart() else { return }
+        guard !isEnding, !isAsleep, !settings.paused, stretches.isEmpty, pass?.holdsStarts != true, mayStart() else { return }
         takeIn(now: now)
         openHosts(now: now)
         repeat {
@@ -87,7 +87,8 @@ extension Ledger {
     /// Whether nothing has come for so long that little is lost where it has to begin anew.
     private func isSilent(_ entry: LedgerEntry, _ now: WallTime) -> Bool { entry.silentSince.map { now - $0 > Self.slice } ?? false }
 
-    /// At a host that is full, has one to which the server sends nothing for long give way where another application waits and has fewer there.
+    /// At a host that is full, has one to which the server sends nothing for long give way where another application waits and has fewer
+    /// there.
     ///
     /// - Returns: whether one has.
     private func makePlace(now: WallTime) -> Bool {
@@ -140,7 +141,7 @@ extension Ledger {
     func leaveLane(_ entry: LedgerEntry) {
         if !heldBack.isEmpty { heldBack.remove(entry.number) }
         guard let lane = entry.lane else { return }
-        entry.lane = nil
+        (entry.lane, entry.isUrgent) = (nil, lane.isUrgent)
         lane.count -= 1
         runnable.remove(entry.number)
         if lane.offered == entry.number { withdraw(lane) }
@@ -153,14 +154,14 @@ extension Ledger {
 
     private func lane(of entry: LedgerEntry, _ record: DownloadRecord) -> Lane {
         // Of a hundred thousand, most have the lane of the one before. One whose last has left it is none any more.
-        if let recentLane, recentLane.lane.count > 0, recentLane.host == entry.host, !record.isWhole,
+        if let recentLane, recentLane.lane.count > 0, recentLane.origin == entry.origin, !record.isWhole, !entry.isUrgent,
             record.sharesOptions(with: recentLane.record)
         {
             return recentLane.lane
         }
         let lane = findLane(of: entry)
-        let isPlain = record.options.requestInterval == nil && !record.isWhole
-        recentLane = isPlain ? RecentLane(record: record, host: entry.host, lane: lane) : nil
+        let isPlain = record.options.requestInterval == nil && !record.isWhole && !entry.isUrgent
+        recentLane = isPlain ? RecentLane(record: record, origin: entry.origin, lane: lane) : nil
         return lane
     }
 
@@ -169,9 +170,13 @@ extension Ledger {
         let host = load(of: entry.record.isWhole ? "" : entry.host)
         let (app, spacing) = (entry.record.options.app, host.told(apart: entry.record.options.requestInterval ?? .zero))
         entry.spacing = spacing
-        if let lane = host.lanes.first(where: { $0.app.name == app && $0.spacing == spacing }) { return lane }
+        let (origin, isUrgent) = (entry.record.isWhole ? "" : host.told(apart: entry.origin), entry.isUrgent)
+        let known = host.lanes.first { lane in
+            lane.app.name == app && lane.spacing == spacing && lane.origin == origin && lane.isUrgent == isUrgent
+        }
+        if let known { return known }
         laneNumber &+= 1
-        let lane = Lane(id: laneNumber, host: host, app: share(of: app), spacing: spacing)
+        let lane = Lane(id: laneNumber, host: host, app: share(of: app), spacing: spacing, origin: origin, isUrgent: isUrgent)
         lane.app.lanes += 1
         host.lanes.append(lane)
         return lane

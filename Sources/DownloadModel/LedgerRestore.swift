@@ -66,7 +66,7 @@ extension Ledger {
     private func restore(_ record: consuming DownloadRecord, isShared: Bool, now: WallTime) {
         let (isUntouched, isSought) = (record.isUntouched, record.isFetch || record.options.token != nil)
         let entry = isShared ? add(record) : take(record)
-        if let host = recentAuthority.host(of: entry.record.url) { entry.host = host }
+        if let host = recentAuthority.host(of: entry.record.url) { (entry.host, entry.origin) = (host, recentAuthority.origin) }
         if !isUntouched { resumeCourse(of: entry, now: now) }
         switch entry.state {
         case .queued, .active, .verifying, .waiting:
@@ -83,7 +83,7 @@ extension Ledger {
         place(entry)
         if isSought { restoredSought.append(entry) }
         if let lane = entry.lane {
-            if lane !== restoredLane?.lane { restoredLane = (lane, reasonAtStart(lane.host, now: now)) }
+            if lane !== restoredLane?.lane { restoredLane = (lane, reasonAtStart(lane, now: now)) }
             entry.toldHold = restoredLane?.reason
         }
         guard entry.state.hasEnded else { return }

@@ -1,4 +1,4 @@
-/// What somebody says of the queue: places, priorities, limits, settings, and all at once.
+/// What somebody says of the queue: places, priorities, limits, settings.
 extension Ledger {
     /// Moves to `place` among those of its priority, 0 = next.
     ///
@@ -40,15 +40,5 @@ extension Ledger {
         if settings.maxPerHost != before.maxPerHost || settings.maxActive != before.maxActive { touched.formUnion(hosts.keys) }
         schedule(now: now)
         return true
-    }
-
-    /// Takes `event` to all that has not ended, in queue order; only then does anything start. What is being given its name is left alone: it
-    /// is as good as ended.
-    public func applyToAll(_ event: DownloadEvent, now: WallTime) {
-        for number in order.ordered {
-            guard let entry = entries[number], entry.state != .committing else { continue }
-            do { try apply(event, to: entry, now: now) } catch { continue }
-        }
-        schedule(now: now)
     }
 }

@@ -29,7 +29,8 @@ extension Ledger {
             entry.wakeAt = nil
             due.append(entry)
         }
-        for entry in due {
+        // What is due by the clock before it was set is looked at again by the clock of now.
+        for entry in due where !catchUpClock(entry) {
             if let expiresAt = entry.record.expiresAt, expiresAt <= now {
                 try? apply(.expire(.expired(entry.record)), to: entry, now: now)
             } else if case .waiting(_, let until?) = entry.state, until <= now {
@@ -45,24 +46,34 @@ extension Ledger {
 
     /// The wall clock was set: what was reckoned from durations moves with it; `not-before` is the clock's own.
     public func clockJumped(by delta: Duration, now: WallTime) {
-        for number in order.ordered {
-            guard let entry = entries[number], entry.record.isReckoned else { continue }
-            change(entry) { record in
-                record.retryAt = record.retryAt.map { $0 + delta }
-                record.expiresAt = record.expiresAt.map { $0 + delta }
-                if case .waiting(let reason, let until?) = record.state, reason != .notBefore {
-                    record.state = .waiting(reason, until: until + delta)
-                }
-            }
-            arm(entry)
-            if entry.record.retryAt != nil || entry.record.expiresAt != nil {
-                save(entry)
-                actions.append(.tell(entry))
-            }
-        }
+        clockJumps.append(delta)
         shiftHosts(by: delta)
         moveReminders(by: delta)
+        beginPass(now: now) { _ in }
         tick(now: now)
+    }
+
+    /// Moves the instants of `entry` by what the clock was set since they were reckoned.
+    ///
+    /// - Returns: whether there are such.
+    @discardableResult func catchUpClock(_ entry: LedgerEntry) -> Bool {
+        guard Int(entry.clockJumps) < clockJumps.count else { return false }
+        let delta = clockJumps[Int(entry.clockJumps)...].reduce(.zero, +)
+        entry.clockJumps = Int32(clamping: clockJumps.count)
+        guard entry.isEntered, !entry.state.hasEnded, entry.record.isReckoned else { return false }
+        change(entry) { record in
+            record.retryAt = record.retryAt.map { $0 + delta }
+            record.expiresAt = record.expiresAt.map { $0 + delta }
+            if case .waiting(let reason, let until?) = record.state, reason != .notBefore {
+                record.state = .waiting(reason, until: until + delta)
+            }
+        }
+        arm(entry)
+        if entry.record.retryAt != nil || entry.record.expiresAt != nil {
+            save(entry)
+            actions.append(.tell(entry))
+        }
+        return true
     }
 
     /// Everything there is, as changes of an empty store. What is not on disk yet is not in it.
@@ -77,25 +88,21 @@ extension Ledger {
     // MARK: Disks
 
     /// The folders that downloads wait for, for room or for the folder itself.
-    public var awaitedFolders: Set<String> {
+    public var awaitedFolders: Set<ByteText> {
         guard counts.awaitingFolder > 0 else { return [] }
-        return Set(entries.values.lazy.filter { $0.state.awaitsFolder }.map(\.record.directory))
+        return Set(entries.values.lazy.filter { $0.state.awaitsFolder }.map { ByteText($0.record.directory) })
     }
 
     /// A folder was looked at: `free` bytes are there for us, nil where it is not there or cannot be written.
     public func folderSeen(_ directory: String, free: ByteCount?, now: WallTime) {
-        guard let free else { return }
-        var room = free
-        for number in order.ordered {
-            guard let entry = entries[number], entry.state.awaitsFolder, entry.record.directory == directory else { continue }
-            if case .waiting(.diskSpace, _) = entry.state {
-                let needed = entry.record.roomNeeded
-                guard needed <= room else { continue }
-                room -|= needed
-            }
-            try? apply(.ready, to: entry, now: now)
+        guard let free, counts.awaitingFolder > 0 else { return }
+        let folder = ByteText(directory)
+        // A pass that offers this folder's room goes on: begun anew with every look, it would never come to those at its end.
+        if let left = pass?.rooms[folder] {
+            pass?.rooms[folder] = min(left, free)
+        } else {
+            beginPass(now: now) { $0.rooms[folder] = free }
         }
-        schedule(now: now)
     }
 }
 
@@ -120,7 +127,7 @@ extension DownloadRecord {
     private static let roomForUnknown: ByteCount = 16 << 20
 
     /// The room that the rest takes.
-    fileprivate var roomNeeded: ByteCount {
+    var roomNeeded: ByteCount {
         if let needed = lastFailure?.neededRoom { return needed }
         guard let total = total ?? options.size else { return Self.roomForUnknown }
         return total -| received

@@ -16,7 +16,8 @@ extension Ledger {
     /// Whether its files are being written or read.
     func isAtWork(_ entry: LedgerEntry) -> Bool { entry.work != .idle || entry.isInPool }
 
-    /// Whether no transfer may begin yet: work on its files is under way or to be done, or it is not known whether there is a network for it.
+    /// Whether no transfer may begin yet: work on its files is under way or to be done, or it is not known whether there is a network for
+    /// it.
     func isBusy(_ entry: LedgerEntry) -> Bool { isAtWork(entry) || !sweeps.isEmpty && sweeps[entry.number] != nil }
 
     /// Whether anything is to be done, or goes on by itself at an instant that is known or when what it waits for is seen.
@@ -38,10 +39,11 @@ extension Ledger {
     ) {
         entry.mayHavePart = true
         entry.isResumable = isResumable
-        // A stop may cross this: its bytes are of this response all the same, and a later start may need no other one.
-        guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number] == nil else { return }
+        // A stop may cross this: its bytes are of this response all the same, and a later start may need no other one. So may the end of
+        // the download, whose bytes are deleted unless the transfer turns out to leave some to resume from.
+        guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number]?.isUnlessResumable ?? true else { return }
         let isRunning = entry.work == .running
-        if isRunning { heard(from: entry, nil, now: now) }
+        if isRunning { answered(entry, now: now) }
         change(entry) { record in
             (record.fileName, record.mediaType, record.total) = (fileName, mediaType, total)
             record.source = source
@@ -63,6 +65,14 @@ extension Ledger {
         let wasStopped = entry.state != .active
         entry.work = .idle
         working -= 1
+        var outcome = outcome
+        // A refusal counts, even where somebody stopped the transfer meanwhile.
+        if case .failed(var failure, let madeProgress, let resume) = outcome {
+            note(failure, of: entry, now: now)
+            if failure.retryAfter != nil { failure.origin = entry.requestOrigin }
+            outcome = .failed(failure, madeProgress: madeProgress, resume)
+        }
+        entry.isUrgent = false
         if wasStopped || outcome.isStop {
             // It was told to stop, or the service is ending; whatever it came to, its bytes are what count.
             if let sweep = sweeps[number], sweep.isUnlessResumable, outcome.resume != nil, !entry.isRemoved {
@@ -105,14 +115,13 @@ extension Ledger {
                 advance(entry, .fail(.alreadyExists(path)), now: now)
             }
         case .unchanged(let copy):
-            heard(from: entry, nil, now: now)
+            answered(entry, now: now)
             end(entry, with: copy, now: now)
         case .stopped: break
         }
     }
 
     private func failed(_ entry: LedgerEntry, _ failure: DownloadFailure, _ madeProgress: Bool, _ resume: ResumeData?, now: WallTime) {
-        heard(from: entry, failure, now: now)
         let madeProgress = madeProgress && resume != nil
         var (verdict, used) = RetryPolicy.verdict(
             record: entry.record, failure: failure, madeProgress: madeProgress, now: now, random: random())
@@ -175,7 +184,10 @@ extension Ledger {
         }
         switch verdict {
         case .fail: advance(entry, .fail(failure), now: now)
-        case .wait(let reason, let until): advance(entry, .wait(reason, until: until), now: now)
+        case .wait(let reason, let until):
+            advance(entry, .wait(reason, until: until), now: now)
+            // PauseAll does not stop a verification.
+            if settings.paused { settle(entry, now: now) }
         }
     }
 
@@ -205,7 +217,8 @@ extension Ledger {
 
     // MARK: Deleting part files
 
-    /// Has the part file deleted: now, or as soon as the transfer that writes it has ended; at the next start, should this process die before.
+    /// Has the part file deleted: now, or as soon as the transfer that writes it has ended; at the next start, should this process die
+    /// before.
     ///
     /// - Parameter unlessResumable: not where the transfer that is about to end leaves resume data.
     func sweep(_ entry: LedgerEntry, unlessResumable: Bool = false) {
@@ -271,7 +284,7 @@ extension Ledger {
         }
         let isInLane = entry.lane != nil
         leaveLane(entry)
-        (entry.host, entry.isLocal) = (url.host, isLoopbackAddress(url.host))
+        (entry.host, entry.origin, entry.isLocal) = (url.host, url.origin, isLoopbackAddress(url.host))
         if isInLane || entry.state == .queued { makeRunnable(entry) }
         save(entry)
         actions.append(.tell(entry))

@@ -11,7 +11,8 @@ public func isPrivateAddress(_ text: String) -> Bool {
     return IPv6Address(String(name.prefix { $0 != "%" }))?.isPrivate ?? false
 }
 
-/// Whether `text` names this machine: `localhost` and the names below it, 127/8, `::1`, and IPv6 forms that carry the former. Nothing is looked up.
+/// Whether `text` names this machine: `localhost` and the names below it, 127/8, `::1`, and IPv6 forms that carry the former. Nothing is
+/// looked up.
 public func isLoopbackAddress(_ text: String) -> Bool {
     let name = text.hasSuffix(".") ? text.dropLast().lowercased() : text.lowercased()
     if name == "localhost" || name.hasSuffix(".localhost") { return true }
@@ -95,7 +96,8 @@ struct IPv6Address: Equatable, CustomStringConvertible {
 
     var isLoopback: Bool { groups == [0, 0, 0, 0, 0, 0, 0, 1] || groups[..<6] == [0, 0, 0, 0, 0, 0xFFFF] && embedded?.isLoopback == true }
 
-    /// The IPv4 address that packets go to in the end: mapped, translated (RFC 2765), compatible, NAT64 (RFC 6052) and 6to4 (RFC 3056) forms.
+    /// The IPv4 address that packets go to in the end: mapped, translated (RFC 2765), compatible, NAT64 (RFC 6052) and 6to4 (RFC 3056)
+    /// forms.
     private var embedded: IPv4Address? {
         func address(at index: Int) -> IPv4Address { IPv4Address(bits: UInt32(groups[index]) << 16 | UInt32(groups[index + 1])) }
         return switch groups[..<6] {

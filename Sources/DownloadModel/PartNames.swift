@@ -1,5 +1,5 @@
-/// How part files are called. Several services may write into one folder (of other users, machines or state folders), and each begins to count at 1:
-/// the id of the state folder tells their files apart.
+/// How part files are called. Several services may write into one folder (of other users, machines or state folders), and each begins to
+/// count at 1: the id of the state folder tells their files apart.
 public struct PartNames: Equatable, Sendable {
     /// Of the state folder: `[0-9a-f]`; empty: there is none, and no name has one.
     public let instance: String

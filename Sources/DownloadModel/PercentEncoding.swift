@@ -31,8 +31,8 @@ enum PercentEncoding {
         return decoded
     }
 
-    /// `bytes` with everything but `%` and what `isAllowed` percent-encoded. A `%` that begins no valid escape stays as it is, as in browsers
-    /// and curl: a server knows what it means by it.
+    /// `bytes` with everything but `%` and what `isAllowed` percent-encoded. A `%` that begins no valid escape stays as it is, as in
+    /// browsers and curl: a server knows what it means by it.
     static func complete(_ bytes: ArraySlice<UInt8>, isAllowed: (UInt8) -> Bool) -> String {
         var encoded: [UInt8] = []
         encoded.reserveCapacity(bytes.count)

@@ -1,8 +1,8 @@
-/// What several downloads come to together: those of one icon in a dock, or of a batch. Kept up with each change of a record, so that nobody
-/// walks through a hundred thousand.
+/// What several downloads come to together: those of one icon in a dock, or of a batch. Kept up with each change of a record, so that
+/// nobody walks through a hundred thousand.
 ///
-/// It counts from the moment in which the first of them is there until none is left that has not ended; what ended meanwhile stays in it, so that
-/// progress does not fall back when one ends.
+/// It counts from the moment in which the first of them is there until none is left that has not ended; what ended meanwhile stays in it,
+/// so that progress does not fall back when one ends.
 public struct ProgressTally: Equatable, Sendable {
     /// Not ended.
     public private(set) var remaining = 0
@@ -115,7 +115,8 @@ public struct ProgressTally: Equatable, Sendable {
         return min(Double(done) / Double(all), 1)
     }
 
-    /// By downloads, from 0 to 1: one whose size is not known counts nothing until it has ended. nil for a single one of those: nothing is known.
+    /// By downloads, from 0 to 1: one whose size is not known counts nothing until it has ended. nil for a single one of those: nothing is
+    /// known.
     public var fractionOfDownloads: Double? {
         let all = remaining + ended
         guard all > 1 || all == 1 && knowsTotal else { return nil }

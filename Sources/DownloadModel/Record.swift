@@ -52,8 +52,8 @@ public struct DownloadRecord: Equatable, Sendable {
     }
     /// Safe bare name, once known.
     public var fileName: String? {
-        get { course?.value.fileName }
-        set { if newValue != fileName { change { $0.fileName = newValue } } }
+        get { course?.value.fileName?.text }
+        set { if !newValue.isSameBytes(as: fileName) { change { $0.fileName = newValue.map { ByteText($0) } } } }
     }
     public var mediaType: String? {
         get { course?.value.mediaType }
@@ -66,8 +66,8 @@ public struct DownloadRecord: Equatable, Sendable {
     }
     /// The final path, once finished.
     public var path: String? {
-        get { course?.value.path }
-        set { if newValue != path { change { $0.path = newValue } } }
+        get { course?.value.path?.text }
+        set { if !newValue.isSameBytes(as: path) { change { $0.path = newValue.map { ByteText($0) } } } }
     }
     public var resume: ResumeData? {
         get { course?.value.resume }
@@ -118,7 +118,8 @@ public struct DownloadRecord: Equatable, Sendable {
         get { course?.value.isUnchanged ?? false }
         set { if newValue != isUnchanged { change { $0.isUnchanged = newValue } } }
     }
-    /// It writes into its caller's descriptor: it has no folder, no part file and no path, and ends with the process that holds the descriptor.
+    /// It writes into its caller's descriptor: it has no folder, no part file and no path, and ends with the process that holds the
+    /// descriptor.
     public var isToDescriptor: Bool {
         get { course?.value.isToDescriptor ?? false }
         set { if newValue != isToDescriptor { change { $0.isToDescriptor = newValue } } }
@@ -163,9 +164,11 @@ public struct DownloadRecord: Equatable, Sendable {
 
     public static func == (a: DownloadRecord, b: DownloadRecord) -> Bool {
         func course(_ record: DownloadRecord) -> Course { record.course?.value ?? Course() }
-        return (a.number, a.url, a.directory, a.queuedAt, a.position) == (b.number, b.url, b.directory, b.queuedAt, b.position)
+        return (a.number, a.url, a.queuedAt, a.position) == (b.number, b.url, b.queuedAt, b.position)
+            && a.directory.isSameBytes(as: b.directory)
             && (a.state, a.received, a.total, a.batch, a.isFetch) == (b.state, b.received, b.total, b.batch, b.isFetch)
-            && a.sharedOptions == b.sharedOptions && course(a) == course(b)
+            && a.sharedOptions == b.sharedOptions && (a.sharesOptions(with: b) || a.options.isSameText(as: b.options))
+            && course(a) == course(b)
     }
 
     /// Whether it has what every download has, and no more: it has not started, and has not ended.
@@ -192,10 +195,10 @@ public struct DownloadRecord: Equatable, Sendable {
         var endedAt: WallTime?
         var attempts: UInt32 = 0
         var retriesUsed: UInt32 = 0
-        var fileName: String?
+        var fileName: ByteText?
         var mediaType: String?
         var source: String?
-        var path: String?
+        var path: ByteText?
         var resume: ResumeData?
         var retryAt: WallTime?
         var expiresAt: WallTime?
@@ -213,7 +216,8 @@ public struct DownloadRecord: Equatable, Sendable {
         var owesToast: Bool = false
     }
 
-    /// The name that the file is to get: what was found out when its bytes came; in rows that do not have that, what is known without a server.
+    /// The name that the file is to get: what was found out when its bytes came; in rows that do not have that, what is known without a
+    /// server.
     public var finalName: String {
         if let name = fileName ?? options.fileName { return name }
         guard let url = try? DownloadURL(url) else { return "download" }

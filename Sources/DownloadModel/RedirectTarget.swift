@@ -1,19 +1,31 @@
 extension DownloadURL {
     /// Where a redirect leads: the reference in a response's `Location`, resolved against the URL that was asked for (RFC 3986 §5.2).
     ///
-    /// The field is bytes. Those outside ASCII go on percent-encoded, whatever charset they are of, and a `%` that begins no escape stays, as in
-    /// browsers and curl. The fragment is dropped. User and password are read, as in any URL; the engine uses neither.
+    /// The field is bytes. Those outside ASCII go on percent-encoded, whatever charset they are of, and a `%` that begins no escape stays,
+    /// as in browsers and curl. The fragment is dropped. User and password are read, as in any URL; the engine uses neither.
+    ///
+    /// As in browsers, `http:path` and `http:/path` are relative where the scheme is that of `base` (RFC 3986 §5.2.2, "backward
+    /// compatibility"): they stay at its host. curl reads the second as a host named "path". With the other scheme they are refused, and so
+    /// is a backslash that makes browsers and curl go to different hosts.
     ///
     /// - Throws: as `init(_:)`.
     public init(location: [UInt8], from base: DownloadURL) throws(Refusal) {
         var reference = location.drop(while: \.isBlank)
         while reference.last?.isBlank == true { reference.removeLast() }
-        let hasScheme = reference.prefix { $0 != UInt8(ascii: "/") && $0 != UInt8(ascii: "?") && $0 != UInt8(ascii: "#") }
-            .contains(UInt8(ascii: ":"))
-        guard !hasScheme || reference.first == UInt8(ascii: ":") else {
-            try self.init(bytes: reference)
-            return
+        let beginning = reference.prefix { !"/?#\\".utf8.contains($0) }
+        if let colon = beginning.firstIndex(of: UInt8(ascii: ":")), colon > reference.startIndex {
+            let rest = reference[(colon + 1)...]
+            guard String(decoding: reference[..<colon], as: UTF8.self).lowercased() == base.scheme, !rest.starts(with: "//".utf8) else {
+                try self.init(bytes: reference)
+                return
+            }
+            reference = rest
         }
+        let slashes = reference.prefix(2)
+        if slashes.count == 2, slashes.allSatisfy({ "/\\".utf8.contains($0) }), slashes.contains(UInt8(ascii: "\\")) {
+            throw Self.backslash
+        }
+        if slashes.first == UInt8(ascii: "\\") { reference = "/".utf8 + reference.dropFirst() }
         let authority = base.redacted.utf8.dropLast(base.path.utf8.count)
         let start: [UInt8] =
             switch reference.first {

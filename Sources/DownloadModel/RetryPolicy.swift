@@ -12,11 +12,12 @@ public enum RetryPolicy {
 
     /// What follows `failure`, and the new `retriesUsed` of the record.
     ///
-    /// `retriesUsed` is the number of attempts in a row that failed without progress: it lengthens the back-off, and progress sets it to zero.
-    /// Progress is what a resume keeps: bytes that the next attempt need not fetch. The count is held against `options.retries` when a server
-    /// refused, was never reached, sent only bytes that no resume keeps, or the disk failed. Once bytes are held, a lost connection is retried
-    /// whatever the count, which it raises only as far as the back-off still grows; so is being offline. A full disk and a folder that is gone
-    /// are waited for without counting; where no disk tells how much room is needed (a quota), it is tried again ever later.
+    /// `retriesUsed` is the number of attempts in a row that failed without progress: it lengthens the back-off, and progress sets it to
+    /// zero. Progress is what a resume keeps: bytes that the next attempt need not fetch. The count is held against `options.retries` when
+    /// a server refused, was never reached, sent only bytes that no resume keeps, or the disk failed. Once bytes are held, a lost
+    /// connection is retried whatever the count, which it raises only as far as the back-off still grows; so is being offline. A full disk
+    /// and a folder that is gone are waited for without counting; where no disk tells how much room is needed (a quota), it is tried again
+    /// ever later.
     ///
     /// - Parameters:
     ///   - record: as it was when the attempt began.

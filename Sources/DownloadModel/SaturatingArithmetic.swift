@@ -1,5 +1,6 @@
-// Numbers from outside (a server's fields, callers' arguments, rows, file systems, clocks) may be as large as their type. Swift's own operators end
-// the process on overflow; these stay at the end of the type. `meson-helpers/check-arithmetic` refuses Swift's own where such numbers are read.
+// Numbers from outside (a server's fields, callers' arguments, rows, file systems, clocks) may be as large as their type. Swift's own
+// operators end the process on overflow; these stay at the end of the type. `meson-helpers/check-arithmetic` refuses Swift's own where such
+// numbers are read.
 
 infix operator +| : AdditionPrecedence
 infix operator -| : AdditionPrecedence

@@ -1,11 +1,41 @@
-/// What a server sent, compared byte by byte. Swift's `==` takes two strings for equal that Unicode calls canonically equivalent: "é" in one
-/// character, and "e" with an accent of its own. To a server these are two tags.
+/// What a server sent, compared byte by byte. Swift's `==` takes two strings for equal that Unicode calls canonically equivalent: "é" in
+/// one character, and "e" with an accent of its own. To a server these are two tags.
 extension StringProtocol {
-    func isSameBytes(as other: some StringProtocol) -> Bool { utf8.elementsEqual(other.utf8) }
+    public func isSameBytes(as other: some StringProtocol) -> Bool { utf8.elementsEqual(other.utf8) }
+
+    /// Whether a path begins at the root. By bytes, like all here: to Swift a slash with a combining mark behind it is another character.
+    public var isAbsolutePath: Bool { utf8.first == UInt8(ascii: "/") }
+}
+
+extension String {
+    /// The parts of a path between its slashes, without empty ones.
+    public var pathComponents: [Substring] { utf8.split(separator: UInt8(ascii: "/")).map { self[$0.startIndex..<$0.endIndex] } }
+
+    /// What follows the last slash.
+    public var lastPathComponent: Substring { self[(utf8.lastIndex(of: UInt8(ascii: "/")).map { utf8.index(after: $0) } ?? startIndex)...] }
+
+    /// An absolute path without superfluous slashes and dots.
+    public var tidyPath: String { "/" + pathComponents.filter { !$0.isSameBytes(as: ".") }.joined(separator: "/") }
+}
+
+/// A name of a file or a folder, or another text from outside, as a key: the same only where all bytes are. To a file system "é" in one
+/// character and "e" with an accent of its own are two names.
+public struct ByteText: Hashable, Sendable, ExpressibleByStringLiteral {
+    public let text: String
+
+    public init(_ text: String) { self.text = text }
+    public init(stringLiteral text: String) { self.text = text }
+
+    public static func == (a: ByteText, b: ByteText) -> Bool { a.text.isSameBytes(as: b.text) }
+
+    public func hash(into hasher: inout Hasher) {
+        var text = text
+        text.withUTF8 { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
+    }
 }
 
 extension Optional where Wrapped == String {
-    func isSameBytes(as other: String?) -> Bool {
+    public func isSameBytes(as other: String?) -> Bool {
         switch (self, other) {
         case (nil, nil): true
         case (let own?, let other?): own.isSameBytes(as: other)
@@ -16,7 +46,7 @@ extension Optional where Wrapped == String {
 
 extension DownloadOptions {
     /// Whether all texts are the same byte by byte: names of files and folders, header fields and credentials go on as they were given.
-    func isSameText(as other: DownloadOptions) -> Bool {
+    public func isSameText(as other: DownloadOptions) -> Bool {
         guard app.isSameBytes(as: other.app), token.isSameBytes(as: other.token), directory.isSameBytes(as: other.directory),
             fileName.isSameBytes(as: other.fileName), userAgent.isSameBytes(as: other.userAgent),
             referrer.isSameBytes(as: other.referrer), username.isSameBytes(as: other.username),

@@ -137,7 +137,8 @@ public struct IllegalTransition: Error, Equatable, Sendable {
 extension DownloadState {
     /// The state after `event`, and what is to be done. Pure.
     ///
-    /// Steering (`pause`, `resume`, `hold`, `release`, `cancel`, `renew`, `expire`) that changes nothing gives the same state and no effects.
+    /// Steering (`pause`, `resume`, `hold`, `release`, `cancel`, `renew`, `expire`) that changes nothing gives the same state and no
+    /// effects.
     public func after(_ event: DownloadEvent) throws(IllegalTransition) -> (DownloadState, [DownloadEffect]) {
         switch (self, event) {
         case (.queued, .start): (.active, [.startTransfer])

@@ -10,8 +10,8 @@ extension Validator {
     /// calls it strong: the `Date` is later, with "enough difference between the Last-Modified and Date values to make clock
     /// synchronization issues unlikely", for which we take the 60 seconds that RFC 7232 §2.2.2 named.
     ///
-    /// A tag whose bytes are not UTF-8 reaches us with U+FFFD in their place, and two tags may have become one: it is no strong tag, and rules
-    /// the date out as a weak one does.
+    /// A tag whose bytes are not UTF-8 reaches us with U+FFFD in their place, and two tags may have become one: it is no strong tag, and
+    /// rules the date out as a weak one does.
     public init?(entityTag: String?, lastModified: String?, date: String?) {
         if let entityTag = entityTag.map(Self.trimmed) {
             if Self.isStrong(entityTag) {

@@ -5,11 +5,10 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import TransferEngine
 
-/// The door for new downloads: a request is read and checked at once, its folder is looked at in the pool, and requests are taken in
-/// in the order of their calls. A folder that does not answer (a dead network mount) holds the door for `patience` at most.
+/// The door for new downloads: a request is read and checked at once, its folder is looked at on a thread of its disk, and requests are
+/// taken in in the order of each caller's calls. A folder that does not answer (a dead network mount) holds up its callers for
+/// `DiskPatience.folder` at most, and nobody else.
 @BusActor final class Admission {
-    private static let patience: Duration = .seconds(5)
-
     /// Whom a request is answered to, and when.
     enum Answer {
         /// With the object path, when the download is on disk.
@@ -78,50 +77,64 @@ internal import TransferEngine
     /// A call, until all its folders, or its descriptor, have been looked at.
     @BusActor private final class Request {
         let load: Load
+        let caller: String
         let deadline: ContinuousClock.Instant
         /// The empty one stands for a descriptor, as in records.
-        private var missing: Set<String>
-        private var verdicts: [String: Result<String, Refusal>] = [:]
+        private var missing: Set<ByteText>
+        private var verdicts: [ByteText: Result<String, Refusal>] = [:]
         /// Goes on with the folders, without superfluous slashes and dots, or with what is wrong with them.
-        private let then: ([String: Result<String, Refusal>]) -> Void
+        private let then: ([ByteText: Result<String, Refusal>]) -> Void
 
-        init(_ load: Load, folders: Set<String>, then: @escaping ([String: Result<String, Refusal>]) -> Void) {
-            (self.load, missing, self.then) = (load, folders, then)
-            deadline = .now + Admission.patience
+        init(_ load: Load, _ caller: String, folders: Set<ByteText>, then: @escaping ([ByteText: Result<String, Refusal>]) -> Void) {
+            (self.load, self.caller, missing, self.then) = (load, caller, folders, then)
+            deadline = .now + DiskPatience.folder
         }
 
         var isSettled: Bool { missing.isEmpty }
 
-        func saw(_ folder: String, _ verdict: Result<String, Refusal>) {
+        func saw(_ folder: ByteText, _ verdict: Result<String, Refusal>) {
             if missing.remove(folder) != nil { verdicts[folder] = verdict }
         }
 
         /// Waits no longer: folders that have not answered are refused.
         func giveUp() {
-            for folder in missing {
-                let what = folder.isEmpty ? "The descriptor’s file system" : "The folder \(folder)"
-                saw(folder, .failure(Refusal(.permissionDenied, "\(what) did not answer within 5 seconds.")))
-            }
+            for folder in missing { saw(folder, .failure(.silentFolder(folder.text))) }
         }
 
         func proceed() { then(verdicts) }
     }
 
+    /// The requests of one caller.
+    private struct Queue {
+        private var requests: [Request] = []
+        private var head = 0
+
+        var first: Request? { head < requests.count ? requests[head] : nil }
+        mutating func append(_ request: Request) { requests.append(request) }
+
+        mutating func removeFirst() {
+            head += 1
+            guard head == requests.count || head > 1024 else { return }
+            requests.removeFirst(head)
+            head = 0
+        }
+    }
+
     unowned let downloader: Downloader  // the centre owns its door
-    private var requests: [Request] = []
-    private var head = 0
+    /// By caller, in the order of the calls.
+    private var queues: [String: Queue] = [:]
     /// How many downloads the requests are about.
     private var waiting = 0
     /// The same by app, of those in a sandbox.
     private var waitingOf: [String: (count: Int, bytes: Int)] = [:]
-    /// Requests by folder, while a look at that folder is under way: those that came before it began, and after; and whether one of these is
-    /// to have it made.
-    private var looking: [String: (asked: [Request], gathered: [Request], makes: Bool)] = [:]
+    /// Requests by folder, while a look at that folder is under way: those that came before it began, and after; and whether one of these
+    /// is to have it made.
+    private var looking: [ByteText: (asked: [Request], gathered: [Request], makes: Bool)] = [:]
     private var timer: Poller.Token?
 
     init(_ downloader: Downloader) { self.downloader = downloader }
 
-    var isBusy: Bool { head < requests.count }
+    var isBusy: Bool { !queues.isEmpty }
 
     /// Takes in one call of `Download`, `Fetch` or `DownloadToFd`.
     ///
@@ -136,16 +149,16 @@ internal import TransferEngine
         var options = try DownloadOptions(
             decoding: dictionary, from: call.caller, defaultDirectory: downloader.defaultDirectory, settings: downloader.settings)
         try options.checkAddress(of: url, downloader.settings)
-        if case .fetch = answer, dictionary[OptionKey.onlyIfChanged.rawValue] == nil { options.onlyIfChanged = true }
-        let folder = descriptor == nil ? options.directory ?? downloader.defaultDirectory : ""
+        if case .fetch = answer, dictionary["only-if-changed"] == nil { options.onlyIfChanged = true }
+        let folder: ByteText = descriptor == nil ? ByteText(options.directory ?? downloader.defaultDirectory) : ""
         let wanted = Wanted(url: url, options: options)
         let load = Load(of: [wanted], from: call.caller)
         try checkRoom(for: load)
         if case .fetch = answer { try downloader.callers.arrives(call.sender) }
         if descriptor != nil { try downloader.descriptors.reserve(for: Descriptors.holder(of: call)) }
         let ask = Ask(wanted: wanted, descriptor: descriptor, answer: answer)
-        let folders = descriptor == nil ? [folder: options.directory == nil] : [:]
-        lookAt(folders, load, descriptor, reading: options.checksum != nil) { [self] verdicts in
+        let folders: [ByteText: Bool] = descriptor == nil ? [folder: options.directory == nil] : [:]
+        lookAt(folders, load, for: call.sender, descriptor, reading: options.checksum != nil) { [self] verdicts in
             if let verdict = verdicts[folder] { settle(ask, verdict) }
         }
     }
@@ -167,8 +180,8 @@ internal import TransferEngine
 
     /// - Throws: `InvalidOption` for what says where a file is to be put.
     private static func checkKeys(_ dictionary: [String: Variant]) throws(Refusal) {
-        for key in [OptionKey.directory, .filename, .ifExists, .onlyIfChanged] where dictionary[key.rawValue] != nil {
-            throw Refusal(.invalidOption, "Option \(key.rawValue) is not for DownloadToFd, which writes into the caller’s own file.")
+        for key in OptionRow.ofPlace where dictionary[key] != nil {
+            throw Refusal(.invalidOption, "Option \(key) is not for DownloadToFd, which writes into the caller’s own file.")
         }
     }
 
@@ -196,16 +209,17 @@ internal import TransferEngine
     }
 
     /// Has `folders` looked at, those that are true made where they are not there, and `descriptor`, for which the verdict is that of the
-    /// folder ""; and then goes on: in the order of the calls.
+    /// folder ""; and then goes on: in the order of the calls of `caller`.
     func lookAt(
-        _ folders: [String: Bool], _ load: Load, _ descriptor: HeldDescriptor? = nil, reading: Bool = false,
-        then: @escaping ([String: Result<String, Refusal>]) -> Void
+        _ folders: [ByteText: Bool], _ load: Load, for caller: String, _ descriptor: HeldDescriptor? = nil, reading: Bool = false,
+        then: @escaping ([ByteText: Result<String, Refusal>]) -> Void
     ) {
-        let request = Request(load, folders: Set(folders.keys).union(descriptor == nil ? [] : [""]), then: then)
-        requests.append(request)
+        let request = Request(load, caller, folders: Set(folders.keys).union(descriptor == nil ? [] : [""]), then: then)
+        queues[caller, default: Queue()].append(request)
         count(load, 1)
         if let descriptor { look(at: descriptor, reading: reading, for: request) }
         for (folder, isDefault) in folders { look(at: folder, isDefault: isDefault, for: request) }
+        armTimer()
     }
 
     /// `load` comes to the door, or leaves it.
@@ -217,16 +231,15 @@ internal import TransferEngine
     }
 
     private func look(at descriptor: HeldDescriptor, reading: Bool, for request: Request) {
-        Pool.shared.perform {
+        DiskPool.shared.perform(at: .descriptor(descriptor.number), within: DiskPatience.folder) {
             descriptor.obstacle(reading: reading)
         } then: { [self] obstacle in
-            request.saw("", obstacle.map { .failure($0) } ?? .success(""))
-            drain()
+            request.saw("", obstacle.map { $0.map { .failure($0) } ?? .success("") } ?? .failure(.silentFolder("")))
+            drain(request.caller)
         }
-        armTimer()
     }
 
-    private func look(at directory: String, isDefault: Bool, for request: Request) {
+    private func look(at directory: ByteText, isDefault: Bool, for request: Request) {
         if let makes = looking[directory]?.makes {
             looking[directory]?.gathered.append(request)
             looking[directory]?.makes = makes || isDefault
@@ -234,47 +247,44 @@ internal import TransferEngine
         }
         looking[directory] = ([request], [], false)
         check(directory, create: isDefault)
-        armTimer()
     }
 
-    private func check(_ directory: String, create: Bool) {
+    private func check(_ directory: ByteText, create: Bool) {
         let allowHidden = downloader.allowsHiddenFolders
-        Pool.shared.perform {
-            Destination.check(directory, allowHidden: allowHidden, create: create)
+        DiskPool.shared.perform(at: .path(directory.text), within: DiskPatience.folder) {
+            Destination.check(directory.text, allowHidden: allowHidden, create: create)
         } then: { [self] result in
             guard let (asked, gathered, makes) = looking.removeValue(forKey: directory) else { return }
-            for request in asked { request.saw(directory, result) }
+            for request in asked { request.saw(directory, result ?? .failure(.silentFolder(directory.text))) }
             if !gathered.isEmpty {
                 looking[directory] = (gathered, [], false)
                 check(directory, create: makes)
             }
-            drain()
+            for caller in Set(asked.map(\.caller)) { drain(caller) }
         }
     }
 
-    /// Takes in what is settled, up to the first that is not.
-    private func drain() {
-        while head < requests.count, requests[head].isSettled {
-            let request = requests[head]
-            head += 1
+    /// Takes in what is settled of one caller, up to the first that is not.
+    private func drain(_ caller: String) {
+        while let request = queues[caller]?.first, request.isSettled {
+            queues[caller]?.removeFirst()
             count(request.load, -1)
             request.proceed()
         }
-        if head == requests.count || head > 1024 {
-            requests.removeFirst(head)
-            head = 0
-        }
-        armTimer()
+        if queues[caller]?.first == nil { queues[caller] = nil }
         downloader.residenceChanged?()
     }
 
+    /// One timer for all: it rings when the first in a queue is due, or was due before it went.
     private func armTimer() {
-        guard timer == nil, head < requests.count else { return }
-        timer = Poller.shared.schedule(at: requests[head].deadline) { [self] in
+        guard timer == nil, let next = queues.values.lazy.compactMap({ $0.first?.deadline }).min() else { return }
+        timer = Poller.shared.schedule(at: next) { [self] in
             timer = nil
-            while head < requests.count, requests[head].deadline <= .now {
-                requests[head].giveUp()
-                drain()
+            for caller in Array(queues.keys) {
+                while let request = queues[caller]?.first, request.deadline <= .now {
+                    request.giveUp()
+                    drain(caller)
+                }
             }
             armTimer()
         }
@@ -360,7 +370,7 @@ internal import TransferEngine
 
     /// Sets the property `DefaultDirectory`; the empty string goes back to the XDG download folder.
     func setDefaultDirectory(_ directory: String, _ reply: Reply<Void>) throws(Refusal) {
-        guard directory.isEmpty || directory.hasPrefix("/") else {
+        guard directory.isEmpty || directory.isAbsolutePath else {
             throw Refusal(.invalidOption, "DefaultDirectory must be an absolute path, not “\(shown(directory))”.")
         }
         guard !directory.isEmpty else {
@@ -368,10 +378,10 @@ internal import TransferEngine
             return downloader.answerChange(reply)
         }
         let allowHidden = downloader.allowsHiddenFolders
-        Pool.shared.perform {
+        DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
             Destination.check(directory, allowHidden: allowHidden, create: false)
         } then: { [self] result in
-            switch result {
+            switch result ?? .failure(.silentFolder(directory)) {
             case .failure(let refusal): reply.fail(refusal)
             case .success(let directory):
                 downloader.set { $0.defaultDirectory = directory }
@@ -396,6 +406,6 @@ extension Admission.Wanted {
         (asked.priority, asked.speedLimit, asked.start) = (0, nil, true)
         // What has ended has lost its secrets, or loses them: they tell nothing of who asks.
         if record.state.hasEnded, !held.holdsSecrets { asked.forgetSecrets() }
-        return record.url == url && held == asked
+        return record.url == url && held == asked && held.isSameText(as: asked)
     }
 }

@@ -4,8 +4,9 @@ internal import DownloadStore
 internal import DownloaderInterface
 internal import EventLoop
 
-/// Tells the bus: progress within the budget, changed properties, ends in the contract's order. All but progress goes through the journal, which has it
-/// wait for the commit of what it tells; progress states nothing durable. While commits fail, what changes of an object is gathered and told as one.
+/// Tells the bus: progress within the budget, changed properties, ends in the contract's order. All but progress goes through the journal,
+/// which has it wait for the commit of what it tells; progress states nothing durable. While commits fail, what changes of an object is
+/// gathered and told as one.
 @BusActor final class Announcer {
     /// Between two `Progress` of a download, at least.
     private static let progressInterval: Duration = .milliseconds(100)
@@ -28,6 +29,9 @@ internal import EventLoop
     private var managerTimer: Poller.Token?
     /// Those whose changed properties are told when commits succeed again.
     private var owed: Set<DownloadNumber> = []
+    /// Of those, the ones that are being told now, and whether the next turn goes on with them.
+    private var recovering: [DownloadNumber] = []
+    private var isRecovering = false
 
     /// - Parameter unsentBytes: how many bytes the bus has not taken yet.
     init(journal: Journal, unsentBytes: @escaping () -> Int) { (self.journal, self.unsentBytes) = (journal, unsentBytes) }
@@ -122,10 +126,26 @@ internal import EventLoop
 
     /// Commits succeed again: tells what was gathered, of each object as it is by now.
     func recover(with downloader: Downloader) {
-        let numbers = owed.sorted()
+        recovering = owed.sorted()
         owed = []
-        for number in numbers { if let download = downloader.lively(number) { flushProperties(of: download) } }
+        recoverSome(with: downloader)
         flushManager(of: downloader)
+    }
+
+    /// So many in one turn of the loop.
+    private static let recoveredAtOnce = 100
+
+    private func recoverSome(with downloader: Downloader) {
+        let some = recovering.prefix(Self.recoveredAtOnce)
+        recovering.removeFirst(some.count)
+        for number in some { if let download = downloader.lively(number) { flushProperties(of: download) } }
+        guard !recovering.isEmpty, !isRecovering else { return }
+        isRecovering = true
+        let more: @BusActor @Sendable () -> Void = { [self] in
+            isRecovering = false
+            recoverSome(with: downloader)
+        }
+        if isBehind { Poller.shared.schedule(after: .milliseconds(2), more) } else { BusActor.spawn { more() } }
     }
 
     /// Takes the manager's properties as told: what a client reads at the start.

@@ -2,8 +2,8 @@ internal import DBus
 internal import DownloadModel
 internal import DownloaderInterface
 
-/// `org.freedesktop.Application` on the manager's object: how the desktop starts us, and hands clicks on. It is not for apps in a sandbox: with
-/// it they could have files opened outside of theirs, for which the portal asks the user.
+/// `org.freedesktop.Application` on the manager's object: how the desktop starts us, and hands clicks on. It is not for apps in a sandbox:
+/// with it they could have files opened outside of theirs, for which the portal asks the user.
 enum ApplicationFace {
     static let face = Face<Downloader>(
         Application.interface, xml: { InterfaceXML.element(of: Application.interface) },

@@ -15,14 +15,14 @@ extension Admission {
         guard items.count <= Limits.batchItems else {
             throw Refusal(.limitExceeded, "A batch has at most \(Limits.batchItems) items, not \(items.count).")
         }
-        if dictionary[OptionKey.token.rawValue] != nil {
+        if dictionary["token"] != nil {
             throw Refusal(.invalidOption, "Option token belongs to the items of a batch: it names one download.")
         }
         let (caller, defaultDirectory, settings) = (reply.call.caller, downloader.defaultDirectory, downloader.settings)
         let defaults = try DownloadOptions(decoding: dictionary, from: caller, defaultDirectory: defaultDirectory, settings: settings)
         var wanted: [Wanted] = []
         wanted.reserveCapacity(items.count)
-        var folders: [String: Bool] = [:]
+        var folders: [ByteText: Bool] = [:]
         for (index, (url, own)) in items.enumerated() {
             do throws(Refusal) {
                 let options =
@@ -33,19 +33,19 @@ extension Admission {
                 let url = try DownloadURL(url)
                 try options.checkAddress(of: url, settings)
                 wanted.append(Wanted(url: url, options: options))
-                let folder = options.directory ?? defaultDirectory
+                let folder = ByteText(options.directory ?? defaultDirectory)
                 folders[folder] = folders[folder] == true || options.directory == nil
             } catch { throw error.about(item: index) }
         }
         let load = Load(of: wanted, from: caller)
         try checkRoom(for: load)
-        lookAt(folders, load) { [self, wanted] verdicts in
+        lookAt(folders, load, for: reply.call.sender) { [self, wanted] verdicts in
             do throws(Refusal) { try take(wanted, defaults, defaultDirectory, verdicts, reply) } catch { reply.fail(error) }
         }
     }
 
     private func take(
-        _ asked: [Wanted], _ defaults: DownloadOptions, _ defaultDirectory: String, _ verdicts: [String: Result<String, Refusal>],
+        _ asked: [Wanted], _ defaults: DownloadOptions, _ defaultDirectory: String, _ verdicts: [ByteText: Result<String, Refusal>],
         _ reply: Reply<(ObjectPath, [ObjectPath])>
     ) throws(Refusal) {
         var wanted = asked
@@ -53,10 +53,10 @@ extension Admission {
         directories.reserveCapacity(asked.count)
         for index in wanted.indices {
             let folder = wanted[index].options.directory
-            switch verdicts[folder ?? defaultDirectory] {
+            switch verdicts[ByteText(folder ?? defaultDirectory)] {
             case .success(let directory):
                 directories.append(directory)
-                if folder != nil, folder != directory { wanted[index].options.directory = directory }
+                if folder != nil, !folder.isSameBytes(as: directory) { wanted[index].options.directory = directory }
             case .failure(let refusal): throw refusal.about(item: index)
             case nil: return
             }
@@ -70,7 +70,7 @@ extension Admission {
         let apps = Set(wanted.lazy.map(\.options.app))
         let record = BatchRecord(
             number: number, count: UInt32(count), app: apps.count == 1 ? apps.first ?? "" : "",
-            directory: defaults.directory.flatMap { try? verdicts[$0]?.get() } ?? directories[0], options: defaults)
+            directory: defaults.directory.flatMap { try? verdicts[ByteText($0)]?.get() } ?? directories[0], options: defaults)
         let members = wanted.indices.lazy.map { [self] index in
             var member = makeRecord(wanted[index], directories[index], number: DownloadNumber(number.value +| 1 +| UInt64(index)), now: now)
             member.batch = number
@@ -83,7 +83,7 @@ extension Admission {
     ///
     /// - Throws: `AlreadyExists` where tokens are taken otherwise.
     private func batchHeld(by wanted: [Wanted]) throws(Refusal) -> ManagedBatch? {
-        var seen: [String: Int] = [:]
+        var seen: [ByteText: Int] = [:]
         var held: ManagedBatch?
         var taken: Int?
         var isRepetition = true
@@ -92,7 +92,7 @@ extension Admission {
                 isRepetition = false
                 continue
             }
-            if let first = seen.updateValue(index, forKey: "\(item.options.app)/\(token)") {
+            if let first = seen.updateValue(index, forKey: ByteText("\(item.options.app)/\(token)")) {
                 throw Refusal(.alreadyExists, "The token \(token) is that of item \(first) too; take a new token.").about(item: index)
             }
             guard let download = holder(of: item) else {

@@ -7,12 +7,15 @@ internal import EventLoop
 enum BatchFace {
     static let face = Face<ManagedBatch>(
         Batch.interface, xml: { InterfaceXML.element(of: Batch.interface) }, methods: methods, properties: properties,
-        signals: [Batch.completed.name: Batch.completed.signature])
+        signals: [Batch.completed.name: Batch.completed.signature],
+        permits: { DocumentedErrors.permits($1, of: $0, in: Batch.interface) })
 
     private static let methods: [Row<ManagedBatch>] = [
         Row(Batch.pause) { batch, _, reply in try apply(.pause, "paused", batch, reply) },
         Row(Batch.resume) { batch, _, reply in
             try reply.refuseWithoutNetwork()
+            let (ledger, downloader) = (batch.downloader.ledger, batch.downloader)
+            try reply.refuseSandboxedPlace(of: ledger.members(of: batch.entry).filter { !$0.state.hasEnded }, downloader)
             try apply(.resume, "resumed", batch, reply)
         },
         Row(Batch.cancel) { batch, _, reply in try apply(.cancel, "cancelled", batch, reply) },
@@ -30,9 +33,9 @@ enum BatchFace {
     ) throws(Refusal) {
         guard !batch.entry.hasEnded else { throw Refusal(.invalidState, "A batch that has ended cannot be \(participle).") }
         let downloader = batch.downloader
-        downloader.each(of: downloader.ledger.members(of: batch.entry).map(\.number)) { ledger, entry, now in
-            if !entry.state.hasEnded, entry.state != .committing { try? ledger.apply(event, to: entry, now: now) }
-        } finished: {
+        downloader.decideOnMany {
+            $0.apply(event, to: batch.entry, answering: $1, now: $2)
+        } answer: {
             downloader.answerChange(reply)
         }
     }

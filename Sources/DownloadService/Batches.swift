@@ -54,16 +54,7 @@ extension Downloader {
     func remove(_ batch: ManagedBatch, deletingFiles: Bool, _ reply: Reply<Void>) throws(Refusal) {
         batch.removing.append((reply, false))
         if deletingFiles { batch.deletesFiles = true }
-        batch.entry.isLeaving = true
-        let members = ledger.members(of: batch.entry).map(\.number)
-        each(of: members) { ledger, entry, now in
-            if !entry.state.hasEnded, entry.state != .committing { try? ledger.apply(.cancel, to: entry, now: now) }
-        } finished: { [self] in
-            each(of: members) { ledger, entry, now in
-                if entry.state.hasEnded { ledger.remove(entry, now: now) }
-            } finished: {
-            }
-        }
+        decide { ledger, now in ledger.remove(batch.entry, now: now) }
         guard !batch.entry.isRemoved else { return }
         let last = batch.removing.removeLast()
         try callers.wait(last.reply, forRemovalOf: batch)
@@ -88,19 +79,29 @@ extension Downloader {
             return
         }
         journal.afterCommit {
-            Pool.shared.perform {
-                files.map { Commit.deleteFinished($0.path, identity: $0.identity) }.compactMap { result -> Refusal? in
-                    if case .failure(let refusal) = result { refusal } else { nil }
-                }
-            } then: { (refusals: [Refusal]) in
-                for reply in replies {
-                    if let first = refusals.first {
-                        let others = refusals.count > 1 ? " \(refusals.count) files of \(files.count) are still there." : ""
-                        reply.fail(Refusal(first.name, first.message + others))
-                    } else {
-                        reply()
+            // Of a batch most files lie in one folder: those on other disks are asked for by themselves.
+            BusActor.spawn {
+                var refusals: [Refusal] = []
+                for group in Dictionary(grouping: files, by: { $0.path[..<($0.path.lastIndex(of: "/") ?? $0.path.startIndex)] }).values {
+                    let failed = await DiskPool.shared.value(at: .path(group[0].path), within: DiskPatience.files(group.count)) {
+                        group.map { Commit.deleteFinished($0.path, identity: $0.identity) }.compactMap { result -> Refusal? in
+                            if case .failure(let refusal) = result { refusal } else { nil }
+                        }
                     }
+                    refusals += failed ?? group.map { .silentDisk(of: $0.path) }
                 }
+                Self.answer(replies, refusals, of: files.count)
+            }
+        }
+    }
+
+    private static func answer(_ replies: [Reply<Void>], _ refusals: [Refusal], of count: Int) {
+        for reply in replies {
+            if let first = refusals.first {
+                let others = refusals.count > 1 ? " \(refusals.count) files of \(count) are still there." : ""
+                reply.fail(Refusal(first.name, first.message + others))
+            } else {
+                reply()
             }
         }
     }

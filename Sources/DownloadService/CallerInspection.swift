@@ -11,14 +11,14 @@ internal import Glibc
 /// - Snap: the AppArmor label of the connection is `snap.NAME.APP (enforce)`; where the system has no AppArmor, the process is in a
 ///   control group of that name. A snap in classic or developer mode is not confined (`complain`, `unconfined`) and is the user.
 ///
-/// What cannot be told is not trusted: `NotAllowed`. That is so for a process that has ended, one of another user, and one whose root may not
-/// be looked at (a program that is not dumpable), but for a root on a FUSE file system, which Flatpak never has.
+/// What cannot be told is not trusted: `NotAllowed`. That is so for a process that has ended, one of another user, and one whose root may
+/// not be looked at (a program that is not dumpable), but for a root on a FUSE file system, which Flatpak never has.
 ///
-/// What is guaranteed. A label belongs to the connection. A process is known by a number only, which another may have got by
-/// the time it is looked at. With `ProcessFD` the process that connected is shown to live after the last look: no doubt is left. Without it,
-/// the process looked at is shown to be older than the call, and the bus has said after the call that the connection lives. To deceive that,
-/// a connection has to outlive its process, which has to die and be replaced before the call. No confined Flatpak can
-/// do so: its connection is the proxy's, which it has no hand on. All looks go through one descriptor of `/proc/PID` and so to one process.
+/// What is guaranteed. A label belongs to the connection. A process is known by a number only, which another may have got by the time it is
+/// looked at. With `ProcessFD` the process that connected is shown to live after the last look: no doubt is left. Without it, the process
+/// looked at is shown to be older than the call, and the bus has said after the call that the connection lives. To deceive that, a
+/// connection has to outlive its process, which has to die and be replaced before the call. No confined Flatpak can do so: its connection
+/// is the proxy's, which it has no hand on. All looks go through one descriptor of `/proc/PID` and so to one process.
 enum CallerInspection {
     /// Most bytes of `.flatpak-info` and of the files in `/proc` that are read.
     static let mostBytes = 64 << 10
@@ -168,7 +168,8 @@ enum FlatpakInfo {
         return start.lastIndex { $0 != " " && $0 != "\t" }.map { start[...$0] } ?? ""
     }
 
-    /// Flatpak's rule: at most 255 bytes; at least three elements of letters, digits, "_" and "-", none of which begins with a digit or "-".
+    /// Flatpak's rule: at most 255 bytes; at least three elements of letters, digits, "_" and "-", none of which begins with a digit or
+    /// "-".
     private static func isId(_ text: String) -> Bool {
         let elements = text.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
         return text.utf8.count <= 255 && elements.count >= 3
@@ -179,7 +180,8 @@ enum FlatpakInfo {
     }
 }
 
-/// A `LinuxSecurityLabel` as far as it speaks of snaps: an AppArmor label is `unconfined` or `PROFILE (MODE)`, stacked ones joined by `//&`.
+/// A `LinuxSecurityLabel` as far as it speaks of snaps: an AppArmor label is `unconfined` or `PROFILE (MODE)`, stacked ones joined by
+/// `//&`.
 enum SecurityLabel: Equatable {
     /// Confined as this snap.
     case snap(String)
@@ -211,8 +213,8 @@ enum SecurityLabel: Equatable {
     }
 }
 
-/// `/proc/PID/cgroup` (cgroups(7)) as far as it speaks of snaps. snapd puts each in a unit of its own: `snap.NAME.APP-UUID.scope`,
-/// `snap.NAME.APP.UUID.scope` formerly, `snap.NAME.APP.service`; with version 1 also in `freezer:/snap.NAME`.
+/// `/proc/PID/cgroup` (cgroups(7)) as far as it speaks of snaps. snapd (sandbox/cgroup/scanning.go) puts each in a unit of its own:
+/// `snap.NAME.APP-UUID.scope`, `snap.NAME.APP.UUID.scope` formerly, `snap.NAME.APP.service`; with version 1 also in `freezer:/snap.NAME`.
 enum ControlGroup {
     /// nil: no snap; else its name, or nil where it has none that is valid.
     static func snap(in text: String) -> String?? {
@@ -228,8 +230,10 @@ enum ControlGroup {
 
     /// The instance name of a snap, `NAME` or `NAME_KEY`, before the first dot; nil where it is none.
     ///
-    /// snapd's rules (naming/validate.go): a name has 1 to 40 of a–z, 0–9 and "-", at least one letter, no "-" at an end and no two together; a key has
-    /// 1 to 10 of a–z and 0–9. A component (`NAME+COMPONENT`, in the names of units `NAME\x2bCOMPONENT`) belongs to its snap.
+    /// snapd's rules (snap/naming/validate.go, `ValidateSnap` and `ValidateInstance`): a name has 2 to 40 of a–z, 0–9 and "-", at least one
+    /// letter, no "-" at an end and no two together (one of a single letter, which no snap has, is taken here too: it opens nothing to
+    /// anybody); a key has 1 to 10 of a–z and 0–9. A component (`NAME+COMPONENT`, in the names of units `NAME\x2bCOMPONENT`) belongs to its
+    /// snap.
     static func snapName(_ text: Substring) -> String? {
         let whole = text.prefix { $0 != "." }
         let instance = whole.contains("+") ? whole.prefix { $0 != "+" } : whole.prefix { $0 != "\\" }

@@ -6,8 +6,8 @@ internal import EventLoop
 internal import Glibc
 internal import TransferEngine
 
-/// What the user asks for from outside: a click on our entry in a dock or menu, on an action of it, or on a toast that an earlier process of ours
-/// has shown; and the trash.
+/// What the user asks for from outside: a click on our entry in a dock or menu, on an action of it, or on a toast that an earlier process
+/// of ours has shown; and the trash.
 @BusActor final class Clicks {
     /// For so long after its end a file is opened by a click that says no more than "Todoku": toasts that are older are seldom there.
     static let freshFor: Duration = .seconds(12 * 3600)
@@ -76,7 +76,7 @@ internal import TransferEngine
             } catch { throw uris.count > 1 ? error.about(item: index) : error }
         }
         if !files.isEmpty { try checkRoom() }
-        let options: [String: Variant] = [OptionKey.app.rawValue: .string(BusName.service)]
+        let options: [String: Variant] = ["app": .string(BusName.service)]
         switch urls.count {
         case 0:
             return try open(reply) { [self] in
@@ -162,8 +162,11 @@ internal import TransferEngine
 
     /// The index of the first of `paths` at which there is something.
     private func first(of paths: [String]) async -> Int? {
-        guard !paths.isEmpty else { return nil }
-        return await Pool.shared.value(within: Opener.patience) { paths.firstIndex { access($0, F_OK) == 0 } } ?? nil
+        for (index, path) in paths.enumerated()
+        where await DiskPool.shared.value(at: .path(path), within: Opener.patience, { access(path, F_OK) == 0 }) == true {
+            return index
+        }
+        return nil
     }
 
     // MARK: The trash
@@ -208,8 +211,8 @@ internal import TransferEngine
 }
 
 extension Downloader {
-    /// Somebody has opened the file of this download through us: a click that says no more than "Todoku" is not meant for it. What has an owner
-    /// to be called (option `activate`) is the owner's to acknowledge.
+    /// Somebody has opened the file of this download through us: a click that says no more than "Todoku" is not meant for it. What has an
+    /// owner to be called (option `activate`) is the owner's to acknowledge.
     func noteOpened(_ number: DownloadNumber) {
         guard let entry = ledger[number], entry.record.options.activate == nil else { return }
         decide { ledger, _ in _ = ledger.acknowledge(entry) }
@@ -232,7 +235,7 @@ extension Downloader {
     /// The newest finished download whose file is at `path`.
     func finished(at path: String) -> LedgerEntry? {
         for number in ledger.ended.ordered.reversed() {
-            if let entry = ledger[number], entry.state == .finished, entry.record.path == path { return entry }
+            if let entry = ledger[number], entry.state == .finished, entry.record.path.isSameBytes(as: path) { return entry }
         }
         return nil
     }
@@ -246,7 +249,9 @@ extension Downloader {
         try clicks.checkRoom()
         let identity = download.record.resume?.identity
         clicks.start { [self] in
-            let place = await Pool.shared.value(within: Opener.patience) { Commit.placeOfFinished(path, identity: identity) }
+            let place = await DiskPool.shared.value(at: .path(path), within: Opener.patience, late: closePlace) {
+                Commit.placeOfFinished(path, identity: identity)
+            }
             do throws(Refusal) {
                 guard let place else { throw Refusal(.permissionDenied, "\(path) could not be reached: its disk did not answer in time.") }
                 if let file = try place.get() { try await throwAway(path, file, by: clicks) }
@@ -265,4 +270,9 @@ extension Downloader {
             throw Refusal(.invalidState, "There is no trash here: neither a desktop portal nor gio (package libglib2.0-bin).")
         }
     }
+}
+
+/// Nobody waits any more for what was opened.
+@Sendable private func closePlace(_ place: Result<Int32?, Refusal>) {
+    if case .success(let descriptor?) = place { DiskPool.shared.close(descriptor) }
 }

@@ -20,7 +20,7 @@ internal import EventLoop
     func ended(_ number: DownloadNumber) {
         guard counts.removeValue(forKey: number.value) != nil else { return }
         let (counts, path) = (counts, path)
-        Pool.shared.perform {
+        DiskPool.shared.perform(at: .path(path)) {
             CrashMarks.write(counts, to: path)
         } then: {
         }

@@ -76,8 +76,10 @@ extension Downloader {
     func verifyDescriptor(_ entry: LedgerEntry) {
         let record = entry.record
         guard let held = descriptors[entry.number] else { return decide { ledger, now in ledger.interruptDescriptors(now: now) } }
-        Pool.shared.perform {
-            Commit.verify(held, size: record.received, checksum: record.options.checksum, expectedSize: record.options.size)
+        DiskPool.shared.perform(at: .descriptor(held.number), takesLong: true) {
+            CrashMarks.working(on: record.number.value) {
+                Commit.verify(held, size: record.received, checksum: record.options.checksum, expectedSize: record.options.size)
+            }
         } then: { [self] in
             verified(entry, $0)
         }
@@ -86,7 +88,7 @@ extension Downloader {
     /// Makes the file empty that a download has not come to an end with.
     func emptyDescriptor(_ number: DownloadNumber) {
         let held = descriptors[number]
-        Pool.shared.perform {
+        DiskPool.shared.perform(at: .descriptor(held?.number ?? -1)) {
             held?.empty()
         } then: { [self] in
             decide { ledger, now in ledger.swept(number, isGone: true, now: now) }

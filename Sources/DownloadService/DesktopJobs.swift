@@ -152,7 +152,7 @@ internal import Logging
         if let total = download.total, total > 0 { content.fraction = Double(download.received) / Double(total) }
         content.source = (catalog.text("Source"), download.redactedUrl)
         guard !record.isToDescriptor else { return }
-        let name = record.fileName ?? download.redactedUrl.split(separator: "/").last.map(String.init) ?? ""
+        let name = record.fileName ?? download.redactedUrl.pathComponents.last.map(String.init) ?? ""
         content.destination = (catalog.text("Destination"), "\(record.directory)/\(name)")
         content.folder = record.directory
     }

@@ -12,12 +12,13 @@ enum DownloadFace {
         signals: [
             Download.resumedAt.name: Download.resumedAt.signature, Download.progress.name: Download.progress.signature,
             Download.finished.name: Download.finished.signature, Download.completed.name: Download.completed.signature,
-        ])
+        ], permits: { DocumentedErrors.permits($1, of: $0, in: Download.interface) })
 
     private static let methods: [Row<ManagedDownload>] = [
         Row(Download.pause) { download, _, reply in try apply(.pause, download, reply) },
         Row(Download.resume) { download, _, reply in
             try reply.refuseWithoutNetwork()
+            try reply.refuseSandboxedPlace(of: download)
             try apply(.resume, download, reply)
         },
         Row(Download.cancel) { download, _, reply in try apply(.cancel, download, reply) },
@@ -90,7 +91,7 @@ enum DownloadFace {
 
     /// - Parameter isAny: whether it may be another file than the one with this identity.
     @BusActor private static func openFile(_ path: String, _ identity: FileIdentity?, isAny: Bool, _ reply: Reply<FileDescriptor>) {
-        Pool.shared.perform {
+        DiskPool.shared.perform(at: .path(path), within: DiskPatience.file, late: closeLate) {
             let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
             guard descriptor >= 0 else { return Result<Int32, Refusal>.failure(openFailed(path, errno)) }
             guard isAny || Commit.isFinished(descriptor, identity) else {
@@ -99,14 +100,19 @@ enum DownloadFace {
                     Refusal(.notAllowed, "\(path) is not the file that was downloaded; an app in a sandbox may open that only."))
             }
             return .success(descriptor)
-        } then: { (result: Result<Int32, Refusal>) in
-            switch result {
+        } then: { result in
+            switch result ?? .failure(.silentDisk(of: path)) {
             case .success(let descriptor):
                 reply(FileDescriptor(descriptor))
-                close(descriptor)  // libdbus has its duplicate
+                DiskPool.shared.close(descriptor)  // libdbus has its duplicate
             case .failure(let refusal): reply.fail(refusal)
             }
         }
+    }
+
+    /// Nobody waits any more for what was opened.
+    @Sendable private static func closeLate(_ result: Result<Int32, Refusal>) {
+        if case .success(let descriptor) = result { DiskPool.shared.close(descriptor) }
     }
 
     private static func openFailed(_ path: String, _ code: Int32) -> Refusal {
@@ -147,7 +153,7 @@ enum DownloadFace {
         PropertyRow(Download.batch) { $0.record.batch.map { BusName.path(ofBatch: $0) } ?? ObjectPath("/") },
         PropertyRow(Download.priority, { $0.record.options.priority }) { download, priority, reply in
             try changeable(download)
-            if priority > 0 { try reply.refuseSandboxed(SandboxRules.priority) }
+            if priority > 0 { try reply.refuseSandboxed(Sandbox.mayNotGoFirst) }
             download.downloader.decide { ledger, _ in ledger.setPriority(download.entry, priority) }
             download.downloader.journal.answer(reply, ())
         },

@@ -13,7 +13,7 @@ internal import TransferEngine
 @BusActor final class Downloader {
     let ledger: Ledger
     let journal: Journal
-    let engine: Engine
+    let engine: Engines
     let announcer: Announcer
     let toaster: Toaster
     let callers: Callers
@@ -49,8 +49,8 @@ internal import TransferEngine
     /// What was read of that one at this start.
     private(set) var salvaged = SalvageReport()
 
-    /// Those of which more is known than the ledger has: what runs, is waited for, or has something to tell. For the others an object is made
-    /// when it is asked for, and let go.
+    /// Those of which more is known than the ledger has: what runs, is waited for, or has something to tell. For the others an object is
+    /// made when it is asked for, and let go.
     private var downloads: [DownloadNumber: ManagedDownload] = [:]
     private(set) var tokens: [String: DownloadNumber] = [:]
     /// What `Fetch` has added, by what it is of.
@@ -63,15 +63,16 @@ internal import TransferEngine
     /// For so long it is left to the bus to take what was told.
     private static let breath: Duration = .milliseconds(2)
     private var isContinuing = false
-    /// What is being done to many, in the order of the calls.
-    var stretches: [Stretch] = []
+    /// What answers the calls that do something to many.
+    private var stretchAnswers: [Ledger.CallNumber: () -> Void] = [:]
+    private var lastStretch: Ledger.CallNumber = 0
     /// Whether that whose record is being changed had ended.
     private var hadEnded = false
     /// Called when something that kept the service may have ended.
     var residenceChanged: (() -> Void)?
 
     init(
-        journal: Journal, engine: Engine, announcer: Announcer, toaster: Toaster, callers: Callers, foreground: Foreground,
+        journal: Journal, engine: Engines, announcer: Announcer, toaster: Toaster, callers: Callers, foreground: Foreground,
         ownerCalls: OwnerCalls, intake: Intake, opening: StoreOpening, mapFolder: String, allowsHiddenFolders: Bool, log: Logger
     ) {
         (self.journal, self.engine, self.announcer, self.toaster) = (journal, engine, announcer, toaster)
@@ -112,7 +113,7 @@ internal import TransferEngine
             for batch in batches.values { batch.changed() }
             decide { ledger, now in ledger.schedule(now: now) }
         }
-        ledger.mayStart = { [unowned self] in stretches.isEmpty && !self.journal.isFull }
+        ledger.mayStart = { [unowned self] in !self.journal.isFull }
         ownerCalls.onQuiet = { [unowned self] in residenceChanged?() }
         for entry in ledger.endRestore(now: .now) { track(entry.record) }
         for batch in ledger.batches.values { track(batch) }
@@ -169,7 +170,7 @@ internal import TransferEngine
             ledger.setAside(culprits.repeated, now: .now)
         }
         if counts.verifying > 0 { for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) } }
-        goOnCancelling()
+        ledger.goOnCancelling(now: .now)
         ledger.schedule(now: .now)
         toaster.resume(ledger.takeOwedToasts(now: .now), self, now: .now)
         carryOut()
@@ -212,7 +213,7 @@ internal import TransferEngine
     }
 
     /// What is neither paused nor ended nor waits for somebody; and owners that are called.
-    var hasWork: Bool { ledger.hasWork || ledger.hasPass || !stretches.isEmpty || ownerCalls.isBusy }
+    var hasWork: Bool { ledger.hasWork || ledger.hasSlices || ownerCalls.isBusy }
 
     /// Whether an app that says it is in front has downloads that have not ended: a service that left would forget that it is.
     var servesForeground: Bool {
@@ -270,7 +271,7 @@ internal import TransferEngine
         }
         isPerforming = false
         if descriptors.isHolding { descriptors.letGo(where: ledger.isDone) }
-        if ledger.hasPass || !stretches.isEmpty { continueSoon() }
+        if ledger.hasSlices { continueSoon() }
         announcer.flushManager(of: self)
         alarm.set(microseconds: ledger.nextWake?.microseconds)
         folderProbe.needed(counts.awaitingFolder > 0)
@@ -280,8 +281,8 @@ internal import TransferEngine
         jobs?.changed()
     }
 
-    /// The next slice of what is done to many, in a turn of its own: calls of others are answered between two. While the bus has not taken what was
-    /// told so far, their answers would wait behind that, too.
+    /// The next slice of what is done to many, in a turn of its own: calls of others are answered between two. While the bus has not taken
+    /// what was told so far, their answers would wait behind that, too.
     private func continueSoon() {
         guard !isContinuing else { return }
         isContinuing = true
@@ -289,9 +290,8 @@ internal import TransferEngine
             isContinuing = false
             guard !ledger.isEnding else { return }
             guard !announcer.isBehind else { return continueSoon() }
-            if !stretches.isEmpty { return continueStretch() }
-            decide { ledger, now in ledger.continuePass(now: now) }
-            if !ledger.hasPass { residenceChanged?() }
+            decide { ledger, now in ledger.continueSlices(now: now) }
+            if !ledger.hasSlices { residenceChanged?() }
         }
         if announcer.isBehind { Poller.shared.schedule(after: Self.breath, next) } else { BusActor.spawn { next() } }
     }
@@ -337,6 +337,7 @@ internal import TransferEngine
             toaster.removed(download.number)
             residenceChanged?()
         case .batchRemoved(let batch): batchRemoved(batch)
+        case .stretchEnded(let call): stretchAnswers.removeValue(forKey: call)?()
         case .callOwner(let entry):
             guard let download = glance(entry.number) else { return }
             journal.afterCommit { [self] in callOwner(download) }
@@ -350,6 +351,9 @@ internal import TransferEngine
     }
 
     private func announceEnd(_ download: ManagedDownload) {
+        assert(
+            download.state.endFailure.map { DocumentedErrors.ends.contains($0.name.busName) } ?? true,
+            "the signal Completed does not name \(download.state.endFailure?.name.rawValue ?? "") in its XML")
         announcer.announceEnd(of: download)
         log.info(
             "download ended",
@@ -399,12 +403,20 @@ internal import TransferEngine
         toaster.language = settings.language
     }
 
-    func clearEnded(then finished: @escaping (UInt32) -> Void) {
-        let all = ledger.ended.ordered
-        each(of: all) { ledger, entry, now in
-            if entry.state.hasEnded { ledger.remove(entry, now: now) }
-        } finished: {
-            finished(UInt32(clamping: all.count))
+    /// Has the ledger do something to many in slices; `answer` is called behind the last of them.
+    func decideOnMany(_ body: (Ledger, Ledger.CallNumber, WallTime) -> Void, answer: @escaping () -> Void) {
+        lastStretch += 1
+        stretchAnswers[lastStretch] = answer
+        decide { ledger, now in body(ledger, lastStretch, now) }
+    }
+
+    func clearEnded(_ reply: Reply<UInt32>) {
+        let count = ledger.ended.count
+        decideOnMany {
+            $0.clearEnded(answering: $1, now: $2)
+        } answer: { [self] in
+            journal.answer(reply, UInt32(clamping: count))
+            residenceChanged?()
         }
     }
 
@@ -420,10 +432,10 @@ internal import TransferEngine
         guard deletingFile, record.state == .finished, let path = record.path else { return journal.answer(reply, ()) }
         let identity = record.resume?.identity
         journal.afterCommit {
-            Pool.shared.perform {
+            DiskPool.shared.perform(at: .path(path), within: DiskPatience.file) {
                 Commit.deleteFinished(path, identity: identity)
             } then: { result in
-                switch result {
+                switch result ?? .failure(.silentDisk(of: path)) {
                 case .success: reply()
                 case .failure(let refusal): reply.fail(refusal)
                 }

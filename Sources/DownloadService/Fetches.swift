@@ -13,8 +13,8 @@ extension Downloader {
         fetches[key]?.sorted().lazy.compactMap { self.ledger[$0] }.first { !$0.state.hasEnded && isSame($0.record) }
     }
 
-    /// Takes what former Fetches of the same ended in off the list, so that one who polls does not fill it. Not what has a name of its caller's,
-    /// nor what its owner is still to be told of.
+    /// Takes what former Fetches of the same ended in off the list, so that one who polls does not fill it. Not what has a name of its
+    /// caller's, nor what its owner is still to be told of.
     func removeFormerFetches(of key: CopyKey) {
         let former = (fetches[key] ?? []).sorted().compactMap { ledger[$0] }.filter { entry in
             let (record, options) = (entry.record, entry.record.options)
@@ -52,7 +52,7 @@ extension Downloader {
     /// What is to be known of the file that `entry` ends with: how it looks, and what the server said of it, if this process heard that.
     func copy(of entry: LedgerEntry, at path: String, _ stamp: FileStamp?) -> CopyHeld? {
         let record = entry.record
-        guard record.keepsCopy, let stamp, let name = path.split(separator: "/").last.map(String.init) else { return nil }
+        guard record.keepsCopy, let stamp, let name = path.pathComponents.last.map(String.init) else { return nil }
         return CopyHeld(
             key: record.copyKey, name: name, stamp: stamp, validators: download(entry.number)?.validators, mediaType: record.mediaType,
             checksum: record.options.checksum)

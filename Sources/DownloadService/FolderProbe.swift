@@ -14,7 +14,7 @@ internal import TransferEngine
     private unowned let downloader: Downloader  // the centre owns its probe
     private var timer: Poller.Token?
     private var looks = 0
-    private var looking: Set<String> = []
+    private var looking: Set<ByteText> = []
 
     init(_ downloader: Downloader) { self.downloader = downloader }
 
@@ -38,11 +38,11 @@ internal import TransferEngine
         let (allowHidden, reserve) = (downloader.allowsHiddenFolders, downloader.settings.diskReserve)
         for directory in downloader.ledger.awaitedFolders.subtracting(looking) {
             looking.insert(directory)
-            Pool.shared.perform {
-                Destination.room(in: directory, allowHidden: allowHidden, reserve: reserve)
+            DiskPool.shared.perform(at: .path(directory.text)) {
+                Destination.room(in: directory.text, allowHidden: allowHidden, reserve: reserve)
             } then: { [self] free in
                 looking.remove(directory)
-                downloader.decide { ledger, now in ledger.folderSeen(directory, free: free, now: now) }
+                downloader.decide { ledger, now in ledger.folderSeen(directory.text, free: free, now: now) }
             }
         }
     }

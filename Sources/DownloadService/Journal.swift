@@ -7,8 +7,8 @@ internal import Logging
 /// What makes "acknowledged is durable" cheap: changes are committed in groups, and every message or effect that a change
 /// causes waits, in one queue, until the change is on disk.
 ///
-/// The order of things is the `JournalQueue`'s; here are the store, the loop and the messages. What is posted when nothing is pending goes out at
-/// once.
+/// The order of things is the `JournalQueue`'s; here are the store, the loop and the messages. What is posted when nothing is pending goes
+/// out at once.
 @BusActor final class Journal {
     private enum Item {
         case message(Message)
@@ -25,6 +25,9 @@ internal import Logging
     private var queue = JournalQueue<Item>()
     private var isScheduled = false
     private var failures = 0
+    /// Since when a commit is in flight.
+    private var committingSince: SuspendingClock.Instant?
+    private var commitWatch: Poller.Token?
     /// Where among the waiting items the last is after which progress of a download has to come.
     private var marks: [DownloadNumber: JournalQueue<Item>.Mark] = [:]
     /// The database was lost, and the new one does not hold everything yet: that is tried again whether or not there are changes.
@@ -54,21 +57,34 @@ internal import Logging
     /// With so many waiting for a commit that has failed, nothing more is taken in.
     private static let mostWaiting = 10_000
 
+    /// A commit that takes so long counts as one that fails.
+    private static let slow: Duration = .seconds(5)
+    /// So long a caller waits for a commit: less than callers wait for an answer (25 s).
+    private static let patience: Duration = .seconds(15)
+
+    private func commitHasTaken(_ time: Duration) -> Bool { committingSince.map { .now - $0 >= time } ?? false }
+
+    private var isFailing: Bool { failures > 0 || commitHasTaken(Self.slow) }
+
     /// Whether changed properties are to be gathered until `onRecovery`: commits fail, or too much waits for one.
     func gathers() -> Bool {
-        guard failures > 0 || queue.isCommitting && queue.waitingCount > Self.manyWaiting else { return false }
+        guard isFailing || queue.isCommitting && queue.waitingCount > Self.manyWaiting else { return false }
         owesRecovery = true
         return true
     }
 
-    /// Whether what changes the queue has to be refused: it could not be saved, and too much waits for that.
+    /// Whether what changes the queue has to be refused: it could not be saved, and too much waits for that, or its disk does not answer.
     var isFull: Bool {
-        guard failures > 0, queue.waitingCount >= Self.mostWaiting else { return false }
+        guard commitHasTaken(Self.patience) || isFailing && queue.waitingCount >= Self.mostWaiting else { return false }
         owesRecovery = true
         return true
     }
 
-    var refusal: Refusal { Refusal(.storage, "The queue could not be saved, and too much waits for that. Make room on its disk.") }
+    var refusal: Refusal {
+        commitHasTaken(Self.patience)
+            ? Refusal(.storage, "The queue cannot be saved: its disk has not answered for \(Self.patience.components.seconds) seconds.")
+            : Refusal(.storage, "The queue could not be saved, and too much waits for that. Make room on its disk.")
+    }
 
     /// Whether something is not on disk yet, or waits for what is not.
     var isBusy: Bool { queue.isBusy || owesEverything }
@@ -90,8 +106,8 @@ internal import Logging
         schedule()
     }
 
-    /// The changes appended last add `numbers`: `done` follows when they are on disk, and answers the call; where that fails, `undo` takes it
-    /// all back and gives the answer, which is sent at once: it waits for nothing more.
+    /// The changes appended last add `numbers`: `done` follows when they are on disk, and answers the call; where that fails, `undo` takes
+    /// it all back and gives the answer, which is sent at once: it waits for nothing more.
     func addition(of numbers: [DownloadNumber], done: @escaping () -> Void, undo: @escaping (Refusal) -> Message?) {
         queue.post(.addition(numbers, done: done, undo: undo))
     }
@@ -148,6 +164,8 @@ internal import Logging
 
     private func commit() async {
         guard !isEnded, let changes = queue.begin(isDue: owesEverything) else { return }
+        committingSince = .now
+        watchCommit()
         do {
             try await save(changes)
             failures = 0
@@ -157,6 +175,9 @@ internal import Logging
             log.error("the queue could not be saved", metadata: ["cause": "\(error)", "changes": "\(changes.count)"])
             giveUp(Refusal(.storage, "The queue could not be saved: \(error)"))
         }
+        committingSince = nil
+        if let commitWatch { Poller.shared.cancel(commitWatch) }
+        commitWatch = nil
         release()
         if failures == 0, owesRecovery {
             owesRecovery = false
@@ -216,18 +237,36 @@ internal import Logging
     /// After a failed commit: additions are undone, calls answered with the error, all other changes kept for the next try.
     private func giveUp(_ refusal: Refusal) {
         var answers: [() -> Message?] = []
-        queue.failed { item in
-            switch item {
-            case .addition(let numbers, _, let undo):
-                answers.append { undo(refusal) }
-                return .drop(undoing: numbers)
-            case .reply(_, let failure):
-                answers.append { failure(refusal) }
-                return .drop(undoing: [])
-            case .message, .effect: return .keep
-            }
-        }
+        queue.failed { Self.fate(of: $0, refusal, &answers) }
         for answer in answers { if let message = answer() { send(message) } }
+    }
+
+    private func watchCommit() {
+        commitWatch = Poller.shared.schedule(after: Self.patience) { [self] in
+            // The machine may have slept meanwhile.
+            if commitHasTaken(Self.patience) { loseWaiting() } else { watchCommit() }
+        }
+    }
+
+    /// The same where the commit has not come back: whether it succeeds shows when the disk answers.
+    private func loseWaiting() {
+        log.error("the queue cannot be saved: its disk does not answer", metadata: ["waiting": "\(queue.waitingCount)"])
+        let refusal = refusal
+        var answers: [() -> Message?] = []
+        queue.withdraw { Self.fate(of: $0, refusal, &answers) }
+        for answer in answers { if let message = answer() { send(message) } }
+    }
+
+    private static func fate(of item: Item, _ refusal: Refusal, _ answers: inout [() -> Message?]) -> JournalQueue<Item>.Fate {
+        switch item {
+        case .addition(let numbers, _, let undo):
+            answers.append { undo(refusal) }
+            return .drop(undoing: numbers)
+        case .reply(_, let failure):
+            answers.append { failure(refusal) }
+            return .drop(undoing: [])
+        case .message, .effect: return .keep
+        }
     }
 
     private func retryLater() {

@@ -13,8 +13,8 @@ internal import EventLoop
 
     /// Calls of `Wait` that have not been answered.
     var waiting: [Reply<(UInt32, UInt32, UInt32)>] = []
-    /// Calls of `Remove` that are answered when it is off the list (those that have to wait for it count among their caller's waiting calls), and
-    /// the finished files that go with it.
+    /// Calls of `Remove` that are answered when it is off the list (those that have to wait for it count among their caller's waiting
+    /// calls), and the finished files that go with it.
     var removing: [(reply: Reply<Void>, isCounted: Bool)] = []
     var filesToDelete: [(path: String, identity: FileIdentity?)] = []
     var deletesFiles = false

@@ -13,7 +13,7 @@ enum ManagerFace {
             Manager.downloadAdded.name: Manager.downloadAdded.signature, Manager.downloadRemoved.name: Manager.downloadRemoved.signature,
             Manager.batchAdded.name: Manager.batchAdded.signature, Manager.batchRemoved.name: Manager.batchRemoved.signature,
             Manager.downloadEnded.name: Manager.downloadEnded.signature, Manager.allEnded.name: Manager.allEnded.signature,
-        ])
+        ], permits: { DocumentedErrors.permits($1, of: $0, in: Manager.interface) })
 
     @BusActor static func told(_ downloader: Downloader) -> [String: Variant] { face.values(of: downloader) { $0.isTold } }
 
@@ -75,11 +75,15 @@ enum ManagerFace {
         },
         Row(Manager.cancelAll) { downloader, _, reply in
             try reply.refuseSandboxed("cancel what others have queued")
-            downloader.cancelAll { downloader.answerChange(reply) }
+            downloader.decideOnMany {
+                $0.cancelAll(answering: $1, now: $2)
+            } answer: {
+                downloader.answerChange(reply)
+            }
         },
         Row(Manager.clearEnded) { downloader, _, reply in
             try reply.refuseSandboxed("clear what others have queued")
-            downloader.clearEnded { downloader.journal.answer(reply, $0) }
+            downloader.clearEnded(reply)
         },
         Row(Manager.setHostRule) { downloader, arguments, reply in
             try reply.refuseSandboxed("set the rules of hosts")
@@ -87,6 +91,16 @@ enum ManagerFace {
             var rules = downloader.settings.hostRules
             try rules.set(host, rule)
             downloader.set { $0.hostRules = rules }
+            downloader.answerChange(reply)
+        },
+        Row(Manager.listSlowedHosts) { downloader, _, reply in
+            try reply.refuseSandboxed("see which hosts others use")
+            reply(downloader.ledger.slowedOrigins(now: .now).mapValues { SlowedHost($0).dictionary })
+        },
+        Row(Manager.resetHost) { downloader, host, reply in
+            try reply.refuseSandboxed("reset hosts")
+            let name = try HostRules.name(of: host)
+            downloader.decide { ledger, now in ledger.resetHost(name, now: now) }
             downloader.answerChange(reply)
         },
     ]
@@ -151,7 +165,7 @@ enum ManagerFace {
         PropertyRow(Manager.version) { _ in Service.version },
         PropertyRow(Manager.setAside) { $0.setAside },
         PropertyRow(Manager.salvaged) { $0.salvaged },
-        PropertyRow(Manager.supportedOptions) { _ in OptionKey.allCases.map(\.rawValue).sorted() },
+        PropertyRow(Manager.supportedOptions) { _ in OptionRow.all.map(\.key).sorted() },
     ]
 }
 
@@ -176,7 +190,7 @@ extension Downloader {
         let group = WaitGroup(filter, callers.nextTick(), reply)
         let members = try filter.batch.map { (path) throws(Refusal) in try named(path, for: reply.call.caller) }.map(ledger.members)
         let gather: (LedgerEntry) -> Bool = { [self] entry in
-            if entry.isEntered, let download = glance(entry.number) { group.gather(download) }
+            if entry.isEntered, filter.mayMatch(entry, in: ledger), let download = glance(entry.number) { group.gather(download) }
             return false
         }
         if let members {
@@ -201,8 +215,8 @@ extension Downloader {
         return batch.entry
     }
 
-    /// What `filter` asks for and `caller` may see: what has not ended in queue order, then what has, oldest first; or all of that the other
-    /// way round.
+    /// What `filter` asks for and `caller` may see: what has not ended in queue order, then what has, oldest first; or all of that the
+    /// other way round.
     func matching(_ filter: DownloadFilter, for caller: CallerIdentity) throws(Refusal) -> [ManagedDownload] {
         var result: [ManagedDownload] = []
         var isPast = true
@@ -220,7 +234,8 @@ extension Downloader {
                 isPast = entry.number == after?.number
                 return false
             }
-            guard let download = glance(entry.number), caller.owns(download), filter.matches(download) else { return false }
+            guard filter.mayMatch(entry, in: ledger), let download = glance(entry.number), caller.owns(download), filter.matches(download)
+            else { return false }
             result.append(download)
             return result.count == filter.limit
         }

@@ -6,11 +6,11 @@ internal import Logging
 
 /// Calls the owners of downloads that have ended (option `activate`), which starts them: `org.freedesktop.Application.ActivateAction`.
 ///
-/// Whether and when a call is made is the ledger's to say. Here at most `Limits.ownerCalls` are under way, and of one owner one: the ends of
-/// 10,000 downloads come to their owner one after the other, and an owner that hangs holds up nobody else.
+/// Whether and when a call is made is the ledger's to say. Here at most `Limits.ownerCalls` are under way, and of one owner one: the ends
+/// of 10,000 downloads come to their owner one after the other, and an owner that hangs holds up nobody else.
 ///
-/// An app in a sandbox must not have itself started at will: by a URL that is dead, at an instant (`not-before`). It is started for what brought
-/// it a file only, and `Limits.ownerStarts` times in `window` at most. Every other call reaches it while it runs, and starts nothing.
+/// An app in a sandbox must not have itself started at will: by a URL that is dead, at an instant (`not-before`). It is started for what
+/// brought it a file only, and as often as `OwnerStarts` lets it. Every other call reaches it while it runs, and starts nothing.
 @BusActor final class OwnerCalls {
     /// The name of the action (docs/dbus.md, "Apps that come and go").
     static let action = "download-ended"
@@ -33,32 +33,14 @@ internal import Logging
         }
     }
 
-    /// When an owner in a sandbox was started: of the last `window`, oldest first.
-    @BusActor private struct Starts {
-        private var instants: [SuspendingClock.Instant] = []
-
-        /// Whether one more may be made now, which then counts.
-        mutating func take(_ now: SuspendingClock.Instant) -> Bool {
-            instants.removeAll { now - $0 >= OwnerCalls.window }
-            guard instants.count < Limits.ownerStarts else { return false }
-            instants.append(now)
-            return true
-        }
-
-        func isOver(_ now: SuspendingClock.Instant) -> Bool { instants.allSatisfy { now - $0 >= OwnerCalls.window } }
-    }
-
     private struct Ask {
         let download: ManagedDownload
         let isWanted: () -> Bool
     }
 
-    /// The stretch of time in which the starts of an app in a sandbox are counted.
-    private nonisolated static let window: Duration = .seconds(3600)
-
     private let connection: Connection
     private let log: Logger
-    private var starts: [String: Starts] = [:]
+    private let starts: OwnerStarts
     private var queues: [String: Queue] = [:]
     /// Owners whose next call may begin, in order.
     private var turns: [String] = []
@@ -67,7 +49,7 @@ internal import Logging
     /// Called when nothing is to be called any more.
     var onQuiet: (() -> Void)?
 
-    init(connection: Connection, log: Logger) { (self.connection, self.log) = (connection, log) }
+    init(connection: Connection, starts: OwnerStarts, log: Logger) { (self.connection, self.starts, self.log) = (connection, starts, log) }
 
     /// Whether any owner is called, or is to be: it keeps the service.
     var isBusy: Bool { !queues.isEmpty }
@@ -120,7 +102,7 @@ internal import Logging
         guard options.isSandboxed else { return await call(owner, what, download.number, starts: true) }
         let failure = await call(owner, what, download.number, starts: false)
         // The bound is the app's: it may have names below its own.
-        guard let failure, failure.isNotThere, download.record.broughtFile, mayStart(options.app) else { return failure }
+        guard let failure, failure.isNotThere, download.record.broughtFile, await starts.take(options.app) else { return failure }
         return await call(owner, what, download.number, starts: true)
     }
 
@@ -133,12 +115,6 @@ internal import Logging
             log.debug("the owner was called", metadata: ["download": "\(number)", "owner": "\(owner)"])
             return nil
         } catch { return error }
-    }
-
-    private func mayStart(_ app: String) -> Bool {
-        let now = SuspendingClock.now
-        starts = starts.filter { !$0.value.isOver(now) }
-        return starts[app, default: Starts()].take(now)
     }
 
     private func blame(_ owner: String, _ error: DBusError) {

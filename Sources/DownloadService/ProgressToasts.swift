@@ -2,7 +2,8 @@ internal import Desktop
 internal import DownloadModel
 internal import EventLoop
 
-/// The progress toast: one for all that is under way, driven by the news of the engine alone. Without a server that draws it, nothing is worked out.
+/// The progress toast: one for all that is under way, driven by the news of the engine alone. Without a server that draws it, nothing is
+/// worked out.
 ///
 /// A batch counts as its downloads that have not ended, with the bytes of all of it.
 @BusActor final class ProgressToasts {
@@ -26,12 +27,18 @@ internal import EventLoop
         if let batch = downloader.batch(number) {
             let (received, total) = batch.sums
             let count = batch.record.count
-            return ProgressToast.Part(
+            var part = ProgressToast.Part(
                 name: "", count: batch.entry.remaining, received: received, total: total,
                 ended: (count - min(count, batch.entry.remaining), of: count), icon: batch.record.icon)
+            // The members of a batch have one owner, or none that is in a sandbox.
+            part.sandboxedApp = batch.record.numbers.lazy.compactMap { downloader.ledger[$0] }.first?.record.sandboxedApp
+            return part
         }
         return downloader.lively(number).map {
-            ProgressToast.Part(name: $0.record.fileName ?? "", received: $0.received, total: $0.total, icon: $0.record.options.icon)
+            var part = ProgressToast.Part(
+                name: $0.record.fileName ?? "", received: $0.received, total: $0.total, icon: $0.record.options.icon)
+            part.sandboxedApp = $0.record.sandboxedApp
+            return part
         }
     }
 

@@ -32,7 +32,7 @@ public struct ServiceOptions: Sendable {
     private let connection: Connection
     private let store: Store
     private let journal: Journal
-    private let engine: Engine
+    private let engine: Engines
     private let notifier: Notifier
     private let toaster: Toaster
     private let downloader: Downloader
@@ -108,7 +108,10 @@ public struct ServiceOptions: Sendable {
         let log = options.logger
         let links = Links()
         journal = Journal(store: store, nextNumber: opening.nextNumber, log: log) { connection.send($0) }
-        engine = Engine(configuration: EngineConfiguration(version: Self.version)) { links.downloader?.take($0) }
+        var configuration = EngineConfiguration(version: Self.version)
+        let proxies = DesktopProxies(connection: connection)
+        configuration.desktopProxy = { await proxies.choice(for: $0) }
+        engine = Engines(configuration: configuration, home: folder) { links.downloader?.take($0) }
         notifier = Notifier {
             connection
         } report: {
@@ -122,7 +125,8 @@ public struct ServiceOptions: Sendable {
         let callers = Callers(connection: connection)
         downloader = Downloader(
             journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes }, toaster: toaster,
-            callers: callers, foreground: foreground, ownerCalls: OwnerCalls(connection: connection, log: log),
+            callers: callers, foreground: foreground,
+            ownerCalls: OwnerCalls(connection: connection, starts: OwnerStarts("\(folder)/starts"), log: log),
             intake: intake, opening: opening, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
             log: log)
         downloader.culprits = culprits

@@ -6,7 +6,8 @@ internal import EventLoop
 internal import Logging
 internal import TransferEngine
 
-/// Decides which toasts there are, and does what their buttons ask for; the Notifier shows them on its own thread. Downloads never wait for it.
+/// Decides which toasts there are, and does what their buttons ask for; the Notifier shows them on its own thread. Downloads never wait for
+/// it.
 @BusActor final class Toaster {
     /// A toast that is to come a while after the end (option `notify-delay`).
     private struct Delayed {
@@ -295,7 +296,8 @@ internal import TransferEngine
         changed?()
     }
 
-    /// Nobody has clicked it for long, and it keeps the service no more: where the desktop can start us by a click, it answers for it from now on.
+    /// Nobody has clicked it for long, and it keeps the service no more: where the desktop can start us by a click, it answers for it from
+    /// now on.
     private func bequeath(_ number: DownloadNumber) {
         // The desktop would have it as ours, or its click as the app's: one of an app in a sandbox is not handed over.
         guard let toast = shown[number]?.toast, toast.sandboxedApp == nil, let path = path(number) else { return release(number) }
@@ -371,8 +373,8 @@ internal import TransferEngine
         }
     }
 
-    /// What ended before this process began may have been handed over by one before it, which nobody has written down: of the newest, what was
-    /// is taken back with them. Desktops keep few (GNOME Shell three of an application).
+    /// What ended before this process began may have been handed over by one before it, which nobody has written down: of the newest, what
+    /// was is taken back with them. Desktops keep few (GNOME Shell three of an application).
     func inherit(from downloader: Downloader) { bequeathed = Set(downloader.lastTold(most: 16)) }
 
     private func handedOver(_ number: DownloadNumber) -> (toast: EndToast, owed: Ledger.OwedToast?)? {
@@ -388,7 +390,7 @@ internal import TransferEngine
         release(number)
     }
 
-    private static func lastPart(_ path: String) -> String { path.split(separator: "/").last.map(String.init) ?? path }
+    private static func lastPart(_ path: String) -> String { path.pathComponents.last.map(String.init) ?? path }
 }
 
 extension Downloader {

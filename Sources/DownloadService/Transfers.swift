@@ -12,10 +12,14 @@ extension Downloader {
 
     func startTransfer(_ entry: LedgerEntry) {
         download(entry.number)?.validators = nil
-        findCopy(for: entry) { [self] in startTransfer(entry, $0) }
+        let place = descriptors[entry.number].map { DiskPlace.descriptor($0.number) } ?? .path(entry.record.directory)
+        DiskPool.shared.locate(place, within: DiskPatience.folder) { [self] disk in
+            findCopy(for: entry) { [self] in startTransfer(entry, $0, on: disk) }
+        }
     }
 
-    private func startTransfer(_ entry: LedgerEntry, _ copy: CopyHeld?) {
+    /// - Parameter disk: that it writes to; nil: it does not answer.
+    private func startTransfer(_ entry: LedgerEntry, _ copy: CopyHeld?, on disk: DiskKey?) {
         let (record, options) = (entry.record, entry.record.options)
         guard entry.work == .running, !ledger.isEnding, let download = download(entry.number) else {
             return decide { ledger, now in ledger.transferEnded(record.number, .stopped(record.resume), now: now) }
@@ -23,7 +27,7 @@ extension Downloader {
         guard let url = try? DownloadURL(record.url) else {
             // Checked when it was added; only a damaged database comes here.
             let failure = DownloadFailure(.invalidUrl, "The stored URL is damaged.")
-            return ledger.transferEnded(record.number, .failed(failure, madeProgress: false, nil), now: .now)
+            return decide { ledger, now in ledger.transferEnded(record.number, .failed(failure, madeProgress: false, nil), now: now) }
         }
         var request = TransferRequest(
             number: record.number, url: url, directory: record.directory, partName: partNames.name(of: record.number))
@@ -55,7 +59,7 @@ extension Downloader {
         if request.descriptor?.isInMemory == true { request.maxSize = min(options.maxSize ?? .max, Limits.memoryFileBytes) }
         download.transferStarted = .now
         jobs?.begins(download)
-        engine.start(request)
+        engine.start(request, on: disk)
     }
 
     private func mapPath(of number: DownloadNumber) -> String { "\(mapFolder)/\(number)" }
@@ -66,9 +70,9 @@ extension Downloader {
 
     private func carryOut(_ event: TransferEvent) {
         switch event {
-        case .asks(let number, let host):
+        case .asks(let number, let url):
             guard let entry = ledger[number] else { return }
-            decide { ledger, now in ledger.hop(entry, to: host, now: now) }
+            decide { ledger, now in ledger.hop(entry, to: url.host, origin: url.origin, now: now) }
         case .sent(let number, let time):
             guard let entry = ledger[number] else { return }
             decide { ledger, now in ledger.requestSent(entry, at: time, now: now) }
@@ -153,14 +157,14 @@ extension Downloader {
         let record = entry.record
         guard let expected = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         let (map, allowHidden, part) = (mapPath(of: entry.number), allowsHiddenFolders, partNames.name(of: entry.number))
-        Pool.shared.perform {
-            let verification = CrashMarks.working(on: record.number.value) {
-                Commit.verify(
+        DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
+            CrashMarks.working(on: record.number.value) {
+                let verification = Commit.verify(
                     directory: record.directory, partName: part, identity: expected, size: record.received,
                     checksum: record.options.checksum, expectedSize: record.options.size, mapPath: map, allowHidden: allowHidden)
+                guard case .proved = verification, let copy, copy.stamp.size == record.received else { return verification }
+                return Commit.isCopy(directory: record.directory, partName: part, of: copy) ? .unchanged(copy) : verification
             }
-            guard case .proved = verification, let copy, copy.stamp.size == record.received else { return verification }
-            return Commit.isCopy(directory: record.directory, partName: part, of: copy) ? .unchanged(copy) : verification
         } then: { [self] in
             verified(entry, $0)
         }
@@ -182,13 +186,15 @@ extension Downloader {
         if record.isToDescriptor { return decide { ledger, now in ledger.committed(entry, path: "", skipped: false, now: now) } }
         guard let identity = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         let (part, allowHidden) = (partNames.name(of: entry.number), allowsHiddenFolders)
-        Pool.shared.perform {
-            // Before it has a name under which others may write it.
-            let stamp = record.stamp(at: "\(record.directory)/\(part)")
-            let outcome = Commit.commit(
-                directory: record.directory, partName: part, identity: identity, name: record.finalName,
-                policy: record.options.ifExists, origin: origin, mapPath: map, allowHidden: allowHidden)
-            return (outcome, stamp)
+        DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
+            CrashMarks.working(on: record.number.value) {
+                // Before it has a name under which others may write it.
+                let stamp = record.stamp(at: "\(record.directory)/\(part)")
+                let outcome = Commit.commit(
+                    directory: record.directory, partName: part, identity: identity, name: record.finalName,
+                    policy: record.options.ifExists, origin: origin, mapPath: map, allowHidden: allowHidden)
+                return (outcome, stamp)
+            }
         } then: { [self] (outcome: CommitOutcome, stamp: FileStamp?) in
             finishCommit(entry, outcome, stamp)
         }
@@ -219,12 +225,14 @@ extension Downloader {
         guard let resume = record.resume else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
         // It had its name before it was looked at: others may have written it, and what the server said counts no more.
         download(entry.number)?.validators = nil
-        Pool.shared.perform {
-            let found = Commit.found(
-                directory: record.directory, partName: part, name: record.finalName, identity: resume.identity,
-                size: record.total, mapPath: map)
-            guard case .committed(let path) = found else { return (found, nil) }
-            return (found, record.stamp(at: path))
+        DiskPool.shared.perform(at: .path(record.directory)) {
+            CrashMarks.working(on: record.number.value) {
+                let found = Commit.found(
+                    directory: record.directory, partName: part, name: record.finalName, identity: resume.identity,
+                    size: record.total, mapPath: map)
+                guard case .committed(let path) = found else { return (found, nil) }
+                return (found, record.stamp(at: path))
+            }
         } then: { [self] (found: FoundCommit, stamp: FileStamp?) in
             switch found {
             case .committed(let path): finishCommit(entry, .committed(path: path), stamp)
@@ -247,8 +255,8 @@ extension Downloader {
     /// Deletes a part file and its written map; no transfer writes them.
     func sweep(_ number: DownloadNumber, _ directory: String) {
         let (map, part) = (mapPath(of: number), partNames.name(of: number))
-        Pool.shared.perform {
-            Commit.discard(directory: directory, partName: part, mapPath: map)
+        DiskPool.shared.perform(at: .path(directory)) {
+            CrashMarks.working(on: number.value) { Commit.discard(directory: directory, partName: part, mapPath: map) }
         } then: { [self] isGone in
             decide { ledger, now in ledger.swept(number, isGone: isGone, now: now) }
             glance(number)?.rewind()

@@ -74,6 +74,17 @@ extension DownloadFilter {
         return true
     }
 
+    /// False where `matches` is false for certain, by the entry alone: of a hundred thousand no object is made, and not looked at what each
+    /// waits for.
+    @BusActor func mayMatch(_ entry: LedgerEntry, in ledger: Ledger) -> Bool {
+        guard let states, !ledger.hasPass else { return true }
+        switch entry.state {
+        // As the bus sees it, it may wait: for its host, or for a rule of it.
+        case .queued, .active: return states.contains(entry.state.name) || states.contains("waiting")
+        default: return states.contains(entry.state.name)
+        }
+    }
+
     /// Whether it asks for `download` as it is now; `after` and `limit` aside.
     @BusActor func matches(_ download: ManagedDownload) -> Bool {
         matchesEver(download) && states?.contains(download.shownState.name) ?? true

@@ -39,7 +39,7 @@ extension CopyHeld {
     /// What of a row cannot be read is as if it were not known, which costs a transfer at most.
     fileprivate init?(_ key: CopyKey, _ row: Row) {
         let name: String = row.value(0)
-        guard !name.isEmpty, !name.hasPrefix("."), !name.utf8.contains(UInt8(ascii: "/")) else { return nil }
+        guard !name.isEmpty, name.utf8.first != UInt8(ascii: "."), !name.utf8.contains(UInt8(ascii: "/")) else { return nil }
         let identity = FileIdentity(device: row.value(3), inode: row.value(4), mount: row.value(5), boot: row.value(6), born: row.value(7))
         let (tag, modified, source) = (row.value(8, as: String?.self), row.value(9, as: String?.self), row.value(10, as: String?.self))
         self.init(

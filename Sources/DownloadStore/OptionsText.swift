@@ -1,8 +1,8 @@
 internal import DownloadModel
 
 /// The options of a download as the column `options` has them: a line `key=value` for each that is not the default, by the keys of the bus.
-/// Durations are microseconds, `header` is a line of its own for each field, `metadata` is in hexadecimal digits. A backslash and a line feed
-/// in a value are `\\` and `\n`.
+/// Durations are microseconds, `header` is a line of its own for each field, `metadata` is in hexadecimal digits. A backslash and a line
+/// feed in a value are `\\` and `\n`.
 enum OptionsText {
     static func text(of options: DownloadOptions) -> String {
         var text = ""
@@ -18,8 +18,9 @@ enum OptionsText {
             }
             text += "\n"
         }
-        for field in fields { if let value = field.text(options) { line(field.key, value) } }
+        for row in rows { if let value = row.text(in: options) { line(row.key, value) } }
         for header in options.headers { line("header", "\(header.name): \(header.value)") }
+        if options.isSandboxed { line("sandboxed", "true") }
         return text
     }
 
@@ -33,8 +34,7 @@ enum OptionsText {
                 isWhole = false
                 continue
             }
-            let isTaken = key == "header" ? take(header: value, &options) : byKey[key]?.take(&options, value) ?? false
-            if !isTaken { isWhole = false }
+            if !take(key, value, &options) { isWhole = false }
         }
         // Nobody knows what it was that cannot be read.
         if !isWhole { options.checksum = nobodys }
@@ -69,124 +69,21 @@ enum OptionsText {
         return true
     }
 
-    // MARK: Fields
-
-    private struct Field: Sendable {
-        let key: String
-        /// nil: the default.
-        let text: @Sendable (DownloadOptions) -> String?
-        let take: @Sendable (inout DownloadOptions, String) -> Bool
-    }
-
-    private typealias Path<V> = any WritableKeyPath<DownloadOptions, V> & Sendable
-
-    private static let fields = [
-        plain("app", \.app), optional("token", \.token), optional("directory", \.directory), optional("filename", \.fileName),
-        word("if-exists", \.ifExists), optional("user-agent", \.userAgent), optional("referrer", \.referrer),
-        optional("username", \.username), optional("password", \.password), checksum, optional("size", \.size),
-        optional("max-size", \.maxSize), optional("expect-type", \.expectType), plain("start", \.start), plain("priority", \.priority),
-        optional("speed-limit", \.speedLimit), time("stall-timeout", \.stallTimeout), plain("retries", \.retries), notBefore,
-        optionalTime("deadline", \.deadline), plain("renewable", \.renewable), plain("allow-metered", \.allowsMetered),
-        plain("allow-private", \.allowsPrivate), plain("allow-downgrade", \.allowsDowngrade), plain("sandboxed", \.isSandboxed),
-        optionalTime("request-interval", \.requestInterval), plain("only-if-changed", \.onlyIfChanged), optional("activate", \.activate),
-        plain("tag", \.tag), word("notify", \.notify), time("notify-delay", \.notifyDelay), optional("title", \.title),
-        optional("body", \.body), optional("icon", \.icon), plain("sound", \.sound), plain("show-progress", \.showProgress), desktopID,
-        metadata,
-    ]
-    private static let byKey = Dictionary(uniqueKeysWithValues: fields.map { ($0.key, $0) })
-    private static let defaults = DownloadOptions()
-
-    private static func plain<V: LosslessStringConvertible & Equatable & Sendable>(_ key: String, _ path: Path<V>) -> Field {
-        Field(key: key) { options in
-            options[keyPath: path] == defaults[keyPath: path] ? nil : String(options[keyPath: path])
-        } take: { options, text in
-            guard let value = V(text) else { return false }
-            options[keyPath: path] = value
-            return true
+    private static func take(_ key: String, _ value: String, _ options: inout DownloadOptions) -> Bool {
+        switch key {
+        case "header": return take(header: value, &options)
+        case "sandboxed":
+            options.isSandboxed = true
+            return value == "true"
+        default: return OptionRow.byKey[key]?.take(text: value, into: &options) ?? false
         }
     }
 
-    private static func optional<V: LosslessStringConvertible & Sendable>(_ key: String, _ path: Path<V?>) -> Field {
-        Field(key: key) { options in
-            options[keyPath: path].map { String($0) }
-        } take: { options, text in
-            guard let value = V(text) else { return false }
-            options[keyPath: path] = value
-            return true
-        }
-    }
-
-    private static func word<V: RawRepresentable<String> & Equatable & Sendable>(_ key: String, _ path: Path<V>) -> Field {
-        Field(key: key) { options in
-            options[keyPath: path] == defaults[keyPath: path] ? nil : options[keyPath: path].rawValue
-        } take: { options, text in
-            guard let value = V(rawValue: text) else { return false }
-            options[keyPath: path] = value
-            return true
-        }
-    }
-
-    private static func time(_ key: String, _ path: Path<Duration>) -> Field {
-        Field(key: key) { options in
-            options[keyPath: path] == defaults[keyPath: path] ? nil : String(options[keyPath: path].microseconds)
-        } take: { options, text in
-            guard let value = Int64(text) else { return false }
-            options[keyPath: path] = .microseconds(value)
-            return true
-        }
-    }
-
-    private static func optionalTime(_ key: String, _ path: Path<Duration?>) -> Field {
-        Field(key: key) { options in
-            options[keyPath: path].map { String($0.microseconds) }
-        } take: { options, text in
-            guard let value = Int64(text) else { return false }
-            options[keyPath: path] = .microseconds(value)
-            return true
-        }
-    }
-
-    private static let notBefore = Field(key: "not-before") { options in
-        options.notBefore.map { String($0.microseconds) }
-    } take: { options, text in
-        guard let value = UInt64(text) else { return false }
-        options.notBefore = WallTime(microseconds: value)
-        return true
-    }
-
-    private static let desktopID = Field(key: "desktop-id") { options in
-        options.desktopID?.name
-    } take: { options, text in
-        guard let id = DesktopID(text) else { return false }
-        options.desktopID = id
-        return true
-    }
+    /// Headers have lines of their own.
+    private static let rows = OptionRow.all.filter { $0.key != "headers" }
 
     /// One that no file has: what was to be verified, and cannot be read, never passes unverified.
     private static let nobodys = Checksum(.sha256, digest: [UInt8](repeating: 0, count: Checksum.Algorithm.sha256.length))
-
-    private static let checksum = Field(key: "checksum") { options in
-        options.checksum?.description
-    } take: { options, text in
-        let read = try? Checksum(text)
-        options.checksum = read
-        return read != nil
-    }
-
-    private static let metadata = Field(key: "metadata") { options in
-        guard !options.metadata.isEmpty else { return nil }
-        let digits = Array("0123456789abcdef".utf8)
-        return String(decoding: options.metadata.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
-    } take: { options, text in
-        var (bytes, half): ([UInt8], UInt8?) = ([], nil)
-        for character in text {
-            guard let digit = character.hexDigitValue, character.isASCII else { return false }
-            if let high = half { bytes.append(high << 4 | UInt8(digit)) }
-            half = half == nil ? UInt8(digit) : nil
-        }
-        options.metadata = bytes
-        return half == nil
-    }
 
     // MARK: From version 2
 

@@ -1,8 +1,8 @@
 internal import DownloadModel
 
 extension DownloadRecord {
-    /// Reads every column of a row of `download`, and of its row of `course` where it has one. What cannot be read does not lose the record:
-    /// see `StoredState.records`.
+    /// Reads every column of a row of `download`, and of its row of `course` where it has one. What cannot be read does not lose the
+    /// record: see `StoredState.records`.
     ///
     /// - Parameters:
     ///   - now: when a record that cannot be read whole is taken to have ended, unless the row says when.
@@ -117,11 +117,13 @@ private struct RecordReader {
         guard course != nil, let text: String = course(.failureName) else { return nil }
         let name = ErrorName(rawValue: text)
         if name == nil { note(CourseColumn.failureName) }
-        return DownloadFailure(
+        var failure = DownloadFailure(
             name ?? .storage, course(.failureMessage), httpStatus: course(.failureStatus), host: course(.failureHost),
             isRetryable: course(.failureRetryable), retryAfter: (course(.failureRetryAfter) as Int64?).map(Duration.microseconds),
             wait: (course(.failureWait) as String?).flatMap(WaitReason.init), missingBytes: course(.failureMissing),
             neededRoom: course(.failureNeeded))
+        failure.origin = course(.failureOrigin)
+        return failure
     }
 
     /// nil also where something of it is missing: the transfer then starts from 0, which is always right.

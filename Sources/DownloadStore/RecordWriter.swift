@@ -80,6 +80,7 @@ extension DownloadFailure {
         try statement.bind(wait?.rawValue, CourseColumn.failureWait)
         try statement.bind(missingBytes, CourseColumn.failureMissing)
         try statement.bind(neededRoom, CourseColumn.failureNeeded)
+        try statement.bind(origin, CourseColumn.failureOrigin)
     }
 }
 
@@ -97,16 +98,6 @@ extension ResumeData {
         try statement.bind(identity.mount, CourseColumn.resumeMount)
         try statement.bind(identity.boot, CourseColumn.resumeBoot)
         try statement.bind(identity.born, CourseColumn.resumeBorn)
-    }
-}
-
-extension Duration {
-    /// Whole microseconds; beyond 292,000 years the most that fits.
-    var microseconds: Int64 {
-        let (seconds, attoseconds) = components
-        let (micros, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000)
-        let (sum, carry) = micros.addingReportingOverflow(attoseconds / 1_000_000_000_000)
-        return overflow || carry ? (seconds < 0 ? .min : .max) : sum
     }
 }
 

@@ -3,8 +3,8 @@ internal import Glibc
 
 /// Reads the rows of a damaged database page by page, without SQLite, which gives up at the first page that is wrong.
 ///
-/// Every leaf that can be read gives its rows, whatever became of the pages above it. The number of a row's columns tells which table it is of
-/// (a test holds them apart). The pages of the write-ahead log go before those of the database, also behind a frame that is wrong.
+/// Every leaf that can be read gives its rows, whatever became of the pages above it. The number of a row's columns tells which table it is
+/// of (a test holds them apart). The pages of the write-ahead log go before those of the database, also behind a frame that is wrong.
 /// Nothing that is read is trusted: each offset, length and page number is checked, and a row is at most a MiB.
 struct Salvage: ~Copyable {
     /// Longer than what `Limits` let a row be.

@@ -62,9 +62,9 @@ enum Schema {
         UPDATE download SET retry_at = wait_until WHERE state = 'waiting' AND wait_reason = 'retry';
         UPDATE download SET is_spliced = 1 WHERE received > 0;
         """,
-        // Rows of what only waits are lean, and quick to read: options are one text, without the defaults (`OptionsText`), and what only a download
-        // that has started or ended has is a row of `course`. Batches, conditional requests and the copies held (an empty wanted_name: none; the
-        // highest id is the newest), descriptors of callers, owners that are called, toasts that are owed.
+        // Rows of what only waits are lean, and quick to read: options are one text, without the defaults (`OptionsText`), and what only a
+        // download that has started or ended has is a row of `course`. Batches, conditional requests and the copies held (an empty
+        // wanted_name: none; the highest id is the newest), descriptors of callers, owners that are called, toasts that are owed.
         """
         CREATE TABLE lean (
             number INTEGER PRIMARY KEY,
@@ -119,6 +119,10 @@ enum Schema {
         """
         ALTER TABLE course ADD COLUMN source TEXT;
         """,
+        // Which server asked for a pause, after redirects.
+        """
+        ALTER TABLE course ADD COLUMN failure_origin TEXT;
+        """,
     ]
 }
 
@@ -134,7 +138,7 @@ enum Column: Int32, TableColumn {
 enum CourseColumn: Int32, TableColumn {
     case number
     case failureName, failureMessage, failureStatus, failureHost, failureRetryable, failureRetryAfter, failureWait, failureMissing,
-        failureNeeded
+        failureNeeded, failureOrigin
     case startedAt, endedAt, attempts, retriesUsed, retryAt, expiresAt, timeLeft, awaitsUrl, isSpliced, hasStartedOver, isWhole
     case isUnchanged, isToDescriptor, isAcknowledged, activations, activateAt, owesToast
     case resumeWritten, resumeTotal, resumeEntityTag, resumeLastModified, resumeDevice, resumeInode, resumeMount, resumeBoot,

@@ -190,8 +190,8 @@ final class Session {
         if !records.isEmpty { take(records) }
     }
 
-    /// What no interval can be waiting for any more is deleted, where that is possible: a full disk keeps nobody from starting. The longest is a
-    /// number of milliseconds of 32 bits; a host's own is that of its rule, and what it was slowed down to is not kept over a start.
+    /// What no interval can be waiting for any more is deleted, where that is possible: a full disk keeps nobody from starting. The longest
+    /// is a number of milliseconds of 32 bits; a host's own is that of its rule, and what it was slowed down to is not kept over a start.
     private func loadRequests(now: WallTime, _ rules: HostRules) throws(SQLiteError) -> [HostRequest] {
         var (requests, over): ([HostRequest], [HostRequest]) = ([], [])
         let oldest = now + .milliseconds(-Int64(UInt32.max))

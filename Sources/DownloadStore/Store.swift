@@ -24,6 +24,7 @@ public actor Store {
     private var current: HeldFile?
     /// Whether that holds all that was committed; else only `startAnew` may write.
     private var isWhole = false
+    private var swept: time_t?
     /// Where a database is that was lost, until a new one holds everything.
     private var aside: String?
 
@@ -73,6 +74,7 @@ public actor Store {
             opening = try salvage(afterLoss, at: now, isDamaged: error != faultyLog, take)
         }
         opening.partNames = folder.partNames(next: opening.nextNumber)
+        sweep(at: now)
         self.lock = consume lock
         (isOpen, isWhole) = (true, true)
         return opening
@@ -153,9 +155,17 @@ public actor Store {
         lock?.note(session.mark())
     }
 
+    /// Deletes databases that were set aside long ago, at most once an hour.
+    private func sweep(at now: time_t) {
+        if let swept, (swept..<swept + 3600).contains(now) { return }
+        swept = now
+        folder.sweepSetAside(at: now)
+    }
+
     /// Empties the log, where that is worth it. Call when nothing waits to be saved. One flipped bit can take what lies in the log only.
     public func tidy() {
         guard isOpen, isWhole, let session else { return }
+        sweep(at: time(nil))
         session.checkpointIfWorthwhile()
         lock?.note(session.mark())
     }
@@ -181,8 +191,8 @@ public actor Store {
         return try? session.copy(for: key)
     }
 
-    /// Sets the database aside, which a commit has found `damaged`, and saves `changes`, everything there is, in a new one. Where that fails it
-    /// is to be called again: until it succeeds, nothing else is saved.
+    /// Sets the database aside, which a commit has found `damaged`, and saves `changes`, everything there is, in a new one. Where that
+    /// fails it is to be called again: until it succeeds, nothing else is saved.
     ///
     /// - Returns: where the old one is now; nil where it was gone.
     public func startAnew(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) -> String? {

@@ -73,46 +73,6 @@ struct StoreFolder {
         }
         return lock
     }
-
-    /// Renames the database to `todoku.db.corrupt-YYYYMMDD-HHMMSS` (UTC), and the files that belong to it likewise, so that SQLite's
-    /// tools can still look at it. No connection to it may be open.
-    ///
-    /// - Returns: its new path; nil where there was none.
-    func setAside(at time: time_t) throws(StoreError) -> String? {
-        var time = time
-        var parts = tm()
-        gmtime_r(&time, &parts)
-        var text = [CChar](repeating: 0, count: 32)
-        strftime(&text, text.count, "%Y%m%d-%H%M%S", &parts)
-        let stamp = text.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
-        let first = "\(database).corrupt-\(stamp)"
-        var target = first
-        var copy = 1
-        while access(target, F_OK) == 0 {
-            copy += 1
-            target = "\(first)-\(copy)"
-        }
-        // The write-ahead log first: beside a new database, the old one's log could be taken for its own.
-        for suffix in ["-wal", "-shm", ""] {
-            if rename(database + suffix, target + suffix) == 0 { continue }
-            guard errno == ENOENT else { throw StoreError(system: errno, "set the damaged database aside", database) }
-            if suffix.isEmpty { return nil }
-        }
-        return target
-    }
-
-    /// Whether an earlier database lies here under another name.
-    var hasSetAside: Bool {
-        guard let handle = opendir(path) else { return false }
-        defer { closedir(handle) }
-        while let entry = readdir(handle) {
-            let name = withUnsafePointer(to: &entry.pointee.d_name) {
-                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-            }
-            if name.hasPrefix("todoku.db.corrupt-") { return true }
-        }
-        return false
-    }
 }
 
 /// The database's file, open beside SQLite: closing any descriptor of it would drop SQLite's locks (fcntl(2)).
@@ -168,7 +128,8 @@ struct FolderLock: ~Copyable {
     fileprivate init(adopting descriptor: Int32) { self.descriptor = descriptor }
     deinit { close(descriptor) }
 
-    /// Notes how far the log has come; nil: there is none. The note is not flushed: it outlives the process, and without it less is known only.
+    /// Notes how far the log has come; nil: there is none. The note is not flushed: it outlives the process, and without it less is known
+    /// only.
     func note(_ mark: LogMark?) {
         guard let bytes = mark?.bytes else {
             ftruncate(descriptor, 0)

@@ -30,8 +30,8 @@ struct LogMark: Equatable {
     }
 }
 
-/// SQLite's write-ahead log as it lies on disk (sqlite.org/fileformat2.html#walformat), read without SQLite: SQLite stops at the first frame
-/// whose checksum is wrong, and forgets all that comes behind it.
+/// SQLite's write-ahead log as it lies on disk (sqlite.org/fileformat2.html#walformat), read without SQLite: SQLite stops at the first
+/// frame whose checksum is wrong, and forgets all that comes behind it.
 struct WriteAheadLog {
     static let headerLength = 32
     static let frameHeaderLength = 24
@@ -127,8 +127,8 @@ struct WriteAheadLog {
 
     /// As many frames as belong to commits that were acknowledged; nil where SQLite reads all of them.
     ///
-    /// The mark makes that certain. Without one (another machine's file, or a mark that a power cut took) two commits behind a fault prove it:
-    /// the second began when the first was on disk. A single one may be what a power cut tore, of which nobody was told.
+    /// The mark makes that certain. Without one (another machine's file, or a mark that a power cut took) two commits behind a fault prove
+    /// it: the second began when the first was on disk. A single one may be what a power cut tore, of which nobody was told.
     func acknowledgedBehindFault(_ mark: LogMark?) -> Int? {
         let readable = readable
         if let mark, mark.salts == salts { return readable < Int(mark.frames) ? Int(mark.frames) : nil }

@@ -1,6 +1,7 @@
 public import DBus
 
-/// `org.freedesktop.Application` (Desktop Entry Specification 1.5, "D-Bus Activation"): how the desktop starts an application, and hands clicks on.
+/// `org.freedesktop.Application` (Desktop Entry Specification 1.5, "D-Bus Activation"): how the desktop starts an application, and hands
+/// clicks on.
 ///
 /// The service has it on the manager's object; the same calls go to owners that are activated (option `activate`).
 public enum Application {

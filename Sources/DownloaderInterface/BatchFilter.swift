@@ -15,34 +15,19 @@ public struct BatchFilter: Equatable, Sendable {
     public init() {}
 
     /// - Throws: `InvalidOption` naming the key that is unknown or has the wrong type.
-    public init(decoding dictionary: [String: Variant]) throws(Refusal) {
-        for (key, value) in dictionary.sorted(by: { $0.key < $1.key }) {
-            func wrongType(_ signature: String) -> Refusal {
-                Refusal(.invalidOption, "Filter key \(key) takes the type \(signature), not \(value.type.prefix(64)).")
-            }
-            switch key {
-            case "app":
-                guard let text = value.string else { throw wrongType("s") }
-                app = text
-            case "ended":
-                guard let flag = value.bool else { throw wrongType("b") }
-                hasEnded = flag
-            case "after":
-                guard let path = value.objectPath else { throw wrongType("o") }
-                after = path
-            case "newest-first":
-                guard let flag = value.bool else { throw wrongType("b") }
-                isNewestFirst = flag
-            case "limit":
-                guard let number = value.uint32 else { throw wrongType("u") }
-                guard number > 0, number <= Limits.listed else {
-                    throw Refusal(.invalidOption, "Filter key limit is 1 to \(Limits.listed).")
-                }
-                limit = Int(number)
-            default:
-                throw Refusal(
-                    .invalidOption, "There is no filter key “\(shown(key))”; they are app, ended, after, newest-first, limit.")
-            }
-        }
+    public init(decoding dictionary: [String: Variant]) throws(Refusal) { try self.init(reading: dictionary) }
+
+    /// The dictionary for a call.
+    public var dictionary: [String: Variant] {
+        var dictionary: [String: Variant] = ["limit": .uint32(UInt32(clamping: limit))]
+        if let app { dictionary["app"] = .string(app) }
+        if let hasEnded { dictionary["ended"] = .bool(hasEnded) }
+        if let after { dictionary["after"] = .objectPath(after) }
+        if isNewestFirst { dictionary["newest-first"] = .bool(true) }
+        return dictionary
     }
+}
+
+extension BatchFilter: ListFilter {
+    static let keys = allKeys(FilterKey("ended", "b", { $0.bool }) { $0.hasEnded = $1 })
 }

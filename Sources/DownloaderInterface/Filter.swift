@@ -21,54 +21,7 @@ public struct DownloadFilter: Equatable, Sendable {
     public init() {}
 
     /// - Throws: `InvalidOption` naming the key that is unknown or has the wrong type.
-    public init(decoding dictionary: [String: Variant]) throws(Refusal) {
-        for (key, value) in dictionary.sorted(by: { $0.key < $1.key }) {
-            func wrongType(_ signature: String) -> Refusal {
-                Refusal(.invalidOption, "Filter key \(key) takes the type \(signature), not \(value.type.prefix(64)).")
-            }
-            func known(_ names: [String]) throws(Refusal) -> Set<String> {
-                for name in names where !Self.stateNames.contains(name) {
-                    throw Refusal(
-                        .invalidOption,
-                        "Filter key \(key): “\(shown(name))” is no state; they are \(Self.stateNames.joined(separator: ", ")).")
-                }
-                return Set(names)
-            }
-            switch key {
-            case "app":
-                guard let text = value.string else { throw wrongType("s") }
-                app = text
-            case "tag":
-                guard let text = value.string else { throw wrongType("s") }
-                tag = text
-            case "state":
-                guard let text = value.string else { throw wrongType("s") }
-                states = try known([text]).union(states ?? [])
-            case "states":
-                guard let texts = value.strings else { throw wrongType("as") }
-                states = try known(texts).union(states ?? [])
-            case "batch":
-                guard let path = value.objectPath else { throw wrongType("o") }
-                batch = path
-            case "after":
-                guard let path = value.objectPath else { throw wrongType("o") }
-                after = path
-            case "newest-first":
-                guard let flag = value.bool else { throw wrongType("b") }
-                isNewestFirst = flag
-            case "limit":
-                guard let number = value.uint32 else { throw wrongType("u") }
-                guard number > 0, number <= Limits.listed else {
-                    throw Refusal(.invalidOption, "Filter key limit is 1 to \(Limits.listed).")
-                }
-                limit = Int(number)
-            default:
-                throw Refusal(
-                    .invalidOption,
-                    "There is no filter key “\(shown(key))”; they are app, tag, state, states, batch, after, newest-first, limit.")
-            }
-        }
-    }
+    public init(decoding dictionary: [String: Variant]) throws(Refusal) { try self.init(reading: dictionary) }
 
     /// The dictionary for a call.
     public var dictionary: [String: Variant] {
@@ -80,5 +33,22 @@ public struct DownloadFilter: Equatable, Sendable {
         if let after { dictionary["after"] = .objectPath(after) }
         if isNewestFirst { dictionary["newest-first"] = .bool(true) }
         return dictionary
+    }
+}
+
+extension DownloadFilter: ListFilter {
+    static let keys = allKeys(
+        FilterKey("tag", "s", { $0.string }) { $0.tag = $1 },
+        FilterKey("state", "s", { $0.string }) { (filter, name) throws(Refusal) in try filter.add([name], of: "state") },
+        FilterKey("states", "as", { $0.strings }) { (filter, names) throws(Refusal) in try filter.add(names, of: "states") },
+        FilterKey("batch", "o", { $0.objectPath }) { $0.batch = $1 })
+
+    /// Asks for downloads in the states `names`, too.
+    private mutating func add(_ names: [String], of key: String) throws(Refusal) {
+        for name in names where !Self.stateNames.contains(name) {
+            throw Refusal(
+                .invalidOption, "Filter key \(key): “\(shown(name))” is no state; they are \(Self.stateNames.joined(separator: ", ")).")
+        }
+        states = Set(names).union(states ?? [])
     }
 }

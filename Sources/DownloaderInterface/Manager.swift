@@ -25,6 +25,9 @@ public enum Manager {
 
     public static let setHostRule = MethodOf(interface, "SetHostRule", in: String.self, [String: Variant].self)
 
+    public static let listSlowedHosts = MethodOf(interface, "ListSlowedHosts", out: [String: [String: Variant]].self)
+    public static let resetHost = MethodOf(interface, "ResetHost", in: String.self)
+
     public static let downloadAdded = SignalOf(interface, "DownloadAdded", ObjectPath.self)
     public static let downloadRemoved = SignalOf(interface, "DownloadRemoved", ObjectPath.self)
     public static let downloadEnded = SignalOf(interface, "DownloadEnded", ObjectPath.self, String.self, String.self)

@@ -9,25 +9,6 @@ public enum BusName {
     public static let batchesPath = "/org/todoku/Downloader1/batch"
     public static let tokensPath = "/org/todoku/Downloader1/download/by_token"
 
-    /// Whether `name` can be an application's well-known name (D-Bus specification, "Bus names"; org.freedesktop.Application makes its object
-    /// path of it).
-    static func isApplicationName(_ name: String) -> Bool {
-        let parts = name.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
-        return name.utf8.count <= 255 && parts.count >= 2
-            && parts.allSatisfy { part in
-                guard let first = part.first, !(UInt8(ascii: "0")...UInt8(ascii: "9")).contains(first) else { return false }
-                return part.allSatisfy { byte in
-                    switch byte {
-                    case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                        UInt8(ascii: "a")...UInt8(ascii: "z"),
-                        UInt8(ascii: "_"), UInt8(ascii: "-"):
-                        true
-                    default: false
-                    }
-                }
-            }
-    }
-
     /// Where an application of this bus name has its `org.freedesktop.Application` (Desktop Entry Specification, "D-Bus Activation").
     public static func applicationPath(_ name: String) -> ObjectPath {
         ObjectPath(

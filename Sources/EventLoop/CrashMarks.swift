@@ -1,8 +1,8 @@
 internal import CSystem
 internal import Glibc
 
-/// Which piece of work (by its number, above 0) this process was at when it crashed, for the next process: a line for each crash in a file, written
-/// by a signal handler. A process that is killed, or loses its power, leaves none.
+/// Which piece of work (by its number, above 0) this process was at when it crashed, for the next process: a line for each crash in a file,
+/// written by a signal handler. A process that is killed, or loses its power, leaves none.
 public enum CrashMarks {
     /// From now on a crash leaves its mark in the file `path`, absolute.
     public static func keep(in path: String) { todoku_mark_crashes(path) }

@@ -123,7 +123,9 @@ public func startThread(_ name: String, _ body: @escaping @Sendable () -> Void) 
             guard let context else { return nil }
             let start = Unmanaged<Start>.fromOpaque(context).takeRetainedValue()
             todoku_set_thread_name(start.name)
+            let stack = todoku_take_alternate_stack()
             start.body()
+            todoku_drop_alternate_stack(stack)
             return nil
         }, context)
     precondition(result == 0, "pthread_create: \(result)")

@@ -1,14 +1,26 @@
 internal import CSystem
 internal import Glibc
+internal import Synchronization
 
-/// A few threads for calls that wait for a disk: fsync, digests, renames, looks at folders.
+/// A few threads for calls that wait. What waits for a disk belongs into the `DiskPool`.
 ///
 /// Threads start with work and end after five seconds without, so that nothing wakes up at idle.
 public final class Pool: Sendable {
-    public static let shared = Pool(name: "todoku-pool", width: 4)
+    /// For other programs, which may take seconds to answer.
+    public static let programs = Pool(name: "todoku-programs", width: 4)
+    /// For the question who calls. Nothing else is done there, so that an answer never waits for a disk or a program.
+    public static let callers = Pool(name: "todoku-callers", width: 4)
+
+    struct Item {
+        fileprivate let ticket: Ticket?
+        fileprivate let work: @Sendable () -> Void
+        fileprivate var isWithdrawn: Bool { ticket?.isWithdrawn.load(ordering: .relaxed) ?? false }
+    }
 
     private struct State {
-        var work: [@Sendable () -> Void] = []
+        var work: [Item] = []
+        /// At so many items those that were withdrawn are thrown out.
+        var cleansAt = 64
         var threads = 0
         var waiting = 0
     }
@@ -39,40 +51,58 @@ public final class Pool: Sendable {
 
     /// Runs `work` on a thread of the pool, then `done` with its value on the bus loop.
     public func perform<R: Sendable>(_ work: @escaping @Sendable () -> R, then done: @escaping @BusActor @Sendable (R) -> Void) {
-        submit {
+        _ = submit(nil) {
             let result = work()
             BusActor.spawn { done(result) }
         }
     }
 
-    private func submit(_ work: @escaping @Sendable () -> Void) {
+    /// Whether it has nothing to do, and does nothing.
+    var isIdle: Bool {
         pthread_mutex_lock(mutex)
-        state.work.append(work)
+        defer { pthread_mutex_unlock(mutex) }
+        return state.work.isEmpty && state.threads == state.waiting
+    }
+
+    /// - Returns: what was withdrawn and is thrown out. To be let go behind all locks: with it go values whose ends may come back here, as
+    ///   the closing of a descriptor does.
+    func submit(_ ticket: Ticket?, _ work: @escaping @Sendable () -> Void) -> [Item] {
+        var thrownOut: [Item] = []
+        pthread_mutex_lock(mutex)
+        if state.work.count >= state.cleansAt {
+            thrownOut = state.work.filter(\.isWithdrawn)
+            state.work.removeAll { $0.isWithdrawn }
+            state.cleansAt = max(64, 2 * state.work.count)
+        }
+        state.work.append(Item(ticket: ticket, work: work))
         let start = state.waiting < state.work.count && state.threads < width
         if start { state.threads += 1 } else { pthread_cond_signal(condition) }
         pthread_mutex_unlock(mutex)
         if start { startThread(name) { [self] in serve() } }
+        return thrownOut
     }
 
     private func serve() {
+        // An item ends with its turn, while nothing is locked.
+        while let item = next() { if !item.isWithdrawn { item.work() } }
+    }
+
+    /// The next item; nil where none came for five seconds: the thread is to end.
+    private func next() -> Item? {
         pthread_mutex_lock(mutex)
-        while true {
-            if !state.work.isEmpty {
-                let work = state.work.removeFirst()
-                pthread_mutex_unlock(mutex)
-                work()
-                pthread_mutex_lock(mutex)
-                continue
-            }
+        defer { pthread_mutex_unlock(mutex) }
+        while state.work.isEmpty {
             var until = timespec()
             clock_gettime(CLOCK_MONOTONIC, &until)
             until.tv_sec += 5
             state.waiting += 1
             let result = pthread_cond_timedwait(condition, mutex, &until)
             state.waiting -= 1
-            if result == ETIMEDOUT, state.work.isEmpty { break }
+            if result == ETIMEDOUT, state.work.isEmpty {
+                state.threads -= 1
+                return nil
+            }
         }
-        state.threads -= 1
-        pthread_mutex_unlock(mutex)
+        return state.work.removeFirst()
     }
 }

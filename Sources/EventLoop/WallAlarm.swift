@@ -8,14 +8,27 @@ internal import Glibc
 @BusActor public final class WallAlarm {
     private let ring: @BusActor () -> Void
     private let clockSet: @BusActor (Duration) -> Void
+    /// timerfd_settime(2): 0 or errno.
+    private let arm: (Int32, itimerspec) -> Int32
     private var descriptor: Int32 = -1
     private var armed: UInt64?
     /// What CLOCK_REALTIME was ahead of CLOCK_BOOTTIME when the alarm was set.
     private var offset: Duration = .zero
 
     /// - Parameter clockSet: hears by how much the clock was set forward; the alarm is set no more then.
-    public init(_ ring: @escaping @BusActor () -> Void, clockSet: @escaping @BusActor (Duration) -> Void) {
-        (self.ring, self.clockSet) = (ring, clockSet)
+    public convenience init(_ ring: @escaping @BusActor () -> Void, clockSet: @escaping @BusActor (Duration) -> Void) {
+        self.init(ring, clockSet: clockSet, arm: Self.armTimer)
+    }
+
+    /// `arm`: so that a test can be a clock that is set.
+    init(
+        _ ring: @escaping @BusActor () -> Void, clockSet: @escaping @BusActor (Duration) -> Void,
+        arm: @escaping (Int32, itimerspec) -> Int32
+    ) { (self.ring, self.clockSet, self.arm) = (ring, clockSet, arm) }
+
+    nonisolated static func armTimer(_ descriptor: Int32, _ spec: itimerspec) -> Int32 {
+        var spec = spec
+        return timerfd_settime(descriptor, Int32(TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET), &spec, nil) == 0 ? 0 : errno
     }
 
     /// Sets the alarm to an instant, microseconds since the Unix epoch, or off. One that has passed rings in the next turn of the loop.
@@ -29,8 +42,14 @@ internal import Glibc
             // Zero would disarm it.
             spec.it_value = timespec(tv_sec: Int(clamping: microseconds / 1_000_000), tv_nsec: microseconds == 0 ? 1 : nanoseconds)
         }
+        let before = offset
         offset = Self.offset
-        timerfd_settime(descriptor, Int32(TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET), &spec, nil)
+        guard arm(descriptor, spec) == ECANCELED else { return }
+        // The clock was set after the alarm before was, and was to be told by the next read: setting the alarm anew has taken that away.
+        armed = nil
+        _ = arm(descriptor, itimerspec())
+        let delta = offset - before
+        BusActor.spawn { [self] in clockSet(delta) }
     }
 
     private func open() {

@@ -2,8 +2,9 @@ public import DownloadModel
 
 /// Texts in the language of a person, from the catalogues of `data/po`, and numbers as that person writes them.
 ///
-/// The texts in the sources are English and are the keys (msgid). Arguments stand in them as `%1$s`, `%2$s` …, so that a translation may change
-/// their order; a percent sign beside them is `%%`. `meson-helpers/translations` finds the keys by the calls of `text`: write them as literals.
+/// The texts in the sources are English and are the keys (msgid). Arguments stand in them as `%1$s`, `%2$s` …, so that a translation may
+/// change their order; a percent sign beside them is `%%`. `meson-helpers/translations` finds the keys by the calls of `text`: write them
+/// as literals.
 public final class Catalog: Sendable {
     public let language: Language
     /// Points and separators of numbers.

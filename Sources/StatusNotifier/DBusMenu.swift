@@ -10,8 +10,8 @@ public import EventLoop
 
     /// Whether changes are told: without anybody who listens they are only kept.
     public var isWatched = true
-    /// Called when a panel has opened the menu, and when it is about to: some say the one, some the other, some both. Some are about to without
-    /// doing so.
+    /// Called when a panel has opened the menu, and when it is about to: some say the one, some the other, some both. Some are about to
+    /// without doing so.
     public var opened: () -> Void = {}
     public var aboutToShow: () -> Void = {}
     /// Of entries, properties or events, in one call: many more than there are.

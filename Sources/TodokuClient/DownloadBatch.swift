@@ -75,11 +75,11 @@ public struct BatchDescription: Equatable, Sendable {
 }
 
 extension DownloaderClient {
-    /// Queues 1 to 10,000 downloads as one batch: all of them or, where one is refused, none. The error's message then begins with the index of that
-    /// item: `Item 0: …` is about the first.
+    /// Queues 1 to 10,000 downloads as one batch: all of them or, where one is refused, none. The error's message then begins with the
+    /// index of that item: `Item 0: …` is about the first.
     ///
-    /// - Parameter defaults: what holds for each item that does not say otherwise; its `title`, `body`, `icon`, `sound` and `notify` are of the
-    ///   one toast at the end.
+    /// - Parameter defaults: what holds for each item that does not say otherwise; its `title`, `body`, `icon`, `sound` and `notify` are of
+    ///   the one toast at the end.
     public func downloadBatch(
         _ items: [BatchItem], _ defaults: DownloadRequest = DownloadRequest()
     ) async throws(ClientError) -> QueuedBatch {

@@ -27,8 +27,8 @@ public final class DownloaderClient: Sendable {
         return DownloadReference(path)
     }
 
-    /// Downloads, and returns when the file is there; without a limit. Where nothing has changed since the last Fetch of the same that is the
-    /// copy that there is.
+    /// Downloads, and returns when the file is there; without a limit. Where nothing has changed since the last Fetch of the same that is
+    /// the copy that there is.
     ///
     /// Where the service goes away meanwhile it is started again, and the same Fetch is waited for; what had come just then is called new.
     ///
@@ -121,12 +121,12 @@ public final class DownloaderClient: Sendable {
         of download: DownloadReference, with url: String, headers: [HeaderField]? = nil, referrer: String? = nil, username: String? = nil,
         password: String? = nil
     ) async throws(ClientError) {
-        var options: [String: Variant] = [:]
-        if let headers { options[OptionKey.headers.rawValue] = .dictionary(headers.map { ($0.name, $0.value) }) }
-        for (key, text) in [(OptionKey.referrer, referrer), (.username, username), (.password, password)] {
-            if let text { options[key.rawValue] = .string(text) }
-        }
-        try await core.call(Download.replaceUrl, (url, options), at: download, repeatable: true)
+        var request = DownloadRequest()
+        request.set(\.headers, to: headers)
+        request.set(\.referrer, to: referrer)
+        request.set(\.username, to: username)
+        request.set(\.password, to: password)
+        try await core.call(Download.replaceUrl, (url, request.options), at: download, repeatable: true)
     }
     /// Its place among those of its priority, 0 = next.
     public func move(_ download: DownloadReference, to position: UInt32) async throws(ClientError) {
@@ -172,8 +172,8 @@ public final class DownloaderClient: Sendable {
             Application.activateAction, (ApplicationAction.openFolder.rawValue, [], Self.platformData(activationToken)))
     }
 
-    /// Has a finished file opened, or shown in its folder, as a click on its toast does: a program is never started, and where the file is gone, its
-    /// folder is opened.
+    /// Has a finished file opened, or shown in its folder, as a click on its toast does: a program is never started, and where the file is
+    /// gone, its folder is opened.
     public func open(_ download: DownloadReference, inFolder: Bool, activationToken: String? = nil) async throws(ClientError) {
         let action: ApplicationAction = inFolder ? .showFolder : .open
         try await core.call(
@@ -200,6 +200,16 @@ public final class DownloaderClient: Sendable {
     /// What is asked of a host and its subdomains, over all applications; an empty rule takes it away.
     public func setHostRule(_ rule: HostRule, of host: String) async throws(ClientError) {
         try await core.call(Manager.setHostRule, (host, rule.dictionary), repeatable: true)
+    }
+
+    /// The origins ("https://example.org:443") that refused requests (429, 503) and are asked less often.
+    public func slowedHosts() async throws(ClientError) -> [String: SlowedHost] {
+        try await core.call(Manager.listSlowedHosts, (), repeatable: true).mapValues { SlowedHost($0) }
+    }
+
+    /// Forgets what a host, and those that share its rule, asked for by refusing requests.
+    public func resetHost(_ host: String) async throws(ClientError) {
+        try await core.call(Manager.resetHost, host, repeatable: true)
     }
 
     // MARK: Looking on

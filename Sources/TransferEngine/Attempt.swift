@@ -2,8 +2,8 @@ internal import DownloadModel
 
 /// One HTTP exchange of a transfer: hears what comes, decides by the response's head what it is good for, and hands the body on.
 ///
-/// The decision falls with the end of the head. Only a 401 or 407 waits for the first body byte (or the end): libcurl may deal with it itself,
-/// by sending credentials.
+/// The decision falls with the end of the head. Only a 401 or 407 waits for the first body byte (or the end): libcurl may deal with it
+/// itself, by sending credentials.
 final class Attempt: BodySink {
     /// Most bytes of a body that nobody wants (of an error, of a redirect) that are read for the sake of the connection.
     static let unwantedLimit = 64 * 1024
@@ -36,6 +36,8 @@ final class Attempt: BodySink {
     private(set) var verdict = Verdict.undecided
     /// Whether an address of the host was left out because the transfer must stay away from it.
     private(set) var isKeptAway = false
+    /// Whether body bytes came before the end of the head.
+    private(set) var isHeadless = false
     private unowned let transfer: Transfer
     private var unwanted = 0
     /// When the head of a redirect was complete.
@@ -53,6 +55,11 @@ final class Attempt: BodySink {
     override var work: UInt64 { transfer.request.number.value }
 
     override func receive(_ bytes: UnsafeRawBufferPointer) -> Answer {
+        // libcurl ends a head at a line that begins with a bare CR. No body belongs to a head that does not end as RFC 9112 §2.1 says.
+        guard head.isComplete else {
+            isHeadless = true
+            return .abort
+        }
         transfer.pieces &+= 1
         if case .undecided = verdict { decide() }
         switch verdict {
@@ -62,6 +69,11 @@ final class Attempt: BodySink {
             if count > 0 {
                 transfer.liveness.count(count)
                 let taken = UnsafeRawBufferPointer(rebasing: fresh.prefix(count))
+                if transfer.exceedsPiece(count) {
+                    transfer.distrust()
+                    verdict = .restart
+                    return .abort
+                }
                 if let failure = decoder == nil ? transfer.take(taken) : decode(taken) {
                     verdict = .failed(failure)
                     return .abort

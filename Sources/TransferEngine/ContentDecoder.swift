@@ -27,8 +27,8 @@ enum ContentCoding: Equatable {
         }
     }
 
-    /// Whether a file of this media type, or under this name, is in the coding by itself: its bytes are the archive's, and the field says nothing
-    /// but that. Servers say so of archives, browsers store those as they came (docs/durability.md), and so do we.
+    /// Whether a file of this media type, or under this name, is in the coding by itself: its bytes are the archive's, and the field says
+    /// nothing but that. Servers say so of archives, browsers store those as they came (docs/durability.md), and so do we.
     func isOfFileItself(mediaType: String?, names: [String]) -> Bool {
         let (types, endings): (Set<String>, [String]) =
             switch self {

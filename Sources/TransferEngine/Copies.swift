@@ -15,7 +15,9 @@ extension Commit {
 
     /// Whether the part file has the bytes of `copy`, and that is still as it was written.
     public static func isCopy(directory: String, partName: String, of copy: CopyHeld) -> Bool {
-        guard copy.key.directory == directory, let folder = try? OpenFolder.open(directory, allowHidden: true) else { return false }
+        guard copy.key.directory.isSameBytes(as: directory), let folder = try? OpenFolder.open(directory, allowHidden: true) else {
+            return false
+        }
         let part = openUninterrupted(folder.descriptor, partName, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
         guard part >= 0 else { return false }
         defer { close(part) }

@@ -8,8 +8,9 @@ public enum Destination {
     /// - Parameters:
     ///   - allowHidden: whether a component may begin with a dot.
     ///   - create: makes missing folders (0777 & umask), for a default directory.
-    /// - Returns: the path without superfluous slashes and dots. `InvalidOption` where it is not absolute, does not exist or is not a folder;
-    ///   `PermissionDenied` where it cannot be written; `NotAllowed` where it is hidden, or reached by a symbolic link of another user.
+    /// - Returns: the path without superfluous slashes and dots. `InvalidOption` where it is not absolute, does not exist or is not a
+    ///   folder; `PermissionDenied` where it cannot be written; `NotAllowed` where it is hidden, or reached by a symbolic link of another
+    ///   user.
     public static func check(_ directory: String, allowHidden: Bool, create: Bool) -> Result<String, Refusal> {
         do throws(Refusal) {
             return .success(try walk(directory, allowHidden, create))
@@ -20,7 +21,8 @@ public enum Destination {
 
     /// The bytes that we may still write into `directory` beside `reserve`; nil where it is not there, or may not be written.
     ///
-    /// A folder that the rules refuse counts as one with room: the transfer that starts for it ends with the reason, and does not wait for ever.
+    /// A folder that the rules refuse counts as one with room: the transfer that starts for it ends with the reason, and does not wait for
+    /// ever.
     public static func room(in directory: String, allowHidden: Bool, reserve: DiskReserve) -> ByteCount? {
         switch check(directory, allowHidden: allowHidden, create: false) {
         case .success: break
@@ -32,7 +34,7 @@ public enum Destination {
     }
 
     private static func walk(_ directory: String, _ allowHidden: Bool, _ create: Bool) throws(Refusal) -> String {
-        guard directory.hasPrefix("/") else {
+        guard directory.isAbsolutePath else {
             throw Refusal(.invalidOption, "directory: \"\(directory)\" is not an absolute path.")
         }
         guard !directory.utf8.contains(0), directory.utf8.count < Int(PATH_MAX) else {
@@ -48,7 +50,7 @@ public enum Destination {
         guard code == 0 else {
             throw Refusal(.permissionDenied, "directory: \(directory) cannot be written: \(String(cString: strerror(code))).")
         }
-        return "/" + directory.split(separator: "/").filter { $0 != "." }.joined(separator: "/")
+        return directory.tidyPath
     }
 
     private static func refusal(_ directory: String, _ obstacle: OpenFolder.Obstacle) -> Refusal {

@@ -23,8 +23,10 @@ public actor Engine {
     private nonisolated let report: @BusActor @Sendable (TransferEvent) -> Void
     /// fdatasync(2): 0 or errno.
     private nonisolated let flush: @Sendable (_ descriptor: Int32) -> Int32
-    /// Bytes per second over all transfers; 0: no limit.
-    private nonisolated let totalLimit = Atomic<UInt64>(0)
+    /// Over all transfers, of other engines too.
+    private nonisolated let totalLimit: TotalLimit
+    /// Since when its thread has not come back to where it waits for the network: nanoseconds of `SuspendingClock`; 0: it waits there.
+    private nonisolated let busySince = Atomic<UInt64>(0)
     /// Whether a progress snapshot is on its way: another waits until it has arrived.
     private nonisolated let isProgressUnderWay = Atomic<Bool>(false)
     /// Whether connections that libcurl keeps are to be forgotten before the next request.
@@ -36,17 +38,23 @@ public actor Engine {
     private var transfers: [DownloadNumber: Transfer] = [:]
     /// Started again before the end of the transfer before; a stop takes them out, with the end still to be told.
     private var heldBack: [DownloadNumber: (request: TransferRequest, isStopped: Bool)] = [:]
+    /// How often the desktop was asked for a proxy.
+    private var lookups: UInt64 = 0
     private var lastTick = SuspendingClock.now
     private let pace = SharedPace()
     private var shutDownDone: (@BusActor @Sendable () -> Void)?
 
     public init(configuration: EngineConfiguration, report: @escaping @BusActor @Sendable (TransferEvent) -> Void) {
-        self.init(configuration: configuration, flush: { fdatasync($0) == 0 ? 0 : errno }, report: report)
+        self.init(configuration: configuration, limit: TotalLimit(), report: report)
+    }
+
+    init(configuration: EngineConfiguration, limit: TotalLimit, report: @escaping @BusActor @Sendable (TransferEvent) -> Void) {
+        self.init(configuration: configuration, limit: limit, flush: { fdatasync($0) == 0 ? 0 : errno }, report: report)
     }
 
     /// `flush`: so that a test can be a disk that fails.
     init(
-        configuration: EngineConfiguration, flush: @escaping @Sendable (_ descriptor: Int32) -> Int32,
+        configuration: EngineConfiguration, limit: TotalLimit = TotalLimit(), flush: @escaping @Sendable (_ descriptor: Int32) -> Int32,
         report: @escaping @BusActor @Sendable (TransferEvent) -> Void
     ) {
         let descriptor = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
@@ -54,6 +62,7 @@ public actor Engine {
         wakeDescriptor = descriptor
         loop = LoopExecutor(wake: { _ = eventfd_write(descriptor, 1) }) { _ in preconditionFailure("the engine claims its loop itself") }
         self.configuration = configuration
+        totalLimit = limit
         self.report = report
         self.flush = flush
     }
@@ -78,11 +87,11 @@ public actor Engine {
 
     /// Bytes per second of all transfers together, shared fairly; nil: no limit. Does not start the thread.
     public nonisolated func setTotalSpeedLimit(_ limit: Speed?) {
-        totalLimit.store(limit ?? 0, ordering: .relaxed)  // looked at in every tick
+        totalLimit.set(limit ?? 0)  // looked at in every tick
     }
 
-    /// Has the next transfer make new connections: after a sleep, those that are kept for it lead nowhere, and nobody has said so. Does not start
-    /// the thread.
+    /// Has the next transfer make new connections: after a sleep, those that are kept for it lead nowhere, and nobody has said so. Does not
+    /// start the thread.
     public nonisolated func forgetConnections() { isMultiStale.store(true, ordering: .relaxed) }
 
     /// Whether the kernel knows a way out of this machine. Sends nothing and waits for nothing.
@@ -100,11 +109,36 @@ public actor Engine {
         Task(executorPreference: loop) { await self.carryOut(body) }
     }
 
-    private func carryOut(_ body: @Sendable (isolated Engine) -> Void) { body(self) }
+    private func carryOut(_ body: @Sendable (isolated Engine) -> Void) {
+        setBusy(true)
+        body(self)
+    }
+
+    // MARK: Its disk
+
+    /// How long its thread has been kept by one step: as a rule by a call on its disk.
+    nonisolated var busy: Duration {
+        let since = busySince.load(ordering: .relaxed)
+        return since == 0 ? .zero : .nanoseconds(max(0, Int64(monotonicNanoseconds()) - Int64(since)))
+    }
+
+    private nonisolated func setBusy(_ isBusy: Bool) { busySince.store(isBusy ? monotonicNanoseconds() : 0, ordering: .relaxed) }
+
+    /// Tells which transfers have ended, but for a flush that has lasted longer than `patience`.
+    nonisolated func findFlushes(longerThan patience: Duration, _ told: @escaping @BusActor @Sendable ([DownloadNumber]) -> Void) {
+        command { engine in
+            let now = SuspendingClock.now
+            let late = engine.transfers.values.filter { $0.conclusion != nil && $0.isSyncing && now - $0.lastCheckpoint > patience }
+            guard !late.isEmpty else { return }
+            let numbers = late.map(\.request.number)
+            BusActor.spawn { told(numbers) }
+        }
+    }
 
     // MARK: The loop
 
     private func turn(_ block: Bool) {
+        setBusy(true)
         multi?.perform { exchange, error in exchangeEnded(exchange, error) }
         staging?.flush()
         let now = SuspendingClock.now
@@ -114,6 +148,8 @@ public actor Engine {
         }
         reportEvents()
         guard block else { return }
+        setBusy(false)
+        defer { setBusy(true) }
         if let multi, isFetching {
             let left = max(.milliseconds(1), Self.tick - (SuspendingClock.now - lastTick))
             multi.wait(wakeDescriptor, milliseconds: Int32(clamping: left.wholeMilliseconds))
@@ -131,7 +167,9 @@ public actor Engine {
     private func look(_ now: SuspendingClock.Instant) {
         let seconds = min((now - lastTick) / .seconds(1), 1)
         let fetching = transfers.values.filter { $0.exchange != nil }
-        pace.deal(totalLimit.load(ordering: .relaxed), seconds: seconds, to: fetching.map(\.pace))
+        // Where a disk kept us, nobody knows whether the servers were silent.
+        if now - lastTick > .seconds(2) { for transfer in fetching { transfer.heard(now) } }
+        pace.deal(totalLimit, as: ObjectIdentifier(self), seconds: seconds, to: fetching.map(\.pace))
         var snapshot: [TransferProgress] = []
         let mayReport = !isProgressUnderWay.load(ordering: .acquiring)
         for transfer in fetching {
@@ -221,11 +259,11 @@ public actor Engine {
         }
         if !isFetching {
             let now = SuspendingClock.now
-            pace.wake(totalLimit.load(ordering: .relaxed), idle: (now - lastTick) / .seconds(1))
+            pace.wake(totalLimit.part(for: ObjectIdentifier(self), demands: []), idle: (now - lastTick) / .seconds(1))
             lastTick = now
             if isMultiStale.exchange(false, ordering: .relaxed) { multi = nil }
         }
-        let staging = staging ?? StagingBuffer()
+        let staging = staging ?? StagingBuffer { [unowned self] in setBusy(true) }
         self.staging = staging
         let transfer = Transfer(request, boot: boot, staging: staging, pace: Pace(pace, limit: request.speedLimit ?? 0))
         transfers[number] = transfer
@@ -240,7 +278,39 @@ public actor Engine {
     private func fetch(_ transfer: Transfer, isFresh: Bool = false) {
         let request = transfer.request
         guard !transfer.isNamedAway else { return conclude(transfer, .failed(transfer.keptAway)) }
-        let proxy = configuration.proxies.proxy(for: transfer.url)
+        if let choice = configuration.proxies.choice(for: transfer.url) { return connect(transfer, choice, isFresh: isFresh) }
+        guard let resolve = configuration.desktopProxy, !isLoopbackAddress(transfer.url.host) else {
+            return connect(transfer, .direct, isFresh: isFresh)
+        }
+        lookups += 1
+        transfer.lookup = lookups
+        let (number, lookup, url) = (request.number, lookups, transfer.url)
+        BusActor.spawn { [self] in
+            let choice = await resolve(url)
+            command { $0.resolved(number, lookup, choice, isFresh: isFresh) }
+        }
+    }
+
+    /// The desktop has said by which way the request goes out. The transfer may have ended meanwhile, and a later one have its number.
+    private func resolved(_ number: DownloadNumber, _ lookup: UInt64, _ choice: ProxyChoice, isFresh: Bool) {
+        guard let transfer = transfers[number], transfer.lookup == lookup, transfer.conclusion == nil else { return }
+        transfer.lookup = nil
+        connect(transfer, choice, isFresh: isFresh)
+    }
+
+    private func connect(_ transfer: Transfer, _ choice: ProxyChoice, isFresh: Bool) {
+        switch choice {
+        case .direct: connect(transfer, through: nil, isFresh: isFresh)
+        case .through(let proxy): connect(transfer, through: proxy, isFresh: isFresh)
+        case .unknown(let reason):
+            let host = transfer.url.host
+            let text = "Nothing was sent to \(host), because the desktop’s proxy for it is not known: \(reason)."
+            conclude(transfer, .failed(DownloadFailure(.network, text, host: host, isRetryable: true)))
+        }
+    }
+
+    private func connect(_ transfer: Transfer, through proxy: String?, isFresh: Bool) {
+        let request = transfer.request
         let attempt = Attempt(transfer, url: transfer.url, rangeStart: transfer.rangeStart, isProxied: proxy != nil)
         var options = ExchangeOptions(
             url: transfer.url.text, userAgent: request.userAgent ?? configuration.userAgent,
@@ -272,7 +342,10 @@ public actor Engine {
 
     private func conclude(_ attempt: Attempt, _ transfer: Transfer, _ exchange: Exchange, _ error: CurlError?) {
         // libcurl is content with a head that ends with its connection.
-        let error = error ?? (attempt.head.isComplete ? nil : CurlError(.nothingReceived, "no whole head"))
+        let error =
+            attempt.isHeadless
+            ? CurlError(.malformedAnswer, "the head of the answer does not end")
+            : error ?? (attempt.head.isComplete ? nil : CurlError(.nothingReceived, "no whole head"))
         if error == nil { attempt.decide() }
         if exchange.needsNewConnection(error, heardAnswer: attempt.verdict != .undecided, closes: attempt.head.endsConnection) {
             staging?.flush()
@@ -317,7 +390,7 @@ public actor Engine {
     /// Has the host's rule looked at before a further request.
     private func ask(_ transfer: Transfer) {
         transfer.awaitsPermit = true
-        transfer.events.append(.asks(transfer.request.number, host: transfer.url.host))
+        transfer.events.append(.asks(transfer.request.number, transfer.url))
         reportEvents(of: transfer)
     }
 
@@ -394,15 +467,15 @@ public actor Engine {
         }
     }
 
-    /// Flushes in the pool what is written now; the transfer goes on meanwhile.
+    /// Flushes on a thread of its disk what is written now; the transfer goes on meanwhile.
     private func sync(_ transfer: Transfer) {
         staging?.flush()
         guard let part = transfer.part, let data = part.resumeData(written: part.written) else { return }
         transfer.syncing = part
         transfer.lastCheckpoint = .now
         let (descriptor, number) = (part.descriptor, transfer.request.number)  // open until `synced`
-        Pool.shared.perform { [flush] in
-            let code = flush(descriptor)
+        DiskPool.shared.perform(at: .descriptor(descriptor), takesLong: true) { [flush] in
+            let code = CrashMarks.working(on: number.value) { flush(descriptor) }
             return code == 0 ? nil : DiskError("save the part file", code)
         } then: { [self] error in
             command { $0.synced(number, data, error) }
@@ -460,4 +533,11 @@ public actor Engine {
         BusActor.spawn(done)
         loop.stop()
     }
+}
+
+/// CLOCK_MONOTONIC, which `SuspendingClock` reads.
+private func monotonicNanoseconds() -> UInt64 {
+    var now = timespec()
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return UInt64(now.tv_sec) * 1_000_000_000 + UInt64(now.tv_nsec)
 }

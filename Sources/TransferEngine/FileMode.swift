@@ -5,8 +5,8 @@ internal import Glibc
 enum FileMode {
     private static let attribute = "system.posix_acl_access"
 
-    /// Gives a part file the mode of a new file (0666 & ~umask), or of the regular file `name` that it is about to replace, with its access list
-    /// (acl(5)). A file that only its user could read stays so; bits that let a program run as another are not taken over.
+    /// Gives a part file the mode of a new file (0666 & ~umask), or of the regular file `name` that it is about to replace, with its access
+    /// list (acl(5)). A file that only its user could read stays so; bits that let a program run as another are not taken over.
     ///
     /// A mount that gives our files to another user has modes of its own: they stay as they are.
     static func set(_ part: Int32, in folder: OpenFolder, replacing name: String?) throws(DiskError) {

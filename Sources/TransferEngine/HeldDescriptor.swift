@@ -1,20 +1,30 @@
 internal import CSystem
 public import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import Synchronization
 
 /// A caller's descriptor of a regular file, which we write into. Closed with its last reference.
 public final class HeldDescriptor: Sendable {
     public let number: Int32
-    private let liesInMemory = Atomic<Bool>(false)
+    private let found = Mutex<Found>(Found())
+
+    private struct Found {
+        var isInMemory = false
+        var identity: FileIdentity?
+    }
 
     /// Whether the file lies in memory that no file system bounds; `obstacle(reading:)` finds it out.
-    public var isInMemory: Bool { liesInMemory.load(ordering: .relaxed) }
+    public var isInMemory: Bool { found.withLock { $0.isInMemory } }
+
+    /// Which file it is, as `obstacle(reading:)` found it; nil where that cannot be told.
+    public var identity: FileIdentity? { found.withLock { $0.identity } }
 
     /// - Parameter number: ours from here on.
     public init(adopting number: Int32) { self.number = number }
 
-    deinit { close(number) }
+    // Where it lies on a network's file system, close(2) waits for that.
+    deinit { DiskPool.shared.close(number) }
 
     /// Why it cannot be written as a file from its first byte; nil: it can. May block: for the pool.
     ///
@@ -47,12 +57,10 @@ public final class HeldDescriptor: Sendable {
         if seals > 0, seals & (todoku_seal_write | todoku_seal_grow | todoku_seal_shrink) != 0 {
             return refused("the memory file is sealed against it")
         }
-        liesInMemory.store(todoku_is_unbounded_memory(number), ordering: .relaxed)
+        let (isInMemory, identity) = (todoku_is_unbounded_memory(number), try? fileIdentity(of: number, boot: bootIdentity()))
+        found.withLock { $0 = Found(isInMemory: isInMemory, identity: identity) }
         return nil
     }
-
-    /// Device and inode; nil where they cannot be told.
-    public var identity: FileIdentity? { try? fileIdentity(of: number, boot: bootIdentity()) }
 
     /// Makes the file empty.
     public func empty() { _ = ftruncate(number, 0) }

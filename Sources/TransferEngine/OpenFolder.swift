@@ -39,17 +39,17 @@ final class OpenFolder {
     ///   - allowHidden: whether a component, also of a link's target, may begin with a dot.
     ///   - create: makes missing folders (0777 & umask).
     static func walk(_ directory: String, allowHidden: Bool, create: Bool = false) throws(Obstacle) -> OpenFolder {
-        guard directory.hasPrefix("/") else { throw .failed(path: directory, code: ENOENT) }
+        guard directory.isAbsolutePath else { throw .failed(path: directory, code: ENOENT) }
         var here = Glibc.open("/", folderFlags)
         guard here >= 0 else { throw .failed(path: "/", code: errno) }
         defer { close(here) }
-        var rest = Array(directory.split(separator: "/").reversed())  // the next component is the last
+        var rest = Array(directory.pathComponents.reversed())  // the next component is the last
         var names: [Substring] = []  // of the way so far, for messages
         var links = 0
         while let component = rest.popLast() {
             if component == "." { continue }
             let path = "/" + (names + [component]).joined(separator: "/")
-            if component.hasPrefix("."), component != "..", !allowHidden { throw .hidden(path: path) }
+            if component.utf8.first == UInt8(ascii: "."), component != "..", !allowHidden { throw .hidden(path: path) }
             let next = try enter(here, String(component), path, create: create)
             var status = stat()
             guard fstat(next, &status) == 0 else {
@@ -68,14 +68,14 @@ final class OpenFolder {
                 guard status.st_uid == geteuid() || status.st_uid == 0 else { throw .foreignLink(path: path) }
                 guard links <= linkLimit else { throw .tooManyLinks }
                 guard let target = target(of: next) else { throw .failed(path: path, code: ENAMETOOLONG) }
-                if target.hasPrefix("/") {
+                if target.isAbsolutePath {
                     let top = Glibc.open("/", folderFlags)
                     guard top >= 0 else { throw .failed(path: "/", code: errno) }
                     close(here)
                     here = top
                     names = []
                 }
-                rest += target.split(separator: "/").reversed()
+                rest += target.pathComponents.reversed()
             default:
                 close(next)
                 throw .notFolder(path: path)
@@ -88,8 +88,8 @@ final class OpenFolder {
 
     /// `walk`, with what stands in the way as the disk's error.
     ///
-    /// - Parameter allowHidden: as `walk`. Whoever writes or names a file passes the service's rule; whoever deletes a file of ours, or looks at
-    ///   one whose identity is known, passes true: what was written while hidden folders were allowed must not stay for ever.
+    /// - Parameter allowHidden: as `walk`. Whoever writes or names a file passes the service's rule; whoever deletes a file of ours, or
+    ///   looks at one whose identity is known, passes true: what was written while hidden folders were allowed must not stay for ever.
     static func open(_ directory: String, allowHidden: Bool) throws(DiskError) -> OpenFolder {
         do throws(Obstacle) {
             return try walk(directory, allowHidden: allowHidden)
@@ -112,11 +112,13 @@ final class OpenFolder {
 
     /// The folder of `path`, an absolute path of a file whose identity is known, and the file's name in it.
     static func parent(of path: String) throws(DiskError) -> (folder: OpenFolder, name: String) {
-        guard let slash = path.lastIndex(of: "/") else { throw DiskError("open the folder", ENOENT) }
-        return (try open("/" + path[..<slash], allowHidden: true), String(path[path.index(after: slash)...]))
+        guard path.utf8.contains(UInt8(ascii: "/")) else { throw DiskError("open the folder", ENOENT) }
+        let name = path.lastPathComponent
+        return (try open("/" + path[..<name.startIndex], allowHidden: true), String(name))
     }
 
-    /// Whether `status`, of what stands in this folder, is that of a regular file of ours: it has the owner that a file has which we make here.
+    /// Whether `status`, of what stands in this folder, is that of a regular file of ours: it has the owner that a file has which we make
+    /// here.
     ///
     /// On NTFS, FAT, SMB and all-squash NFS that is seldom this user: there a fresh file shows who it is, and is removed again.
     func isOurs(_ status: stat) -> Bool {

@@ -78,8 +78,8 @@ final class Pace {
 
 /// The speed limit of all transfers together: bytes that are earned by time, and shared fairly among those who can use them.
 ///
-/// They are shared anew in every tick of the engine, by what each took in the tick before. Whoever has too little, because it wakes up or its
-/// server got faster, holds, and has its fair share in the next tick.
+/// They are shared anew in every tick of the engine, by what each took in the tick before. Whoever has too little, because it wakes up or
+/// its server got faster, holds, and has its fair share in the next tick.
 final class SharedPace {
     /// Bytes per second; 0: no limit.
     private(set) var limit: UInt64 = 0
@@ -95,17 +95,26 @@ final class SharedPace {
     /// Earns what `seconds` allow, and shares it with what was left.
     ///
     /// - Parameter limit: from now on.
-    func deal(_ limit: UInt64, seconds: Double, to paces: [Pace]) {
-        if self.limit == 0, limit > 0 { spare = Double(limit) * Pace.burst }
-        self.limit = limit
+    func deal(_ limit: UInt64, seconds: Double, to paces: [Pace]) { deal(seconds: seconds, to: paces) { _ in limit } }
+
+    /// The same, of a limit that `engine` shares with others.
+    func deal(_ total: TotalLimit, as engine: ObjectIdentifier, seconds: Double, to paces: [Pace]) {
+        deal(seconds: seconds, to: paces) { total.part(for: engine, demands: $0.map { $0 / max(seconds, 0.001) }) }
+    }
+
+    private func deal(seconds: Double, to paces: [Pace], _ limit: ([Double]) -> UInt64) {
         for pace in paces { pace.earn(seconds: seconds) }
         let demands = paces.map { $0.demand() }
+        let limit = limit(demands)
+        if self.limit == 0, limit > 0 { spare = Double(limit) * Pace.burst }
+        self.limit = limit
         guard limit > 0 else {
             spare = 0
             for pace in paces { pace.share = 0 }
             return
         }
-        // What is unused is not lost at once: it was kept for one who did not need it. A byte for each, so that tiny limits come to whole bytes.
+        // What is unused is not lost at once: it was kept for one who did not need it. A byte for each, so that tiny limits come to whole
+        // bytes.
         let unused = paces.reduce(spare) { $0 + $1.share }
         let amount = min(unused, max(Double(limit) * Pace.burst, Double(paces.count))) + Double(limit) * seconds
         let shares = fairShares(of: amount, among: demands)

@@ -2,7 +2,8 @@ internal import CSystem
 internal import DownloadModel
 internal import Glibc
 
-/// The growing file of one download, open, and what its bytes are of: in its folder, or a caller's. Bytes are written in order from the front.
+/// The growing file of one download, open, and what its bytes are of: in its folder, or a caller's. Bytes are written in order from the
+/// front.
 final class PartFile {
     /// How many bytes gather before write-back is started behind them.
     private static let writebackStep: ByteCount = 8 << 20
@@ -93,8 +94,8 @@ final class PartFile {
         }
     }
 
-    /// Finds out, before a byte is fetched, whether a new file that the mount gives to another user can be opened again: it is verified, named
-    /// and gone on with by its name.
+    /// Finds out, before a byte is fetched, whether a new file that the mount gives to another user can be opened again: it is verified,
+    /// named and gone on with by its name.
     private static func checkReturn(
         to descriptor: Int32, _ identity: FileIdentity, in folder: OpenFolder, _ name: String, _ boot: String
     ) throws(DiskError) {
@@ -108,8 +109,8 @@ final class PartFile {
         guard try fileIdentity(of: again, boot: boot).isSameFileAndMount(as: identity) else { throw DiskError(action, ESTALE) }
     }
 
-    /// Opens the part file that is there and finds out how much of it counts: by `resume`, where that is of this file, or by its written map,
-    /// whichever proves more; validator and total are then of the same source as the bytes.
+    /// Opens the part file that is there and finds out how much of it counts: by `resume`, where that is of this file, or by its written
+    /// map, whichever proves more; validator and total are then of the same source as the bytes.
     ///
     /// - Parameters:
     ///   - hasChecksum: whether bytes without a validator count too.
@@ -177,8 +178,8 @@ final class PartFile {
         guard ftruncate(descriptor, off_t(clamping: written)) == 0 else { throw DiskError("shorten the part file") }
     }
 
-    /// Finds out whether the file system can hold `total` bytes, where that is known, and has room for what is missing of them; what is reserved
-    /// for this file already counts as there, and so does what `held` takes, which is given up where it must.
+    /// Finds out whether the file system can hold `total` bytes, where that is known, and has room for what is missing of them; what is
+    /// reserved for this file already counts as there, and so does what `held` takes, which is given up where it must.
     ///
     /// - Throws: EFBIG, or ENOSPC with what is missing.
     func makeRoom(beside held: PartFile?) throws(DiskError) {

@@ -20,46 +20,11 @@ public struct ProxySettings: Equatable, Sendable {
         exceptions = (value("no_proxy", "NO_PROXY") ?? "").split { $0 == "," || $0 == " " || $0 == "\t" }.map { $0.lowercased() }
     }
 
-    /// The proxy's URL for `url`; nil: straight to the host.
-    func proxy(for url: DownloadURL) -> String? {
-        guard let proxy = url.scheme == "https" ? https : http, !exceptions.contains("*") else { return nil }
-        let host = url.host.hasSuffix(".") ? String(url.host.dropLast()) : url.host
-        return exceptions.contains { ProxySettings.matches($0, host) } ? nil : proxy
-    }
-
-    private static func matches(_ exception: String, _ host: String) -> Bool {
-        if let address = AddressBytes(host) {
-            let parts = exception.split(separator: "/", maxSplits: 1)
-            guard let network = parts.first.flatMap({ AddressBytes(String($0)) }), network.bytes.count == address.bytes.count else {
-                return false
-            }
-            let all = address.bytes.count * 8
-            guard let length = parts.count == 2 ? Int(parts[1]) : all, (0...all).contains(length) else { return false }
-            return address.hasPrefix(of: network, bits: length)
-        }
-        let name = exception.hasPrefix(".") ? exception.dropFirst() : exception[...]
-        return !name.isEmpty && (host == name || host.hasSuffix(".\(name)"))
-    }
-}
-
-/// An IPv4 or IPv6 address in network order.
-private struct AddressBytes {
-    let bytes: [UInt8]
-
-    init?(_ text: String) {
-        let text = text.hasPrefix("[") && text.hasSuffix("]") ? String(text.dropFirst().dropLast()) : text
-        for (family, count) in [(AF_INET, 4), (AF_INET6, 16)] {
-            var bytes = [UInt8](repeating: 0, count: count)
-            if inet_pton(family, text, &bytes) == 1 {
-                self.bytes = bytes
-                return
-            }
-        }
-        return nil
-    }
-
-    func hasPrefix(of other: AddressBytes, bits: Int) -> Bool {
-        (0..<bits).allSatisfy { (bytes[$0 / 8] ^ other.bytes[$0 / 8]) & (0x80 >> UInt8($0 % 8)) == 0 }
+    /// What the environment says of `url`: nil where it names no proxy for the scheme, and so leaves the question to the desktop.
+    func choice(for url: DownloadURL) -> ProxyChoice? {
+        if exceptions.contains("*") { return .direct }
+        guard let proxy = url.scheme == "https" ? https : http else { return nil }
+        return exceptions.contains { ProxyException.covers($0, host: url.host, port: url.port) } ? .direct : .through(proxy)
     }
 }
 

@@ -87,7 +87,8 @@ struct ResponseHead {
     /// Whether the body is in a content coding that is undone, and so neither its length nor its ranges are the file's.
     var isCoded: Bool { !isStoredCoded && coding != nil }
 
-    /// Whether the body is in a transfer coding besides `chunked`. None is asked for, and libcurl would undo some without telling of an early end.
+    /// Whether the body is in a transfer coding besides `chunked`. None is asked for, and libcurl would undo some without telling of an
+    /// early end.
     var isTransferCoded: Bool { all("transfer-encoding").contains { !["chunked", "identity", ""].contains($0.lowercased()) } }
 
     /// Whether it says that its body is empty.

@@ -9,6 +9,10 @@ final class StagingBuffer {
     private let storage = UnsafeMutableRawBufferPointer.allocate(byteCount: StagingBuffer.size, alignment: 4096)
     private var count = 0
     private var transfer: Transfer?
+    /// Called after every write.
+    private let wrote: () -> Void
+
+    init(_ wrote: @escaping () -> Void) { self.wrote = wrote }
 
     deinit { storage.deallocate() }
 
@@ -37,7 +41,10 @@ final class StagingBuffer {
     /// Writes what is here.
     func flush() {
         guard let transfer else { return }
-        if count > 0 { transfer.write(UnsafeRawBufferPointer(rebasing: storage[..<count])) }
+        if count > 0 {
+            transfer.write(UnsafeRawBufferPointer(rebasing: storage[..<count]))
+            wrote()
+        }
         count = 0
         self.transfer = nil
     }

@@ -42,6 +42,8 @@ final class Transfer {
     var isFurtherPiece = false
     /// The end in the file of the bytes taken from the response, written, staged or dropped.
     private var taken: ByteCount = 0
+    /// The end in the file of the piece that the response says it brings; nil: it brings all the rest.
+    private var pieceEnd: ByteCount?
     /// Bytes at the front of the body under way that are held already.
     private var skip: ByteCount = 0
     private var heldAtStart: ByteCount = 0
@@ -52,6 +54,8 @@ final class Transfer {
     var piecesAtTick = 0
     var lastHeard = SuspendingClock.now
     var isStalled = false
+    /// The look-up of the desktop's proxy that the next request waits for.
+    var lookup: UInt64?
     /// Whether the next request waits for `Engine.permit`.
     var awaitsPermit = false
     /// Whether it is to be told when the request under way goes out.
@@ -148,7 +152,8 @@ final class Transfer {
         guard folder.status(request.partName) == nil, try fileIdentity(of: folder.descriptor, boot: boot).device != identity.device else {
             return false
         }
-        // On some file systems (overlayfs) files have another device number than folders: a file tells. An empty mount point is often root's.
+        // On some file systems (overlayfs) files have another device number than folders: a file tells. An empty mount point is often
+        // root's.
         guard let probe = try? PartFile.create(in: folder, name: request.partName, boot: boot) else { return true }
         probe.remove()
         return probe.identity.device != identity.device
@@ -178,7 +183,7 @@ final class Transfer {
     }
 
     private func isIntact(_ copy: CopyHeld) -> Bool {
-        guard copy.key.directory == request.directory, let status = folder?.status(copy.name) else { return false }
+        guard copy.key.directory.isSameBytes(as: request.directory), let status = folder?.status(copy.name) else { return false }
         return folder?.isOurs(status) == true && copy.stamp.isOf(status.stamp(boot: boot))
     }
 
@@ -232,7 +237,8 @@ final class Transfer {
             host: host)
     }
 
-    /// Whether the URL of the hop under way says already, without a look-up, that it leads where it must not: behind a proxy nothing else tells.
+    /// Whether the URL of the hop under way says already, without a look-up, that it leads where it must not: behind a proxy nothing else
+    /// tells.
     var isNamedAway: Bool { request.refusesPrivate && url.isHostLiteralPrivate }
 
     /// Asked before the first packet goes to an address.
@@ -265,7 +271,16 @@ final class Transfer {
         events.append(.sent(request.number, at: wallTime()))
     }
 
+    /// The server owes nothing for the time before.
+    func heard(_ now: SuspendingClock.Instant) {
+        liveness.restart(now)
+        lastHeard = now
+    }
+
     // MARK: Body bytes
+
+    /// Whether `count` bytes more are more than the response's `Content-Range` tells of: what such a response brings proves nothing.
+    func exceedsPiece(_ count: Int) -> Bool { pieceEnd.map { taken +| ByteCount(count) > $0 } ?? false }
 
     /// Takes body bytes. Says why the transfer must end, where it must.
     func take(_ bytes: UnsafeRawBufferPointer) -> DownloadFailure? {
@@ -322,8 +337,8 @@ final class Transfer {
     /// What was taken may be of something else: nothing but a whole body counts from here on.
     func distrust() { (ask, isDistrusted) = (.whole, true) }
 
-    /// Whether `attempt`, which ended well, brought the piece that its `Content-Range` told of, and the next is to be asked for: a server may give
-    /// less than was asked for (RFC 9110 §15.3.7).
+    /// Whether `attempt`, which ended well, brought the piece that its `Content-Range` told of, and the next is to be asked for: a server
+    /// may give less than was asked for (RFC 9110 §15.3.7).
     func gotPiece(_ attempt: Attempt) -> Bool {
         guard attempt.head.status == 206, diskFailure == nil, candidate == nil, let part, part.isResumable, let start = attempt.rangeStart,
             part.written > start, let total = part.total, part.written < total, skip == 0,
@@ -370,7 +385,7 @@ final class Transfer {
             if part !== fresh { fresh.remove() }
             throw error
         }
-        (taken, skip, receivedAtTick) = (0, 0, 0)
+        (taken, skip, receivedAtTick, pieceEnd) = (0, 0, 0, nil)
         if held == nil {
             (part, checkpoint) = (fresh, nil)
         } else if part !== fresh {
@@ -386,16 +401,17 @@ final class Transfer {
         (fresh.validator, fresh.total, fresh.isResumable) = (validator, total, isResumable)
         fresh.diskReserve = request.diskReserve
         (part, checkpoint) = (fresh, nil)
-        (taken, skip, receivedAtTick) = (0, 0, 0)
+        (taken, skip, receivedAtTick, pieceEnd) = (0, 0, 0, nil)
         try fresh.makeRoom(beside: nil)
     }
 
-    /// Goes on behind what is held: the body begins there, or `isWhole`, at the first byte.
-    func openRest(_ part: PartFile, isWhole: Bool) throws(DiskError) {
+    /// Goes on behind what is held: the body begins there, or `isWhole`, at the first byte. It leads to `end`, where the response says so.
+    func openRest(_ part: PartFile, isWhole: Bool, end: ByteCount?) throws(DiskError) {
         try part.trim()
         try part.makeRoom(beside: nil)
         try part.reserve()
         (taken, skip) = isWhole ? (0, part.written) : (part.written, 0)
+        pieceEnd = end
     }
 
     /// The candidate becomes the part file.

@@ -1,4 +1,5 @@
 public import DownloadModel
+public import EventLoop
 
 /// What one transfer is told. The engine decides nothing beyond it.
 public struct TransferRequest: Sendable {
@@ -117,8 +118,8 @@ public struct CompletePart: Equatable, Sendable {
     public var host: String
     /// The status of the response that carried it.
     public var httpStatus: UInt32
-    /// For a record that is saved before the part is verified. `written` is what the last checkpoint proves: the rest is not flushed yet, and
-    /// counts by the written map alone until `Commit.verify` has flushed it.
+    /// For a record that is saved before the part is verified. `written` is what the last checkpoint proves: the rest is not flushed yet,
+    /// and counts by the written map alone until `Commit.verify` has flushed it.
     public var resume: ResumeData?
     /// For asking later whether the file has changed.
     public var validators: CopyValidators?
@@ -141,8 +142,8 @@ public enum TransferEnd: Equatable, Sendable {
 }
 
 public enum TransferEvent: Equatable, Sendable {
-    /// It has a further request to make, to this host: by a redirect, or once more. It waits for `Engine.permit`.
-    case asks(DownloadNumber, host: String)
+    /// It has a further request to make, of this URL: by a redirect, or once more. It waits for `Engine.permit`.
+    case asks(DownloadNumber, DownloadURL)
     /// The request for which that was wanted goes out now.
     case sent(DownloadNumber, at: WallTime)
     /// For `Engine.silence` nothing has come; or something comes again.
@@ -177,6 +178,9 @@ public struct EngineConfiguration: Sendable {
     public var certificateFile: String?
     public var certificateFolder: String?
     public var proxies: ProxySettings
+    /// Tells the desktop's proxy, asked before each request where `proxies` names none; nil: there is no desktop. It answers in bounded
+    /// time.
+    public var desktopProxy: (@BusActor @Sendable (DownloadURL) async -> ProxyChoice)?
 
     /// The system's CA store unless `SSL_CERT_FILE` or `SSL_CERT_DIR` say otherwise, and the proxies of the environment.
     public init(version: String, environment: [String: String] = processEnvironment()) {

@@ -136,13 +136,16 @@ extension Transfer {
         if ask == .bare, part.validator != nil, head.validator != part.validator { return askAgain(.whole) }
         // A part may be less than the rest; where nobody tells the whole, nothing would tell that something is missing.
         guard let total = length ?? part.total else { return askAgain(.whole) }
+        guard range.upperBound <= total else { return askAgain(.whole, distrusting: true) }
         if let failure = sizeFailure(total, host: attempt.url.host) { return .failed(failure) }
         // RFC 9110 §15.3.7: a 206 to If-Range should leave out fields that the first response had, and the type is one.
         if head.text("content-type") != nil, let failure = typeFailure(attempt) { return .failed(failure) }
-        return goOn(attempt, part, total, isWhole: false)
+        return goOn(attempt, part, total, isWhole: false, end: range.upperBound)
     }
 
-    private func goOn(_ attempt: Attempt, _ part: PartFile, _ total: ByteCount?, isWhole: Bool) -> Attempt.Verdict {
+    private func goOn(
+        _ attempt: Attempt, _ part: PartFile, _ total: ByteCount?, isWhole: Bool, end: ByteCount? = nil
+    ) -> Attempt.Verdict {
         let name = continuedName(attempt)
         if let path = takenPath(name) { return .taken(path: path) }
         if part.total == nil {
@@ -150,7 +153,7 @@ extension Transfer {
             checkpoint?.total = total
         }
         do throws(DiskError) {
-            try openRest(part, isWhole: isWhole)
+            try openRest(part, isWhole: isWhole, end: end)
         } catch {
             return .failed(failure(error))
         }
@@ -165,7 +168,7 @@ extension Transfer {
         var facts = TransferFacts(
             fileName: name, mediaType: mediaType, total: total, offset: offset, discarded: discarded, isResumable: isResumable)
         if hops > 0 { facts.source = attempt.url.redacted }
-        let isTold = isFurtherPiece && self.facts?.fileName == name && self.facts?.total == total && offset > 0
+        let isTold = isFurtherPiece && self.facts?.fileName.isSameBytes(as: name) == true && self.facts?.total == total && offset > 0
         isFurtherPiece = false
         if !isTold { self.facts = facts }
         // Where bytes were held, the validator that held them together is all that is proved of them.

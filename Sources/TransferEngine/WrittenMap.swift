@@ -83,8 +83,8 @@ final class WrittenMap {
 /// Which file a written map is of, and what that file's bytes are of.
 ///
 /// On disk: the magic with its version, the length of the fields, their FNV-1a checksum (64 bits), then the fields: device, inode, mount,
-/// total (all ones while unknown), kind of validator (0 none: a checksum is to prove the whole, 1 entity tag, 2 Last-Modified), then boot id
-/// and validator as length and bytes.
+/// total (all ones while unknown), kind of validator (0 none: a checksum is to prove the whole, 1 entity tag, 2 Last-Modified), then boot
+/// id and validator as length and bytes.
 struct MapHeader: Equatable {
     private static let magic: UInt64 = 0x0001_5041_4D4B_4454  // "TDKMAP" and version 1
 

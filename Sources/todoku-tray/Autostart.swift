@@ -1,7 +1,7 @@
 internal import Glibc
 
-/// Whether the tray starts at login (Desktop Application Autostart Specification): by the entry that is installed, and the user's own, which
-/// overrides it.
+/// Whether the tray starts at login (Desktop Application Autostart Specification): by the entry that is installed, and the user's own,
+/// which overrides it.
 struct Autostart: Sendable {
     static let fileName = "todoku-tray.desktop"
     /// Longer ones are no desktop entries of ours.

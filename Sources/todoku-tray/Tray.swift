@@ -219,7 +219,7 @@ internal import TodokuClient
 
     /// Reads it in the pool, and shows what has changed.
     private func readAutostart() {
-        Pool.shared.perform { [autostart] in
+        DiskPool.shared.perform(at: .path(autostart.path)) { [autostart] in
             autostart.isOn
         } then: { [weak self] isOn in
             guard let self, startsAtLogin != isOn else { return }
@@ -301,7 +301,7 @@ internal import TodokuClient
     }
 
     private func setAutostart(_ isOn: Bool) {
-        Pool.shared.perform { [autostart] in
+        DiskPool.shared.perform(at: .path(autostart.path)) { [autostart] in
             autostart.set(isOn)
         } then: { [weak self] isDone in
             guard let self else { return }

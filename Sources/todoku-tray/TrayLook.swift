@@ -38,7 +38,8 @@ struct TrayLook: Equatable {
     init(_ overview: ServiceOverview?, isPresent: Bool, unseenFailures: Int) {
         let all = overview?.current ?? []
         let resting = all.filter(\.rests)
-        // The service leaves by itself where all that is left rests: that is as it was. What else was going on as it went is not known any more.
+        // The service leaves by itself where all that is left rests: that is as it was. What else was going on as it went is not known any
+        // more.
         let isAsItWas = isPresent || overview?.status.active == 0 && resting.count == all.count
         let status = isAsItWas ? overview?.status : nil
         let remaining = status.map { Int($0.remaining) } ?? resting.count

@@ -13,7 +13,8 @@ internal import TodokuClient
     func cancelRest() async
 }
 
-/// Ctrl-C while `get` or `batch` runs: once leaves the downloads to the service, twice within two seconds cancels them. SIGINT must be blocked.
+/// Ctrl-C while `get` or `batch` runs: once leaves the downloads to the service, twice within two seconds cancels them. SIGINT must be
+/// blocked.
 @BusActor final class Interrupt {
     private static let patience: Duration = .seconds(2)
 

@@ -11,11 +11,15 @@ struct HostCommand: ParsableCommand {
             none of their own. Of several the one with the longest name counts. musicbrainz.org has a rule from the start: one request a \
             second.
 
+            A server that refuses requests (429, 503) is asked less often: which one, since when and until when is shown below the rules. \
+            --reset forgets that.
+
             EXAMPLES:
               todoku host
               todoku host musicbrainz.org
               todoku host example.org --interval 500ms --connections 2
               todoku host example.org --remove
+              todoku host example.org --reset
             """)
 
     @Argument(help: "A host's name or address, or “*”.") var host: String?
@@ -24,10 +28,12 @@ struct HostCommand: ParsableCommand {
         transform: Amounts.parseDuration) var interval: Duration?
     @Option(help: ArgumentHelp("Most downloads at a time; 0: no limit.", valueName: "number")) var connections: UInt32?
     @Flag(help: "Take the rule away; a built-in one holds again.") var remove = false
+    @Flag(help: "Ask it at its own pace again, though it refused requests.") var reset = false
     @OptionGroup var output: OutputArguments
 
     func validate() throws {
         let sets = interval != nil || connections != nil
+        if host == nil, reset { throw ValidationError("Name the host that is meant.") }
         if host == nil, sets || remove { throw ValidationError("Name the host whose rule is meant.") }
         if sets, remove { throw ValidationError("--remove goes without --interval and --connections.") }
     }
@@ -36,13 +42,22 @@ struct HostCommand: ParsableCommand {
         Program.run(json: output.json) { client in
             if let host, interval != nil || connections != nil || remove {
                 try await client.setHostRule(HostRule(connections: connections, requestInterval: interval), of: host)
+                if !reset { return .success }
+            }
+            if let host, reset {
+                try await client.resetHost(host)
                 return .success
             }
+            let slowed = try await client.slowedHosts().filter { host == nil || DownloadURL.host(of: $0.key) == host?.lowercased() }
             let rules = try await client.status().hostRules.filter { host == nil || $0.key == host?.lowercased() }
             if output.json {
-                Output.write(JSON.object(rules.sorted { $0.key < $1.key }.map { ($0.key, Self.json($0.value)) }).text + "\n")
-            } else if !rules.isEmpty {
-                Output.write(Self.table(rules).text(width: Terminal.current?.columns))
+                let members = rules.sorted { $0.key < $1.key }.map { ($0.key, Self.json($0.value)) }
+                let others = slowed.sorted { $0.key < $1.key }.map { ($0.key, Self.json($0.value)) }
+                Output.write(JSON.object(members + others).text + "\n")
+            } else if !rules.isEmpty || !slowed.isEmpty {
+                if !rules.isEmpty { Output.write(Self.table(rules).text(width: Terminal.current?.columns)) }
+                if !rules.isEmpty, !slowed.isEmpty { Output.write("\n") }
+                if !slowed.isEmpty { Output.write(Self.table(slowed).text(width: Terminal.current?.columns)) }
             } else if Terminal.errorsAreSeen {
                 Output.writeError(
                     (host.map { catalog.text("%1$s has no rule of its own.", TerminalText.plain($0)) }
@@ -66,6 +81,31 @@ struct HostCommand: ParsableCommand {
             ])
         }
         return table
+    }
+
+    /// The origins that refused requests.
+    static func table(_ slowed: [String: SlowedHost]) -> Table {
+        var table = Table([
+            .init(heading: catalog.text("INTERVAL"), isNumber: true), .init(heading: catalog.text("STATUS"), isNumber: true),
+            .init(heading: catalog.text("SINCE")), .init(heading: catalog.text("PAUSED UNTIL")), .init(heading: catalog.text("REFUSES")),
+        ])
+        for (origin, host) in slowed.sorted(by: { $0.key < $1.key }) {
+            table.add([
+                catalog.text("%1$s ms", catalog.count(host.interval.wholeMilliseconds)), String(host.status),
+                host.since.map { Clock.brief($0) } ?? "-", host.pausedUntil.map { Clock.brief($0) } ?? "-", origin,
+            ])
+        }
+        return table
+    }
+
+    private static func json(_ host: SlowedHost) -> JSON {
+        .object(
+            [
+                ("slowed-interval", JSON.unsigned(UInt64(clamping: host.interval.wholeMilliseconds))),
+                ("http-status", JSON.unsigned(UInt64(host.status))),
+            ]
+                + (host.since.map { [("since", JSON.unsigned($0.microseconds))] } ?? [])
+                + (host.pausedUntil.map { [("until", JSON.unsigned($0.microseconds))] } ?? []))
     }
 
     private static func json(_ rule: HostRule) -> JSON {

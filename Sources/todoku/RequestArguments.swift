@@ -10,130 +10,131 @@ struct RequestArguments: ParsableArguments {
         name: .shortAndLong, help: ArgumentHelp("Where to put it, folder and name; for one URL.", valueName: "file"), completion: .file())
     var output: String?
 
-    @Option(name: .shortAndLong, help: "The folder to put it in.", completion: .directory)
+    @Option(name: .shortAndLong, help: .option(\.directory), completion: .directory)
     var directory: String?
 
-    @Option(help: ArgumentHelp("Its name, instead of the server's; for one URL.", valueName: "name"))
+    @Option(help: .option(\.fileName, "name"))
     var filename: String?
 
-    @Option(help: "Where the name is taken (default: rename, to “name (1)”).")
+    @Option(help: .option(\.ifExists))
     var ifExists: ExistingFilePolicy?
 
     @Option(
         name: [.customShort("H"), .long],
-        help: ArgumentHelp("A request header, for the first server only; may be repeated.", valueName: "name: value"),
+        help: .option(\.headers, "name: value"),
         transform: RequestArguments.parseHeader)
     var header: [HeaderField] = []
 
-    @Option(help: "The User-Agent to give.")
+    @Option(help: .option(\.userAgent))
     var userAgent: String?
 
-    @Option(help: ArgumentHelp("The page that led here (the header Referer).", valueName: "url"))
+    @Option(help: .option(\.referrer, "url"))
     var referrer: String?
 
     @OptionGroup var login: CredentialArguments
 
-    @Option(help: ArgumentHelp("sha256:<hex>, or sha512, sha1, md5; another file fails. For one URL.", valueName: "checksum"))
+    @Option(help: .option(\.checksum, "checksum"))
     var checksum: String?
 
-    @Option(help: "The size it must have. For one URL.", transform: Amounts.parseBytes)
+    @Option(help: .option(\.size), transform: Amounts.parseBytes)
     var size: ByteCount?
 
-    @Option(help: ArgumentHelp("The most it may have, as in 10MiB.", valueName: "size"), transform: Amounts.parseBytes)
+    @Option(help: .option(\.maxSize, "size"), transform: Amounts.parseBytes)
     var maxSize: ByteCount?
 
-    @Option(help: ArgumentHelp("The media type it must have, as in image/png or image/*.", valueName: "type"))
+    @Option(help: .option(\.expectType, "type"))
     var expectType: String?
 
     @Option(
-        help: ArgumentHelp("Not before this time: 23:30, 2026-12-24T03:00, +2h, @SECONDS.", valueName: "time"),
+        help: .option(\.notBefore, "time"),
         transform: Amounts.parseInstant)
     var notBefore: WallTime?
 
     @Option(
-        help: ArgumentHelp("Give up so long after the first start, waits included.", valueName: "time"), transform: Amounts.parseDuration)
+        help: .option(\.deadline, "time"), transform: Amounts.parseDuration)
     var deadline: Duration?
 
-    @Flag(help: "Not over a metered link (a phone's, say); wait for another.")
+    @Flag(help: .option(\.allowsMetered))
     var notMetered = false
 
-    @Flag(help: "Not to this machine or a private network: for URLs of strangers.")
+    @Flag(help: .option(\.allowsPrivate))
     var notPrivate = false
 
-    @Flag(help: "Follow redirects from https to http, without a checksum too.")
+    @Flag(help: .option(\.allowsDowngrade))
     var allowDowngrade = false
 
     @Option(
-        help: ArgumentHelp("Least time between requests to one host, over all downloads with this option.", valueName: "time"),
+        help: .option(\.requestInterval, "time"),
         transform: Amounts.parseDuration)
     var requestInterval: Duration?
 
-    @Flag(help: "Keep the copy held where the server has nothing newer.")
+    @Flag(help: .option(\.onlyIfChanged))
     var onlyIfChanged = false
 
-    @Option(help: ArgumentHelp("D-Bus activatable application to call at the end.", valueName: "name"))
+    @Option(help: .option(\.activate, "name"))
     var activate: String?
 
-    @Flag(help: "Where the server takes the link no more, wait for ‘todoku renew’.")
+    @Flag(help: .option(\.renewable))
     var renewable = false
 
-    @Flag(help: "Add it paused; ‘todoku resume’ starts it.")
+    @Flag(help: .option(\.start))
     var paused = false
 
-    @Option(parsing: .unconditional, help: "Higher first; 0 where not given.")
+    @Option(parsing: .unconditional, help: .option(\.priority))
     var priority: Int32?
 
     @Option(
         name: [.customLong("speed-limit"), .customLong("limit-rate")],
-        help: ArgumentHelp("Most bytes per second, as in 500K.", valueName: "speed"),
+        help: .option(\.speedLimit, "speed"),
         transform: Amounts.parseSpeed)
     var speedLimit: Speed?
 
     @Option(
-        help: ArgumentHelp("Give an attempt up after so long without a byte (default: 30s).", valueName: "time"),
+        help: .option(\.stallTimeout, "time"),
         transform: Amounts.parseDuration)
     var stallTimeout: Duration?
 
-    @Option(help: ArgumentHelp("How often to try again where the server refuses or is not reached (default: 10).", valueName: "count"))
+    @Option(help: .option(\.retries, "count"))
     var retries: UInt32?
 
-    @Option(help: "A name of your own for a group of downloads.")
+    @Option(help: .option(\.tag))
     var tag: String?
 
-    @Option(help: ArgumentHelp("The application it belongs to, as in org.example.App.", valueName: "id"))
+    @Option(help: .option(\.app, "id"))
     var app: String?
 
-    @Option(help: "A name of your own for this download, so that asking twice queues it once; needs --app. For one URL.")
+    @Option(help: .option(\.token))
     var token: String?
 
-    @Option(help: "Whether to post a toast at its end (default: background).")
+    @Option(help: .option(\.notify))
     var notify: NotifyPolicy?
 
-    @Option(help: "The completion toast's title.")
+    @Option(help: .option(\.title))
     var title: String?
 
-    @Option(help: "The completion toast's text.")
+    @Option(help: .option(\.body))
     var body: String?
 
-    @Option(help: ArgumentHelp("The toasts' icon, a name or a file.", valueName: "icon"))
+    @Option(help: .option(\.icon, "icon"))
     var icon: String?
 
-    @Option(help: ArgumentHelp("Name of the completion toast's sound; empty: silent.", valueName: "name"))
+    @Option(help: .option(\.sound, "name"))
     var sound: String?
 
     @Option(
-        help: ArgumentHelp("From the end to the toast, an hour at most.", valueName: "time"), transform: Amounts.parseDuration)
+        help: .option(\.notifyDelay, "time"), transform: Amounts.parseDuration)
     var notifyDelay: Duration?
 
     @Option(
-        name: .customLong("desktop-id"), help: ArgumentHelp("Desktop entry whose dock icon carries count and progress.", valueName: "name"))
-    var desktopID: String?
+        name: .customLong("desktop-id"), help: .option(\.desktopID, "name"),
+        transform: RequestArguments.parseDesktopID)
+    var desktopID: DesktopID?
 
-    @Flag(inversion: .prefixedNo, help: "Whether its progress is shown: as a toast, on the dock, as a job (default: shown).")
+    @Flag(inversion: .prefixedNo, help: .option(\.showProgress))
     var showProgress: Bool?
 
     @Option(
-        help: ArgumentHelp("Data of your own to keep with it; may be repeated.", valueName: "key=value"),
+        help: .option(\.metadata, "key=value"),
         transform: RequestArguments.parseMetadata)
     var metadata: [KeptText] = []
 
@@ -178,29 +179,45 @@ struct RequestArguments: ParsableArguments {
     /// - Throws: where the password can be neither read nor asked for.
     func request() throws(CommandFailure) -> DownloadRequest {
         var request = DownloadRequest()
-        if let output, let (folder, name) = LocalPath.split(output) {
-            (request.directory, request.fileName) = (folder, name)
-        } else {
-            (request.directory, request.fileName) = (directory.map { LocalPath.absolute($0) }, filename)
-        }
-        request.ifExists = ifExists
-        request.headers = header
-        (request.userAgent, request.referrer) = (userAgent, referrer)
-        (request.username, request.password) = try login.read()
-        (request.checksum, request.size, request.maxSize) = (checksum, size, maxSize)
+        let path = output.flatMap { LocalPath.split($0) }
+        request.set(\.directory, to: path?.folder ?? directory.map { LocalPath.absolute($0) })
+        request.set(\.fileName, to: path?.name ?? filename)
+        let (username, password) = try login.read()
+        request.set(\.username, to: username)
+        request.set(\.password, to: password)
+        request.set(\.ifExists, to: ifExists)
+        if !header.isEmpty { request.headers = header }
+        request.set(\.userAgent, to: userAgent)
+        request.set(\.referrer, to: referrer)
+        request.checksum = checksum
+        request.set(\.size, to: size)
+        request.set(\.maxSize, to: maxSize)
+        request.set(\.expectType, to: expectType)
+        request.set(\.notBefore, to: notBefore)
+        request.set(\.deadline, to: deadline)
         if paused { request.start = false }
-        (request.expectType, request.notBefore, request.deadline) = (expectType, notBefore, deadline)
         if renewable { request.renewable = true }
         if notMetered { request.allowsMetered = false }
         if notPrivate { request.allowsPrivate = false }
         if allowDowngrade { request.allowsDowngrade = true }
         if onlyIfChanged { request.onlyIfChanged = true }
-        (request.requestInterval, request.activate) = (requestInterval, activate)
-        (request.priority, request.speedLimit, request.stallTimeout, request.retries) = (priority, speedLimit, stallTimeout, retries)
-        (request.tag, request.app, request.token) = (tag, app, token)
-        (request.notify, request.title, request.body, request.icon, request.sound) = (notify, title, body, icon, sound)
-        request.showProgress = showProgress
-        (request.notifyDelay, request.desktopID) = (notifyDelay, desktopID)
+        request.set(\.requestInterval, to: requestInterval)
+        request.set(\.activate, to: activate)
+        request.set(\.priority, to: priority)
+        request.set(\.speedLimit, to: speedLimit)
+        request.set(\.stallTimeout, to: stallTimeout)
+        request.set(\.retries, to: retries)
+        request.set(\.tag, to: tag)
+        request.set(\.app, to: app)
+        request.set(\.token, to: token)
+        request.set(\.notify, to: notify)
+        request.set(\.notifyDelay, to: notifyDelay)
+        request.set(\.title, to: title)
+        request.set(\.body, to: body)
+        request.set(\.icon, to: icon)
+        request.set(\.sound, to: sound)
+        request.set(\.showProgress, to: showProgress)
+        request.set(\.desktopID, to: desktopID)
         for entry in metadata { request.setMetadata(entry.text, for: entry.key) }
         return request
     }
@@ -213,10 +230,22 @@ struct RequestArguments: ParsableArguments {
         return HeaderField(name: String(text[..<colon]), value: String(value))
     }
 
+    @Sendable static func parseDesktopID(_ text: String) throws -> DesktopID {
+        if let id = DesktopID(text) { return id }
+        throw ValidationError("“\(text)” is no name of a desktop entry; write it as in org.example.App.")
+    }
+
     @Sendable static func parseMetadata(_ text: String) throws -> KeptText {
         guard let equals = text.firstIndex(of: "="), equals > text.startIndex else {
             throw ValidationError("“\(text)” is no metadata; write it as in key=value.")
         }
         return KeptText(key: String(text[..<equals]), text: String(text[text.index(after: equals)...]))
+    }
+}
+
+extension ArgumentHelp {
+    /// The help of an option of the service.
+    fileprivate static func option(_ option: PartialKeyPath<DownloadOptions>, _ valueName: String? = nil) -> ArgumentHelp {
+        ArgumentHelp(OptionRow.of(option)?.help ?? "", valueName: valueName)
     }
 }

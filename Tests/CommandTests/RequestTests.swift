@@ -31,7 +31,7 @@ import Testing
             "org.example.App",
             "--notify-delay", "1500ms", "--desktop-id", "org.example.App.desktop",
         ])
-        #expect(Set(all.keys) == Set(OptionKey.allCases.map(\.rawValue)))
+        #expect(Set(all.keys) == Set(OptionRow.all.map(\.key)))
         let read = try DownloadOptions(decoding: all)
         #expect((read.app, read.token, read.directory, read.fileName) == ("org.example.App", "ch_1", "/tmp/y", "a.bin"))
         #expect(read.ifExists == .replace)

@@ -443,7 +443,8 @@ private func threadNames() -> [String] {
     }
 }
 
-/// Shows five toasts at once. How many of them the server is to sound, what is to be played by us, and how many sounds the time that it took allows.
+/// Shows five toasts at once. How many of them the server is to sound, what is to be played by us, and how many sounds the time that it
+/// took allows.
 private func fiveSounds(_ name: String) async throws -> (heard: Int, ours: [String], most: Int) {
     let bus = await beginSession()
     let server = try await OddServer(name: name)

@@ -73,6 +73,24 @@ internal import Testing
         ] as [(String, String?)])
     func `belongs to the app that its desktop entry names`(text: String, name: String?) { #expect(SandboxedApp.name(of: text) == name) }
 
+    @Test(
+        arguments: [
+            ("[Desktop Entry]\nName=Viewer\nName[ja]=閲覧\nName[en_GB]=Looker\n", "ja", "閲覧"),
+            ("[Desktop Entry]\nName[ja]=閲覧\nName=Viewer\n", "ja_JP", "閲覧"),
+            ("[Desktop Entry]\nName[ja]=閲覧\nName[ja_JP]=見る\nName=Viewer\n", "ja_JP", "見る"),
+            ("[Desktop Entry]\nName=Viewer\nName[ja]=閲覧\n", "en", "Viewer"), ("[Desktop Entry]\nName=Viewer\nName[ja]=\n", "ja", "Viewer"),
+            ("[Desktop Entry]\nName=Viewer\n[Desktop Action a]\nName[ja]=閲覧\n", "ja", "Viewer"),
+        ])
+    func `belongs to the app that its desktop entry names in the user's language`(text: String, locale: String, name: String) {
+        #expect(SandboxedApp.name(of: text, locale: locale) == name)
+    }
+
+    @Test func `has the desktop files that snapd makes for its snap, and not those of another instance`() {
+        #expect(SandboxedApp.desktopPrefix(ofSnap: "firefox") == "firefox")
+        #expect(SandboxedApp.desktopPrefix(ofSnap: "firefox_test") == "firefox+test")
+        #expect(SandboxedApp("snap.nobody-has-this_key").entry == "nobody-has-this+key_nobody-has-this")
+    }
+
     @Test func `runs xdg-open with the token, and asks the file manager by an encoded URI`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()

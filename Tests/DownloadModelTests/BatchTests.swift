@@ -148,6 +148,18 @@ private final class Desk {
         #expect(desk.ends == [OutcomeCounts(finished: 1, cancelled: 2)] && batch.isRemoved && desk.ledger.entries.isEmpty)
     }
 
+    @Test func `is removed with a member that somebody has begun again meanwhile`() throws {
+        let desk = Desk()
+        let (batch, entries) = desk.add(1, 3)
+        desk.ledger.sliceSize.portion = 1
+        desk.ledger.remove(batch, now: now)
+        #expect(entries[0].state == .cancelled && entries[2].state == .queued)
+        try desk.ledger.apply(.retry, to: entries[0], now: now)
+        while desk.ledger.hasSlices { desk.ledger.continueSlices(now: now) }
+        desk.take()
+        #expect(batch.isRemoved && desk.ledger.entries.isEmpty && desk.removed == [BatchNumber(1)])
+    }
+
     @Test func `is removed where what was being given its name did not get it`() {
         for failure in [DownloadFailure(.alreadyExists, "taken"), DownloadFailure(.permissionDenied, "gone", wait: .destination)] {
             let desk = Desk()

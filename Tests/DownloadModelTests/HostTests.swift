@@ -1,5 +1,6 @@
-import DownloadModel
 import Testing
+
+@testable import DownloadModel
 
 /// A ledger with nothing in it, and a clock.
 private final class Desk {
@@ -469,6 +470,173 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.ledger.hop(desk.entry(1), to: "mirror", now: desk.now)
         desk.take()
         #expect(desk.started == [1, 1] && desk.permitted == [1, 1])
+    }
+
+    @Test func `concerns its origin: other ports and schemes go on`() {
+        let desk = Desk()
+        desk.add(1, "http://h/1")
+        desk.fail(1, 503, retryAfter: .seconds(86_400))
+        desk.add(2, "http://h:8080/2")
+        desk.add(3, "https://h/3")
+        desk.add(4, "http://h:80/4")
+        #expect(desk.started == [1, 2, 3] && desk.hold(4) == .rateLimit)
+    }
+
+    @Test func `that one application provoked holds others for minutes only`() {
+        let desk = Desk()
+        desk.add(1, app: "A")
+        desk.fail(1, 503, retryAfter: .seconds(86_400))
+        desk.add(2, app: "B")
+        desk.add(3, app: "A")
+        // Each is told of one second more, for the other one that may go before it.
+        #expect(desk.ledger.hold(of: desk.entry(2), now: desk.now)?.until == desk.now + .seconds(301))
+        #expect(desk.ledger.hold(of: desk.entry(3), now: desk.now)?.until == desk.now + .seconds(86_401))
+        desk.wait(.seconds(299))
+        #expect(desk.started == [1])
+        desk.wait(.seconds(1))
+        #expect(desk.started == [1, 2])
+    }
+
+    @Test func `does not stand against a person who resumes what only waits behind it`() throws {
+        let desk = Desk()
+        desk.add(1, app: "A")
+        desk.fail(1, 503, retryAfter: .seconds(86_400))
+        for number in 2...4 { desk.add(UInt64(number), app: "A") }
+        #expect(desk.started == [1])
+        desk.now = desk.now + .milliseconds(1)
+        try desk.ledger.apply(.resume, to: desk.entry(3), now: desk.now)
+        desk.ledger.schedule(now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 3], "at once, and nobody else")
+        // What a good answer shows holds for all.
+        desk.wait(.seconds(1))
+        desk.ledger.transferBegan(desk.entry(3), fileName: "f", mediaType: nil, total: nil, offset: 0, now: desk.now)
+        desk.sent(3)
+        #expect(desk.ledger.hold(of: desk.entry(2), now: desk.now).map { $0.until! < desk.now + .seconds(5) } ?? true)
+    }
+
+    @Test func `leaves the user's rule as it is: that covers all ports`() throws {
+        let desk = Desk { try? $0.hostRules.set("h", HostRule(requestInterval: .seconds(60))) }
+        desk.add(1, "http://h/1")
+        desk.sent(1)
+        desk.add(2, "http://h:8080/2")
+        try desk.ledger.apply(.resume, to: desk.entry(2), now: desk.now)
+        desk.ledger.schedule(now: desk.now)
+        desk.take()
+        #expect(desk.started == [1] && desk.hold(2) == .rateLimit)
+    }
+
+    @Test func `is asked again by a few of a batch that somebody resumes, and not by all`() throws {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 3) }
+        desk.add(1)
+        desk.fail(1, 503, retryAfter: .seconds(86_400))
+        for number in 2...9 { desk.add(UInt64(number)) }
+        for number in 2...9 { try desk.ledger.apply(.resume, to: desk.entry(UInt64(number)), now: desk.now) }
+        desk.ledger.schedule(now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 2, 3, 4], "at once, as many as the limit of the host lets through")
+        desk.now = desk.now + .milliseconds(1)
+        for number in 2...4 { desk.fail(UInt64(number), 503, retryAfter: .seconds(86_400)) }
+        #expect(desk.started == [1, 2, 3, 4] && (5...9).allSatisfy { desk.hold(UInt64($0)) == .rateLimit })
+        #expect(Set(desk.told).isSuperset(of: [5, 6, 7, 8, 9]))
+        // Who resumes one of them now has it tried.
+        desk.now = desk.now + .milliseconds(1)
+        try desk.ledger.apply(.resume, to: desk.entry(7), now: desk.now)
+        desk.ledger.schedule(now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 2, 3, 4, 7])
+        // An answer lets all go on.
+        desk.now = desk.now + .milliseconds(1)
+        desk.ledger.transferBegan(desk.entry(7), fileName: "f", mediaType: nil, total: nil, offset: 0, now: desk.now)
+        #expect(desk.ledger.hold(of: desk.entry(5), now: desk.now)?.until.map { $0 - desk.now < .seconds(60) } ?? true)
+    }
+
+    @Test func `does not stand against a person who pauses and resumes`() throws {
+        let desk = Desk()
+        desk.add(1)
+        desk.fail(1, 503, retryAfter: .seconds(86_400))
+        desk.add(2)
+        try desk.ledger.apply(.pause, to: desk.entry(2), now: desk.now)
+        try desk.ledger.apply(.resume, to: desk.entry(2), now: desk.now)
+        desk.ledger.schedule(now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 2])
+    }
+
+    @Test func `behind a redirect pauses the port that refused, over a restart too`() throws {
+        let desk = Desk()
+        desk.add(1, "https://h/1", app: "A")
+        desk.sent(1)
+        desk.ledger.hop(desk.entry(1), to: "h", origin: "http://h:8080", now: desk.now)
+        desk.take()
+        desk.fail(1, 503, retryAfter: .seconds(3600))
+        #expect(desk.entry(1).record.lastFailure?.origin == "http://h:8080")
+        let kept = desk.entry(1).record
+        desk.ledger = Ledger(settings: Settings()) { 0 }
+        desk.ledger.network(.open, now: desk.now)
+        desk.ledger.beginRestore(count: 1, batches: [], sweeps: [:], requests: [], now: desk.now)
+        desk.ledger.restore([kept], now: desk.now)
+        desk.ledger.endRestore(now: desk.now)
+        desk.started = []
+        desk.add(2, "https://h/2", app: "A")
+        desk.add(3, "http://h/3", app: "A")
+        desk.add(4, "http://h:8080/4", app: "A")
+        #expect(desk.started == [2, 3] && desk.hold(4) == .rateLimit)
+    }
+
+    @Test func `at one of very many ports costs no lane for each`() {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in 1...500 { desk.add(UInt64(number), "http://h:\(1 + number % 250)/") }
+        #expect(desk.ledger.hosts["h"]?.lanes.count == 65)
+        var ended = 0
+        while ended < desk.started.count, ended < 600 {
+            // Of those that share a lane one is refused. It holds up the others of the lane until its pause ends, and no longer.
+            if ended == 200 { desk.fail(desk.started[ended], 503, retryAfter: .seconds(30)) } else { desk.finish(desk.started[ended]) }
+            ended += 1
+            if ended == desk.started.count, ended < 500 { desk.wake() }
+        }
+        #expect(Set(desk.started).count == 500)
+    }
+
+    @Test func `is heard though the transfer was stopped as it came`() throws {
+        let desk = Desk()
+        desk.add(1)
+        try desk.ledger.apply(.pause, to: desk.entry(1), now: desk.now)
+        desk.fail(1, 429, retryAfter: .seconds(60))
+        desk.add(2)
+        #expect(desk.started == [1] && desk.hold(2) == .rateLimit)
+    }
+
+    @Test func `is forgotten where somebody resets the host`() {
+        let desk = Desk()
+        desk.add(1)
+        desk.fail(1, 503, retryAfter: .seconds(3600))
+        desk.add(2)
+        #expect(desk.ledger.slowedOrigins(now: desk.now).keys.sorted() == ["http://h:80"])
+        desk.ledger.resetHost("other", now: desk.now)
+        #expect(desk.ledger.slowedOrigins(now: desk.now).count == 1)
+        desk.ledger.resetHost("h", now: desk.now)
+        desk.take()
+        #expect(desk.ledger.slowedOrigins(now: desk.now).isEmpty && desk.started == [1, 2])
+    }
+
+    @Test(arguments: [404, 403, 301, 500, 408] as [UInt32])
+    func `is followed by an answer, whatever it is, unless the server is in trouble`(status: UInt32) {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        for number in 1...4 {
+            desk.add(UInt64(number)) { $0.options.retries = 0 }
+            desk.live { desk.started.contains(UInt64(number)) }
+            desk.wait(.milliseconds(1))
+            desk.fail(UInt64(number), 503)
+        }
+        let slow = desk.ledger.slowedOrigins(now: desk.now)["http://h:80"]?.interval
+        #expect(slow == .seconds(8))
+        desk.add(5)
+        desk.live { desk.started.contains(5) }
+        desk.wait(.milliseconds(1))
+        desk.fail(5, status)
+        let isAnswer = status < 500 && status != 408
+        #expect(desk.ledger.slowedOrigins(now: desk.now)["http://h:80"]?.interval == (isAnswer ? .seconds(1) : slow))
     }
 
     @Test func `of another kind slows nothing`() {

@@ -31,6 +31,22 @@ private struct Desk {
 private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRetryable: true, retryAfter: .seconds(100))
 
 @Suite struct `The ledger` {
+    @Test func `holds what was paused with all before its row was on disk, whatever it waits for`() throws {
+        let desk = Desk([])
+        let later = desk.now + .seconds(500)
+        let record = Desk.record(1) {
+            $0.options.notBefore = later
+            $0.state = .waiting(.notBefore, until: later)
+        }
+        let entry = desk.ledger.insert(record)
+        desk.ledger.pauseAll(now: desk.now)
+        desk.ledger.enter(entry, now: desk.now)
+        #expect(entry.state == .waiting(.pausedAll, until: nil))
+        desk.ledger.resumeAll(now: desk.now)
+        desk.ledger.continueSlices(now: desk.now)
+        #expect(entry.state == .waiting(.notBefore, until: later))
+    }
+
     @Test func `holds no texts together that only look the same`() {
         // "é" in one character, and in two: different folders and files, and equal to Swift.
         let (composed, decomposed) = ("caf\u{E9}", "cafe\u{301}")
@@ -68,6 +84,36 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(desk.ledger.nextWake == start + .seconds(3700))
     }
 
+    @Test func `moves waits with a clock that is set in slices, and none of them ends by the clock before`() throws {
+        var desk = Desk((1...4).map { number in Desk.record(number) { $0.url = "http://h\(number)/" } })
+        let start = desk.now
+        for number in 1...4 { desk.fail(UInt64(number), refusal) }
+        desk.ledger.sliceSize.cost = 1
+        desk.now = desk.now + .seconds(3600)
+        desk.ledger.clockJumped(by: .seconds(3600), now: desk.now)
+        #expect(desk.ledger.hasSlices)
+        // What it comes to before the slice does is moved first.
+        try desk.ledger.apply(.pause, to: desk.entry(4), now: desk.now)
+        try desk.ledger.apply(.resume, to: desk.entry(4), now: desk.now)
+        for number in 1...4 { #expect(desk.state(UInt64(number)) == .waiting(.retry, until: start + .seconds(3700)), "\(number)") }
+        while desk.ledger.hasSlices { desk.ledger.continueSlices(now: desk.now) }
+        for number in 1...4 { #expect(desk.state(UInt64(number)) == .waiting(.retry, until: start + .seconds(3700)), "\(number)") }
+        desk.ledger.clockJumped(by: .seconds(-3600), now: start)
+        while desk.ledger.hasSlices { desk.ledger.continueSlices(now: start) }
+        for number in 1...4 { #expect(desk.state(UInt64(number)) == .waiting(.retry, until: start + .seconds(100)), "\(number)") }
+    }
+
+    @Test func `gives room in slices, and does not give it twice`() {
+        let full = DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 1000)
+        let desk = Desk((1...4).map { number in Desk.record(number) { $0.total = 1000 } })
+        for number in 1...4 { desk.fail(UInt64(number), full) }
+        desk.ledger.sliceSize.cost = 1
+        desk.ledger.folderSeen("/d", free: 2000, now: desk.now)
+        #expect(desk.state(1) == .active && desk.state(2) == .waiting(.diskSpace, until: nil))
+        while desk.ledger.hasSlices { desk.ledger.continueSlices(now: desk.now) }
+        #expect((1...4).map { desk.state($0) == .active } == [true, true, false, false])
+    }
+
     @Test func `believes no instant that only a clock set back explains`() {
         let desk = Desk([Desk.record(1) { $0.retryAt = WallTime(microseconds: 2_000_000_000_000_000) }])
         #expect(desk.state(1) == .active)
@@ -85,6 +131,18 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(desk.state(1) == .active && desk.state(2) == .active && desk.state(3) == .waiting(.diskSpace, until: nil))
         desk.ledger.folderSeen("/d", free: nil, now: desk.now)
         #expect(desk.state(3) == .waiting(.diskSpace, until: nil))
+    }
+
+    @Test func `tells two folders apart whose names only look the same`() {
+        let full = DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 1)
+        let (composed, decomposed) = ("/d/caf\u{E9}", "/d/cafe\u{301}")
+        let desk = Desk([
+            Desk.record(1) { ($0.directory, $0.total) = (composed, 1) }, Desk.record(2) { ($0.directory, $0.total) = (decomposed, 1) },
+        ])
+        for number in 1...2 { desk.fail(UInt64(number), full) }
+        #expect(desk.ledger.awaitedFolders.count == 2)
+        desk.ledger.folderSeen(decomposed, free: 1 << 30, now: desk.now)
+        #expect(desk.state(1) == .waiting(.diskSpace, until: nil) && desk.state(2) == .active)
     }
 
     /// The engine makes a part file and tells of it later: by then the download may be cancelled, and off the list.
@@ -197,6 +255,31 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(queue.begin() == [.remove(DownloadNumber(9)), .put(Desk.record(2))])
         queue.succeeded()
         #expect(queue.next() == "message" && queue.next() == "later" && queue.isClear)
+    }
+
+    @Test func `gives up what waits for a commit that does not come back, and removes what that may have added`() {
+        var queue = JournalQueue<String>()
+        queue.append(.put(Desk.record(1)))
+        queue.post("addition")
+        queue.post("message")
+        _ = queue.begin()
+        queue.append(.put(Desk.record(2)))
+        queue.post("later addition")
+        queue.post("answer")
+        queue.withdraw { item in
+            switch item {
+            case "addition": .drop(undoing: [DownloadNumber(1)])
+            case "later addition": .drop(undoing: [DownloadNumber(2)])
+            case "answer": .drop(undoing: [])
+            default: .keep
+            }
+        }
+        #expect(queue.waitingCount == 1 && queue.next() == nil && queue.isCommitting)
+        queue.succeeded()
+        #expect(queue.next() == "message" && !queue.isClear)
+        #expect(queue.begin() == [.remove(DownloadNumber(2)), .remove(DownloadNumber(1))])
+        queue.succeeded()
+        #expect(queue.isClear)
     }
 
     @Test func `begins a commit without a change where one is due`() {

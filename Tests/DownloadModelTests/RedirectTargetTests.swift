@@ -18,6 +18,13 @@ import Testing
         ("100%.txt", "http://a.example:8080/b/c/100%.txt"), ("/f?sig=100%&x=1", "http://a.example:8080/f?sig=100%&x=1"),
         ("/a b", "http://a.example:8080/a%20b"), ("/x:y", "http://a.example:8080/x:y"),
         ("?u=http://x/", "http://a.example:8080/b/c/d;p?u=http://x/"),
+        // Of the base's scheme: relative, as browsers have it.
+        ("http:/g", "http://a.example:8080/g"), ("HTTP:g", "http://a.example:8080/b/c/g"), ("http:", "http://a.example:8080/b/c/d;p?q"),
+        ("http:?y", "http://a.example:8080/b/c/d;p?y"),
+        // Of servers that write their paths with backslashes.
+        ("\\g\\h.zip", "http://a.example:8080/g/h.zip"), ("..\\g", "http://a.example:8080/b/g"), ("http:\\g", "http://a.example:8080/g"),
+        ("http://b.example/g\\h?a\\b", "http://b.example/g/h?a%5Cb"), ("/g\\\\h", "http://a.example:8080/g//h"),
+        ("\\a:b", "http://a.example:8080/a:b"),
     ])
     func `is resolved against the URL that was asked for`(location: String, expected: String) throws {
         #expect(try target(Array(location.utf8)) == expected)
@@ -26,6 +33,19 @@ import Testing
     @Test func `keeps the bytes that the server sent`() throws {
         #expect(try target(Array("/".utf8) + [0x93, 0xFA, 0x96, 0x7B, 0xC2, 0x85]) == "http://a.example:8080/%93%FA%96%7B%C2%85")
         #expect(try target(Array("/?q=".utf8) + [0xE9]) == "http://a.example:8080/?q=%E9")
+    }
+
+    /// Browsers go to evil.example, or to a host named as the path is; curl stays, or goes elsewhere.
+    @Test(arguments: [
+        ("/\\evil.example/x", "backslash"), ("\\\\evil.example\\x", "backslash"), ("\\/evil.example/x", "backslash"),
+        ("http:\\\\evil.example/", "backslash"), ("http:/\\evil.example/", "backslash"), ("https:\\\\evil.example/", "backslash"),
+        ("http://a.example\\@evil.example/", "backslash"), ("//evil.example\\.a.example/", "backslash"),
+        ("https:/evil.example/x", "no \"//\""), ("https:evil.example", "no \"//\""), ("http:///evil.example/", "no host"),
+        ("///evil.example/", "no host"), ("http:////evil.example/", "no host"),
+    ])
+    func `of which programs disagree which host it names is refused, and says so`(location: String, reason: String) {
+        let refusal = #expect(throws: Refusal.self) { _ = try target(Array(location.utf8)) }
+        #expect(refusal?.name == .invalidUrl && refusal?.message.contains(reason) == true, "\(refusal?.message ?? "-")")
     }
 
     @Test(arguments: [

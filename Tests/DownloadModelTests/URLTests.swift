@@ -25,7 +25,8 @@ import Testing
         ("https://example.org/my file.zip?a b", "https://example.org/my%20file.zip?a%20b"),
         ("https://example.org/届け物.zip?名=値", "https://example.org/%E5%B1%8A%E3%81%91%E7%89%A9.zip?%E5%90%8D=%E5%80%A4"),
         ("https://example.org/a%2fb%E5", "https://example.org/a%2fb%E5"),
-        ("https://example.org/a[1]|{x}\\\"<>^`", "https://example.org/a%5B1%5D%7C%7Bx%7D%5C%22%3C%3E%5E%60"),
+        ("https://example.org/a[1]|{x}\"<>^`", "https://example.org/a%5B1%5D%7C%7Bx%7D%22%3C%3E%5E%60"),
+        ("https://example.org\u{2F}a\\b\\..\\c?d\\e", "https://example.org/a/c?d%5Ce"),
         ("https://example.org/~a;b=(1)!*',:@&=+$", "https://example.org/~a;b=(1)!*',:@&=+$"),
         ("https://example.org/a/./b/../c/%2E%2e/d/.", "https://example.org/a/d/"),
         ("https://example.org/../../etc", "https://example.org/etc"),
@@ -161,4 +162,16 @@ import Testing
         ("64:ff9b::127.0.0.1", false), ("localhost.com", false), ("127.0.0.1.nip.io", false), ("", false),
     ])
     func `are this machine only where they are loopback`(text: String, isLoopback: Bool) { #expect(isLoopbackAddress(text) == isLoopback) }
+}
+
+@Suite struct `A first URL of which programs disagree which host it names` {
+    @Test(arguments: [
+        ("http:/example.org/f", "no \"//\""), ("http:example.org/f", "no \"//\""), ("http:///example.org/f", "no host"),
+        ("http:\\\\example.org\\f", "backslash"), ("http:/\\example.org/f", "backslash"), ("http://example.org\\f", "backslash"),
+        ("http://good.example\\@evil.example/", "backslash"), ("http://a:b\\@evil.example/", "backslash"),
+    ])
+    func `is refused, and says why`(text: String, reason: String) {
+        let refusal = #expect(throws: Refusal.self) { _ = try DownloadURL(text) }
+        #expect(refusal?.name == .invalidUrl && refusal?.message.contains(reason) == true, "\(refusal?.message ?? "-")")
+    }
 }

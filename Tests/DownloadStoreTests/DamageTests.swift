@@ -364,11 +364,12 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             folder.path,
             """
             ALTER TABLE course DROP COLUMN resume_born; ALTER TABLE copy DROP COLUMN born; ALTER TABLE course DROP COLUMN source;
-            PRAGMA user_version = 3
+            ALTER TABLE course DROP COLUMN failure_origin; PRAGMA user_version = 3
             """)
         var known = fullRecord(1)
         known.resume?.identity.born = nil
         known.source = nil
+        known.state = known.state.withoutOrigin
         let state = try await reopened(folder.path)
         #expect(state.records == [known, plainRecord(2)] && state.setAside == nil)
         try await save(folder.path, [fullRecord(1)])
@@ -377,11 +378,24 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
 
     @Test func `of version 4 has all but where redirects led`() async throws {
         try await save(folder.path, [fullRecord(1), plainRecord(2)])
-        try tamper(folder.path, "ALTER TABLE course DROP COLUMN source; PRAGMA user_version = 4")
+        try tamper(
+            folder.path, "ALTER TABLE course DROP COLUMN source; ALTER TABLE course DROP COLUMN failure_origin; PRAGMA user_version = 4")
         var known = fullRecord(1)
         known.source = nil
+        known.state = known.state.withoutOrigin
         let state = try await reopened(folder.path)
         #expect(state.records == [known, plainRecord(2)] && state.setAside == nil)
+    }
+
+    @Test func `of version 5 has all but which server asked for a pause`() async throws {
+        try await save(folder.path, [fullRecord(1), plainRecord(2)])
+        try tamper(folder.path, "ALTER TABLE course DROP COLUMN failure_origin; PRAGMA user_version = 5")
+        var known = fullRecord(1)
+        known.state = known.state.withoutOrigin
+        let state = try await reopened(folder.path)
+        #expect(state.records == [known, plainRecord(2)] && state.setAside == nil)
+        try await save(folder.path, [fullRecord(1)])
+        #expect(try await reopened(folder.path).records == [fullRecord(1), plainRecord(2)])
     }
 
     @Test func `of a newer version is refused and left as it is`() async throws {
@@ -390,7 +404,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         let bytes = readFile(folder("todoku.db"))
         let error = await storeError { _ = try await reopened(folder.path) }
         #expect(error?.reason == .newerVersion)
-        #expect(error?.message.contains("(version 9; this one reads up to 5)") == true)
+        #expect(error?.message.contains("(version 9; this one reads up to 6)") == true)
         #expect(readFile(folder("todoku.db")) == bytes)
         #expect(!listFolder(folder.path).contains { $0.contains("corrupt") })
     }
@@ -541,5 +555,55 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         let names = listFolder(copy.path)
         #expect(Store.hasPending(folder: copy.path))
         #expect(listFolder(copy.path) == names)
+    }
+}
+
+@Suite struct `A database that was set aside` {
+    private let folder = TemporaryFolder()
+
+    private var aside: [String] { listFolder(folder.path).filter { $0.contains("corrupt") } }
+
+    private func mode(_ name: String) -> mode_t? {
+        var status = stat()
+        return lstat(folder(name), &status) == 0 ? status.st_mode & 0o7777 : nil
+    }
+
+    private func stamp(_ age: Int) async -> String {
+        await Child.run(["date", "-u", "-d", "\(age) seconds ago", "+%Y%m%d-%H%M%S"]).output.filter { !$0.isNewline }
+    }
+
+    /// Its pages have passwords and headers, which leave the database within that time.
+    @Test func `is the user's alone, and gone a day later with its log`() async throws {
+        var secret = plainRecord(1)
+        secret.options.password = "a secret nobody guesses"
+        try await save(folder.path, [secret])
+        var bytes = try #require(readFile(folder("todoku.db")))
+        for index in 4096..<8192 { bytes[index] = 0xA5 }
+        writeFile(folder("todoku.db"), bytes, mode: 0o644)
+        writeFile(folder("todoku.db-wal"), bytes, mode: 0o644)
+        let path = try #require(try await reopened(folder.path).setAside)
+        #expect(aside.count >= 1 && aside.allSatisfy { mode($0) == 0o600 }, "\(aside)")
+        // Still there at the next start, for who wants to look.
+        _ = try await reopened(folder.path)
+        #expect(aside.contains { folder($0) == path })
+        for name in aside {
+            let suffix = name.dropFirst("todoku.db.corrupt-YYYYMMDD-HHMMSS".count)
+            writeFile(folder("todoku.db.corrupt-\(await stamp(86_399 - 600))\(suffix).kept"), [1])
+            #expect(rename(folder(name), folder("todoku.db.corrupt-\(await stamp(86_401))\(suffix)")) == 0)
+        }
+        writeFile(folder("todoku.db.corrupt-\(await stamp(86_500))-2-wal"), [1])
+        writeFile(folder("todoku.db.corrupt-20991231-235959"), [1])
+        writeFile(folder("todoku.db.corrupt-mine"), [1])
+        _ = try await reopened(folder.path)
+        #expect(aside.allSatisfy { $0.hasSuffix(".kept") || $0.hasSuffix("-mine") } && aside.count >= 2, "\(aside)")
+    }
+}
+
+extension DownloadState {
+    /// As an older version kept it.
+    fileprivate var withoutOrigin: DownloadState {
+        guard case .failed(var failure) = self else { return self }
+        failure.origin = nil
+        return .failed(failure)
     }
 }

@@ -23,13 +23,15 @@ struct RandomRecords {
     private mutating func time() -> WallTime { WallTime(microseconds: number()) }
 
     private mutating func failure() -> DownloadFailure {
-        DownloadFailure(
+        var failure = DownloadFailure(
             ErrorName.allCases.randomElement(using: &generator)!, text(),
             httpStatus: perhaps { .random(in: 0 ... .max, using: &$0.generator) },
             host: perhaps { $0.text() }, isRetryable: .random(using: &generator),
             retryAfter: perhaps { .microseconds(Int64.random(in: 0...1 << 50, using: &$0.generator)) },
             wait: perhaps { WaitReason.allCases.randomElement(using: &$0.generator)! }, missingBytes: perhaps { $0.number() },
             neededRoom: perhaps { $0.number() })
+        failure.origin = perhaps { $0.text() }
+        return failure
     }
 
     private mutating func state() -> DownloadState {
@@ -149,13 +151,11 @@ func plainRecord(_ value: UInt64, _ state: DownloadState = .queued) -> DownloadR
 
 /// A record with something other than the default in every field.
 func fullRecord(_ value: UInt64) -> DownloadRecord {
-    var record = plainRecord(
-        value,
-        .failed(
-            DownloadFailure(
-                .httpStatus, "example.org answered 503.", httpStatus: 503, host: "example.org", isRetryable: true, retryAfter: .seconds(7),
-                wait: .diskSpace, missingBytes: 8, neededRoom: 9))
-    )
+    var failure = DownloadFailure(
+        .httpStatus, "example.org answered 503.", httpStatus: 503, host: "example.org", isRetryable: true, retryAfter: .seconds(7),
+        wait: .diskSpace, missingBytes: 8, neededRoom: 9)
+    failure.origin = "https://example.org:8443"
+    var record = plainRecord(value, .failed(failure))
     record.options.app = "org.example.App"
     record.options.token = "token_1"
     record.options.directory = "/home/a/Wanted"

@@ -47,7 +47,7 @@ internal import Testing
             BusActor.spawn {
                 var threads = [threadNumber()]
                 _ = await withCheckedContinuation { continuation in
-                    Pool.shared.perform({ threadNumber() }, then: { continuation.resume(returning: $0) })
+                    Pool.programs.perform({ threadNumber() }, then: { continuation.resume(returning: $0) })
                 }
                 threads.append(threadNumber())
                 let foreign = await resumeElsewhere()
@@ -69,8 +69,8 @@ internal import Testing
             startThread("sixteen-bytes--") { done.resume(returning: (ownName(), ownBlockedSignals())) }
         }
         #expect(name == "sixteen-bytes--")
-        // Not blocked: SIGKILL and SIGSTOP, which cannot be; two that glibc keeps for itself; and SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE and
-        // SIGSEGV, whose handler notes the download at which the process crashed.
+        // Not blocked: SIGKILL and SIGSTOP, which cannot be; two that glibc keeps for itself; and SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE
+        // and SIGSEGV, whose handler notes the download at which the process crashed.
         #expect(blocked == "fffffffe7ffbfa07" || blocked == "fffffffc7ffbfa07" || blocked == "fffffffe3ffbfa07")
         #expect(await { @BusActor in ownName() }() == "todoku-bus")
         #expect(await { @BusActor in ownBlockedSignals() }() == blocked)

@@ -1,7 +1,9 @@
-import EventLoop
-import Glibc
-import TestSupport
-import Testing
+internal import CSystem
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+@testable internal import EventLoop
 
 private func microseconds(_ later: Duration = .zero) -> UInt64 {
     var now = timespec()
@@ -36,6 +38,28 @@ private func microseconds(_ later: Duration = .zero) -> UInt64 {
             await bell.alarm.set(microseconds: time)
             #expect(await eventually { await bell.rings.count == before + 1 })
         }
+    }
+
+    @Test @BusActor func `that is set anew tells that the clock was set since it was set before`() async {
+        var answers = [0, ECANCELED, 0, 0]
+        let told = Journal<Duration>()
+        let rings = Journal<UInt64>()
+        let alarm = WallAlarm {
+            rings.append(microseconds())
+        } clockSet: {
+            told.append($0)
+        } arm: { descriptor, spec in
+            let result = WallAlarm.armTimer(descriptor, spec)
+            return result == 0 ? answers.removeFirst() : result
+        }
+        alarm.set(microseconds: microseconds(.seconds(3600)))
+        alarm.set(microseconds: microseconds(.milliseconds(100)))
+        #expect(await eventually { told.entries.count == 1 })
+        // As after a read that told of it, no alarm is set.
+        #expect(rings.entries.isEmpty)
+        alarm.set(microseconds: microseconds(.milliseconds(100)))
+        #expect(await eventually { rings.entries.count == 1 })
+        #expect(told.entries.count == 1)
     }
 
     @Test func `that is set anew rings at the new instant only`() async {

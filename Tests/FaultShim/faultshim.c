@@ -5,14 +5,15 @@
 //   FAULTSHIM_ROOTS=FOLDER:FOLDER   what is looked at
 //   FAULTSHIM_SHARED=FILE           one page or more, mapped by every process of a run and read by the test: `struct shared`
 //   FAULTSHIM_FAULT=KIND            enospc, edquot, eio, eintr, erofs, short (half is written); kill (before the call), kill-after,
-//                                   kill-torn (after half a write)
+//                                   kill-torn (after half a write); hang (every kind of call, until `stop` is set), slow (a write takes
+//                                   1.5 s)
 //   FAULTSHIM_AT=N                  the call that fails, counted from 1 over all processes of the run, among those that it can befall
 //   FAULTSHIM_LASTING=1             from there on every one, until `stop` is set
 //   FAULTSHIM_LOG=FILE              a line for each fault
 //   FAULTSHIM_RECORD=FILE           every change, fsync and message sent, see `struct entry`
 //   FAULTSHIM_BOOT=FILE             read instead of the kernel's boot id
-//   FAULTSHIM_OWNER=UID             the owner that stat(2) tells of files below the roots, as FAT, NTFS, SMB and all-squash NFS do; no mode of
-//                                   theirs can be set
+//   FAULTSHIM_OWNER=UID             the owner that stat(2) tells of files below the roots, as FAT, NTFS, SMB and all-squash NFS do; no mode
+//                                   of theirs can be set
 //   FAULTSHIM_INODES=FILE           lines "REAL TOLD": the inode numbers that stat(2) tells of rebuilt files
 #include "faultshim.h"
 
@@ -34,7 +35,8 @@ static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;
 #define MOST 65536
 static char *names[MOST];
 
-static const char *const fault_names[] = {"none", "enospc", "edquot", "eio", "eintr", "erofs", "short", "kill", "kill-after", "kill-torn"};
+static const char *const fault_names[] = {"none", "enospc", "edquot", "eio", "eintr", "erofs", "short", "kill", "kill-after", "kill-torn",
+                                          "hang", "slow"};
 static const int fault_codes[] = {0, ENOSPC, EDQUOT, EIO, EINTR, EROFS};
 
 static int raw_open(const char *path, int flags) { return (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0600); }
@@ -105,8 +107,14 @@ static void tell(const char *call, const char *path, uint64_t number) {
   syscall(SYS_write, log_fd, line, length);
 }
 
-// The fault that befalls this call. `kill` does not return.
+static void rest(long milliseconds) {
+  struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000};
+  while (nanosleep(&time, &time) != 0 && errno == EINTR) continue;
+}
+
+// The fault that befalls this call. `kill` does not return; `hang` returns when the faults are stopped.
 static enum fault befalls(const char *call, unsigned possible, const char *path) {
+  possible |= 1 << HANG;
   if (!path || !wanted || !(possible & 1u << wanted)) return NONE;
   uint64_t number = __atomic_add_fetch(&shared->calls, 1, __ATOMIC_SEQ_CST);
   if (at == 0 || __atomic_load_n(&shared->stop, __ATOMIC_SEQ_CST)) return NONE;
@@ -114,7 +122,9 @@ static enum fault befalls(const char *call, unsigned possible, const char *path)
   __atomic_add_fetch(&shared->hits, 1, __ATOMIC_SEQ_CST);
   tell(call, path, number);
   if (wanted == KILL) kill(getpid(), SIGKILL);
-  return wanted;
+  if (wanted == HANG) while (!__atomic_load_n(&shared->stop, __ATOMIC_SEQ_CST)) rest(10);
+  if (wanted == SLOW) rest(1500);
+  return wanted == HANG || wanted == SLOW ? NONE : wanted;
 }
 
 static int failed(enum fault fault) {
@@ -205,13 +215,27 @@ int close(int fd) {
   return (int)syscall(SYS_close, fd);
 }
 
+/// Whether `name` ends with what the variable says.
+static int is_asked(const char *variable, const char *name) {
+  const char *end = getenv(variable);
+  return end && name && strlen(name) > strlen(end) && !strcmp(name + strlen(name) - strlen(end), end);
+}
+
+/// Uses up the thread's stack.
+static __attribute__((noinline)) int overflow(int depth) {
+  if (depth < 0) return 0;
+  volatile char frame[1024];
+  frame[depth & 1023] = (char)depth;
+  return overflow(depth + 1) + frame[depth & 1023];
+}
+
 ssize_t written(const char *call, int fd, const void *bytes, size_t count, off_t offset) {
   const char *name = name_of(fd);
   if (!name) return offset < 0 ? syscall(SYS_write, fd, bytes, count) : syscall(SYS_pwrite64, fd, bytes, count, offset);
   // A defect of the program itself, on the thread that writes this file.
-  const char *trap = getenv("FAULTSHIM_TRAP");
-  if (trap && strlen(name) > strlen(trap) && !strcmp(name + strlen(name) - strlen(trap), trap)) __builtin_trap();
-  unsigned possible = SPACE | 1 << EIO_ | 1 << EINTR_ | ANY_KILL | (count > 1 ? 1 << SHORT | 1 << KILL_TORN : 0);
+  if (is_asked("FAULTSHIM_TRAP", name)) __builtin_trap();
+  if (is_asked("FAULTSHIM_OVERFLOW", name)) overflow(0);
+  unsigned possible = SPACE | 1 << EIO_ | 1 << EINTR_ | ANY_KILL | 1 << SLOW | (count > 1 ? 1 << SHORT | 1 << KILL_TORN : 0);
   enum fault fault = befalls(call, possible, name);
   if (failed(fault)) return -1;
   if (fault == SHORT || fault == KILL_TORN) count /= 2;
@@ -311,6 +335,7 @@ static int named(const char *call, unsigned possible, enum change kind, int from
 }
 
 int renameat2(int a, const char *from, int b, const char *to, unsigned flags) {
+  if (is_asked("FAULTSHIM_TRAP_NAMED", from)) __builtin_trap();
   return named("rename", SPACE | CHANGE, RENAME, a, from, b, to, SYS_renameat2, flags);
 }
 int renameat(int a, const char *from, int b, const char *to) { return renameat2(a, from, b, to, 0); }

@@ -20,9 +20,10 @@
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
-enum fault { NONE, ENOSPC_, EDQUOT_, EIO_, EINTR_, EROFS_, SHORT, KILL, KILL_AFTER, KILL_TORN };
+enum fault { NONE, ENOSPC_, EDQUOT_, EIO_, EINTR_, EROFS_, SHORT, KILL, KILL_AFTER, KILL_TORN, HANG, SLOW };
 
 // Of one run, over all its processes. All zero at the beginning.
 struct shared {

@@ -48,6 +48,21 @@ extension `The fault campaign` {
             #expect(await lane.end(SIGTERM).status == 0)
         }
 
+        @Test(
+            arguments: [
+                ("FAULTSHIM_OVERFLOW", "-1.part", "a stack that overflows on the thread of the transfers"),
+                ("FAULTSHIM_TRAP_NAMED", "-1.part", "a trap in the pool, where the file gets its name"),
+            ])
+        func `leaves its mark, wherever it was worked on`(variable: String, name: String, what: String) async throws {
+            let (lane, place) = (try await Lane(try await Shim()), Place())
+            let server = ScriptedServer { request, reply in reply.serve(Bodies.large, for: request, entityTag: "\"v1\"") }
+            #expect(await lane.start(place, more: [variable: name]) == nil)
+            _ = try await download(lane, place, server.url("/bad.bin"))
+            let crash = try await lane.crash()
+            #expect([SIGILL, SIGTRAP, SIGSEGV].contains(crash - 128), "\(what): \(crash)")
+            #expect(readFile("\(place.state)/todoku/crashes") == Array("1\n".utf8), "\(what)")
+        }
+
         @Test func `once goes on, and a kill counts for nothing`() async throws {
             let (lane, place) = (try await Lane(try await Shim()), Place())
             let gate = Gate()

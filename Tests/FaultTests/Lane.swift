@@ -50,11 +50,13 @@ internal import Testing
 
     /// Starts a daemon and waits until it answers, or has ended.
     ///
+    /// - Parameter disks: file systems that it alone sees.
     /// - Returns: nil where it runs, else what it ended with.
-    func start(_ place: Place, _ fault: Fault? = nil, more: [String: String] = [:]) async -> Ending? {
+    func start(_ place: Place, _ fault: Fault? = nil, on disks: MemoryDisks? = nil, more: [String: String] = [:]) async -> Ending? {
         precondition(owner == nil, "the daemon before still runs")
         let daemon = Child(
-            [Self.todokud, "--idle-exit", "3600"], environment: bus.environment.merging(place.environment(shim, fault, more: more)) { $1 })
+            (disks?.command ?? []) + [Self.todokud, "--idle-exit", "3600"],
+            environment: bus.environment.merging(place.environment(shim, fault, more: more)) { $1 })
         self.daemon = daemon
         guard await eventually({ owner != nil || !daemon.isRunning }) else { return Ending(status: -1, errors: "no name") }
         // It owns its name before it has opened its database, and answers after that.
@@ -85,6 +87,15 @@ internal import Testing
         return ended ? exit : Ending(status: -1, errors: "it did not end within 20 seconds. \(exit.errors)")
     }
 
+    /// Whether the daemon, told to leave, gives back its name in time. Its process may stay: the kernel keeps one that waits for a disk.
+    func leaves(within limit: Duration) async -> Bool {
+        daemon?.signal(SIGTERM)
+        return await eventually(within: limit) { owner == nil }
+    }
+
+    var pid: Int32? { daemon?.pid }
+    var address: String { bus.address }
+
     /// Waits until the daemon has ended by itself; the status.
     func crash() async throws -> Int32 {
         #expect(await eventually { !isRunning })
@@ -100,8 +111,20 @@ internal import Testing
 
     // MARK: Calls
 
+    /// Whether a caller whom the service has never met is answered.
+    func answersNewcomer() async -> Bool {
+        guard let newcomer = try? Connection.open(address: bus.address) else { return false }
+        let arguments = (Manager.interface, Manager.version.name)
+        let call = try? await newcomer.call(Standard.get, on: BusName.service, at: BusName.managerPath, arguments, timeout: .seconds(5))
+        return call != nil
+    }
+
     func download(_ url: String, _ options: [String: Variant]) async throws(DBusError) -> ObjectPath {
         try await connection.call(Manager.download, on: BusName.service, at: BusName.managerPath, (url, options), timeout: .seconds(20))
+    }
+    func set(_ property: String, _ value: Variant) async throws(DBusError) {
+        try await connection.call(
+            Standard.set, on: BusName.service, at: BusName.managerPath, (Manager.interface, property, value), timeout: .seconds(20))
     }
     func retry(_ path: ObjectPath) async throws {
         try await connection.call(Download.retry, on: BusName.service, at: path, (), timeout: .seconds(20))
@@ -110,12 +133,35 @@ internal import Testing
         try await connection.call(Download.cancel, on: BusName.service, at: path, (), timeout: .seconds(20))
     }
 
+    func setHostRule(_ host: String, _ rule: [String: Variant]) async throws {
+        try await connection.call(Manager.setHostRule, on: BusName.service, at: BusName.managerPath, (host, rule), timeout: .seconds(20))
+    }
+
     /// Everything that the service has, by path.
     func describe() async throws -> [String: Described] {
         let names = ["State", "WaitReason", "Path", "Error", "Received"]
         let all = try await connection.call(
             Manager.describe, on: BusName.service, at: BusName.managerPath, ([:], names), timeout: .seconds(20))
         return Dictionary(uniqueKeysWithValues: all.map { ($0.fields.0.value, Described($0.fields.1)) })
+    }
+
+    /// The URLs of everything that the service has, by path.
+    func urls() async throws -> [String: String] {
+        let all = try await connection.call(
+            Manager.describe, on: BusName.service, at: BusName.managerPath, ([:], ["Url"]), timeout: .seconds(20))
+        return Dictionary(uniqueKeysWithValues: all.map { ($0.fields.0.value, $0.fields.1["Url"]?.string ?? "") })
+    }
+
+    /// A property of the manager.
+    func property(_ name: String) async throws -> Variant {
+        try await connection.call(
+            Standard.get, on: BusName.service, at: BusName.managerPath, (Manager.interface, name), timeout: .seconds(20))
+    }
+
+    /// How many downloads were saved of a damaged queue, and whether others may be lost.
+    func salvaged() async throws -> (UInt32, Bool) {
+        guard case .structure(let fields) = try await property("Salvaged") else { return (0, false) }
+        return (fields.first?.uint32 ?? 0, fields.last?.bool ?? false)
     }
 
     /// Waits until all of `paths` have ended, or the daemon has, or none of them has within `limit`.
@@ -161,8 +207,8 @@ struct Described: Sendable, Equatable {
     var outcome: String { "\(state) \(error.name) \(path)" }
 }
 
-/// One clear sentence for a person: begins like one (or with the option that it is about), ends like one, is on one line, shows nothing of a
-/// program's inside.
+/// One clear sentence for a person: begins like one (or with the option that it is about), ends like one, is on one line, shows nothing of
+/// a program's inside.
 func isClear(_ message: String) -> Bool {
     let message = message.hasPrefix("directory: ") ? "D" + message.dropFirst() : message
     guard let first = message.first, first.isUppercase || first.isNumber || !first.isLetter else { return false }

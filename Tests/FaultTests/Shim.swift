@@ -30,6 +30,10 @@ struct Fault: Sendable, Equatable, CustomStringConvertible {
         case enospc, edquot, eio, eintr, erofs, short, kill
         case killAfter = "kill-after"
         case killTorn = "kill-torn"
+        /// Calls come back when faults are stopped.
+        case hang
+        /// A write takes 1.5 s.
+        case slow
     }
 
     var kind: Kind
@@ -95,6 +99,9 @@ final class Place: Sendable {
 
     /// From now on no call fails.
     func stopFaults() { set(2, 1) }
+
+    /// The next call is the one that a fault befalls.
+    func reach(_ fault: Fault) { set(0, UInt64(fault.at - 1)) }
 
     /// Counts from 1 again.
     func restartCount() { set(0, 0) }

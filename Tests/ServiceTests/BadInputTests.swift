@@ -1,4 +1,5 @@
 internal import DBus
+internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 internal import Glibc
@@ -77,7 +78,7 @@ internal import Testing
             #expect(error.map(isSentence) == true, "\(error?.message ?? "")")
         }
         // Every option there is has been tried.
-        #expect(Set(Self.badOptions.map(\.0)) == Set(OptionKey.allCases.map(\.rawValue)))
+        #expect(Set(Self.badOptions.map(\.0)) == Set(OptionRow.all.map(\.key)))
         #expect(try await running.client.list() == [])
         #expect(running.world.files == [])
     }

@@ -109,6 +109,20 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(try await client.list(["batch": .objectPath(batch)]) == members)
     }
 
+    @Test func `puts each file into its own folder, where two have names that only look the same`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { request, reply in reply.respond(200, text: request.path) }
+        let folders = ["caf\u{E9}", "cafe\u{301}"].map { running.world.bus.folder.makeFolder($0) }
+        let items = folders.enumerated().map { (server.url("/\($0)"), ["directory": Variant.string($1)]) }
+        let (_, members) = try await running.client.batch(items, [:])
+        for (index, member) in members.enumerated() {
+            let path = try await running.client.call(Download.wait, at: member, [:])
+            #expect(Array(path.utf8) == Array("\(folders[index])/\(index)".utf8))
+            #expect(readFile("\(folders[index])/\(index)") == Array("/\(index)".utf8))
+        }
+        #expect(folders.map { listFolder($0) } == [["0"], ["1"]])
+    }
+
     @Test func `is refused as a whole for one bad item, whose index is named`() async throws {
         let running = try await Running.start()
         let client = running.client

@@ -43,6 +43,25 @@ internal import Testing
         for name in ErrorName.allCases { #expect(text.contains(name.rawValue), "\(name.rawValue)") }
     }
 
+    /// Each error that answers a call in these tests is held against the same lists, by the assertions of the daemon that they start.
+    @Test func `names the errors of each method, and those that a download ends in`() throws {
+        for (interface, members) in [
+            (Manager.interface, ManagerFace.face.methods.keys.sorted()), (Download.interface, DownloadFace.face.methods.keys.sorted()),
+            (Batch.interface, BatchFace.face.methods.keys.sorted()),
+        ] {
+            for member in members { #expect(DocumentedErrors.names(of: member, in: interface) != nil, "\(interface).\(member)") }
+        }
+        #expect(DocumentedErrors.names(of: "Pause", in: Download.interface) == [todokuError("InvalidState"), todokuError("Storage")])
+        #expect(DocumentedErrors.names(of: "GetUrl", in: Download.interface) == [])
+        #expect(
+            DocumentedErrors.names(of: "Describe", in: Manager.interface)?.contains("org.freedesktop.DBus.Error.UnknownProperty") == true)
+        #expect(DocumentedErrors.ends.isSuperset(of: [todokuError("Network"), todokuError("Cancelled")]))
+        #expect(DocumentedErrors.names(of: "Wait", in: Download.interface)?.isSuperset(of: DocumentedErrors.ends) == true)
+        #expect(!DocumentedErrors.permits(todokuError("TooLarge"), of: "Pause", in: Download.interface))
+        #expect(!DocumentedErrors.permits("org.freedesktop.DBus.Error.Failed", of: "Pause", in: Download.interface))
+        #expect(DocumentedErrors.permits("org.freedesktop.DBus.Error.InvalidArgs", of: "Pause", in: Download.interface))
+    }
+
     @Test func `of every node is told by introspection, valid by the D-Bus project's DTD`() async throws {
         let running = try await Running.start()
         _ = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])

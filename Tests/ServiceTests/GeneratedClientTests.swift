@@ -77,8 +77,8 @@ internal import Testing
                 """, "\(ran.status): \(ran.errors)")
     }
 
-    /// Generators take a comment's first line for the member, lines with @ for arguments, and the rest for paragraphs: what runs over a line's end
-    /// where they expect none is put elsewhere.
+    /// Generators take a comment's first line for the member, lines with @ for arguments, and the rest for paragraphs: what runs over a
+    /// line's end where they expect none is put elsewhere.
     @Test(arguments: ["Downloader1", "Download1", "Batch1"])
     func `'s documentation says of each member what it is, and of each method its errors`(name: String) async throws {
         let made = await shell("gdbus-codegen --generate-rst text '\(file(name))' && gdbus-codegen --generate-docbook book '\(file(name))'")

@@ -126,12 +126,62 @@ private let tolerance: Duration = .milliseconds(400)
         let first = try await running.download(server.url("/a"), ["app": .string("org.example.A")])
         #expect(await client.signals.isIn("waiting", first))
         let second = try await running.download(server.url("/b"), ["app": .string("org.example.B")])
+        let other = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let otherPort = try await running.download(other.url("/d"), ["app": .string("org.example.B")])
+        _ = try await client.wait(otherPort)
         let elsewhere = try await running.download(server.otherURL("/c"), ["app": .string("org.example.B")])
         _ = try await client.wait(elsewhere)
         #expect(server.requests.map(\.target) == ["/a", "/c"], "another host is not concerned")
         #expect(try await client.get(Download.waitReason, at: second) == "rate-limit")
         for path in [first, second] { _ = try await client.wait(path) }
         #expect(server.span { $0.target != "/c" } >= .seconds(2) - tolerance)
+    }
+}
+
+@Suite struct `A host that wants to be left alone for a day` {
+    @Test func `is asked at once by who resumes, and by all when it answers`() async throws {
+        let server = ScriptedServer { request, reply in
+            if request.number == 0 { reply.respond(503, ["Retry-After": "86400"]) } else { reply.respond(200, text: "x") }
+        }
+        let running = try await Running.start()
+        let client = running.client
+        let first = try await running.download(server.url("/a"))
+        #expect(await client.signals.isIn("waiting", first))
+        let second = try await running.download(server.url("/b"))
+        #expect(try await client.get(Download.waitReason, at: second) == "rate-limit")
+        let third = try await running.download(server.url("/c"))
+        try await client.resume(third)
+        _ = try await client.wait(third)
+        _ = try await client.wait(second)
+        #expect(server.requests.map(\.target) == ["/a", "/c", "/b"])
+        #expect(try await client.get(Download.waitReason, at: first) == "retry")
+    }
+
+    @Test func `is told, and can be reset`() async throws {
+        let server = ScriptedServer { request, reply in
+            if request.number == 0 { reply.respond(503, ["Retry-After": "86400"]) } else { reply.respond(200, text: "x") }
+        }
+        let running = try await Running.start()
+        let client = running.client
+        #expect(try await client.call(Manager.listSlowedHosts, ()).isEmpty)
+        let first = try await running.download(server.url("/a"))
+        #expect(await client.signals.isIn("waiting", first))
+        let slowed = try await client.call(Manager.listSlowedHosts, ())
+        let host = try #require(slowed.first.map { SlowedHost($0.value) })
+        #expect(slowed.count == 1 && slowed.first.map { server.url("/").hasPrefix($0.key) } == true, "\(slowed)")
+        #expect(host.status == 503 && host.interval == .seconds(1))
+        let since = try #require(host.since)
+        #expect(host.pausedUntil.map { $0 - since > .seconds(86_000) } == true)
+        let shown = await Child.run([builtProgram("todoku", variable: "TODOKU"), "host"], environment: running.world.environment)
+        #expect(shown.output.contains("503") && shown.output.contains(slowed.first?.key ?? "?"), "\(shown)")
+        let second = try await running.download(server.url("/b"))
+        #expect(try await client.get(Download.waitReason, at: second) == "rate-limit")
+        let reset = await Child.run(
+            [builtProgram("todoku", variable: "TODOKU"), "host", "127.0.0.1", "--reset"], environment: running.world.environment)
+        #expect(reset.status == 0, "\(reset)")
+        _ = try await client.wait(second)
+        #expect(try await client.call(Manager.listSlowedHosts, ()).isEmpty)
+        #expect(await thrown { try await client.call(Manager.resetHost, "http://x/") }?.name == todokuError("InvalidOption"))
     }
 }
 

@@ -83,7 +83,7 @@ internal import Testing
         _ = try await running.fetch(server.url("/a"))
         let process = "/proc/\(running.daemon.pid)"
         // The pool's threads leave after five seconds; libcurl's closes idle connections when it is asked next.
-        #expect(await eventually { !threadNames(process).contains("todoku-pool") })
+        #expect(await eventually { !threadNames(process).contains { ["todoku-disk", "todoku-callers"].contains($0) } })
         let before = await settled(process)
         await pause(milliseconds: 3000)
         #expect(switches(process) == before)
@@ -99,7 +99,7 @@ internal import Testing
         let server = ScriptedServer { request, reply in reply.serve(patternBytes(2_000_000), for: request) }
         _ = try await running.fetch(server.url("/a"), ["notify": .string("always")])
         let process = "/proc/\(running.daemon.pid)"
-        #expect(await eventually { !threadNames(process).contains("todoku-pool") })
+        #expect(await eventually { !threadNames(process).contains { ["todoku-disk", "todoku-callers"].contains($0) } })
         let before = await settled(process)
         // Half of the minute: who tried again would have by then.
         await pause(milliseconds: 32_000)
@@ -121,7 +121,7 @@ internal import Testing
             "http://127.0.0.1:1/b", ["start": .bool(false), "activate": .string("org.example.NotInstalled")])
         try await running.client.cancel(called)
         let process = "/proc/\(running.daemon.pid)"
-        #expect(await eventually { !threadNames(process).contains("todoku-pool") })
+        #expect(await eventually { !threadNames(process).contains { ["todoku-disk", "todoku-callers"].contains($0) } })
         // The owner is called again a minute after its end: on a slow machine once in between.
         let isQuiet = await eventually {
             let before = await settled(process)
@@ -143,7 +143,7 @@ internal import Testing
         #expect(try await client.list() == [])
         let process = "/proc/\(daemon.pid)"
         // The pool's thread that looked at the caller leaves after five seconds.
-        #expect(await eventually { !threadNames(process).contains("todoku-pool") })
+        #expect(await eventually { !threadNames(process).contains { ["todoku-disk", "todoku-callers"].contains($0) } })
         let before = await settled(process)
         await pause(milliseconds: 2000)
         #expect(switches(process) == before)
@@ -151,7 +151,8 @@ internal import Testing
     }
 }
 
-/// Calls at about the moment when the daemon, idle for a second, leaves: each must have its answer, from the one that leaves or from the next.
+/// Calls at about the moment when the daemon, idle for a second, leaves: each must have its answer, from the one that leaves or from the
+/// next.
 private enum Race {
     /// - Returns: how many calls were answered by a new daemon.
     static func run(rounds: Int, start: Int) async throws -> Int {

@@ -193,10 +193,10 @@ struct OddCalls: Sendable {
         case "a{sv}":
             var dictionary: [String: Variant] = [:]
             for _ in 0..<Int.random(in: 0...3, using: &random) {
-                let key = OptionKey.allCases.randomElement(using: &random)!
+                let row = OptionRow.all.randomElement(using: &random)!
                 let isRight = Int.random(in: 0..<3, using: &random) != 0
-                let name = Int.random(in: 0..<12, using: &random) == 0 ? Self.texts.randomElement(using: &random)! : key.rawValue
-                dictionary[name] = isRight ? (key.signature == "s" ? value(of: "s") : tape().value(of: key.signature)) : tape().variant()
+                let name = Int.random(in: 0..<12, using: &random) == 0 ? Self.texts.randomElement(using: &random)! : row.key
+                dictionary[name] = isRight ? (row.signature == "s" ? value(of: "s") : tape().value(of: row.signature)) : tape().variant()
             }
             return .dictionary(dictionary)
         default: return tape().value(of: type)

@@ -1,4 +1,5 @@
 internal import DBus
+internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 internal import Glibc
@@ -8,7 +9,7 @@ internal import Testing
 @Suite struct `The options` {
     @Test func `that are supported are those of the code and of the documentation`() async throws {
         let running = try await Running.start()
-        let names = OptionKey.allCases.map(\.rawValue).sorted()
+        let names = OptionRow.all.map(\.key).sorted()
         #expect(try await running.client.get(Manager.supportedOptions) == names)
         let document = try #require(InterfaceXML.document(of: Download.interface))
         let start = try #require(document.start(of: "Options of the method Download"))
@@ -21,7 +22,7 @@ internal import Testing
                 if words.count == 2, words[1].hasPrefix("(") { documented[String(words[0])] = String(words[1].dropFirst().dropLast()) }
             }
         }
-        #expect(documented == Dictionary(uniqueKeysWithValues: OptionKey.allCases.map { ($0.rawValue, $0.signature) }))
+        #expect(documented == Dictionary(uniqueKeysWithValues: OptionRow.all.map { ($0.key, $0.signature) }))
     }
 
     @Test func `are all taken, and kept over a restart`() async throws {
@@ -43,7 +44,7 @@ internal import Testing
             "notify-delay": .uint32(1500), "desktop-id": .string("org.example.App"),
             "show-progress": .bool(false), "metadata": .dictionary(["k": .int32(1)]),
         ]
-        #expect(Set(options.keys) == Set(OptionKey.allCases.map(\.rawValue)))
+        #expect(Set(options.keys) == Set(OptionRow.all.map(\.key)))
         let path = try await client.download("http://127.0.0.1:1/a", options)
         let before = try await client.all(path)
         #expect(before["App"] == .string("org.example.App"))

@@ -3,8 +3,8 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// A sandbox made as Flatpak makes it: bubblewrap (bwrap(1)) with a root of its own that holds `/.flatpak-info`, and the session bus only through
-/// xdg-dbus-proxy(1), which runs in a sandbox with the same file: it is the proxy's process that the bus knows.
+/// A sandbox made as Flatpak makes it: bubblewrap (bwrap(1)) with a root of its own that holds `/.flatpak-info`, and the session bus only
+/// through xdg-dbus-proxy(1), which runs in a sandbox with the same file: it is the proxy's process that the bus knows.
 struct Sandbox: Sendable {
     let world: ServiceWorld
     /// Where the proxy listens.
@@ -89,8 +89,8 @@ struct Sandbox: Sendable {
         return arguments
     }()
 
-    /// How bwrap is started here. In a chroot whose root is no mount point it cannot change that root's propagation, and is given a root that is
-    /// one: a bind mount of everything, in a mount namespace of its own, which must hand no mount on to others.
+    /// How bwrap is started here. In a chroot whose root is no mount point it cannot change that root's propagation, and is given a root
+    /// that is one: a bind mount of everything, in a mount namespace of its own, which must hand no mount on to others.
     private static func bubblewrap(_ world: ServiceWorld, _ folder: String) async -> [String] {
         let attempt = await Child.run(["bwrap"] + root + ["true"], environment: world.environment)
         guard attempt.status != 0, attempt.errors.contains("make / slave") else {

@@ -41,13 +41,6 @@ private let app = "org.example.App"
         #expect(try await running.client.list().count == 2)
     }
 
-    /// By a name that only a look-up shows to be of this machine: the rule is one of addresses.
-    private func ownName() throws -> String {
-        var name = [CChar](repeating: 0, count: 256)
-        #expect(gethostname(&name, 255) == 0)
-        return String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
-    }
-
     @Test func `does not reach this machine, by whatever name, nor what waits for it over a restart`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "secret") }
@@ -119,4 +112,11 @@ private let app = "org.example.App"
         ("[Context]\nsockets=network;", false),
     ])
     func `is told by the group Context of .flatpak-info`(text: String, has: Bool) { #expect(FlatpakInfo.hasNetwork(in: text) == has) }
+}
+
+/// The machine's own name: only a look-up shows that it leads to this machine.
+func ownName() throws -> String {
+    var name = [CChar](repeating: 0, count: 256)
+    #expect(gethostname(&name, 255) == 0)
+    return String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
 }

@@ -5,6 +5,8 @@ internal import EventLoop
 internal import TestSupport
 internal import Testing
 
+@testable internal import DownloadService
+
 private let app = "org.example.App"
 
 @Suite(.timeLimit(.minutes(3))) struct `An app in a sandbox that is to be called` {
@@ -68,5 +70,46 @@ private let app = "org.example.App"
         #expect(await eventually { await owner.told.contains("\(last) finished") })
         #expect(starts(log) == Limits.ownerStarts)
         await sandbox.stop()
+    }
+
+    /// The app need only wait until the service has nothing to do and ends.
+    @Test func `is started no more often for a restart of the service`() async throws {
+        let (running, sandbox, client, log) = try await stage()
+        for number in 0..<Limits.ownerStarts {
+            _ = try await client.wait(try await client.download(server.url("/\(number)"), options))
+        }
+        #expect(await eventually { starts(log) >= Limits.ownerStarts })
+        #expect(await running.world.stop(running.daemon).status == 0)
+        let daemon = await running.world.start()
+        _ = try await client.wait(try await client.download(server.url("/more"), options))
+        // One more call comes after all of these.
+        let owner = try await StandInOwner(on: running.world.bus.address, app)
+        let last = try await client.download(server.url("/last"), options)
+        #expect(await eventually { await owner.told.contains("\(last) finished") })
+        #expect(starts(log) == Limits.ownerStarts)
+        #expect(daemon.isRunning)
+        await sandbox.stop()
+    }
+
+    @Test @BusActor func `may be started again an hour later, whatever was done to the clock or the file`() async throws {
+        let folder = TemporaryFolder()
+        var now = WallTime(microseconds: 1_800_000_000_000_000)
+        let first = OwnerStarts(folder("starts")) { now }
+        for _ in 0..<Limits.ownerStarts { #expect(await first.take(app)) }
+        #expect(!(await first.take(app)))
+        #expect(await first.take("org.example.Other"))
+        let second = OwnerStarts(folder("starts")) { now }
+        #expect(!(await second.take(app)))
+        now = now + .seconds(-86400)  // the clock was set back
+        let third = OwnerStarts(folder("starts")) { now }
+        #expect(!(await third.take(app)))
+        now = now + .seconds(3601)
+        #expect(await third.take(app))
+        #expect(mode(of: folder("starts")) == 0o600)
+        writeFile(folder("starts"), "rubbish\n\n99999999999999999999999 \(app)\n7\n\u{0} \u{0}\n".utf8)
+        #expect(await OwnerStarts(folder("starts")) { now }.take(app))
+        // What cannot be kept is not allowed.
+        let blocked = OwnerStarts(folder.makeFolder("folder")) { now }
+        #expect(!(await blocked.take(app)))
     }
 }

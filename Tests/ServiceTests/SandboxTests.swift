@@ -131,7 +131,13 @@ private let app = "org.example.App"
             let answer = await sandbox.gdbus(path.value, "\(Download.interface).\(member)", arguments)
             return answer.status == 0 ? "" : answer.errors
         }
+        let (batch, _) = try await running.batch(["http://127.0.0.1:1/d"], own)
+        let whole = await sandbox.gdbus(batch.value, "\(Batch.interface).Resume")
+        #expect(whole.errors.contains("NotAllowed: An app in a sandbox may write into"), "\(whole)")
         for path in [elsewhere, replacing, plain] {
+            let resumed = await refusal(path, "Resume")
+            #expect(resumed.contains("NotAllowed: An app in a sandbox may") == (path != plain), "\(path): \(resumed)")
+            #expect(try await (running.client.get(Download.state, at: path) == "paused") == (path != plain))
             let renewed = await refusal(path, "ReplaceUrl", "http://127.0.0.1:1/new", "{}")
             try await running.client.cancel(path)
             let retried = await refusal(path, "Retry")
@@ -299,7 +305,7 @@ private let app = "org.example.App"
         let open: Set = [
             "Download", "DownloadBatch", "List", "ListBatches", "Describe", "Fetch", "DownloadToFd", "WaitAll", "SetForeground",
         ]
-        let refused: Set = ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded", "SetHostRule"]
+        let refused: Set = ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded", "SetHostRule", "ListSlowedHosts", "ResetHost"]
         #expect(Set(ManagerFace.face.methods.keys) == open.union(refused))
         #expect(Set(ApplicationFace.face.methods.keys) == ["Activate", "Open", "ActivateAction"])  // all refused
         let writable = ManagerFace.face.members.filter { $0.contains(" readwrite ") }.compactMap {

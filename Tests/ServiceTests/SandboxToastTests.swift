@@ -47,6 +47,37 @@ private let app = "org.example.App"
         await sandbox.stop()
     }
 
+    @Test func `says whose it is while it lasts, too, by the name in the user's language`() async throws {
+        let tools = FakeOpener()
+        let (running, sandbox, toasts) = try await stage("mako", tools.path)
+        let folder = running.world.bus.folder("data/flatpak/exports/share/applications")
+        writeFile("\(folder)/\(app).desktop", "[Desktop Entry]\nType=Application\nName=Viewer\nName[ja]=閲覧\n".utf8)
+        let gate = Gate()
+        defer { gate.open() }
+        let slow = ScriptedServer { _, reply in
+            reply.head(200, length: 200_000)
+            while !gate.isOpen, reply.send("x") { poll(nil, 0, 20) }
+            reply.close()
+        }
+        let client = try await sandbox.client()
+        let theirs = try await client.download(slow.url("/theirs"), options)
+        #expect(await eventually { await !toasts.received.isEmpty })
+        let alone = try #require(await toasts.received.last)
+        #expect(alone.app == "閲覧" && alone.body.hasPrefix("閲覧\ntheirs — ") && alone.hints["desktop-entry"] == .string(app), "\(alone)")
+        // With the user's own beside it the toast is ours, and names no file.
+        let own = try await running.download(slow.url("/own"), options)
+        #expect(await eventually { await toasts.received.last?.app == "Todoku" })
+        let both = try #require(await toasts.received.last)
+        #expect(!both.body.contains("theirs") && both.hints["desktop-entry"] == .string(BusName.service), "\(both)")
+        try await running.client.cancel(own)
+        #expect(await eventually { await toasts.received.last?.app == "閲覧" })
+        try await running.client.set(Manager.language, "en")
+        _ = try await client.wait(try await client.download(server.url("/a"), options))
+        #expect(await eventually { await toasts.received.contains { $0.summary == "Todoku" && $0.app == "Viewer" } })
+        try await client.cancel(theirs)
+        await sandbox.stop()
+    }
+
     @Test func `opens its file by the portal, and no other file of its name`() async throws {
         let tools = FakeOpener()
         let (running, sandbox, toasts) = try await stage("gnome-shell", tools.path)

@@ -75,6 +75,23 @@ internal import Testing
         #expect(try await running.client.list() == [path])
     }
 
+    /// gio(1) is given a path: between our look and its own another file may have come there.
+    @Test func `is not said to have a file that was moved away before gio came to it`() async throws {
+        let tools = TemporaryFolder("todoku-tools")
+        let swap = "mv \"$3\" \"$3.kept\" && echo private > \"$3\" && exec /usr/bin/gio \"$@\""
+        writeFile(tools("gio"), "#!/bin/sh\n\(swap)\n".utf8, mode: 0o755)
+        let world = await ServiceWorld()
+        let daemon = await world.start(extra: ["PATH": "\(tools.path):/usr/bin:/bin"])
+        let running = Running(world: world, daemon: daemon, client: try await world.client())
+        let path = try await running.download(server.url("/a"))
+        let file = try await running.client.wait(path)
+        let error = await thrown { try await trash(running, path) }
+        #expect(error?.name == todokuError("PermissionDenied") && error.map(isSentence) == true, "\(error as Any)")
+        #expect(error?.message.contains("another file had its name by then") == true, "\(error as Any)")
+        #expect(readFile("\(file).kept") == Array("hello".utf8))
+        #expect(try await running.client.list() == [path])
+    }
+
     @Test func `takes no file that is not ours, and nothing where there is none`() async throws {
         let running = try await Running.start()
         let own = try await running.download(server.url("/own"))

@@ -43,7 +43,8 @@ internal import Testing
             #expect(await thrown { try await client.set(Download.priority, at: path, 7000) }?.name == todokuError("Storage"))
             for name in listFolder(disk.path) where name.hasPrefix("filler") { unlink("\(disk.path)/\(name)") }
             #expect(await client.signals.until { priorities(path, $0).last == 7000 })
-            // A session of the database that failed is opened anew, which may give it room for another commit: then what has changed is told, too.
+            // A session of the database that failed is opened anew, which may give it room for another commit: then what has changed is
+            // told, too.
             let since = await priorities(path, client.signals.seen).count - told
             #expect(since <= 10, "of 51 changes \(since) were told")
             gates[1].open()

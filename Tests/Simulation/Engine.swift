@@ -44,7 +44,11 @@ extension World {
             return ledger.settings.hostRules.governing(transfers[other.number]?.host ?? self.host(of: other.record)).name == name
         }
         if limit > 0, there > limit { fail("\(number) goes to \(host), where \(there) of \(limit) are") }
-        if let floor = hostFloors[host], now < floor { fail("\(number) goes to \(host) in its pause") }
+        // What somebody wants at once is tried, and its answer may end the pause for all.
+        if !urgent.contains(number) {
+            if let floor = hostFloors[host]?[entry.record.options.app], now < floor { fail("\(number) goes to \(host) in its pause") }
+            if let floor = commonFloors[host]?.until, now < floor { fail("\(number) goes to \(host) in the pause of all") }
+        }
         func check(_ key: String, _ interval: Duration) {
             if let last = lastSent[key], now - last < interval { fail("\(number) goes to \(key) \(now - last) after the last request") }
         }
@@ -150,6 +154,7 @@ extension World {
         transfers[number]?.isStalled = false
         transfers[number]?.host = host
         tell("\(number) is redirected to \(host)")
+        answered(transfer.host)
         ledger.hop(entry, to: host, now: now)
     }
 
@@ -184,20 +189,22 @@ extension World {
         let failures: [DownloadFailure?] = [
             nil, nil, DownloadFailure(.network, "unreachable", isRetryable: true),
             DownloadFailure(
-                .httpStatus, "503", httpStatus: 503, host: transfers[number]?.host, isRetryable: true, retryAfter: .seconds(120)),
+                .httpStatus, "503", httpStatus: 503, host: transfers[number]?.host, isRetryable: true,
+                retryAfter: .seconds(b % 2 == 0 ? 86_400 : 120)),
             DownloadFailure(.httpStatus, "403", httpStatus: 403), DownloadFailure(.httpStatus, "404", httpStatus: 404),
             DownloadFailure(.network, "offline", isRetryable: true, wait: .offline), nil,
             DownloadFailure(.writeFailed, "EIO", isRetryable: true, wait: .destination),
         ]
         if let failure = failures[resource.mood] {
-            if failure.retryAfter != nil {
-                floors[number] = now + .seconds(120)
-                let host = transfers[number]?.host ?? ""
-                let name = ledger.settings.hostRules.governing(host).name
-                if name == host { hostFloors[host] = now + .seconds(120) }
+            if let pause = failure.retryAfter {
+                floors[number] = now + pause
+                refused(entry, at: transfers[number]?.host ?? "", for: pause)
+            } else if resource.mood == 4 || resource.mood == 5 {
+                answered(transfers[number]?.host ?? "")
             }
             return end(number, .failed(failure, madeProgress: false, held(entry).map { _ in entry.record.resume } ?? nil))
         }
+        answered(transfers[number]?.host ?? "")
         let isToDescriptor = entry.record.isToDescriptor
         guard disk.isFolderThere || isToDescriptor else {
             return end(
@@ -227,6 +234,20 @@ extension World {
         (transfer.validator, transfer.heldAtStart) = (validator, offset)
         transfers[number] = transfer
     }
+
+    private mutating func refused(_ entry: LedgerEntry, at host: String, for pause: Duration) {
+        let (app, until) = (entry.record.options.app, now + pause)
+        hostFloors[host, default: [:]][app] = max(hostFloors[host]?[app] ?? until, until)
+        pauseEnds[host, default: [:]][app] = max(pauseEnds[host]?[app] ?? until, until)
+        // A pause that one provoked is not made longer by another refusal: later ones hold only those who are refused.
+        if commonFloors[host].map({ now - $0.since > .seconds(600) }) ?? true {
+            commonFloors[host] = (now, min(until, now + OriginPace.longestForOthers))
+        }
+        hastened = []
+    }
+
+    /// An answer may end the pauses: it does not where the request was older.
+    private mutating func answered(_ host: String) { (hostFloors[host], commonFloors[host]) = (nil, nil) }
 
     /// The ledger hears of an accepted response: later than the engine, as the service's loop and the engine's are two.
     private mutating func tellBegan(_ entry: LedgerEntry, _ transfer: Transfer) {
@@ -265,6 +286,8 @@ extension World {
 
     private mutating func end(_ number: DownloadNumber, _ outcome: TransferOutcome) {
         transfers[number] = nil
+        urgent.remove(number)
+        hastened.remove(number)
         tell("transfer of \(number) ends: \(outcome.word)")
         if case .failed(let failure, _, _) = outcome, failure.name == .network, ledger[number]?.state == .active { defying.remove(number) }
         ledger.transferEnded(number, outcome, now: now)

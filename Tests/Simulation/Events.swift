@@ -14,6 +14,7 @@ extension World {
         case .steer: steer(step.a, step.b)
         case .all: all(step.b)
         case .batch: steerBatch(step.a, step.b)
+        case .slice: slice()
         case .setting: setting(step.a, step.b)
         case .transfer: transfer(step.a, step.b)
         case .pool: work(step.a, step.b)
@@ -29,12 +30,15 @@ extension World {
             tell("the clock is set by \(delta)")
             now = now + delta
             floors = floors.mapValues { $0 + delta }
-            hostFloors = hostFloors.mapValues { $0 + delta }
+            hostFloors = hostFloors.mapValues { $0.mapValues { $0 + delta } }
+            pauseEnds = pauseEnds.mapValues { $0.mapValues { $0 + delta } }
+            commonFloors = commonFloors.mapValues { ($0.since + delta, $0.until + delta) }
             lastSent = [:]  // what was saved is of the clock before, until it is saved again
             ledger.clockJumped(by: delta, now: now)
         case .server:
             let index = step.a % resources.count
-            resources[index].mood = step.b % 9
+            // A refusal holds others only for a while, in which they have to be there: it comes often.
+            resources[index].mood = step.b % 13 < 9 ? step.b % 13 : 3
             if step.b % 4 == 0 {
                 resources[index].version += 1
                 if step.b % 8 == 0 { resources[index].size = 500 + ByteCount(step.b % 1000) }
@@ -72,7 +76,7 @@ extension World {
 
     mutating func probe() {
         for directory in ledger.awaitedFolders {
-            ledger.folderSeen(directory, free: disk.isFolderThere ? (disk.isFull ? 10 : 1 << 40) : nil, now: now)
+            ledger.folderSeen(directory.text, free: disk.isFolderThere ? (disk.isFull ? 10 : 1 << 40) : nil, now: now)
         }
     }
 
@@ -153,8 +157,9 @@ extension World {
 
     /// A person resumes it: what a server asked for, and the news of the network, count no more for it.
     private mutating func isResumed(_ entry: LedgerEntry) {
+        if !entry.state.hasEnded { isWantedAtOnce(entry.number) }
         switch entry.state {
-        case .waiting(.retry, _): (floors[entry.number], hostFloors[host(of: entry.record)]) = (nil, nil)
+        case .waiting(.retry, _): floors[entry.number] = nil
         case .waiting(.offline, _):
             floors[entry.number] = nil
             defying.insert(entry.number)
@@ -162,25 +167,33 @@ extension World {
         }
     }
 
+    private mutating func isWantedAtOnce(_ number: DownloadNumber) {
+        urgent.insert(number)
+        hastened.insert(number)
+    }
+
     private mutating func steer(_ a: Int, _ b: Int) {
         guard let entry = pick(a) else { return }
         let number = entry.number
         do {
             switch b % 8 {
-            case 0: try ledger.apply(.pause, to: entry, now: now)
+            case 0:
+                hastened.remove(number)
+                try ledger.apply(.pause, to: entry, now: now)
             case 1, 2:
                 isResumed(entry)
                 try ledger.apply(.resume, to: entry, now: now)
             case 3: try ledger.apply(.cancel, to: entry, now: now)
             case 4, 5:
                 try ledger.apply(.retry, to: entry, now: now)
-                hostFloors[host(of: entry.record)] = nil
+                isWantedAtOnce(number)
                 revive(number)
             case 6:
                 guard let url = try? DownloadURL(entry.record.url + "?fresh") else { return }
                 let hadEnded = entry.state.hasEnded
                 try ledger.replaceUrl(entry, FreshLink(url), now: now)
-                (floors[number], hostFloors[host(of: entry.record)]) = (nil, nil)
+                urgent.insert(number)
+                floors[number] = nil
                 if hadEnded { revive(number) }
             default:
                 if !entry.state.hasEnded { try ledger.apply(.cancel, to: entry, now: now) }
@@ -213,11 +226,15 @@ extension World {
         let batch = all[a % all.count]
         tell("\(["pause", "resume", "cancel", "remove"][b % 4]) batch \(batch.number)")
         switch b % 4 {
-        case 0: ledger.apply(.pause, to: batch, now: now)
+        case 0:
+            hastened.subtract(ledger.members(of: batch).map(\.number))
+            ledger.apply(.pause, to: batch, now: now)
         case 1:
             for entry in ledger.members(of: batch) { isResumed(entry) }
             ledger.apply(.resume, to: batch, now: now)
-        case 2: ledger.apply(.cancel, to: batch, now: now)
+        case 2:
+            let members = ledger.members(of: batch).map(\.number)
+            ledger.apply(.cancel, to: batch, answering: call(.cancels, members), now: now)
         default:
             removals.formUnion(ledger.members(of: batch).map(\.number))
             ledger.remove(batch, now: now)
@@ -227,15 +244,17 @@ extension World {
     private mutating func all(_ b: Int) {
         tell(["pause all", "resume all", "resume all", "cancel all", "clear ended"][b % 5])
         switch b % 5 {
-        case 0: ledger.pauseAll(now: now)
-        case 1, 2: ledger.resumeAll(now: now)
-        case 3: ledger.applyToAll(.cancel, now: now)
+        case 0:
+            ledger.pauseAll(now: now)
+            settle()
+            post(.allPaused)
+        case 1, 2:
+            isPausedForGood = false
+            ledger.resumeAll(now: now)
+        case 3: ledger.cancelAll(answering: call(.cancelsAll, ledger.order.ordered), now: now)
         default:
-            for number in ledger.ended.ordered {
-                guard let entry = ledger[number] else { continue }
-                ledger.remove(entry, now: now)
-                removals.insert(number)
-            }
+            removals.formUnion(ledger.ended.ordered)
+            ledger.clearEnded(answering: call(.clears, ledger.ended.ordered), now: now)
         }
     }
 
@@ -249,7 +268,7 @@ extension World {
             ][b / 6 % 4]
             tell("the rule of \(host): \(rule)")
             ledger.set(now: now) { try? $0.hostRules.set(host, rule) }
-            (lastSent, hostFloors) = ([:], [:])
+            lastSent = [:]
             for number in transfers.keys { transfers[number]?.isPaced = false }
             unpaced.formUnion(delayed)
         case 0: ledger.set(now: now) { $0.maxActive = UInt32(a % 4) }
@@ -297,10 +316,13 @@ extension World {
         (disk.isFull, disk.isFolderThere, isEnding) = (false, true, true)
         network(.open)
         sleep(false)
+        isPausedForGood = false
         ledger.resumeAll(now: now)
         settle()
         for round in 0..<3000 {
             random = Random(UInt64(round))
+            slice()
+            settle()
             if inFlight != nil || journal.hasChanges { commit(1) }
             if !pool.isEmpty { work(round, 1) }
             for number in transfers.keys.sorted() { transfer(Int(number.value), 3, number) }
@@ -310,7 +332,7 @@ extension World {
             settle()
             goOn()
             settle()
-            if transfers.values.allSatisfy(\.awaits), pool.isEmpty, asked.isEmpty, toasts.isEmpty, !journal.isBusy {
+            if transfers.values.allSatisfy(\.awaits), pool.isEmpty, asked.isEmpty, toasts.isEmpty, !journal.isBusy, !ledger.hasSlices {
                 guard let wake = ledger.nextWake else { break }
                 now = max(now, wake)
                 ledger.tick(now: now)
@@ -323,7 +345,9 @@ extension World {
         // What could not be deleted is, at the next start.
         restart(power: false)
         settle()
-        while !pool.isEmpty || journal.isBusy || !asked.isEmpty || !toasts.isEmpty {
+        while !pool.isEmpty || journal.isBusy || !asked.isEmpty || !toasts.isEmpty || ledger.hasSlices {
+            slice()
+            settle()
             callOwner()
             showToast()
             if inFlight != nil || journal.hasChanges { commit(1) }
@@ -334,10 +358,14 @@ extension World {
     }
 
     /// Lets nothing wait for a person.
-    private func goOn() {
+    private mutating func goOn() {
         for entry in ledger.entries.values.sorted(by: { $0.number < $1.number }) where entry.isEntered {
-            if entry.state == .paused { try? ledger.apply(.resume, to: entry, now: now) }
+            if entry.state == .paused {
+                isWantedAtOnce(entry.number)
+                try? ledger.apply(.resume, to: entry, now: now)
+            }
             if case .waiting(.needsUrl, _) = entry.state, let url = try? DownloadURL(entry.record.url) {
+                urgent.insert(entry.number)
                 try? ledger.replaceUrl(entry, FreshLink(url), now: now)
             }
         }

@@ -18,6 +18,7 @@ extension World {
             if case .waiting(let reason, nil) = entry.state {
                 switch reason {
                 case .needsUrl, .pausedAll, .diskSpace, .destination: break
+                case .offline where ledger.hasSlices, .metered where ledger.hasSlices: break
                 case .offline, .metered:
                     if hindrance(entry) != reason.rawValue { fail("\(number) waits for \(reason), and the network is \(network as Any)") }
                 default: fail("\(number) waits for \(reason) without an end")
@@ -27,12 +28,14 @@ extension World {
                 fail("the owner of \(number) is to be called for nothing")
             }
             if entry.isEntered { checkNetwork(entry) }
+            if entry.isEntered { checkPause(entry) }
             if entry.isEntered, let time = nextWake(entry) { wake = min(wake ?? time, time) }
             if entry.isEntered, entry.state.hasEnded == ledger.order.contains(number) { fail("\(number) is in the wrong order") }
             if entry.isEntered, entry.state.hasEnded != ledger.ended.contains(number) { fail("\(number) is not among the ended") }
         }
         checkBatches()
         checkToasts()
+        checkMany()
         if ledger.counts.remaining == 0, endsUntold > 0 { fail("all have ended, and nobody was told") }
         for record in saved.records.values where record.state == .cancelled && record.resume != nil {
             fail("\(record.number) is cancelled, and its row tells of bytes that are gone")
@@ -69,6 +72,26 @@ extension World {
             if file.content.version.map({ "\"\($0)\"" }) != tag { fail("the copy \(copy.path) is not what it is taken for") }
         }
         for (path, file) in disk.finals where file.content.version == nil { fail("\(path) is a mixture: \(file.content.stretches)") }
+    }
+
+    /// Nobody waits longer for what a server asked for than it may hold them.
+    private mutating func checkPause(_ entry: LedgerEntry) {
+        guard entry.state == .queued || entry.isHeld, let hold = ledger.hold(of: entry, now: now), hold.reason == .rateLimit else { return }
+        let hosts = ledger.settings.hostRules
+        let rule = hosts.governing(transfers[entry.number]?.host ?? host(of: entry.record)).rule.requestInterval ?? .zero
+        let own = entry.record.options.requestInterval ?? .zero
+        if hastened.contains(entry.number), rule == .zero, own == .zero {
+            fail("\(entry.number) is wanted at once, and waits until \(hold.until as Any)")
+        }
+        guard let until = hold.until else { return }
+        let app = entry.record.options.app
+        let ends = pauseEnds.values.compactMap { $0[app] }
+        let pause = max(OriginPace.longestForOthers, ends.map { $0 - now }.max() ?? .zero)
+        // So long between requests at most: the slowest pace, a rule's interval twice, an interval of its own.
+        let interval: Duration = .seconds(61) + rule * 3 + own * 2
+        if until - now > pause + interval * (ledger.entries.count + 2) {
+            fail("\(entry.number) of \(app) waits \(until - now) for its host, and its pause is \(pause)")
+        }
     }
 
     /// What is told of a finished file is what its server said of it.
@@ -112,7 +135,9 @@ extension World {
             if batch.progress.open != ProgressTally(of: open.map(\.record)) { fail("batch \(number) has come to \(batch.progress)") }
             if open.isEmpty, batch.progress != ProgressTally() { fail("batch \(number) begins anew with \(batch.progress)") }
             if Int(batch.resting) != members.count(where: \.state.rests) { fail("\(batch.resting) of batch \(number) rest") }
-            if batch.isLeaving, !members.contains(where: { $0.state == .committing }) { fail("batch \(number) should be gone") }
+            if batch.isLeaving, !ledger.hasSlices, !members.contains(where: { $0.state == .committing }) {
+                fail("batch \(number) should be gone")
+            }
         }
         for entry in ledger.entries.values {
             if let number = entry.record.batch, ledger.batch(number) == nil { fail("batch \(number) of \(entry.number) is not there") }
@@ -154,6 +179,8 @@ extension World {
         case (.active, _) where isAsleep: fail("\(entry.number) is active while the machine sleeps")
         case (.active, "metered"): fail("\(entry.number) goes on over a metered link")
         case (.active, "offline") where network?.reach == .captive: fail("\(entry.number) goes on behind a captive portal")
+        // What holds for all has not come to it yet.
+        case (.queued, _) where ledger.hasPass, (.waiting(.retry, _), _) where ledger.hasPass: break
         case (.queued, "offline"), (.queued, "metered"): fail("\(entry.number) is queued, and should say what it waits for")
         case (.waiting(.retry, _), "offline"?): fail("\(entry.number) waits for a retry without a network")
         default: break

@@ -75,6 +75,10 @@ enum Plant: String, CaseIterable {
     case severed
     /// What ends in the moment in which it is stopped says nothing of its name.
     case nameless
+    /// That all are being cancelled is not kept.
+    case halfway
+    /// That all is paused is not kept.
+    case wakeful
 }
 
 /// The history of a seed: what happens, in order.

@@ -20,13 +20,14 @@ struct Random {
 /// One thing that happens. What it happens to is chosen by `a` among what is there, how by `b`: so any part of a history is a history.
 struct Step {
     enum Kind: Int, CaseIterable {
-        case add, steer, all, batch, setting, transfer, pool, commit, owner, toast, clock, jump, server, disk, network, sleep, kill,
+        case add, steer, all, batch, slice, setting, transfer, pool, commit, owner, toast, clock, jump, server, disk, network, sleep, kill,
             powerCut
     }
 
     /// How often each kind comes.
     private static let weights: [(Kind, Int)] = [
-        (.add, 12), (.steer, 12), (.all, 3), (.batch, 3), (.setting, 3), (.transfer, 40), (.pool, 22), (.commit, 35), (.owner, 8),
+        (.add, 12), (.steer, 12), (.all, 4), (.batch, 4), (.slice, 10), (.setting, 3), (.transfer, 40), (.pool, 22), (.commit, 35),
+        (.owner, 8),
         (.toast, 10),
         (.clock, 14), (.jump, 1),
         (.server, 5), (.disk, 4), (.network, 4), (.sleep, 2), (.kill, 3), (.powerCut, 2),

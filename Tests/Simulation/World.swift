@@ -14,6 +14,10 @@ enum Waiting {
     case commit(DownloadNumber)
     case sweep(DownloadNumber)
     case callOwner(LedgerEntry)
+    /// A call is answered that did something to many.
+    case manyDone(Ledger.CallNumber)
+    /// PauseAll is answered.
+    case allPaused
     /// The owner's Acknowledge is answered; of the end after so many revivals.
     case taken(DownloadNumber, revival: Int)
 }
@@ -38,7 +42,10 @@ struct Saved {
         case .remove(let number): records[number] = nil
         case .putBatch(let record): if plant != .uncounted || batches[record.number] == nil { batches[record.number] = record }
         case .removeBatch(let number): batches[number] = nil
-        case .set(let settings): self.settings = settings
+        case .set(var settings):
+            if plant == .halfway { settings.cancelsThrough = nil }
+            if plant == .wakeful { settings.paused = false }
+            self.settings = settings
         case .sweep(let number, let directory): if plant != .forgetful { sweeps[number] = directory }
         case .swept(let number): sweeps[number] = nil
         case .requested(let request): if plant != .hasty { requests["\(request.host) \(request.spacing)"] = request }
@@ -124,8 +131,16 @@ struct World {
     var batchRevivals: [DownloadNumber: Int] = [:]
     var finishedPaths: [DownloadNumber: (path: String, version: Int?)] = [:]
     var floors: [DownloadNumber: WallTime] = [:]
-    /// Before which no request may go to a host: it asked for a pause.
-    var hostFloors: [String: WallTime] = [:]
+    /// Before which no request of an application may go to a host: it asked for a pause.
+    var hostFloors: [String: [String: WallTime]] = [:]
+    /// The same of the other applications, and since when.
+    var commonFloors: [String: (since: WallTime, until: WallTime)] = [:]
+    /// The end of the longest pause that an application itself was asked for; no answer ends it.
+    var pauseEnds: [String: [String: WallTime]] = [:]
+    /// Somebody wants them at once.
+    var urgent: Set<DownloadNumber> = []
+    /// Those of them that nobody has refused since.
+    var hastened: Set<DownloadNumber> = []
     /// Begun before the rules changed: what their request keeps is of the rules before.
     var unpaced: Set<DownloadNumber> = []
     /// When the last request that kept an interval went out to a host, or with an interval of its own.
@@ -149,6 +164,15 @@ struct World {
     var network: NetworkCondition? = .open
     var isAsleep = false
     var defying: Set<DownloadNumber> = []
+    /// Calls that do something to many, until they are answered, or known not to be done.
+    var many: [Ledger.CallNumber: DoneToMany] = [:]
+    var lastCall: Ledger.CallNumber = 0
+    /// What was cancelled while a CancelAll was under way, and by nobody else.
+    var cancelledByAll: Set<DownloadNumber> = []
+    /// PauseAll was answered, and nobody has called ResumeAll since.
+    var isPausedForGood = false
+    /// How much is done in one slice.
+    var sliceSize = SliceSize()
     var problem: String?
     var isEnding = false
 
@@ -166,6 +190,7 @@ struct World {
     mutating func live(_ steps: [Step]) -> String? {
         for step in steps {
             random = Random(UInt64(step.a) << 32 | UInt64(step.b))
+            cutSlices(step)
             happen(step)
             settle()
             if let wake = ledger.nextWake, wake <= now {
@@ -227,6 +252,7 @@ struct World {
             if ledger.counts.remaining != 0 { fail("AllEnded while \(ledger.counts.remaining) remain") }
         case .removed(let entry): post(.removed(entry.number))
         case .callOwner(let entry): post(.callOwner(entry))
+        case .stretchEnded(let call): post(.manyDone(call))
         }
     }
 
@@ -292,6 +318,8 @@ struct World {
         case .permit(let entry, let request): if entry.requests == request { permit(entry.number) }
         case .sweep(let number): pool.append(.sweep(number))
         case .callOwner(let entry): asked.append(entry)
+        case .manyDone(let call): checkDone(call)
+        case .allPaused: if ledger.settings.paused { isPausedForGood = true }
         case .taken(let number, let revival):
             tell("told: \(number) is acknowledged")
             taken[number] = revival
@@ -371,14 +399,18 @@ struct World {
         (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
-        hostFloors = [:]
+        (hostFloors, commonFloors, urgent, hastened) = ([:], [:], [], [])
         for record in saved.records.values {
             guard let time = record.retryAt, record.lastFailure?.retryAfter != nil, !record.state.hasEnded else { continue }
-            let host = record.lastFailure?.host ?? host(of: record)
-            hostFloors[host] = max(hostFloors[host] ?? time, time)
+            let (host, app) = (record.lastFailure?.host ?? host(of: record), record.options.app)
+            if time < now + RetryAfter.longest { hostFloors[host, default: [:]][app] = max(hostFloors[host]?[app] ?? time, time) }
+            pauseEnds[host, default: [:]][app] = max(pauseEnds[host]?[app] ?? time, time)
         }
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
+        if isPausedForGood, !saved.settings.paused { fail("PauseAll was answered, and its row is not on disk") }
+        forgetUnsaved()
         ledger = Ledger(settings: saved.settings) { 0.5 }
+        ledger.sliceSize = sliceSize
         (network, isAsleep, defying) = (random.below(4) == 0 ? nil : .open, false, [])
         ledger.network(network, now: now)
         ledger.beginRestore(
@@ -395,6 +427,7 @@ struct World {
             pool.append(.find(number))
             if plant == .twice { post(.end(number, "finished", path: entry.record.path)) }
         }
+        ledger.goOnCancelling(now: now)
         ledger.schedule(now: now)
         let oldest = now + (.zero - Ledger.toastAge)
         for record in saved.records.values where record.owesToast {

@@ -2,7 +2,8 @@ internal import DBus
 public import EventLoop
 internal import Glibc
 
-// Stand-ins for those that show, open and throw away files, each on a connection of its own: no test opens a window of the machine it runs on.
+// Stand-ins for those that show, open and throw away files, each on a connection of its own: no test opens a window of the machine it runs
+// on.
 
 /// One object.
 @BusActor private final class FileObject: ObjectTree {

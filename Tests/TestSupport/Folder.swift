@@ -4,8 +4,9 @@ internal import Glibc
 public final class TemporaryFolder: Sendable {
     public let path: String
 
-    public init(_ name: String = "todoku-test") {
-        let base = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
+    /// - Parameter base: where it is made; nil: where temporary files are.
+    public init(_ name: String = "todoku-test", in base: String? = nil) {
+        let base = base ?? getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
         var template = Array("\(base)/\(name).XXXXXX".utf8CString)
         guard mkdtemp(&template) != nil else { fatalError("mkdtemp: \(String(cString: strerror(errno)))") }
         path = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)

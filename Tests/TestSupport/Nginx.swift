@@ -122,10 +122,11 @@ public func freePort() -> UInt16 {
     return port
 }
 
-/// A port of 127.0.0.1 at which connecting is refused as long as this process lives: bound, so that nobody else gets it, and never listened at.
+/// A port of 127.0.0.1 at which connecting is refused as long as this process lives: bound, so that nobody else gets it, and never listened
+/// at.
 public func closedPort() -> UInt16 { boundSocket().port }
 
-private func boundSocket() -> (descriptor: Int32, port: UInt16) {
+func boundSocket() -> (descriptor: Int32, port: UInt16) {
     let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
     var address = sockaddr_in()
     address.sin_family = sa_family_t(AF_INET)

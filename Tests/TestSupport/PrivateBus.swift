@@ -1,14 +1,14 @@
 internal import EventLoop
 internal import Glibc
 
-/// A real session bus of one test's own: its own configuration, socket, home and XDG folders, and no activation files but those the test gives.
-/// It ends with its last reference.
+/// A real session bus of one test's own: its own configuration, socket, home and XDG folders, and no activation files but those the test
+/// gives. It ends with its last reference.
 public final class PrivateBus: Sendable {
     public let folder: TemporaryFolder
     /// The address clients connect to.
     public let address: String
-    /// The whole environment for a child of this session: our own without anything of the ambient desktop, with private HOME, XDG folders and
-    /// the bus's address (`extra` on top). What the bus activates gets the same.
+    /// The whole environment for a child of this session: our own without anything of the ambient desktop, with private HOME, XDG folders
+    /// and the bus's address (`extra` on top). What the bus activates gets the same.
     public let environment: [String: String]
     private let daemon: Child
 

@@ -1,7 +1,7 @@
 internal import Glibc
 
-/// The path of a program of ours that a test is to run: what the environment variable names (the release build in CI), else the one that was
-/// built together with the tests, in the same folder as their bundle.
+/// The path of a program of ours that a test is to run: what the environment variable names (the release build in CI), else the one that
+/// was built together with the tests, in the same folder as their bundle.
 public func builtProgram(_ name: String, variable: String) -> String {
     if let path = getenv(variable).map({ String(cString: $0) }), !path.isEmpty {
         precondition(access(path, X_OK) == 0, "\(variable) names \(path), which is no program")

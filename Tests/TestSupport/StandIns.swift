@@ -3,9 +3,9 @@ public import DBus
 public import EventLoop
 internal import Glibc
 
-// Stand-ins for parts of a desktop, on a test's private buses. Each speaks the interface of the real one from a connection and under the name of its
-// own. They do what the real ones cannot be made to do in a test: logind puts no machine to sleep for us, NetworkManager finds no captive portal.
-// `RealHostTests` shows the real ones.
+// Stand-ins for parts of a desktop, on a test's private buses. Each speaks the interface of the real one from a connection and under the
+// name of its own. They do what the real ones cannot be made to do in a test: logind puts no machine to sleep for us, NetworkManager finds
+// no captive portal. `RealHostTests` shows the real ones.
 
 /// One object with one interface.
 @BusActor private final class OneObject: ObjectTree {

@@ -125,12 +125,14 @@ import TransferEngine
                 reply.send("HTTP/1.1 200 OK\r\nX: ")
                 while reply.send(String(repeating: "x", count: 10_000)) {}
             case "/lengths": reply.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef")
+            // libcurl ends a head at a line that begins with CR; RFC 9112 §2.2 does not.
+            case "/cr": reply.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r*\nabcde")
             default: reply.send("SSH-2.0-OpenSSH_9.2\r\n")
             }
             reply.close()
         }
         let fixture = await EngineFixture()
-        for path in ["/many", "/hints", "/long", "/lengths", "/ssh"] {
+        for path in ["/many", "/hints", "/long", "/lengths", "/cr", "/ssh"] {
             let end = try await fixture.run(server.url(path))
             #expect(end.failure?.name == .network, "\(path): \(end)")
         }

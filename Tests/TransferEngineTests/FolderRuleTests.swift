@@ -28,6 +28,16 @@ struct `The rules of a folder` {
         #expect(try await fixture.run(server.url("/a.desktop")) { $0.directory = folder("files") }.complete != nil)
     }
 
+    @Test func `see the dot of a hidden folder, also where a mark follows it`() throws {
+        let folder = TemporaryFolder("todoku-marks")
+        let hidden = folder.makeFolder(".\u{301}config")
+        guard case .failure(let refusal) = Destination.check(hidden, allowHidden: false, create: false) else {
+            return #expect(Bool(false))
+        }
+        #expect(refusal.name == .notAllowed)
+        #expect(throws: Never.self) { try Destination.check(hidden, allowHidden: true, create: false).get() }
+    }
+
     @Test func `let no server choose which file is replaced`() async throws {
         let server = ScriptedServer { request, reply in
             if request.target == "/go" { return reply.respond(302, ["Location": "/precious.txt"], text: "") }

@@ -68,7 +68,24 @@ struct Misbehaviour: CustomTestStringConvertible, Sendable {
         }
     }
 
+    /// Without a length: the rest of another file, up to the end of the connection.
+    private static func openPart(_ name: String, right: Int, _ contentRange: @escaping @Sendable (Int, Int) -> String) -> Misbehaviour {
+        Misbehaviour(name) { request, reply in
+            guard let first = request.range?.first else { return false }
+            let range = contentRange(first, old.count)
+            reply.send("HTTP/1.1 206 Partial Content\r\nConnection: close\r\nContent-Range: \(range)\r\nETag: \"v1\"\r\n\r\n")
+            reply.send(old[first...].prefix(right))
+            reply.send(patternBytes(old.count - first - right, seed: 5))
+            reply.close()
+            return true
+        }
+    }
+
     static let all: [Misbehaviour] = [
+        openPart("206 without length, with more than its Content-Range", right: 1000) { "bytes \($0)-\($0 + 999)/\($1)" },
+        openPart("206 without length, whose Content-Range leads behind the end", right: 0) { first, _ in
+            "bytes \(first)-18446744073709551614/*"
+        },
         whole("200 instead of 206, same tag", tag: "\"v1\""),
         whole("200 instead of 206, no tag", tag: nil),
         whole("200 instead of 206, weak tag", tag: "W/\"v1\""),

@@ -29,6 +29,25 @@ struct `A symbolic link that another user plants in the way after admission` {
         #expect(try await fixture.run(server.url("/x")) { $0.directory = way }.complete != nil)
     }
 
+    /// The path's text has no character "/" in front of "deep" then: to Swift it is one with the mark behind it.
+    @Test func `stops a transfer and a deletion also where a mark follows the slash`() async throws {
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let fixture = await EngineFixture()
+        folder.makeFolder("real")
+        folder.makeFolder("real/\u{301}deep")
+        writeFile(folder("real/\u{301}a"), "x".utf8)
+        #expect(symlink("real", folder("way")) == 0 && lchown(folder("way"), 65534, 65534) == 0)
+        let end = try await fixture.run(server.url("/x")) { $0.directory = folder("way/\u{301}deep") }
+        #expect(end.failure?.name == .permissionDenied && server.requests.count == 0, "\(end)")
+        var status = stat()
+        #expect(stat(folder("real/\u{301}a"), &status) == 0)
+        let identity = FileIdentity(device: UInt64(status.st_dev), inode: UInt64(status.st_ino), mount: 0, boot: "")
+        guard case .failure(let refusal) = Commit.deleteFinished(folder("way/\u{301}a"), identity: identity) else {
+            return #expect(Bool(false))
+        }
+        #expect(refusal.name == .permissionDenied && fileExists(folder("real/\u{301}a")))
+    }
+
     @Test func `stops a commit, a proof and a discard`() {
         let way = way(owner: 65534)
         writeFile(folder("real/deep/.todoku-1.part"), "x".utf8)

@@ -2,7 +2,8 @@ internal import DownloadModel
 
 @testable internal import TransferEngine
 
-/// A byte for the coding and one for the size of the pieces, then a coded body. It comes out the same in one piece and in many, and is bounded.
+/// A byte for the coding and one for the size of the pieces, then a coded body. It comes out the same in one piece and in many, and is
+/// bounded.
 func fuzzCoding(_ bytes: [UInt8]) {
     guard bytes.count >= 2 else { return }
     let coding: ContentCoding = [.gzip, .deflate, .brotli, .zstd][Int(bytes[0] & 3)]

@@ -7,11 +7,11 @@ func fuzzOptions(_ bytes: [UInt8]) {
     var tape = Tape(bytes)
     var dictionary: [String: Variant] = [:]
     while !tape.isAtEnd, dictionary.count < 40 {
-        let choice = tape.choice(OptionKey.allCases.count + 4)
-        let key = choice < OptionKey.allCases.count ? OptionKey.allCases[choice] : nil
-        let name = key?.rawValue ?? tape.text()
-        let isRight = key != nil && tape.choice(8) != 0
-        dictionary[name] = isRight ? tape.value(of: key?.signature ?? "s") : tape.variant()
+        let choice = tape.choice(OptionRow.all.count + 4)
+        let row = choice < OptionRow.all.count ? OptionRow.all[choice] : nil
+        let name = row?.key ?? tape.text()
+        let isRight = row != nil && tape.choice(8) != 0
+        dictionary[name] = isRight ? tape.value(of: row?.signature ?? "s") : tape.variant()
     }
     // As a call brings it: what the wire changes, it has changed.
     guard let arrived = Message.value([String: Variant].self, from: Message.bytes(of: dictionary)) else {
@@ -42,11 +42,14 @@ extension String {
 private func checkOptions(_ options: DownloadOptions, _ dictionary: [String: Variant]) {
     var again: [String: Variant] = [:]
     for name in dictionary.keys {
-        guard let key = OptionKey(rawValue: name) else { return check(false, "the unknown key \(name) is taken") }
-        again[name] = value(of: key, in: options)
+        guard let row = OptionRow.byKey[name] else { return check(false, "the unknown key \(name) is taken") }
+        again[name] = row.value(in: options).map { Variant($0) }
+        // What the database keeps, it gives back.
+        var kept = DownloadOptions()
+        if let text = row.text(in: options), row.key != "headers" {
+            check(row.take(text: text, into: &kept) && row.value(in: kept) == row.value(in: options), "\(row.key) is kept as \(text)")
+        }
     }
-    // Keys that have no way back here keep their value.
-    again.merge(dictionary) { mine, _ in mine }
     check((try? DownloadOptions(decoding: again)) == options, "\(options) does not come back from \(again)")
 
     for field in options.headers {
@@ -62,48 +65,4 @@ private func checkOptions(_ options: DownloadOptions, _ dictionary: [String: Var
     if let folder = options.directory { check(folder.hasPrefix("/"), folder.debugDescription) }
     if options.token != nil { check(!options.app.isEmpty, "a token without app") }
     check(options.stallTimeout > .zero, "\(options.stallTimeout)")
-}
-
-/// The value that was read into `options`; nil for a key that is not looked at here.
-private func value(of key: OptionKey, in options: DownloadOptions) -> Variant? {
-    switch key {
-    case .app: .string(options.app)
-    case .token: options.token.map { .string($0) }
-    case .directory: options.directory.map { .string($0) }
-    case .filename: options.fileName.map { .string($0) }
-    case .ifExists: .string(options.ifExists.rawValue)
-    case .headers: .dictionary(options.headers.map { ($0.name, $0.value) })
-    case .userAgent: options.userAgent.map { .string($0) }
-    case .referrer: options.referrer.map { .string($0) }
-    case .username: options.username.map { .string($0) }
-    case .password: options.password.map { .string($0) }
-    case .checksum: options.checksum.map { .string($0.description) }
-    case .size: options.size.map { .uint64($0) }
-    case .maxSize: options.maxSize.map { .uint64($0) }
-    case .expectType: options.expectType.map { .string($0) }
-    case .notBefore: options.notBefore.map { .uint64($0.microseconds) }
-    case .deadline: options.deadline.map { .uint64(UInt64($0.wholeMilliseconds)) }
-    case .renewable: .bool(options.renewable)
-    case .allowMetered: .bool(options.allowsMetered)
-    case .allowPrivate: .bool(options.allowsPrivate)
-    case .allowDowngrade: .bool(options.allowsDowngrade)
-    case .requestInterval: .uint32(UInt32(options.requestInterval?.wholeMilliseconds ?? 0))
-    case .onlyIfChanged: .bool(options.onlyIfChanged)
-    case .activate: options.activate.map { .string($0) }
-    case .start: .bool(options.start)
-    case .priority: .int32(options.priority)
-    case .speedLimit: .uint64(options.speedLimit ?? 0)
-    case .retries: .uint32(options.retries)
-    case .tag: .string(options.tag)
-    case .notify: .string(options.notify.rawValue)
-    case .notifyDelay: .uint32(UInt32(options.notifyDelay.wholeMilliseconds))
-    case .title: options.title.map { .string($0) }
-    case .body: options.body.map { .string($0) }
-    case .icon: options.icon.map { .string($0) }
-    case .sound: .string(options.sound)
-    case .showProgress: .bool(options.showProgress)
-    case .desktopID: options.desktopID.map { .string($0.name) }
-    case .metadata: Message.value([String: Variant].self, from: options.metadata).map { .dictionary($0) }
-    default: nil
-    }
 }

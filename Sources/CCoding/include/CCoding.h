@@ -1,5 +1,5 @@
-// Undoing gzip, deflate, br and zstd by zlib, libbrotlidec and libzstd, each loaded by dlopen(3) when it is first needed. libcurl depends on the
-// three, and could undo them itself, but does not tell of a coded stream that ends early or is followed by something else.
+// Undoing gzip, deflate, br and zstd by zlib, libbrotlidec and libzstd, each loaded by dlopen(3) when it is first needed. libcurl depends
+// on the three, and could undo them itself, but does not tell of a coded stream that ends early or is followed by something else.
 //
 // Their prototypes are declared in CCoding.c, so that a build needs none of their headers; where a header is there, the compiler compares.
 #pragma once

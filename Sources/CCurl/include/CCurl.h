@@ -36,10 +36,15 @@ enum todoku_unread { TODOKU_UNREAD_NOTHING, TODOKU_UNREAD_BYTES, TODOKU_UNREAD_E
 /// What lies in a socket for us to read: nothing, bytes, or its end or an error. Takes nothing out, and does not wait.
 enum todoku_unread todoku_socket_unread(int descriptor);
 
+/// Whether a TLS record with data lies first in a socket (RFC 8446, section 5.1). An alert, as the one that closes a connection, is none;
+/// it has 2 bytes, which TLS 1.3 sends as a data record of 19. Takes nothing out, and does not wait.
+bool todoku_socket_has_tls_data(int descriptor);
+
 /// Whether the other side's kernel has not confirmed yet all that was sent (TCP_INFO).
 bool todoku_socket_has_unacknowledged(int descriptor);
 
-/// How many bytes of the connection in use the TLS library has decrypted that nobody has read; -1 where it cannot tell. In libcurl's callbacks.
+/// How many bytes of the connection in use the TLS library has decrypted that nobody has read; -1 where it cannot tell. In libcurl's
+/// callbacks.
 int todoku_curl_tls_pending(CURL *easy);
 
 // The variadic calls, typed: several C functions with one Swift name, which Swift tells apart by the argument.

@@ -12,8 +12,8 @@ class BodySink {
     /// What it is of, for `CrashMarks`; 0: nothing.
     var work: UInt64 { 0 }
 
-    /// Body bytes, decoded, at most 16 KiB a call; lent for the call only. After `.pause` libcurl gives the same bytes again once the exchange
-    /// is resumed; after `.abort` it ends the exchange.
+    /// Body bytes, decoded, at most 16 KiB a call; lent for the call only. After `.pause` libcurl gives the same bytes again once the
+    /// exchange is resumed; after `.abort` it ends the exchange.
     func receive(_ bytes: UnsafeRawBufferPointer) -> Answer { .abort }
 
     /// One header line with its line end; also status lines, the empty line at the end, and trailers.

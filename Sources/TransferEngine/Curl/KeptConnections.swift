@@ -3,8 +3,8 @@ internal import CCurl
 /// What a server sends beyond the end of an answer must not become the next answer of its connection. Such bytes are called a surplus.
 ///
 /// libcurl 8 looks for it itself before it uses a kept connection (curl/curl#10690), libcurl 7.88 does not. An HTTP/1 connection on which
-/// anything can be read before our request is out is not used. One whose answer comes before the server can have the request is not believed.
-/// HTTP/2 says in each frame what it belongs to.
+/// anything can be read before our request is out is not used. One whose answer comes before the server can have the request is not
+/// believed. HTTP/2 says in each frame what it belongs to.
 extension Exchange {
     /// A socket was made for this exchange.
     func opened(_ descriptor: Int32) { multi.sockets.opened(descriptor) }
@@ -55,7 +55,8 @@ extension Exchange {
         return sink.receiveHeader(line)
     }
 
-    /// Whether the request must be made once more, on a new connection: this exchange has ended, and what it heard, if anything, may be no answer.
+    /// Whether the request must be made once more, on a new connection: this exchange has ended, and what it heard, if anything, may be no
+    /// answer.
     ///
     /// - Parameters:
     ///   - heardAnswer: whether a head came that can be believed.
@@ -68,9 +69,15 @@ extension Exchange {
         if isSpoilt { return true }
         switch error?.kind {
         case nil:
-            // On a kept connection a surplus after this answer tells that it may have been a surplus itself. libcurl closes where it saw one.
-            guard isHTTP1, !isSecure, !closes else { return false }
-            let isFollowed = active.map { todoku_socket_unread($0) == TODOKU_UNREAD_BYTES } ?? true
+            // On a kept connection a surplus after this answer tells that it may have been a surplus itself. libcurl closes where it saw
+            // one.
+            guard isHTTP1, !closes else { return false }
+            // OpenSSL takes one record at a time out of the socket: what follows is still there. A session ticket comes with the first
+            // answer.
+            let isFollowed =
+                isSecure
+                ? active.map { todoku_socket_has_tls_data($0) } ?? false
+                : active.map { todoku_socket_unread($0) == TODOKU_UNREAD_BYTES } ?? true
             if isFollowed { multi.distrust(place) }
             return isFollowed
         case .nothingReceived, .reset, .malformedAnswer, .http2, .partialFile: return !heardAnswer

@@ -66,7 +66,7 @@ public struct DownloadOptions: Equatable, Sendable {
     /// A redirect may lead from https to http, without a checksum too.
     public var allowsDowngrade = false
     /// Who asked for it, or gave it its URL, is in a sandbox. No option of callers: kept so that the rules of sandboxes hold at each use.
-    public var isSandboxed = false
+    package var isSandboxed = false
     /// At least this long between the starts of requests to one host, over all downloads that carry the option; nil: none of its own.
     public var requestInterval: Duration?
     /// Ask the server whether the file differs from the copy held, and keep that one if not.
@@ -133,7 +133,8 @@ public enum Limits {
     public static let downloadsNotEnded = 100_000
     /// Of these, an app in a sandbox may have.
     public static let downloadsNotEndedOfSandboxedApp = 50_000
-    /// What all downloads of an app in a sandbox, ended ones too, may hold of URLs, headers, metadata and other texts, the first KiB of each aside.
+    /// What all downloads of an app in a sandbox, ended ones too, may hold of URLs, headers, metadata and other texts, the first KiB of
+    /// each aside.
     public static let heldBytesOfSandboxedApp = 32 << 20
     /// Most downloads that one call queues as a batch.
     public static let batchItems = 10_000

@@ -1,0 +1,237 @@
+internal import CSystem
+internal import DownloadModel
+internal import EventLoop
+internal import Glibc
+internal import Synchronization
+
+@testable internal import TransferEngine
+
+/// Whole exchanges: the real engine, with the real libcurl, fetches from a server whose answers are the input.
+///
+/// The input is split at RS. The first piece is the settings: how many downloads (`byte & 3`), then a byte of flags. Each further piece is
+/// one answer, in the order of the requests: a byte that says how it ends (`ending`), then its bytes. Some control characters stand for
+/// something else:
+///
+/// | byte | |
+/// |---|---|
+/// | SUB | what follows is sent only once the download has ended: a surplus |
+/// | ESC | the server's own origin, `http://127.0.0.1:PORT` |
+/// | FS and a byte n | a pattern of n × 257 bytes; of 600 KiB where n is above 239, which the written map can tell of |
+/// | GS | here one write of the server ends, and the next begins when the engine has read it |
+func fuzzExchanges(_ bytes: [UInt8]) {
+    _ = warmUp
+    let pieces = bytes.split(separator: 0x1E, omittingEmptySubsequences: false)
+    let settings = Array(pieces[0])
+    let flags = settings.count > 1 ? settings[1] : 0
+    let server = scriptServer
+    server.begin(pieces.dropFirst().prefix(40).map { ServerAnswer($0, origin: server.origin) })
+    let before = openDescriptors()
+    do {
+        let round = ExchangeRound(server)
+        for number in 1...(1 + UInt64(settings.first ?? 0) & 3 % 3) { round.download(number, flags: flags) }
+        round.innocent()
+        round.end()
+    }
+    server.end()
+    check(settles { openDescriptors() <= before }, "\(openDescriptors()) descriptors are open, \(before) before")
+}
+
+/// One engine's life.
+private final class ExchangeRound {
+    private let server: ScriptServer
+    private let folder = exchangeFolder
+    private let mailbox = Mailbox()
+    private let engine: Engine
+
+    init(_ server: ScriptServer) {
+        self.server = server
+        let mailbox = mailbox
+        engine = Engine(configuration: EngineConfiguration(version: "0.fuzz", environment: [:])) { mailbox.put($0) }
+    }
+
+    /// One download: a transfer, and once it failed with bytes that count, another that goes on from them.
+    func download(_ number: UInt64, flags: UInt8) {
+        removeFiles(in: folder)
+        var reader = ReferenceReader()
+        var resume: ResumeData?
+        for _ in 0..<3 {
+            var request = request(number, path: "/d\(number)/file.bin")
+            request.resume = resume
+            if flags & 1 != 0 { request.fileName = "named.bin" }
+            if flags & 2 != 0 { request.mapPath = nil }
+            if flags & 4 != 0 { request.maxSize = 100_000 }
+            if flags & 8 != 0 { request.knownName = "known.bin" }
+            let end = run(request)
+            for exchange in server.takeExchanges() { reader.read(exchange) }
+            server.sendSurplus()
+            switch end {
+            case .complete(let part):
+                let file = file(request.partName)
+                check(part.size == ByteCount(file.count), "\(part.size) bytes are told, and the file has \(file.count)")
+                check(part.facts.total == part.size, "a total of \(part.facts.total ?? 0) for \(part.size) bytes")
+                check(reader.entitles(file), "finished with what no answer says: \(describe(file))\n\(reader.account)")
+                return
+            case .failed(_, let madeProgress, let next):
+                let held = next?.written ?? 0
+                check(
+                    madeProgress == (held > resume?.written ?? 0),
+                    "progress is \(madeProgress) with \(held) bytes after \(resume?.written ?? 0)")
+                checkHeld(next, request, reader)
+                guard let next, next.written > 0 else { return }
+                resume = next
+            default: return check(false, "a transfer that nobody stopped, and whose name nobody took, ended with \(end)")
+            }
+        }
+    }
+
+    /// Whatever came before it on the connections that are kept: a download that is answered well ends well.
+    func innocent() {
+        removeFiles(in: folder)
+        server.isKind = true
+        let end = run(request(99, path: "/innocent"))
+        _ = server.takeExchanges()
+        guard case .complete = end else { return check(false, "an innocent download ended with \(end)") }
+        let file = file(".todoku-99.part")
+        check(file == ScriptServer.innocentBody, "an innocent download got \(describe(file))")
+    }
+
+    /// Shuts the engine down, and waits for it.
+    func end() {
+        let done = Mailbox()
+        engine.shutDown { done.put(.progress([])) }
+        check(settles { !done.takeAll().isEmpty }, "the engine does not end")
+    }
+
+    private func request(_ number: UInt64, path: String) -> TransferRequest {
+        guard let url = try? DownloadURL(server.origin + path) else { preconditionFailure("\(server.origin) is refused") }
+        var request = TransferRequest(number: DownloadNumber(number), url: url, directory: folder, partName: ".todoku-\(number).part")
+        request.stallTimeout = .seconds(2)
+        request.mapPath = "\(folder)/.map-\(number)"
+        request.allowsHiddenFolders = true
+        return request
+    }
+
+    private func run(_ request: TransferRequest) -> TransferEnd {
+        engine.start(request)
+        var ended: TransferEnd?
+        var asked = 0
+        server.serve(wakeDescriptor: mailbox.descriptor) {
+            for event in mailbox.takeAll() {
+                switch event {
+                case .asks(let number, _):
+                    asked += 1
+                    check(asked < 100, "it asks again and again")
+                    engine.permit(number, tellsSent: false)
+                case .ended(_, let end): ended = end
+                default: break
+                }
+            }
+            return ended != nil
+        }
+        return ended ?? .stopped(nil)
+    }
+
+    /// What a failed transfer leaves is what answers of one representation said, by the record and by the written map.
+    private func checkHeld(_ resume: ResumeData?, _ request: TransferRequest, _ reader: ReferenceReader) {
+        let names = fileNames(in: folder)
+        check(!names.contains(".todoku-\(request.number.value).new.part"), "a second part file is left: \(names)")
+        let file = file(request.partName)
+        if let resume, resume.written > 0 {
+            check(resume.written <= ByteCount(file.count), "\(resume.written) bytes count of \(file.count)")
+            check(reader.isPrefix(file.prefix(Int(clamping: resume.written)), resume.validator?.ifRange), "what counts is of no answer")
+        }
+        let path = "\(folder)/\(request.partName)"
+        guard let map = request.mapPath, fileNames(in: folder).contains(".map-\(request.number.value)"), !file.isEmpty else { return }
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+        defer { close(descriptor) }
+        guard let identity = try? fileIdentity(of: descriptor, boot: bootIdentity()), let told = WrittenMap.read(map, of: identity) else {
+            return check(false, "the map is of another file")
+        }
+        check(told.end <= ByteCount(file.count), "the map tells of \(told.end) bytes of \(file.count)")
+        check(
+            reader.isPrefix(file.prefix(Int(clamping: told.end)), told.header.validator?.ifRange), "what the map tells of is of no answer")
+    }
+
+    private func file(_ name: String) -> [UInt8] { readWhole("\(folder)/\(name)") }
+}
+
+/// What the engine told and nobody has taken.
+private final class Mailbox: Sendable {
+    private let events = Mutex<[TransferEvent]>([])
+    /// Readable while something may be in it.
+    let descriptor = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
+
+    deinit { close(descriptor) }
+
+    func put(_ event: TransferEvent) {
+        events.withLock { $0.append(event) }
+        _ = eventfd_write(descriptor, 1)
+    }
+
+    func takeAll() -> [TransferEvent] {
+        var value: UInt64 = 0
+        _ = eventfd_read(descriptor, &value)
+        return events.withLock { all in
+            defer { all = [] }
+            return all
+        }
+    }
+}
+
+/// Waits until `condition` holds, three seconds at most.
+private func settles(_ condition: () -> Bool) -> Bool {
+    let start = ContinuousClock.now
+    while !condition() {
+        if ContinuousClock.now - start > .seconds(3) { return false }
+        usleep(100)
+    }
+    return true
+}
+
+private func openDescriptors() -> Int { fileNames(in: "/proc/self/fd").count }
+
+private func describe(_ bytes: [UInt8]) -> String {
+    "\(bytes.count) bytes, \(String(decoding: bytes.prefix(60), as: UTF8.self).debugDescription)"
+}
+
+private func fileNames(in folder: String) -> [String] {
+    guard let list = opendir(folder) else { return [] }
+    defer { closedir(list) }
+    var names: [String] = []
+    while let entry = readdir(list) {
+        let name = withUnsafeBytes(of: entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+        if name != ".", name != ".." { names.append(name) }
+    }
+    return names
+}
+
+private func removeFiles(in folder: String) { for name in fileNames(in: folder) { unlink("\(folder)/\(name)") } }
+
+private func readWhole(_ path: String) -> [UInt8] {
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else { return [] }
+    defer { close(descriptor) }
+    var status = stat()
+    guard fstat(descriptor, &status) == 0 else { return [] }
+    var bytes = [UInt8](repeating: 0, count: Int(status.st_size))
+    let count = bytes.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress, $0.count, 0) }
+    return Array(bytes.prefix(max(0, count)))
+}
+
+/// What is made once and stays: the bus loop, what libcurl keeps.
+private let warmUp: Void = {
+    scriptServer.begin([])
+    let round = ExchangeRound(scriptServer)
+    round.innocent()
+    round.end()
+    scriptServer.end()
+    usleep(300_000)  // what belongs to the round closes
+}()
+
+// libFuzzer has one thread, and these two belong to it.
+private nonisolated(unsafe) let scriptServer = ScriptServer()
+private let exchangeFolder: String = {
+    var template = Array("\(getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp")/exchanges.XXXXXX".utf8CString)
+    guard mkdtemp(&template) != nil else { preconditionFailure("mkdtemp: \(errno)") }
+    return String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+}()

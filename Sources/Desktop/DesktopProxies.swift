@@ -1,0 +1,229 @@
+public import DBus
+public import DownloadModel
+public import EventLoop
+internal import Glibc
+
+/// The proxy that the desktop's settings name for a URL.
+///
+/// Manual settings are read where the desktop keeps them: in KDE's `kioslaverc`, or by gsettings(1) in the desktops that keep GNOME's
+/// `org.gnome.system.proxy`. The portal (`org.freedesktop.portal.ProxyResolver`) runs proxy scripts, and answers for every other desktop.
+/// Nothing that fails or hangs here is a direct connection: the answer is `unknown` then.
+///
+/// gsettings(1) and not GIO itself: what dconf, its modules and its bus connection do wrong, or wait for, ends with that process. And not
+/// dconf's file itself: an administrator's defaults and locks lie elsewhere.
+@BusActor public final class DesktopProxies {
+    /// The longest wait for the settings, and for the portal, which may have to fetch a script.
+    public static let patience: Duration = .seconds(10)
+    private static let lookup = MethodOf("org.freedesktop.portal.ProxyResolver", "Lookup", in: String.self, out: [String].self)
+    private static let path = ObjectPath("/org/freedesktop/portal/desktop")
+
+    private let connection: Connection
+    private let patience: Duration
+    private let source: Source?
+    /// Whether there is a desktop for which the portal may be started.
+    private let startsPortal: Bool
+    private var waiting: [CheckedContinuation<Reading?, Never>] = []
+    private var patienceEnds: Poller.Token?
+    private var isReading = false
+    private var last: (reading: Reading, at: SuspendingClock.Instant)?
+    /// One thread, not one of those that wait for disks: a home that hangs costs them nothing, and every look-up shares one reading.
+    private nonisolated static let pool = Pool(name: "todoku-proxies", width: 1)
+
+    public init(
+        connection: Connection, environment: [String: String] = Folders.environment(), patience: Duration = DesktopProxies.patience
+    ) {
+        (self.connection, self.patience) = (connection, patience)
+        source = Source(environment, seconds: max(1, Int(patience.components.seconds) - 2))
+        startsPortal = ["XDG_CURRENT_DESKTOP", "WAYLAND_DISPLAY", "DISPLAY"].contains { environment[$0]?.isEmpty == false }
+    }
+
+    /// Asked before each request. Answers within twice `patience`.
+    public func choice(for url: DownloadURL) async -> ProxyChoice {
+        guard let source else { return await askPortal(url, orElse: .direct) }
+        guard let reading = await read(source) else {
+            return await askPortal(
+                url, orElse: .unknown("the desktop’s settings could not be read within \(patience.components.seconds) s"))
+        }
+        switch reading.settings {
+        case .kde(let proxies): return await follow(proxies.setting(for: url, source.environment), url)
+        case .gnome(let proxies): return await follow(proxies.setting(for: url), url)
+        case .none: return await askPortal(url, orElse: .direct)
+        case .unreadable(let reason): return await askPortal(url, orElse: .unknown(reason))
+        }
+    }
+
+    private func follow(_ setting: ProxySetting, _ url: DownloadURL) async -> ProxyChoice {
+        switch setting {
+        case .choice(let choice): choice
+        case .script: await askPortal(url, orElse: .unknown("no portal (xdg-desktop-portal) is there to run the proxy script"))
+        }
+    }
+
+    // MARK: The portal
+
+    /// - Parameter absent: what holds where there is no such portal.
+    private func askPortal(_ url: DownloadURL, orElse absent: ProxyChoice) async -> ProxyChoice {
+        do throws(DBusError) {
+            let answer = try await connection.call(
+                Self.lookup, on: FilePortal.name, at: Self.path, Self.shown(url), timeout: patience,
+                starts: startsPortal || absent != .direct)
+            return ProxyChoice(resolved: answer)
+        } catch {
+            let bus = "org.freedesktop.DBus.Error."
+            let missing = ["ServiceUnknown", "NameHasNoOwner", "UnknownMethod", "UnknownInterface", "UnknownObject"]
+            if missing.contains(where: { error.name == bus + $0 }) || error.name.hasPrefix(bus + "Spawn.") { return absent }
+            return .unknown(
+                error.name == bus + "NoReply"
+                    ? "the portal did not answer within \(patience.components.seconds) s"
+                    : "the portal answered \(error.name)")
+        }
+    }
+
+    /// What a proxy script is told of a URL, as browsers do: never the query, and of https nothing behind the host.
+    private static func shown(_ url: DownloadURL) -> String {
+        url.scheme == "https" ? String(url.redacted.dropLast(url.path.count)) + "/" : url.redacted
+    }
+
+    // MARK: The settings
+
+    /// nil: they could not be read within `patience`.
+    private func read(_ source: Source) async -> Reading? {
+        await withCheckedContinuation { continuation in
+            waiting.append(continuation)
+            if patienceEnds == nil { patienceEnds = Poller.shared.schedule(after: patience) { [self] in serve(nil) } }
+            guard !isReading else { return }
+            isReading = true
+            let known = last.flatMap { SuspendingClock.now - $0.at < Source.freshness ? $0.reading : nil }
+            Self.pool.perform {
+                source.read(known)
+            } then: { [self] reading in
+                isReading = false
+                if reading.stamp != known?.stamp { last = (reading, .now) }
+                serve(reading)
+            }
+        }
+    }
+
+    private func serve(_ reading: Reading?) {
+        if let patienceEnds { Poller.shared.cancel(patienceEnds) }
+        patienceEnds = nil
+        let served = waiting
+        waiting = []
+        for continuation in served { continuation.resume(returning: reading) }
+    }
+}
+
+/// What the settings say of one URL.
+enum ProxySetting: Equatable {
+    case choice(ProxyChoice)
+    /// A proxy script decides (PAC), which only a portal can run.
+    case script
+}
+
+/// What was read, and of which files.
+private struct Reading: Sendable {
+    enum Settings: Sendable {
+        case kde(KDEProxies)
+        case gnome(GNOMEProxies)
+        /// This desktop has no such settings.
+        case none
+        case unreadable(String)
+    }
+
+    let settings: Settings
+    let stamp: [FileStamp]
+}
+
+/// How a file looked: one that was written or replaced looks otherwise.
+private struct FileStamp: Equatable, Sendable {
+    var values: [Int64] = []
+
+    init(_ path: String) {
+        var status = stat()
+        guard stat(path, &status) == 0 else { return }
+        values = [
+            Int64(truncatingIfNeeded: status.st_dev), Int64(truncatingIfNeeded: status.st_ino), Int64(status.st_size),
+            Int64(status.st_mtim.tv_sec), Int64(status.st_mtim.tv_nsec),
+        ]
+    }
+}
+
+/// Where a desktop keeps its settings.
+private struct Source: Sendable {
+    /// The longest that a reading counts while the user's own files look the same: an administrator's may have changed.
+    static let freshness: Duration = .seconds(5)
+    /// Desktops with GNOME's settings, as they call themselves in `XDG_CURRENT_DESKTOP`.
+    private static let likeGNOME: Set = [
+        "gnome", "gnome-classic", "gnome-flashback", "unity", "x-cinnamon", "cinnamon", "mate", "budgie", "pantheon", "deepin", "ukui",
+        "cosmic",
+    ]
+
+    private let isKDE: Bool
+    /// KDE's files, the user's own last; the files that change with GNOME's settings.
+    private let files: [String]
+    let environment: [String: String]
+    private let seconds: Int
+
+    /// nil: a desktop whose settings are not known to us.
+    init?(_ environment: [String: String], seconds: Int) {
+        let names = (environment["XDG_CURRENT_DESKTOP"] ?? "").lowercased().split(separator: ":").map(String.init)
+        let own = Folders.configuration(environment)
+        if names.contains("kde") {
+            let folders = (environment["XDG_CONFIG_DIRS"].flatMap { $0.isEmpty ? nil : $0 } ?? "/etc/xdg").split(separator: ":")
+            files = folders.reversed().map { "\($0)/kioslaverc" } + ["\(own)/kioslaverc"]
+            isKDE = true
+        } else if names.contains(where: Self.likeGNOME.contains) {
+            files = ["\(own)/dconf/user", "\(own)/glib-2.0/settings/keyfile"]
+            isKDE = false
+        } else {
+            return nil
+        }
+        (self.environment, self.seconds) = (environment, seconds)
+    }
+
+    /// Blocks. `known` counts where the files look as they did then.
+    func read(_ known: Reading?) -> Reading {
+        let stamp = files.map { FileStamp($0) }
+        if let known, known.stamp == stamp { return known }
+        return Reading(settings: isKDE ? readKDE() : readGNOME(), stamp: stamp)
+    }
+
+    private func readKDE() -> Reading.Settings {
+        var proxies = KDEProxies()
+        for file in files {
+            var status = stat()
+            if stat(file, &status) != 0, errno == ENOENT || errno == ENOTDIR { continue }
+            guard let text = readText(file, atMost: 256 * 1024) else { return .unreadable("\(file) cannot be read") }
+            proxies.add(text)
+        }
+        return .kde(proxies)
+    }
+
+    private func readGNOME() -> Reading.Settings {
+        // What is no database is an empty one to dconf: all would be as if nothing were set.
+        if let user = files.first, isDamaged(user) { return .unreadable("\(user) is no database of dconf") }
+        guard let gsettings = findProgram("gsettings", in: environment) else {
+            return .unreadable("gsettings, which reads the desktop’s settings, is not installed")
+        }
+        let environment = environment.merging(["LC_ALL": "C.UTF-8"]) { $1 }
+        func run(_ command: String...) -> (status: Int32, text: [UInt8])? {
+            output(of: [gsettings] + command, environment: environment, seconds: seconds, limit: 256 * 1024)
+        }
+        if let found = run("list-recursively", GNOMEProxies.schema), found.status == 0 {
+            return .gnome(GNOMEProxies(String(decoding: found.text, as: UTF8.self)))
+        }
+        guard let schemas = run("list-schemas"), schemas.status == 0 else { return .unreadable("gsettings failed") }
+        let names = schemas.text.split(separator: UInt8(ascii: "\n"))
+        return names.contains { $0.elementsEqual(GNOMEProxies.schema.utf8) } ? .unreadable("gsettings failed") : .none
+    }
+
+    /// Whether there is a file in dconf's place that does not begin as a GVDB file does, in either byte order.
+    private func isDamaged(_ path: String) -> Bool {
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+        guard descriptor >= 0 else { return errno != ENOENT && errno != ENOTDIR }
+        defer { close(descriptor) }
+        var head = [UInt8](repeating: 0, count: 8)
+        let count = Glibc.read(descriptor, &head, 8)
+        return count != 8 || !head.elementsEqual("GVariant".utf8) && !head.elementsEqual("raVGtnai".utf8)
+    }
+}

@@ -1,0 +1,70 @@
+internal import DownloadModel
+
+/// The group "Proxy Settings" of KDE's `kioslaverc`, read as KConfig and KIO do.
+struct KDEProxies: Equatable {
+    private var values: [String: String] = [:]
+    /// Keys that a file of less weight has made immutable (`[$i]`).
+    private var frozen: Set<String> = []
+    private var isFrozen = false
+
+    /// Adds the text of a file that counts more than those before.
+    mutating func add(_ text: String) {
+        guard !isFrozen else { return }
+        var isInGroup = false
+        var freezes = false
+        var newlyFrozen: Set<String> = []
+        for line in text.split(whereSeparator: \.isNewline) {
+            let line = line.drop { $0 == " " || $0 == "\t" }
+            if line.first == "[" {
+                isInGroup = line.hasPrefix("[Proxy Settings]")
+                if isInGroup || line.hasPrefix("[$"), line.drop(while: { $0 != "$" }).contains("i") { freezes = true }
+                continue
+            }
+            guard isInGroup, line.first != "#", let equals = line.firstIndex(of: "=") else { continue }
+            let name = line[..<equals]
+            let key = Self.trimmed(name.prefix { $0 != "[" })
+            if name.dropFirst(key.count).contains("[$"), name.drop(while: { $0 != "$" }).contains("i") { newlyFrozen.insert(key) }
+            if !frozen.contains(key) { values[key] = Self.trimmed(line[line.index(after: equals)...]) }
+        }
+        frozen.formUnion(newlyFrozen)
+        isFrozen = freezes
+    }
+
+    /// - Parameter environment: its variables may hold the proxies (ProxyType 4): the file then has their names.
+    func setting(for url: DownloadURL, _ environment: [String: String] = [:]) -> ProxySetting {
+        switch values["ProxyType"] ?? "" {
+        case "0", "": .choice(.direct)
+        case "1": .choice(choice(for: url) { values[$0] })
+        case "2", "3": .script
+        case "4": .choice(choice(for: url) { values[$0].flatMap { environment[$0] } })
+        default: .choice(.unknown("the ProxyType in kioslaverc is none that Todoku knows"))
+        }
+    }
+
+    private func choice(for url: DownloadURL, by value: (String) -> String?) -> ProxyChoice {
+        let list = (value("NoProxyFor") ?? "").split { $0 == "," || $0 == " " }.map { $0.lowercased() }
+        func isCovered(_ entry: String) -> Bool { ProxyException.covers(entry, host: url.host, port: url.port) }
+        if values["ReversedException"] == "true" {
+            // KIO takes an entry for the end of a host's name. Where in doubt: through the proxy.
+            guard list.contains(where: { url.host.hasSuffix($0) || isCovered($0) }) else { return .direct }
+        } else if list.contains(where: isCovered) {
+            return .direct
+        }
+        // "http://host 0" is none.
+        let given = [url.scheme == "https" ? "httpsProxy" : "httpProxy", "socksProxy"].lazy.compactMap(value)
+        guard let proxy = given.first(where: { !$0.isEmpty && !$0.hasSuffix(" 0") }) else { return .direct }
+        // "http://host 8080", or with a colon.
+        let parts = proxy.split(separator: " ")
+        guard let first = parts.first else { return .unknown("a proxy in kioslaverc is blank") }
+        var text = String(first)
+        if parts.count > 1 { text = (text.hasSuffix("/") ? String(text.dropLast()) : text) + ":" + parts[1] }
+        return ProxyChoice(resolved: [text.contains("://") ? text : "http://\(text)"])
+    }
+
+    private static func trimmed(_ text: Substring) -> String {
+        var text = text
+        while let first = text.first, first == " " || first == "\t" { text.removeFirst() }
+        while let last = text.last, last == " " || last == "\t" { text.removeLast() }
+        return String(text)
+    }
+}

@@ -1,0 +1,292 @@
+/// The value of an option as a call carries it: one case for each D-Bus type that an option has.
+public enum OptionValue: Equatable, Sendable {
+    case text(String)
+    case flag(Bool)
+    case int32(Int32)
+    case uint32(UInt32)
+    case uint64(UInt64)
+    case fields([HeaderField])
+    /// `a{sv}`, marshalled as a D-Bus message.
+    case dictionary([UInt8])
+
+    /// Of the value on the bus (D-Bus Specification, "Type System").
+    public var signature: String {
+        switch self {
+        case .text: "s"
+        case .flag: "b"
+        case .int32: "i"
+        case .uint32: "u"
+        case .uint64: "t"
+        case .fields: "a{ss}"
+        case .dictionary: "a{sv}"
+        }
+    }
+}
+
+/// How a value of type `V` is written on the bus and in the database, and which values there may be.
+struct OptionForm<V: Equatable & Sendable>: Sendable {
+    /// Of the value on the bus.
+    let signature: String
+    /// Reads and checks the value of a call. It is given the option's key for the error's message.
+    let decode: @Sendable (String, OptionValue) throws(Refusal) -> V
+    let encode: @Sendable (V) -> OptionValue
+    /// The text in the database.
+    let text: @Sendable (V) -> String
+    /// nil: `text` did not write this.
+    let parse: @Sendable (String) -> V?
+}
+
+extension OptionForm {
+    /// This form, for those values only that `fault` has nothing against.
+    ///
+    /// - Parameter fault: completes "Option KEY …" with what is wrong with a value; nil: nothing.
+    func checked(_ fault: @escaping @Sendable (V) -> String?) -> OptionForm {
+        OptionForm(signature: signature) { [decode] key, value throws(Refusal) in
+            let value = try decode(key, value)
+            if let fault = fault(value) { throw Refusal(.invalidOption, "Option \(key) \(fault)") }
+            return value
+        } encode: { [encode] in
+            encode($0)
+        } text: { [text] in
+            text($0)
+        } parse: { [parse] in
+            parse($0)
+        }
+    }
+}
+
+extension OptionForm {
+    /// Another type that is written as this one.
+    ///
+    /// - Parameter read: throws `InvalidOption` for what is no value of that type.
+    fileprivate func written<W>(
+        as read: @escaping @Sendable (String, V) throws(Refusal) -> W, back: @escaping @Sendable (W) -> V
+    ) -> OptionForm<W> {
+        OptionForm<W>(signature: signature) { [decode] key, value throws(Refusal) in
+            try read(key, try decode(key, value))
+        } encode: { [encode] in
+            encode(back($0))
+        } text: { [text] in
+            text(back($0))
+        } parse: { [parse] text in
+            guard let value = parse(text) else { return nil }
+            do throws(Refusal) { return try read("", value) } catch { return nil }
+        }
+    }
+}
+
+extension OptionForm where V == String {
+    /// - Parameter most: bytes of UTF-8.
+    static func text(most: Int = 1024) -> OptionForm {
+        OptionForm(signature: "s") { key, value throws(Refusal) in
+            guard case .text(let text) = value else { throw .wrongType(key, "s") }
+            guard text.utf8.count <= most else { throw Refusal(.invalidOption, "Option \(key) is longer than \(most) bytes.") }
+            guard !text.unicodeScalars.contains(where: { $0.value < 0x20 || $0.value == 0x7f }) else {
+                throw Refusal(.invalidOption, "Option \(key) holds a line break or another control character.")
+            }
+            return text
+        } encode: {
+            .text($0)
+        } text: {
+            $0
+        } parse: {
+            $0
+        }
+    }
+
+    /// This form, for what `read` makes of a call's text. The database has that already.
+    func mapped(_ read: @escaping @Sendable (String) -> String) -> OptionForm {
+        OptionForm(signature: signature) { [decode] key, value throws(Refusal) in
+            read(try decode(key, value))
+        } encode: { [encode] in
+            encode($0)
+        } text: { [text] in
+            text($0)
+        } parse: { [parse] in
+            parse($0)
+        }
+    }
+}
+
+extension OptionForm where V == Bool {
+    static var flag: OptionForm {
+        OptionForm(signature: "b") { key, value throws(Refusal) in
+            guard case .flag(let flag) = value else { throw .wrongType(key, "b") }
+            return flag
+        } encode: {
+            .flag($0)
+        } text: {
+            String($0)
+        } parse: {
+            Bool($0)
+        }
+    }
+}
+
+extension OptionForm where V == Int32 {
+    static var int32: OptionForm {
+        OptionForm(signature: "i") { key, value throws(Refusal) in
+            guard case .int32(let number) = value else { throw .wrongType(key, "i") }
+            return number
+        } encode: {
+            .int32($0)
+        } text: {
+            String($0)
+        } parse: {
+            Int32($0)
+        }
+    }
+}
+
+extension OptionForm where V == UInt32 {
+    static var uint32: OptionForm {
+        OptionForm(signature: "u") { key, value throws(Refusal) in
+            guard case .uint32(let number) = value else { throw .wrongType(key, "u") }
+            return number
+        } encode: {
+            .uint32($0)
+        } text: {
+            String($0)
+        } parse: {
+            UInt32($0)
+        }
+    }
+}
+
+extension OptionForm where V == UInt64 {
+    static var uint64: OptionForm {
+        OptionForm(signature: "t") { key, value throws(Refusal) in
+            guard case .uint64(let number) = value else { throw .wrongType(key, "t") }
+            return number
+        } encode: {
+            .uint64($0)
+        } text: {
+            String($0)
+        } parse: {
+            UInt64($0)
+        }
+    }
+}
+
+extension OptionForm where V == WallTime {
+    /// Microseconds since the Unix epoch.
+    static var instant: OptionForm {
+        OptionForm<UInt64>.uint64.written { _, number in
+            WallTime(microseconds: number)
+        } back: {
+            $0.microseconds
+        }
+    }
+}
+
+extension OptionForm where V == Duration {
+    /// Milliseconds on the bus, microseconds in the database.
+    static var milliseconds: OptionForm {
+        OptionForm(signature: "u") { key, value throws(Refusal) in
+            try .milliseconds(Int(OptionForm<UInt32>.uint32.decode(key, value)))
+        } encode: {
+            .uint32(UInt32(clamping: $0.wholeMilliseconds))
+        } text: {
+            String($0.microseconds)
+        } parse: {
+            Int64($0).map { .microseconds($0) }
+        }
+    }
+
+    /// As `milliseconds`, of 64 bits on the bus; more than `most` milliseconds is as good as that.
+    static func longMilliseconds(most: UInt64) -> OptionForm {
+        OptionForm(signature: "t") { key, value throws(Refusal) in
+            .milliseconds(Int64(clamping: min(try OptionForm<UInt64>.uint64.decode(key, value), most)))
+        } encode: {
+            .uint64(UInt64(clamping: $0.wholeMilliseconds))
+        } text: {
+            String($0.microseconds)
+        } parse: {
+            Int64($0).map { .microseconds($0) }
+        }
+    }
+}
+
+extension OptionForm where V: RawRepresentable<String> & CaseIterable {
+    /// One of several words.
+    static var choice: OptionForm {
+        OptionForm<String>.text().written { key, word throws(Refusal) in
+            guard let choice = V(rawValue: word) else {
+                throw Refusal(.invalidOption, "Option \(key) is one of \(V.allCases.map(\.rawValue).joined(separator: ", ")).")
+            }
+            return choice
+        } back: {
+            $0.rawValue
+        }
+    }
+}
+
+extension OptionForm where V == Checksum {
+    static var checksum: OptionForm {
+        OptionForm<String>.text().written { _, text throws(Refusal) in
+            try Checksum(text)
+        } back: {
+            $0.description
+        }
+    }
+}
+
+extension OptionForm where V == DesktopID {
+    static var desktopID: OptionForm {
+        OptionForm<String>.text(most: 255).written { key, name throws(Refusal) in
+            guard let id = DesktopID(name) else {
+                throw Refusal(
+                    .invalidOption, "Option \(key) must be the name of a desktop entry as org.example.App, not “\(shown(name))”.")
+            }
+            return id
+        } back: {
+            $0.name
+        }
+    }
+}
+
+extension OptionForm where V == [HeaderField] {
+    /// The database has a line for each field, which the store writes; the text here is of none.
+    static var headers: OptionForm {
+        OptionForm(signature: "a{ss}") { key, value throws(Refusal) in
+            guard case .fields(let fields) = value else { throw .wrongType(key, "a{ss}") }
+            try RequestHeaders.check(fields)
+            return fields
+        } encode: {
+            .fields($0)
+        } text: { _ in
+            ""
+        } parse: { _ in
+            nil
+        }
+    }
+}
+
+extension OptionForm where V == [UInt8] {
+    /// A dictionary of the caller's own; hexadecimal digits in the database.
+    ///
+    /// - Parameter most: bytes of it, marshalled.
+    static func dictionary(most: Int) -> OptionForm {
+        OptionForm(signature: "a{sv}") { key, value throws(Refusal) in
+            guard case .dictionary(let bytes) = value else { throw .wrongType(key, "a{sv}") }
+            guard bytes.count <= most else { throw Refusal(.limitExceeded, "Option \(key) takes at most \(most) bytes.") }
+            return bytes
+        } encode: {
+            .dictionary($0)
+        } text: { bytes in
+            let digits = Array("0123456789abcdef".utf8)
+            return String(decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
+        } parse: { text in
+            let digits = text.utf8.map(PercentEncoding.hexadecimal)
+            guard !digits.contains(nil), digits.count % 2 == 0 else { return nil }
+            return stride(from: 0, to: digits.count, by: 2).map { digits[$0]! << 4 | digits[$0 + 1]! }
+        }
+    }
+}
+
+extension Refusal {
+    /// What reads the call compares the types first, so that this names what it got as well.
+    fileprivate static func wrongType(_ key: String, _ signature: String) -> Refusal {
+        Refusal(.invalidOption, "Option \(key) takes the type \(signature).")
+    }
+}

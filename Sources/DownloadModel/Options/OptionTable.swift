@@ -1,0 +1,199 @@
+// The options of a download. To add one, add its property to `DownloadOptions` and its row here (CONTRIBUTING.md, "An option").
+
+extension OptionRow {
+    /// In the order in which the documentation has them.
+    public static let all: [OptionRow] = ofCaller + ofFile + ofRequest + ofTurn + ofShow
+
+    /// Options that say where the file goes and how it is asked for. `DownloadToFd` has a file already, and takes none of them.
+    public static let ofPlace = [\DownloadOptions.directory, \.fileName, \.ifExists, \.onlyIfChanged].compactMap { of($0)?.key }
+
+    /// Options of `ReplaceUrl`: what belongs to the URL that is replaced.
+    public static let ofURL = [\DownloadOptions.headers, \.referrer, \.username, \.password].compactMap { of($0)?.key }
+
+    private static let ofCaller: [OptionRow] = [
+        OptionRow(
+            "app", \.app, .text(most: 255).checked { $0.isEmpty ? "is empty." : nil },
+            sandbox: .rule { $1.app == $0.app ? nil : "speak for another; it is \($1.app)" },
+            help: "The application it belongs to, as in org.example.App."),
+        OptionRow(
+            "token", \.token, .text(most: 64).checked { isToken($0) ? nil : "is 1 to 64 of A–Z, a–z, 0–9 and _." }, sandbox: .free,
+            help: "A name of your own for this download, so that asking twice queues it once; needs --app. For one URL."),
+        OptionRow("tag", \.tag, .text(most: 255), sandbox: .free, help: "A name of your own for a group of downloads."),
+        OptionRow(
+            "metadata", \.metadata, .dictionary(most: Limits.metadataBytes), sandbox: .free,
+            help: "Data of your own to keep with it; may be repeated."),
+        OptionRow(
+            "activate", \.activate,
+            .text(most: 255).checked {
+                isApplicationName($0) ? nil : "must be the bus name of an application as org.example.App, not “\(shown($0))”."
+            },
+            sandbox: .rule { $0.activate.map($1.isOwn) == true ? nil : "have another application called" },
+            help: "D-Bus activatable application to call at the end."),
+    ]
+
+    private static let ofFile: [OptionRow] = [
+        OptionRow(
+            "directory", \.directory,
+            .text(most: 4096).checked { $0.isAbsolutePath ? nil : "must be an absolute path, not “\(shown($0))”." },
+            sandbox: .rule {
+                guard $0.directory.map($1.isFolder) ?? true else { return "choose the folder; its downloads go to \($1.folder)" }
+                $0.directory = nil
+                return nil
+            },
+            help: "The folder to put it in."),
+        OptionRow(
+            "filename", \.fileName,
+            .text(most: 4096).checked {
+                FileName.isBare($0)
+                    ? nil
+                    : """
+                    must be a bare name of at most 240 bytes, not hidden, without a slash and without control characters or invisible ones \
+                    (such as bidi marks).
+                    """
+            },
+            sandbox: .free, help: "Its name, instead of the server's; for one URL."),
+        OptionRow(
+            "if-exists", \.ifExists, .choice,
+            sandbox: .rule { options, _ in
+                if options.ifExists == .replace { return "replace files" }
+                // Whether a download is skipped or fails would tell which names are there.
+                options.ifExists = .rename
+                return nil
+            },
+            help: "Where the name is taken (default: rename, to “name (1)”)."),
+        OptionRow(
+            "checksum", \.checksum, .checksum, sandbox: .free,
+            help: "sha256:<hex>, or sha512, sha1, md5; another file fails. For one URL."),
+        OptionRow("size", \.size, .uint64, sandbox: .free, help: "The size it must have. For one URL."),
+        OptionRow("max-size", \.maxSize, .uint64, sandbox: .free, help: "The most it may have, as in 10MiB."),
+        OptionRow(
+            "expect-type", \.expectType,
+            .text(most: 255).mapped { $0.lowercased() }.checked {
+                isMediaRange($0) ? nil : "is a media type as “image/png”, or “image/*”."
+            },
+            sandbox: .free, help: "The media type it must have, as in image/png or image/*."),
+        OptionRow(
+            "only-if-changed", \.onlyIfChanged, .flag, sandbox: .free, help: "Keep the copy held where the server has nothing newer."),
+    ]
+
+    private static let ofRequest: [OptionRow] = [
+        OptionRow(
+            "headers", \.headers, .headers, sandbox: .free, help: "A request header, for the first server only; may be repeated."),
+        OptionRow("user-agent", \.userAgent, .text(), sandbox: .free, help: "The User-Agent to give."),
+        OptionRow(
+            "referrer", \.referrer, .text(most: Limits.urlBytes).mapped(Referrer.withoutSecrets), sandbox: .free,
+            help: "The page that led here (the header Referer)."),
+        OptionRow("username", \.username, .text(), sandbox: .free, help: "The user's name, for the first server only."),
+        OptionRow("password", \.password, .text(), sandbox: .free, help: "The password, for the first server only."),
+        OptionRow(
+            "allow-private", \.allowsPrivate, .flag,
+            sandbox: .rule {
+                $0.allowsPrivate && !$1.allowsPrivate
+                    ? "reach this machine or a private network, unless the user allows it (SandboxPrivate)" : nil
+            },
+            help: "Not to this machine or a private network: for URLs of strangers."),
+        OptionRow(
+            "allow-downgrade", \.allowsDowngrade, .flag, sandbox: .free,
+            help: "Follow redirects from https to http, without a checksum too."),
+        OptionRow(
+            "renewable", \.renewable, .flag, sandbox: .free,
+            help: "Where the server takes the link no more, wait for ‘todoku renew’."),
+    ]
+
+    private static let ofTurn: [OptionRow] = [
+        OptionRow("start", \.start, .flag, sandbox: .free, help: "Add it paused; ‘todoku resume’ starts it."),
+        OptionRow(
+            "priority", \.priority, .int32,
+            sandbox: .rule { options, _ in options.priority > 0 ? Sandbox.mayNotGoFirst : nil }, help: "Higher first; 0 where not given."),
+        OptionRow("speed-limit", \.speedLimit, .uint64, none: .uint64(0), sandbox: .free, help: "Most bytes per second, as in 500K."),
+        OptionRow(
+            "stall-timeout", \.stallTimeout, .milliseconds.checked { $0 > .zero ? nil : "is a number of milliseconds above 0." },
+            sandbox: .free, help: "Give an attempt up after so long without a byte (default: 30s)."),
+        OptionRow(
+            "retries", \.retries, .uint32, sandbox: .free,
+            help: "How often to try again where the server refuses or is not reached (default: 10)."),
+        OptionRow(
+            "not-before", \.notBefore, .instant, none: .uint64(0), sandbox: .free,
+            help: "Not before this time: 23:30, 2026-12-24T03:00, +2h, @SECONDS."),
+        OptionRow(
+            "deadline", \.deadline, .longMilliseconds(most: Limits.longestDeadline), none: .uint64(0), sandbox: .free,
+            help: "Give up so long after the first start, waits included."),
+        OptionRow(
+            "allow-metered", \.allowsMetered, .flag, sandbox: .free,
+            help: "Not over a metered link (a phone's, say); wait for another."),
+        OptionRow(
+            "request-interval", \.requestInterval, .milliseconds, none: .uint32(0), sandbox: .free,
+            help: "Least time between requests to one host, over all downloads with this option."),
+    ]
+
+    private static let ofShow: [OptionRow] = [
+        OptionRow("notify", \.notify, .choice, sandbox: .free, help: "Whether to post a toast at its end (default: background)."),
+        OptionRow(
+            "notify-delay", \.notifyDelay,
+            .milliseconds.checked {
+                $0 <= Limits.longestNotifyDelay ? nil : "is at most \(Limits.longestNotifyDelay.wholeMilliseconds) ms."
+            },
+            sandbox: .free, help: "From the end to the toast, an hour at most."),
+        OptionRow("title", \.title, .text(), sandbox: .free, help: "The completion toast's title."),
+        OptionRow("body", \.body, .text(most: 4096), sandbox: .free, help: "The completion toast's text."),
+        OptionRow(
+            "icon", \.icon, .text(most: 4096),
+            // The notification server reads it, outside: a file there may be anything, and one that never ends stops it.
+            sandbox: .rule { options, _ in
+                options.icon?.utf8.contains { $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: ":") } == true
+                    ? "choose a file as an icon, but a name" : nil
+            },
+            help: "The toasts' icon, a name or a file."),
+        OptionRow(
+            "sound", \.sound,
+            .text(most: 255).checked {
+                $0.utf8.contains(UInt8(ascii: "/")) ? "is a name of the sound theme as complete-download, not a file." : nil
+            },
+            sandbox: .free, help: "Name of the completion toast's sound; empty: silent."),
+        OptionRow(
+            "show-progress", \.showProgress, .flag, sandbox: .free,
+            help: "Whether its progress is shown: as a toast, on the dock, as a job (default: shown)."),
+        OptionRow(
+            "desktop-id", \.desktopID, .desktopID,
+            sandbox: .rule {
+                guard let name = $0.desktopID?.name, $1.isOwn(name) || $1.isEntryOfSnap(name) else { return "mark another's icon" }
+                return nil
+            },
+            help: "Desktop entry whose dock icon carries count and progress."),
+    ]
+}
+
+extension Sandbox {
+    /// Completes "An app in a sandbox may not …".
+    public static let mayNotGoFirst = "give a priority above 0"
+}
+
+// MARK: Checks
+
+private func isToken(_ text: String) -> Bool { !text.isEmpty && text.utf8.allSatisfy { isLetterOrDigit($0) || $0 == UInt8(ascii: "_") } }
+
+private func isLetterOrDigit(_ byte: UInt8) -> Bool {
+    switch byte {
+    case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"): true
+    default: false
+    }
+}
+
+/// `type/subtype` or `type/*` (RFC 9110 §12.5.1), without parameters.
+private func isMediaRange(_ text: String) -> Bool {
+    let parts = text.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+    guard parts.count == 2, !parts[0].isEmpty, !parts[1].isEmpty else { return false }
+    return parts[0].allSatisfy { RequestHeaders.isTokenByte($0) && $0 != UInt8(ascii: "*") }
+        && (parts[1].elementsEqual("*".utf8) || parts[1].allSatisfy(RequestHeaders.isTokenByte))
+}
+
+/// Whether `name` can be an application's well-known name (D-Bus specification, "Bus names"; org.freedesktop.Application makes its object
+/// path of it).
+private func isApplicationName(_ name: String) -> Bool {
+    let parts = name.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
+    return name.utf8.count <= 255 && parts.count >= 2
+        && parts.allSatisfy { part in
+            guard let first = part.first, !(UInt8(ascii: "0")...UInt8(ascii: "9")).contains(first) else { return false }
+            return part.allSatisfy { isLetterOrDigit($0) || $0 == UInt8(ascii: "_") || $0 == UInt8(ascii: "-") }
+        }
+}

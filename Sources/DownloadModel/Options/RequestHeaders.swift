@@ -1,0 +1,38 @@
+/// The header fields that a caller may have sent with a request.
+public enum RequestHeaders {
+    /// - Throws: `InvalidOption` for a name that is no token (RFC 9110 §5.1), a value with CR, LF or NUL, or a field that is ours;
+    ///   `LimitExceeded` over 64 KiB.
+    static func check(_ fields: [HeaderField]) throws(Refusal) {
+        var bytes = 0
+        for field in fields {
+            guard !field.name.isEmpty, field.name.utf8.allSatisfy(isTokenByte) else {
+                throw Refusal(.invalidOption, "Option headers: “\(shown(field.name))” is no header name.")
+            }
+            guard !field.value.utf8.contains(where: { $0 == 13 || $0 == 10 || $0 == 0 }) else {
+                throw Refusal(.invalidOption, "Option headers: the value of “\(shown(field.name))” holds a line break.")
+            }
+            guard !ownFields.contains(field.name.lowercased()) else {
+                throw Refusal(.invalidOption, "Option headers: \(field.name) is set by the service itself.")
+            }
+            bytes +|= field.name.utf8.count +| field.value.utf8.count +| 4
+        }
+        guard bytes <= Limits.headerBytes else {
+            throw Refusal(.limitExceeded, "Option headers takes at most \(Limits.headerBytes) bytes.")
+        }
+    }
+
+    /// Fields without which a transfer would not be what its record says.
+    private static let ownFields: Set<String> = [
+        "range", "if-range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding", "host",
+        "connection", "keep-alive", "proxy-connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "http2-settings",
+        "expect", "proxy-authorization",
+    ]
+
+    /// RFC 9110 §5.6.2, tchar.
+    static func isTokenByte(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"): true
+        default: "!#$%&'*+-.^_`|~".utf8.contains(byte)
+        }
+    }
+}

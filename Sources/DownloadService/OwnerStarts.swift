@@ -1,0 +1,68 @@
+internal import DownloadModel
+internal import EventLoop
+internal import Glibc
+
+/// When apps in a sandbox were started for the ends of their downloads: at most `Limits.ownerStarts` times in `window`.
+///
+/// A file keeps the count over restarts of the service, because an app can bring one about: it waits until the service has nothing to do.
+/// The file is not flushed: no app can cut the power.
+@BusActor final class OwnerStarts {
+    /// The stretch of time in which the starts of an app are counted.
+    nonisolated static let window: Duration = .seconds(3600)
+    /// The bytes at the end of the file that are read.
+    private nonisolated static let longest = 64 * 1024
+    private static let patience: Duration = .seconds(10)
+
+    private let path: String
+    private let now: () -> WallTime
+    private var starts: [String: [WallTime]]
+
+    /// Reads the count of earlier processes, and drops from the file what is over. Blocks: at the start.
+    init(_ path: String, now: @escaping () -> WallTime = { .now }) {
+        (self.path, self.now) = (path, now)
+        let kept = Self.read(path).filter { now() - $0.time < Self.window }
+        starts = Dictionary(grouping: kept) { $0.app }.mapValues { $0.map(\.time) }
+        unlink(path)
+        _ = Self.append(kept.map { Self.line($0.time, $0.app) }.joined(), to: path)
+    }
+
+    /// Whether `app` may be started once more. Then that start counts, and is in the file.
+    func take(_ app: String) async -> Bool {
+        let now = now()
+        // A start of the future is one of now: the clock was set back.
+        starts = starts.mapValues { $0.map { min($0, now) }.filter { now - $0 < Self.window } }.filter { !$0.value.isEmpty }
+        guard starts[app, default: []].count < Limits.ownerStarts, !app.contains("\n") else { return false }
+        let isFirst = starts.isEmpty
+        starts[app, default: []].append(now)
+        let (path, line) = (path, Self.line(now, app))
+        // Where it cannot be written, as on a full disk, a restart would forget it: the app is not started.
+        return await DiskPool.shared.value(at: .path(path), within: Self.patience) {
+            if isFirst { unlink(path) }
+            return Self.append(line, to: path)
+        } ?? false
+    }
+
+    private nonisolated static func line(_ time: WallTime, _ app: String) -> String { "\(time.microseconds) \(app)\n" }
+
+    private nonisolated static func append(_ text: String, to path: String) -> Bool {
+        guard !text.isEmpty else { return true }
+        let descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0o600)
+        guard descriptor >= 0 else { return false }
+        defer { close(descriptor) }
+        return text.withCString { write(descriptor, $0, text.utf8.count) } == text.utf8.count
+    }
+
+    private nonisolated static func read(_ path: String) -> [(time: WallTime, app: String)] {
+        let descriptor = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+        guard descriptor >= 0 else { return [] }
+        defer { close(descriptor) }
+        let start = max(0, lseek(descriptor, 0, Int32(SEEK_END)) - Int(longest))
+        var bytes = [UInt8](repeating: 0, count: longest)
+        let count = bytes.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress, $0.count, start) }
+        return String(decoding: bytes.prefix(max(0, count)), as: UTF8.self).split(separator: "\n").compactMap { line in
+            let parts = line.split(separator: " ", maxSplits: 1)
+            guard parts.count == 2, let time = UInt64(parts[0]) else { return nil }
+            return (WallTime(microseconds: time), String(parts[1]))
+        }
+    }
+}

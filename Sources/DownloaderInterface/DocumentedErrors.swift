@@ -1,0 +1,59 @@
+internal import DownloadModel
+
+/// The errors that the interface files name: of each method behind "Errors:", and those that a download ends in, at the signal `Completed`.
+///
+/// A build with assertions holds each error that answers a call, and each end, against these. So every test of the service is a test of the
+/// documentation.
+public enum DocumentedErrors {
+    /// What the XML says instead of a list, where a method is answered with the end of a download.
+    private static let endsPhrase = "errors that a download ends in"
+
+    /// The bus names that `method` may answer with; nil where its documentation has no "Errors:".
+    public static func names(of method: String, in interface: String) -> Set<String>? { lists[interface]?[method] }
+
+    /// Read once: a hundred thousand calls may fail.
+    private static let lists = sections.mapValues { members in
+        members.compactMapValues { text in
+            text.after("Errors:").map { names(in: $0).union($0.contains(endsPhrase) ? ends : []) }
+        }
+    }
+
+    /// The bus names of what a download ends in.
+    public static let ends = (sections[Download.interface]?["Completed"]?.after("\(endsPhrase):")).map(names) ?? []
+
+    /// Whether a call of `method` may be answered with the error `name`: a documented one, or one that D-Bus itself defines for any call.
+    public static func permits(_ name: String, of method: String, in interface: String) -> Bool {
+        standard.contains(name) || names(of: method, in: interface)?.contains(name) ?? false
+    }
+
+    private static let standard = Set(
+        ["InvalidArgs", "LimitsExceeded", "NoReply", "UnknownObject", "UnknownInterface", "UnknownMethod"].map {
+            "org.freedesktop.DBus.Error.\($0)"
+        })
+
+    /// Comments of the interface files by the member that they are about, with one space between two words.
+    private static let sections: [String: [String: String]] = Dictionary(
+        uniqueKeysWithValues: [Manager.interface, Download.interface, Batch.interface].map { interface in
+            let comments = (InterfaceXML.document(of: interface) ?? "").split(separator: "<!--").dropFirst()
+            let named = comments.compactMap { comment -> (String, String)? in
+                let text = comment[..<(comment.firstRange(of: "-->")?.lowerBound ?? comment.endIndex)]
+                let words = text.split(whereSeparator: \.isWhitespace)
+                guard let name = words.first, name.last == ":" else { return nil }
+                return (String(name.dropLast()), words.dropFirst().joined(separator: " "))
+            }
+            return (interface, Dictionary(named) { first, _ in first })
+        })
+
+    private static func names(in text: String) -> Set<String> {
+        let words = text.split { !$0.isLetter && $0 != "." }.map { $0.last == "." ? $0.dropLast() : $0 }
+        return Set(
+            words.compactMap { word in
+                word.hasPrefix("org.freedesktop.DBus.Error.") ? String(word) : ErrorName(rawValue: String(word))?.busName
+            })
+    }
+}
+
+extension String {
+    /// What stands behind the first `words`; nil where they are not there.
+    fileprivate func after(_ words: String) -> String? { firstRange(of: words).map { String(self[$0.upperBound...]) } }
+}

@@ -1,0 +1,67 @@
+internal import DBus
+internal import DownloadModel
+
+/// One key of a filter's dictionary: its name, and how its value is put into the filter.
+struct FilterKey<Filter>: Sendable {
+    let name: String
+    let put: @Sendable (Variant, inout Filter) throws(Refusal) -> Void
+
+    /// - Parameters:
+    ///   - type: the signature of the value.
+    ///   - read: nil where the value has another type.
+    init<Value>(
+        _ name: String, _ type: String, _ read: @escaping @Sendable (Variant) -> Value?,
+        _ set: @escaping @Sendable (inout Filter, Value) throws(Refusal) -> Void
+    ) {
+        self.name = name
+        put = { variant, filter throws(Refusal) in
+            guard let value = read(variant) else {
+                throw Refusal(.invalidOption, "Filter key \(name) takes the type \(type), not \(variant.type.prefix(64)).")
+            }
+            try set(&filter, value)
+        }
+    }
+}
+
+/// What the filters of downloads and of batches have in common.
+protocol ListFilter: Sendable {
+    var app: String? { get set }
+    var after: ObjectPath? { get set }
+    var isNewestFirst: Bool { get set }
+    var limit: Int { get set }
+
+    /// Every key of this filter, in the order in which an error lists them.
+    static var keys: [FilterKey<Self>] { get }
+    init()
+}
+
+extension ListFilter {
+    /// The keys of a filter: which app, those of its `own`, and which part of the list is answered.
+    static func allKeys(_ own: FilterKey<Self>...) -> [FilterKey<Self>] {
+        var keys = [FilterKey<Self>("app", "s", { $0.string }) { $0.app = $1 }]
+        keys.append(contentsOf: own)
+        keys.append(contentsOf: [
+            FilterKey("after", "o", { $0.objectPath }) { $0.after = $1 },
+            FilterKey("newest-first", "b", { $0.bool }) { $0.isNewestFirst = $1 },
+            FilterKey("limit", "u", { $0.uint32 }) { (filter, number) throws(Refusal) in
+                guard number > 0, number <= Limits.listed else {
+                    throw Refusal(.invalidOption, "Filter key limit is 1 to \(Limits.listed).")
+                }
+                filter.limit = Int(number)
+            },
+        ])
+        return keys
+    }
+
+    /// - Throws: `InvalidOption` naming the key that is unknown or has the wrong type.
+    init(reading dictionary: [String: Variant]) throws(Refusal) {
+        self.init()
+        for (name, value) in dictionary.sorted(by: { $0.key < $1.key }) {
+            guard let key = Self.keys.first(where: { $0.name == name }) else {
+                let names = Self.keys.map(\.name).joined(separator: ", ")
+                throw Refusal(.invalidOption, "There is no filter key “\(shown(name))”; they are \(names).")
+            }
+            try key.put(value, &self)
+        }
+    }
+}

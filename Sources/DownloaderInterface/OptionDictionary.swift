@@ -1,0 +1,77 @@
+public import DBus
+public import DownloadModel
+
+// The options of a call, between the bus's dictionary `a{sv}` and `DownloadOptions`.
+
+extension DownloadOptions {
+    /// Reads the dictionary of a call. What it names is checked; the disk is not looked at.
+    ///
+    /// - Parameter defaults: what the dictionary does not name: of an item of a batch, the batch's.
+    /// - Throws: `InvalidOption` naming the key that is unknown, has the wrong type or an impossible value; `LimitExceeded`.
+    public init(decoding dictionary: [String: Variant], over defaults: DownloadOptions = DownloadOptions()) throws(Refusal) {
+        self = defaults
+        for (name, value) in dictionary.sorted(by: { $0.key < $1.key }) {
+            guard let row = OptionRow.byKey[name] else {
+                throw Refusal(.invalidOption, "There is no option “\(shown(name))”; the property SupportedOptions lists them.")
+            }
+            guard value.type == row.signature, let value = OptionValue(value) else {
+                throw Refusal(.invalidOption, "Option \(name) takes the type \(row.signature), not \(value.type.prefix(64)).")
+            }
+            try row.take(value, into: &self)
+        }
+        if token != nil, app.isEmpty { throw Refusal(.invalidOption, "Option token needs the option app.") }
+        if let size, let maxSize, size > maxSize { throw Refusal(.invalidOption, "Option size is larger than option max-size.") }
+    }
+}
+
+extension OptionValue {
+    /// nil for a type that no option has.
+    public init?(_ variant: Variant) {
+        switch variant {
+        case .string(let text): self = .text(text)
+        case .bool(let flag): self = .flag(flag)
+        case .int32(let number): self = .int32(number)
+        case .uint32(let number): self = .uint32(number)
+        case .uint64(let number): self = .uint64(number)
+        default:
+            if let pairs = variant.stringPairs {
+                self = .fields(pairs.map { HeaderField(name: $0, value: $1) })
+            } else if let dictionary = variant.vardict {
+                self = .dictionary(Message.bytes(of: dictionary))
+            } else {
+                return nil
+            }
+        }
+    }
+}
+
+extension Variant {
+    public init(_ value: OptionValue) {
+        switch value {
+        case .text(let text): self = .string(text)
+        case .flag(let flag): self = .bool(flag)
+        case .int32(let number): self = .int32(number)
+        case .uint32(let number): self = .uint32(number)
+        case .uint64(let number): self = .uint64(number)
+        case .fields(let fields): self = .dictionary(fields.map { ($0.name, $0.value) })
+        case .dictionary(let bytes): self = .dictionary(Message.value([String: Variant].self, from: bytes) ?? [:])
+        }
+    }
+}
+
+extension FreshLink {
+    /// Reads the arguments of `ReplaceUrl`.
+    ///
+    /// - Throws: what is wrong with the URL; `InvalidOption`, naming the key, for an option that this call does not take, or that is
+    ///   malformed.
+    public init(_ url: String, decoding dictionary: [String: Variant]) throws(Refusal) {
+        self.init(try DownloadURL(url))
+        for name in dictionary.keys.sorted() where !OptionRow.ofURL.contains(name) {
+            let known = OptionRow.ofURL.sorted().joined(separator: ", ")
+            throw Refusal(.invalidOption, "ReplaceUrl has no option “\(shown(name))”; it takes \(known).")
+        }
+        let options = try DownloadOptions(decoding: dictionary)
+        if dictionary["headers"] != nil { headers = options.headers }
+        (referrer, username, password) = (options.referrer, options.username, options.password)
+    }
+}

@@ -1,0 +1,131 @@
+internal import CSystem
+internal import Glibc
+
+/// A disk, network share or other file system, as far as calls on one must not wait for another.
+public struct DiskKey: Hashable, Sendable {
+    /// Device numbers as in `/proc/self/mountinfo` ("8:1"); empty: unknown.
+    let name: String
+}
+
+/// The mounts of this process (proc_pid_mountinfo(5)). A look at them never waits for the file systems themselves, as stat(2) may.
+struct MountTable {
+    private var byPath: [ArraySlice<UInt8>: DiskKey] = [:]
+    private var byNumber: [UInt64: DiskKey] = [:]
+
+    /// - Parameter text: of `/proc/self/mountinfo`. Lines that cannot be read are left out.
+    init(_ text: [UInt8]) {
+        for line in text.split(separator: UInt8(ascii: "\n")) {
+            let fields = line.split(separator: UInt8(ascii: " "), maxSplits: 5)
+            guard fields.count > 4, let number = UInt64(String(decoding: fields[0], as: UTF8.self)) else { continue }
+            let disk = DiskKey(name: String(decoding: fields[2], as: UTF8.self))
+            byPath[Self.path(Self.unescaped(fields[4]))[...]] = disk  // of two on one place, the later is on top
+            byNumber[number] = disk
+        }
+    }
+
+    /// The disk on which `path`, an absolute path, lies by its text: links on the way are not looked at.
+    func disk(of path: String) -> DiskKey {
+        var rest = Self.path(Array(path.utf8)[...])[...]
+        while true {
+            if let disk = byPath[rest] { return disk }
+            guard let slash = rest.lastIndex(of: UInt8(ascii: "/")) else { return DiskKey(name: "") }
+            rest = rest[..<slash]
+        }
+    }
+
+    /// The disk of the mount with this id, as told by `/proc/self/fdinfo`. Memory files lie on a mount that is in no table.
+    func disk(ofMount number: UInt64) -> DiskKey { byNumber[number] ?? DiskKey(name: "mount \(number)") }
+
+    /// Without superfluous slashes and dots; the root is empty.
+    private static func path(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
+        var result: [UInt8] = []
+        for part in bytes.split(separator: UInt8(ascii: "/")) where part != [UInt8(ascii: ".")] {
+            if part == [UInt8(ascii: "."), UInt8(ascii: ".")] {
+                if let slash = result.lastIndex(of: UInt8(ascii: "/")) { result.removeSubrange(slash...) }
+            } else {
+                result.append(UInt8(ascii: "/"))
+                result += part
+            }
+        }
+        return result
+    }
+
+    /// Space, tab, newline and backslash are written `\040` and so on.
+    private static func unescaped(_ bytes: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
+        guard bytes.contains(UInt8(ascii: "\\")) else { return bytes }
+        var result: [UInt8] = []
+        var rest = bytes
+        while let byte = rest.popFirst() {
+            if byte == UInt8(ascii: "\\"), rest.count >= 3,
+                let code = UInt8(String(decoding: rest.prefix(3), as: UTF8.self), radix: 8)
+            {
+                result.append(code)
+                rest = rest.dropFirst(3)
+            } else {
+                result.append(byte)
+            }
+        }
+        return result[...]
+    }
+}
+
+/// `MountTable`, read again when the kernel says that mounts have changed (POLLPRI). Used under its owner's lock.
+struct MountWatch {
+    private var descriptor: Int32 = -1
+    private var table: MountTable?
+
+    mutating func current() -> MountTable {
+        if descriptor < 0 { descriptor = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC) }
+        var entry = pollfd(fd: descriptor, events: Int16(POLLPRI), revents: 0)
+        let hasChanged = poll(&entry, 1, 0) > 0
+        if let table, !hasChanged { return table }
+        let fresh = MountTable(Self.all(descriptor))
+        table = fresh
+        return fresh
+    }
+
+    private static func all(_ descriptor: Int32) -> [UInt8] {
+        guard descriptor >= 0 else { return [] }
+        var text: [UInt8] = []
+        var piece = [UInt8](repeating: 0, count: 16384)
+        lseek(descriptor, 0, SEEK_SET)
+        while true {
+            let count = read(descriptor, &piece, piece.count)
+            if count < 0, errno == EINTR { continue }
+            guard count > 0 else { return text }
+            text += piece.prefix(count)
+        }
+    }
+}
+
+/// Follows the symbolic links of `path` as long as they stay on `disk`, where `path` lies by its text.
+///
+/// - Returns: the path that a link leads to on another disk; nil where there is none.
+func pathOnOtherDisk(_ path: String, from disk: DiskKey, disk diskOf: (String) -> DiskKey) -> String? {
+    var rest = Array(path.utf8.split(separator: UInt8(ascii: "/")).map { String($0) ?? "" }.reversed())
+    var way: [String] = []
+    var links = 0
+    while let part = rest.popLast() {
+        if part == "." { continue }
+        if part == ".." {
+            _ = way.popLast()
+            continue
+        }
+        way.append(part)
+        guard let target = linkTarget("/" + way.joined(separator: "/")) else { continue }
+        links += 1
+        guard links <= 40 else { return nil }  // as many as the kernel follows
+        way = target.hasPrefix("/") ? [] : way.dropLast()
+        rest += target.split(separator: "/").map(String.init).reversed()
+        let led = "/" + (way + rest.reversed()).joined(separator: "/")
+        if diskOf(led) != disk { return led }
+    }
+    return nil
+}
+
+/// The text of the symbolic link at `path`; nil where there is none, or it is not UTF-8.
+private func linkTarget(_ path: String) -> String? {
+    var bytes = [CChar](repeating: 0, count: Int(PATH_MAX))
+    let count = readlink(path, &bytes, bytes.count)
+    return count > 0 && count < bytes.count ? String(validating: bytes.prefix(count), as: UTF8.self) : nil
+}

@@ -1,0 +1,228 @@
+public import DownloadModel
+public import EventLoop
+internal import Glibc
+
+/// An engine for each disk that is written to, so that a disk which hangs or is slow holds up its own transfers alone.
+///
+/// An engine writes, renames and looks at files on the thread that also reads from the network: what waits for a disk there waits for the
+/// disk of its own transfers. A transfer whose disk has not answered for `patience` is told to have failed, and to wait for its folder;
+/// what that thread still does with it, when the disk comes back, is not told any more.
+@BusActor public final class Engines {
+    /// At most so many have an engine of their own; further disks share one more.
+    static let mostDisks = 16
+    /// After this time without an answer of the disk a transfer is told to have stalled, and after that one to have failed.
+    static let silence: Duration = .seconds(10)
+    static let patience: Duration = .seconds(30)
+    /// At an exit, for checkpoints.
+    static let lastPatience: Duration = .seconds(5)
+    private static let interval: Duration = .seconds(5)
+
+    private struct Run {
+        let engine: Engine
+        let request: TransferRequest
+        /// What the last checkpoint told, or the request.
+        var resume: ResumeData?
+        var isStalled = false
+        /// Whether its end was told without its disk.
+        var isLost = false
+    }
+
+    /// A transfer that was started again while the one before still hangs.
+    private struct HeldBack {
+        let request: TransferRequest
+        let disk: DiskKey
+        let since: ContinuousClock.Instant
+    }
+
+    private struct Lane {
+        /// nil: of all further disks.
+        let disk: DiskKey?
+        let engine: Engine
+        var runs = 0
+    }
+
+    private let configuration: EngineConfiguration
+    private let home: String
+    private let report: @BusActor @Sendable (TransferEvent) -> Void
+    private let limit = TotalLimit()
+    private var lanes: [Lane] = []
+    /// From `start` to the end that the engine tells.
+    private var runs: [DownloadNumber: Run] = [:]
+    private var heldBack: [DownloadNumber: HeldBack] = [:]
+    private var timer: Poller.Token?
+    private var isEnding = false
+    private var shutDownDone: (@BusActor @Sendable () -> Void)?
+
+    /// - Parameters:
+    ///   - home: a folder of ours. Its disk has an engine of its own, however many others hang.
+    ///   - report: hears of every transfer that was started, as `Engine` tells.
+    public init(configuration: EngineConfiguration, home: String, report: @escaping @BusActor @Sendable (TransferEvent) -> Void) {
+        (self.configuration, self.home, self.report) = (configuration, home, report)
+    }
+
+    // MARK: Commands, as of `Engine`
+
+    /// - Parameter disk: on which it writes, as `DiskPool.locate` tells; nil: it did not answer.
+    public func start(_ request: TransferRequest, on disk: DiskKey?) {
+        let number = request.number
+        guard !isEnding else { return tell(.ended(number, .stopped(request.resume))) }
+        guard let disk else { return tell(.ended(number, .failed(Self.silentDisk(of: request), madeProgress: false, request.resume))) }
+        // While the transfer before still hangs, another would write into the same file.
+        if runs[number] != nil {
+            heldBack[number] = HeldBack(request: request, disk: disk, since: .now)
+            tell(.stalled(number, true))
+            return watch()
+        }
+        guard let lane = lane(of: disk) else {
+            return tell(.ended(number, .failed(Self.tooManySilentDisks(request), madeProgress: false, request.resume)))
+        }
+        lanes[lane].runs += 1
+        runs[number] = Run(engine: lanes[lane].engine, request: request, resume: request.resume)
+        lanes[lane].engine.start(request)
+        watch()
+    }
+
+    public func stop(_ number: DownloadNumber) {
+        if let held = heldBack.removeValue(forKey: number) { return tell(.ended(number, .stopped(held.request.resume))) }
+        runs[number]?.engine.stop(number)
+    }
+
+    public func permit(_ number: DownloadNumber, tellsSent: Bool) { runs[number]?.engine.permit(number, tellsSent: tellsSent) }
+
+    public func setSpeedLimit(_ number: DownloadNumber, _ limit: Speed?) { runs[number]?.engine.setSpeedLimit(number, limit) }
+
+    public func setTotalSpeedLimit(_ limit: Speed?) { self.limit.set(limit ?? 0) }
+
+    public func forgetConnections() { for lane in lanes { lane.engine.forgetConnections() } }
+
+    /// Stops every transfer and calls `done`: when all ends are told, or after `lastPatience`, for transfers whose disk does not answer.
+    /// What their last checkpoints and written maps prove counts, as after a crash.
+    public func shutDown(_ done: @escaping @BusActor @Sendable () -> Void) {
+        (isEnding, shutDownDone) = (true, done)
+        Poller.shared.schedule(after: Self.lastPatience) { [weak self] in self?.endShutDown() }
+        for number in heldBack.keys { stop(number) }
+        for lane in lanes {
+            let engine = lane.engine
+            engine.shutDown { [weak self] in self?.hasShutDown(engine) }
+        }
+        if lanes.isEmpty { endShutDown() }
+    }
+
+    private func hasShutDown(_ engine: Engine) {
+        lanes.removeAll { $0.engine === engine }
+        if lanes.isEmpty { endShutDown() }
+    }
+
+    private func endShutDown() {
+        let done = shutDownDone
+        shutDownDone = nil
+        done?()
+    }
+
+    // MARK: Engines
+
+    /// The index of the engine for `disk`; nil where it would be the one that further disks share, and one of those hangs.
+    private func lane(of disk: DiskKey) -> Int? {
+        if let lane = lanes.firstIndex(where: { $0.disk == disk }) { return lane }
+        if lanes.count < Self.mostDisks || disk == DiskPool.shared.disk(byTextOf: home) { return addLane(of: disk) }
+        guard let shared = lanes.firstIndex(where: { $0.disk == nil }) else { return addLane(of: nil) }
+        return lanes[shared].engine.busy < Self.silence ? shared : nil
+    }
+
+    private func addLane(of disk: DiskKey?) -> Int {
+        let engine = Engine(configuration: configuration, limit: limit) { [weak self] in self?.take($0) }
+        lanes.append(Lane(disk: disk, engine: engine))
+        return lanes.count - 1
+    }
+
+    /// A run of `engine` has ended. An engine without any goes, with its thread, unless it is the only one.
+    private func release(_ engine: Engine) {
+        guard let lane = lanes.firstIndex(where: { $0.engine === engine }) else { return }
+        lanes[lane].runs -= 1
+        guard lanes[lane].runs == 0, lanes.count > 1, !isEnding else { return }
+        lanes.remove(at: lane).engine.shutDown {}
+    }
+
+    // MARK: Events
+
+    private func take(_ event: TransferEvent) {
+        switch event {
+        case .ended(let number, _):
+            guard let run = runs.removeValue(forKey: number) else { return }
+            release(run.engine)
+            if runs.isEmpty, let watching = timer {
+                Poller.shared.cancel(watching)
+                timer = nil
+            }
+            if !run.isLost { report(event) }
+            if let held = heldBack.removeValue(forKey: number) {
+                report(.stalled(number, false))
+                start(held.request, on: held.disk)
+            }
+        case .checkpoint(let number, let resume):
+            runs[number]?.resume = resume
+            if isHeard(number) { report(event) }
+        case .progress(let all):
+            let heard = all.filter { isHeard($0.number) }
+            if !heard.isEmpty { report(.progress(heard)) }
+        case .stalled(let number, let isStalled):
+            // What the disk does to it is said below.
+            if isHeard(number), runs[number]?.isStalled == false || isStalled { report(event) }
+        case .asks(let number, _), .sent(let number, _), .began(let number, _): if isHeard(number) { report(event) }
+        }
+    }
+
+    private func isHeard(_ number: DownloadNumber) -> Bool { runs[number].map { !$0.isLost } ?? false }
+
+    private func tell(_ event: TransferEvent) { BusActor.spawn { [self] in report(event) } }
+
+    // MARK: Disks that do not answer
+
+    private func watch() {
+        guard timer == nil, !heldBack.isEmpty || runs.values.contains(where: { !$0.isLost }) else { return }
+        timer = Poller.shared.schedule(after: Self.interval) { [self] in
+            timer = nil
+            look()
+            watch()
+        }
+    }
+
+    private func look() {
+        for (number, held) in heldBack where .now - held.since >= Self.patience {
+            heldBack[number] = nil
+            report(.ended(number, .failed(Self.silentDisk(of: held.request), madeProgress: false, held.request.resume)))
+        }
+        for lane in lanes where lane.runs > 0 {
+            let busy = lane.engine.busy
+            for (number, run) in runs where run.engine === lane.engine && !run.isLost {
+                if busy >= Self.patience {
+                    lose(number)
+                } else if run.isStalled != (busy >= Self.silence) {
+                    runs[number]?.isStalled.toggle()
+                    report(.stalled(number, !run.isStalled))
+                }
+            }
+            lane.engine.findFlushes(longerThan: Self.patience) { [weak self] in for number in $0 { self?.lose(number) } }
+        }
+    }
+
+    /// Tells the end of a transfer whose disk does not answer.
+    private func lose(_ number: DownloadNumber) {
+        guard let run = runs[number], !run.isLost else { return }
+        runs[number]?.isLost = true
+        run.engine.stop(number)
+        report(.ended(number, .failed(Self.silentDisk(of: run.request), madeProgress: false, run.resume)))
+    }
+
+    private static func tooManySilentDisks(_ request: TransferRequest) -> DownloadFailure {
+        DownloadFailure(
+            .writeFailed, "Too many disks do not answer to write into \(request.directory) as well; the download goes on when they do.",
+            wait: request.descriptor == nil ? .destination : nil)
+    }
+
+    private static func silentDisk(of request: TransferRequest) -> DownloadFailure {
+        guard request.descriptor == nil else { return DownloadFailure(.writeFailed, "The disk of the caller’s file does not answer.") }
+        return DownloadFailure(
+            .writeFailed, "The disk of \(request.directory) does not answer; the download goes on when it does.", wait: .destination)
+    }
+}

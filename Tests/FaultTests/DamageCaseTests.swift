@@ -1,0 +1,154 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+extension `The fault campaign` {
+    @Suite struct `a damaged queue` {
+        @Test func `gives back what can be read after kill -9, says what is lost, and is never empty in silence`() async throws {
+            let report = await Report(
+                "A damaged queue",
+                notes: """
+                    Sixty acknowledged downloads, one finished and one half-way among them; the daemon killed by SIGKILL; then pages of the database \
+                    are overwritten (by zeros, or by noise) and bits of the log are flipped. Everything that SQLite itself still finds, row by row, \
+                    must be on the list.
+                    """)
+            var random = SeededRandom(Length.seed)
+            let all = (0..<300).map { DamageCase(number: $0, seed: .random(in: 0...UInt64.max, using: &random)) }
+            try await runCases(Length.sample(all, 40), report) { try await damaged($0, $1) }
+            await report.finish(expecting: DamageCase.Kind.allCases.map(\.rawValue))
+        }
+    }
+}
+
+private struct DamageCase: Sendable, CustomStringConvertible {
+    enum Kind: String, CaseIterable {
+        case zeros = "a page is zeros"
+        case noise = "a page is noise"
+        case bits = "bits of the log"
+        case both = "a page, and bits of the log"
+        case headers = "the first pages of both"
+    }
+
+    let number: Int
+    let seed: UInt64
+    var kind: Kind { Kind.allCases[Int(seed % UInt64(Kind.allCases.count))] }
+    var description: String { "damage \(number), \(kind.rawValue)" }
+
+    /// Overwrites one to three pages of the database.
+    func spoilPages(of path: String, _ random: inout SeededRandom) {
+        guard var bytes = readFile(path), bytes.count >= 4096 else { return }
+        for round in 0..<Int.random(in: 1...3, using: &random) {
+            let page = kind == .headers ? round : Int.random(in: 0..<bytes.count / 4096, using: &random)
+            for index in page * 4096..<min(bytes.count, page * 4096 + 4096) {
+                bytes[index] = kind == .zeros ? 0 : .random(in: 0...255, using: &random)
+            }
+        }
+        writeFile(path, bytes, mode: 0o600)
+    }
+
+    /// Flips one to three bits of the log.
+    func spoilBits(of path: String, _ random: inout SeededRandom) {
+        guard var bytes = readFile(path), !bytes.isEmpty else { return }
+        for _ in 0..<Int.random(in: 1...3, using: &random) {
+            let index =
+                kind == .headers ? Int.random(in: 0..<min(32, bytes.count), using: &random) : .random(in: 0..<bytes.count, using: &random)
+            bytes[index] ^= 1 << UInt8.random(in: 0..<8, using: &random)
+        }
+        writeFile(path, bytes, mode: 0o600)
+    }
+}
+
+/// Finds the numbers of the rows that SQLite can still read, each asked for by itself; the files are a copy.
+private let reader = """
+    import sqlite3, sys
+    try:
+        database = sqlite3.connect(sys.argv[1])
+    except sqlite3.Error:
+        sys.exit(0)
+    for number in range(1, 200):
+        try:
+            for row in database.execute("SELECT * FROM download WHERE number = ?", (number,)):
+                print(number)
+        except (sqlite3.Error, UnicodeError):
+            pass
+    """
+
+@BusActor private func damaged(_ test: DamageCase, _ lane: Lane) async throws -> Verdict {
+    var verdict = Verdict(row: test.kind.rawValue, name: "\(test)")
+    let place = Place()
+    let body = Array(Bodies.large[..<600_000])
+    let gate = Gate()
+    let server = ScriptedServer { request, reply in
+        guard request.path == "/half.bin", request.number < 2, request.range == nil else {
+            return reply.serve(body, for: request, entityTag: "\"v1\"")
+        }
+        reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: body.count)
+        reply.send(body[..<400_000])
+        gate.wait()
+        reply.close()
+    }
+    guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
+    let options: [String: Variant] = ["directory": .string(place.files), "notify": .string("never")]
+    var queued: [String: String] = [:]
+    let whole = try await lane.download(server.url("/whole.bin"), options)
+    queued[whole.value] = server.url("/whole.bin")
+    _ = try await lane.settle([whole])
+    let half = try await lane.download(server.url("/half.bin"), options)
+    queued[half.value] = server.url("/half.bin")
+    _ = await eventually(within: .seconds(20)) { (lane.received[half.value] ?? 0) >= 400_000 }
+    for number in 0..<58 {
+        let url = server.url("/kept-\(number).bin")
+        queued[try await lane.download(url, options.merging(["start": .bool(false)]) { $1 }).value] = url
+    }
+    await lane.end(SIGKILL)
+    gate.open()
+
+    let database = "\(place.state)/todoku/todoku.db"
+    var random = SeededRandom(test.seed)
+    if test.kind != .bits { test.spoilPages(of: database, &random) }
+    if [.bits, .both, .headers].contains(test.kind) { test.spoilBits(of: database + "-wal", &random) }
+    let copy = place.folder.makeFolder("copy")
+    for suffix in ["", "-wal"] { if let bytes = readFile(database + suffix) { writeFile("\(copy)/todoku.db\(suffix)", bytes) } }
+    let readable = await Child.run(["python3", "-c", reader, "\(copy)/todoku.db"]).output.split(separator: "\n").compactMap { UInt64($0) }
+
+    guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
+    let all = try await lane.urls()
+    let aside = try await lane.property("SetAside").string ?? ""
+    let (saved, mayHaveLost) = try await lane.salvaged()
+    let lost = queued.keys.filter { all[$0] == nil }
+    verdict.note = "\(all.count) of \(queued.count), \(readable.count) by SQLite, Salvaged (\(saved), \(mayHaveLost)), SetAside \(aside)"
+    for (path, url) in all { verdict.expect(queued[path] == url, "\(path) is of \(url), not \(queued[path] ?? "anything")") }
+    // The last element of a path is the number, of downloads without a token.
+    for number in readable {
+        verdict.expect(queued.keys.contains { $0.hasSuffix("/\(number)") && all[$0] != nil }, "row \(number) can be read, and is gone")
+    }
+    verdict.expect(lost.isEmpty || !aside.isEmpty && mayHaveLost, "\(lost.count) are lost, and nobody is told")
+    if !lost.isEmpty { verdict.errors += 1 }
+    verdict.expect(aside.isEmpty || Int(saved) == all.count, "\(saved) are told of, and \(all.count) are there")
+    if !aside.isEmpty { verdict.expect(access(aside, F_OK) == 0, "there is no \(aside)") }
+
+    // What is back goes on, from what lies on the disk.
+    let ended = try await lane.settle([half, whole])
+    for path in [half, whole] where all[path.value] != nil {
+        let download = ended[path.value]
+        // Where a finished file lies is on a page of its own; one that is lost is said to be.
+        let name = String(queued[path.value]?.split(separator: "/").last ?? "")
+        let place = download?.path.isEmpty == true && mayHaveLost ? "\(place.files)/\(name)" : download?.path ?? ""
+        let isRight = download?.state == "finished" && readFile(place) == body
+        verdict.expect(isRight, "\(queued[path.value] ?? "") became \(download?.outcome ?? "nothing")")
+        if isRight { verdict.right += 1 }
+    }
+    let fresh = try await lane.download(server.url("/fresh.bin"), options.merging(["start": .bool(false)]) { $1 })
+    verdict.expect(queued[fresh.value] == nil, "\(fresh) was given twice")
+    let before = try await lane.urls()
+    await lane.end(SIGTERM)
+    guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
+    let after = try await lane.urls()
+    verdict.expect(after == before, "\(before.count) became \(after.count) at the next start")
+    verdict.expect(try await lane.property("SetAside").string == "", "the next start sets aside, too")
+    await lane.end(SIGTERM)
+    return verdict
+}

@@ -1,0 +1,305 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+extension `The fault campaign` {
+    /// Mounts in a namespace of the daemon's own: where neither root nor user namespaces may, and without /dev/fuse, the shim's hangs
+    /// (`A disk that hangs`) are what is left.
+    @Suite(.enabled("this machine lets no test mount over /dev/fuse") { try await MemoryDisks.arePossible() })
+    struct `A dead mount` {
+        @Test func `costs its own downloads only, whatever was called on it last`() async throws {
+            let report = await Report(
+                "A dead mount",
+                notes: """
+                    A file system over FUSE stops answering with the first call of a kind. Another disk's download, a new caller and each further \
+                    call for the folder are answered; what was to be written waits with destination after 30 s. Then it answers again, or the daemon \
+                    is told to leave before.
+                    """)
+            let cases =
+                MemoryDisks.Operation.allCases.filter { $0 != .none && $0 != .heldWrite }.map { MountCase(operation: $0, isLeft: false) }
+                + [MountCase(operation: .write, isLeft: true), MountCase(operation: .rename, isLeft: true)]
+            try await runCases(cases, report, lanes: 4) { try await die($0, $1) }
+            await report.finish(expecting: ["it answers again", "the daemon leaves"])
+        }
+
+        @Test func `and eighteen at once leave the healthy disk to the others`() async throws {
+            let report = await Report(
+                "Eighteen dead mounts",
+                notes: "More than have threads of their own stop answering while each is written to; then they answer again.")
+            try await runCases([ManyCase()], report) { _, lane in try await dieTogether(lane) }
+            await report.finish()
+        }
+
+        @Test func `is written by one transfer at a time, though the download is started again`() async throws {
+            let report = await Report(
+                "A mount that hangs in writes only",
+                notes: "The folder answers, so the download is started again 30 s later; the write comes back while it is held back.")
+            try await runCases([WriteCase()], report) { _, lane in try await holdWrite(lane) }
+            await report.finish()
+        }
+
+        @Test func `costs the download into a caller's descriptor only, and holds up nobody where that is closed`() async throws {
+            let report = await Report(
+                "A descriptor of a dead mount", notes: "The mount dies under DownloadToFd; close(2) waits there like any other call.")
+            try await runCases([DescriptorCase()], report) { _, lane in try await sendDescriptor(lane) }
+            await report.finish()
+        }
+    }
+}
+
+private struct MountCase: Sendable, CustomStringConvertible {
+    let operation: MemoryDisks.Operation
+    /// Whether the daemon is told to leave meanwhile.
+    let isLeft: Bool
+    var description: String { "at \(operation.rawValue)\(isLeft ? ", and the daemon leaves" : "")" }
+    var row: String { isLeft ? "the daemon leaves" : "it answers again" }
+}
+
+private struct ManyCase: Sendable, CustomStringConvertible {
+    var description: String { "eighteen" }
+}
+
+private struct WriteCase: Sendable, CustomStringConvertible {
+    var description: String { "a write" }
+}
+
+@BusActor private func holdWrite(_ lane: Lane) async throws -> Verdict {
+    let (place, disks) = (Place(), try await MemoryDisks(1, stoppedAt: .heldWrite))
+    defer { disks.letGo() }
+    var verdict = Verdict(row: "a write", name: "a write")
+    let body = Bodies.large
+    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
+    if let ending = await lane.start(place, on: disks) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    let path = try await lane.download(server.url("/a"), ["directory": .string(disks.paths[0]), "notify": .string("never")])
+    var last: Described?
+    for (state, reason) in [("active", ""), ("waiting", "destination"), ("active", "")] {
+        let isSo = try await eventually(within: .seconds(50)) {
+            last = try await lane.describe()[path.value]
+            return last?.state == state && last?.waitReason == reason
+        }
+        verdict.expect(isSo, "it is \(last?.state ?? "gone") \(last?.waitReason ?? "") instead of \(state) \(reason)")
+    }
+    verdict.waits += 1
+    let asked = server.requests.count
+    verdict.expect(asked == 1, "while the first transfer hung the server was asked \(asked) times")
+    disks.letGo()
+    let end = try await lane.settle([path], within: .seconds(60))[path.value]
+    verdict.expect(end?.state == "finished", "it is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
+    verdict.expect(holds(end?.path, body, lane), "it holds wrong bytes")
+    verdict.right += 1
+    await lane.end(SIGTERM)
+    return verdict
+}
+
+private struct DescriptorCase: Sendable, CustomStringConvertible {
+    var description: String { "a descriptor" }
+}
+
+@BusActor private func sendDescriptor(_ lane: Lane) async throws -> Verdict {
+    let (place, disks) = (Place(), try await MemoryDisks(1, stoppedAt: .none))
+    defer { disks.goOn() }
+    var verdict = Verdict(row: "a descriptor", name: "a descriptor")
+    let body = Bodies.large
+    let gate = Gate()
+    let server = ScriptedServer { request, reply in
+        if request.path == "/its-file" { gate.wait() }
+        reply.serve(body, for: request, entityTag: "\"v1\"")
+    }
+    defer { gate.open() }
+    if let ending = await lane.start(place, on: disks) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    let process = "/proc/\(lane.pid ?? 0)"
+    // By another program: we would wait in close(2) for the mount, too.
+    let call = """
+        exec gdbus call --address "$2" --timeout 60 --dest \(BusName.service) --object-path \(BusName.managerPath) \
+            --method \(Manager.interface).DownloadToFd "$0" 3 "{}" 3<>"$1"
+        """
+    let caller = await Child.run(
+        ["sh", "-c", call, server.url("/its-file"), "\(process)/root\(disks.paths[0])/its-file", lane.address])
+    guard caller.status == 0, let path = try await lane.describe().keys.first else {
+        verdict.wrong.append("the call failed: \(caller.errors)")
+        return verdict
+    }
+    verdict.expect(await server.waitForRequests(1), "nothing was asked for")
+    verdict.expect(await disks.stop(), "the mount still answers")
+    gate.open()
+    await liveOn(disks.paths[0], server, body, place, lane, &verdict)
+    var last: Described?
+    let isTold = try await eventually(within: .seconds(50)) {
+        last = try await lane.describe()[path]
+        return last?.hasEnded ?? true
+    }
+    verdict.expect(isTold && last?.state == "failed", "it is \(last?.state ?? "gone")")
+    verdict.tell(last?.error.message ?? "", "its owner")
+    verdict.expect(await lane.answersNewcomer(), "a new caller was not answered after its end")
+    verdict.expect(openFiles(process, "its-file") > 0, "the descriptor was closed before the transfer that writes it has come back")
+    disks.goOn()
+    verdict.expect(await eventually { openFiles(process, "its-file") == 0 }, "the service still holds the descriptor")
+    verdict.right += 1
+    await lane.end(SIGTERM)
+    return verdict
+}
+
+/// How many descriptors a process has of files of this name.
+private func openFiles(_ process: String, _ name: String) -> Int {
+    listFolder("\(process)/fd").count { number in
+        var bytes = [CChar](repeating: 0, count: 4096)
+        let count = readlink("\(process)/fd/\(number)", &bytes, bytes.count)
+        return count > 0 && String(decoding: bytes.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self).hasSuffix(name)
+    }
+}
+
+/// Asks for a file in `folder`.
+@BusActor private func ask(_ url: String, in folder: String, _ lane: Lane) async -> Result<ObjectPath, DBusError> {
+    do throws(DBusError) {
+        return .success(try await lane.download(url, ["directory": .string(folder), "notify": .string("never")]))
+    } catch { return .failure(error) }
+}
+
+/// A healthy disk's download, a new caller and two further calls for the dead folder.
+@BusActor private func liveOn(
+    _ dead: String, _ server: ScriptedServer, _ body: [UInt8], _ place: Place, _ lane: Lane, _ verdict: inout Verdict
+) async {
+    let begun = ContinuousClock.now
+    switch await ask(server.url("/healthy.bin"), in: place.files, lane) {
+    case .success(let path): await finish(path, "healthy.bin", body, place, lane, &verdict)
+    case .failure(let error): verdict.wrong.append("the healthy folder was refused: \(error.message)")
+    }
+    verdict.expect(ContinuousClock.now - begun < .seconds(20), "the healthy disk's file took \(ContinuousClock.now - begun)")
+    verdict.expect(await lane.answersNewcomer(), "a new caller was not answered")
+    for number in 0..<2 {
+        let asked = ContinuousClock.now
+        switch await ask(server.url("/more-\(number).bin"), in: dead, lane) {
+        case .success: verdict.wrong.append("a call for the dead folder was accepted")
+        case .failure(let error):
+            verdict.tell(error.message, "the caller")
+            verdict.expect(error.message.contains("did not answer"), "the caller was told “\(error.message)”")
+        }
+        verdict.expect(ContinuousClock.now - asked < .seconds(8), "a call for the dead folder took \(ContinuousClock.now - asked)")
+    }
+}
+
+/// Whether a file that only the daemon sees holds `body`.
+@BusActor private func holds(_ path: String?, _ body: [UInt8], _ lane: Lane) -> Bool {
+    guard let path, let pid = lane.pid else { return false }
+    return readFile("/proc/\(pid)/root\(path)") == body
+}
+
+@BusActor private func die(_ test: MountCase, _ lane: Lane) async throws -> Verdict {
+    let (place, disks) = (Place(), try await MemoryDisks(1, stoppedAt: test.operation))
+    defer { disks.goOn() }
+    var verdict = Verdict(row: test.row, name: "\(test)")
+    let (dead, body) = (disks.paths[0], Bodies.large)
+    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
+    if let ending = await lane.start(place, on: disks) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    let asked = ContinuousClock.now
+    let first = await ask(server.url("/dead.bin"), in: dead, lane)
+    verdict.expect(ContinuousClock.now - asked < .seconds(8), "the first call took \(ContinuousClock.now - asked)")
+    var mine: ObjectPath?
+    switch first {
+    case .success(let path): mine = path
+    case .failure(let error): verdict.tell(error.message, "the caller")
+    }
+    guard await eventually(within: .seconds(20), { disks.hang }) else {
+        verdict.wasMet = false
+        return verdict
+    }
+    await liveOn(dead, server, body, place, lane, &verdict)
+    if test.isLeft {
+        verdict.expect(await lane.leaves(within: .seconds(15)), "it still had its name after 15 s")
+        disks.goOn()
+        let ending = await lane.end(SIGTERM)
+        verdict.expect(ending.status == 0, "it left with \(ending.status): \(ending.errors.suffix(300))")
+        return verdict
+    }
+    if let mine {
+        var last: Described?
+        let isTold = try await eventually(within: .seconds(50)) {
+            last = try await lane.describe()[mine.value]
+            return last?.state == "verifying" || last?.waitReason == "destination"
+        }
+        verdict.expect(isTold, "it is \(last?.state ?? "gone") \(last?.waitReason ?? "")")
+        if last?.waitReason == "destination" {
+            verdict.waits += 1
+            if let message = last?.error.message, !message.isEmpty { verdict.tell(message, "its owner") }
+        }
+        disks.goOn()
+        let all = try await lane.settle([mine], within: .seconds(90))
+        let end = all[mine.value]
+        verdict.expect(end?.state == "finished", "it is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
+        verdict.expect(holds(end?.path, body, lane), "\(end?.path ?? "it") holds wrong bytes")
+        verdict.right += 1
+    } else {
+        disks.goOn()
+    }
+    // It is taken again like any other.
+    switch await ask(server.url("/later.bin"), in: dead, lane) {
+    case .success(let path):
+        let end = try await lane.settle([path], within: .seconds(30))[path.value]
+        verdict.expect(holds(end?.path, body, lane), "afterwards it is \(end?.state ?? "gone"), \(end?.path ?? "")")
+        verdict.right += 1
+    case .failure(let error): verdict.wrong.append("afterwards the folder was refused: \(error.message)")
+    }
+    await lane.end(SIGTERM)
+    return verdict
+}
+
+@BusActor private func dieTogether(_ lane: Lane) async throws -> Verdict {
+    let (place, disks) = (Place(), try await MemoryDisks(18, stoppedAt: .write))
+    defer { disks.goOn() }
+    var verdict = Verdict(row: "eighteen", name: "eighteen")
+    let (body, gate) = (Bodies.large, Gate())
+    let server = ScriptedServer { request, reply in
+        if request.path.hasPrefix("/dead") { gate.wait() }
+        reply.serve(body, for: request, entityTag: "\"v1\"")
+    }
+    defer { gate.open() }
+    if let ending = await lane.start(place, on: disks) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    try await lane.set("MaxActive", .uint32(0))
+    try await lane.set("MaxPerHost", .uint32(0))
+    var paths: [ObjectPath] = []
+    for (number, folder) in disks.paths.enumerated() {
+        paths.append(try await lane.download(server.url("/dead-\(number)"), ["directory": .string(folder), "notify": .string("never")]))
+    }
+    verdict.expect(await server.waitForRequests(18), "not all were begun")
+    gate.open()
+    verdict.expect(await eventually { disks.hang }, "nothing was written")
+    await liveOn(disks.paths[17], server, body, place, lane, &verdict)
+    for folder in disks.paths.prefix(3) { await liveOn(folder, server, body, Place(), lane, &verdict) }
+    var all: [String: Described] = [:]
+    let isTold = try await eventually(within: .seconds(60)) {
+        all = try await lane.describe()
+        return paths.allSatisfy { all[$0.value]?.waitReason == "destination" }
+    }
+    verdict.expect(isTold, "they are \(paths.map { all[$0.value].map { "\($0.state) \($0.waitReason)" } ?? "gone" })")
+    if isTold { verdict.waits += paths.count }
+    // 16 disks with 8 threads and an engine each, what further disks share, and the loops.
+    let threads = listFolder("/proc/\(lane.pid ?? 0)/task").count
+    verdict.expect(threads < 170, "\(threads) threads")
+    verdict.note = "\(threads) threads"
+    disks.goOn()
+    all = try await lane.settle(paths, within: .seconds(120))
+    for path in paths {
+        let end = all[path.value]
+        verdict.expect(
+            end?.state == "finished", "\(path.value) is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
+        verdict.expect(holds(end?.path, body, lane), "\(end?.path ?? "it") holds wrong bytes")
+        verdict.right += 1
+    }
+    await lane.end(SIGTERM)
+    return verdict
+}

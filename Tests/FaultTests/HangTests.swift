@@ -1,0 +1,232 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+extension `The fault campaign` {
+    @Suite struct `A disk that hangs` {
+        @Test func `costs its own downloads only, and they go on when it is back`() async throws {
+            let report = await Report(
+                "A disk that hangs",
+                notes: """
+                    From one call on every call on the disk of a download hangs. Another disk's download, a new caller and a second call for the \
+                    folder that hangs are answered all the same. Then the disk comes back, or the daemon is told to leave and started again.
+                    """)
+            let calls = Length.sample(Array(HangCase.calls), 6)
+            let cases = calls.enumerated().map { HangCase(call: $1, isLeft: $0 % 2 == 1) }
+            try await runCases(cases, report, lanes: 4) { try await hang($0, $1) }
+            await report.finish()
+        }
+
+        @Test func `or takes seconds for a write holds up no other disk's download`() async throws {
+            let report = await Report("A slow disk", notes: "Each write on one disk takes 1.5 s, while a file comes to another.")
+            try await runCases([SlowCase()], report) { _, lane in try await slow(lane) }
+            await report.finish()
+        }
+
+        @Test func `where it is the queue's leaves no call without an answer, and takes in nothing that is not saved`() async throws {
+            let report = await Report(
+                "The queue's disk hangs",
+                notes:
+                    "A commit does not come back. Every call is answered within 20 s, 10,500 at once too; what was answered with Storage is not there."
+            )
+            try await runCases([QueueCase()], report) { _, lane in try await hangQueue(lane) }
+            await report.finish()
+        }
+    }
+}
+
+private struct HangCase: Sendable, CustomStringConvertible {
+    /// Looks at the folder take the first few, then come those of the transfer, and the last are those of the commit.
+    static let calls = 1...40
+
+    let call: Int
+    /// Whether the daemon is told to leave while the disk hangs.
+    let isLeft: Bool
+    var description: String { "from call \(call) on\(isLeft ? ", and the daemon leaves" : "")" }
+}
+
+/// A folder on another disk than the others of a case.
+private func otherDisk() throws -> TemporaryFolder {
+    let folder = TemporaryFolder("todoku-hang", in: "/dev/shm")
+    var (here, there) = (stat(), stat())
+    let isOther = stat("/tmp", &here) == 0 && stat(folder.path, &there) == 0 && here.st_dev != there.st_dev
+    try #require(isOther, "/dev/shm must be a file system of its own")
+    return folder
+}
+
+@BusActor private func hang(_ test: HangCase, _ lane: Lane) async throws -> Verdict {
+    let (place, dead) = (Place(), try otherDisk())
+    var verdict = Verdict(row: test.isLeft ? "the daemon leaves" : "the disk comes back", name: "\(test)")
+    let body = Bodies.large
+    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
+    let fault = Fault(kind: .hang, at: test.call, isLasting: true)
+    if let ending = await lane.start(place, fault, more: ["FAULTSHIM_ROOTS": dead.path]) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    func ask(_ name: String, in folder: String) async -> Result<ObjectPath, DBusError> {
+        do throws(DBusError) {
+            return .success(try await lane.download(server.url("/\(name)"), ["directory": .string(folder), "notify": .string("never")]))
+        } catch { return .failure(error) }
+    }
+    let begun = ContinuousClock.now
+    async let first = ask("dead.bin", in: dead.path)
+    async let healthy = ask("healthy.bin", in: place.files)
+    var paths: [ObjectPath] = []
+    switch await healthy {
+    case .success(let path): paths = [path]
+    case .failure(let error): verdict.wrong.append("the healthy folder was refused: \(error.message)")
+    }
+    _ = try await lane.settle(paths, within: .seconds(15))
+    for path in paths { await finish(path, "healthy.bin", body, place, lane, &verdict) }
+    verdict.expect(readFile("\(place.files)/healthy.bin") == body, "the healthy disk's file is wrong")
+    verdict.expect(await lane.answersNewcomer(), "a new caller was not answered")
+    let accepted = await first
+    verdict.expect(ContinuousClock.now - begun < .seconds(20), "the first call was not answered")
+    // Every further call for the folder is answered, too.
+    var ways: [ObjectPath] = []
+    if case .success(let path) = accepted { ways.append(path) }
+    for number in 0..<2 {
+        let asked = ContinuousClock.now
+        switch await ask("more-\(number).bin", in: dead.path) {
+        case .success(let path): ways.append(path)
+        case .failure(let error):
+            verdict.tell(error.message, "the caller")
+            verdict.expect(error.message.contains("did not answer"), "the caller was told “\(error.message)”")
+        }
+        verdict.expect(ContinuousClock.now - asked < .seconds(8), "a call for the folder that hangs took \(ContinuousClock.now - asked)")
+    }
+    verdict.wasMet = place.hits > 0
+    if test.isLeft {
+        let left = ContinuousClock.now
+        let ending = await lane.end(SIGTERM)
+        verdict.expect(ending.status == 0, "it left with \(ending.status): \(ending.errors.suffix(300))")
+        verdict.expect(ContinuousClock.now - left < .seconds(15), "it took \(ContinuousClock.now - left) to leave")
+        place.stopFaults()
+        guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
+    } else {
+        place.stopFaults()
+    }
+    let all = try await lane.settle(ways, within: .seconds(60))
+    for path in ways {
+        let download = all[path.value]
+        let now = download.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone"
+        verdict.expect(download?.state == "finished", "it is \(now)")
+        verdict.expect(download.map { readFile($0.path) == body } ?? false, "\(download?.path ?? "it") holds wrong bytes")
+        verdict.right += 1
+    }
+    let parts = listFolder(dead.path).filter { $0.hasPrefix(".") }
+    verdict.expect(parts.isEmpty, "left behind: \(parts)")
+    await lane.end(SIGTERM)
+    return verdict
+}
+
+private struct SlowCase: Sendable, CustomStringConvertible {
+    var description: String { "1.5 s a write" }
+}
+
+@BusActor private func slow(_ lane: Lane) async throws -> Verdict {
+    let (place, stick) = (Place(), try otherDisk())
+    var verdict = Verdict(row: "1.5 s a write", name: "1.5 s a write")
+    let body = Bodies.large
+    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
+    let fault = Fault(kind: .slow, at: 1, isLasting: true)
+    if let ending = await lane.start(place, fault, more: ["FAULTSHIM_ROOTS": stick.path]) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    let slow = try await lane.download(server.url("/slow.bin"), ["directory": .string(stick.path), "notify": .string("never")])
+    #expect(await eventually { place.hits > 0 })
+    for number in 0..<3 {
+        let begun = ContinuousClock.now
+        let options: [String: Variant] = [
+            "directory": .string(place.files), "filename": .string("a-\(number).bin"), "notify": .string("never"),
+        ]
+        let path = try await lane.download(server.url("/a"), options)
+        let all = try await lane.settle([path])
+        verdict.expect(
+            ContinuousClock.now - begun < .seconds(4), "beside the slow disk a download took \(ContinuousClock.now - begun)")
+        verdict.expect(all[path.value].map { readFile($0.path) == body } ?? false, "it holds wrong bytes")
+        verdict.right += 1
+    }
+    let between = try await lane.describe()[slow.value]
+    verdict.expect(between?.state == "active", "the slow disk's download is \(between?.state ?? "gone")")
+    let all = try await lane.settle([slow], within: .seconds(60))
+    verdict.expect(all[slow.value].map { readFile($0.path) == body } ?? false, "the slow disk's file is wrong")
+    verdict.right += 1
+    await lane.end(SIGTERM)
+    return verdict
+}
+
+private struct QueueCase: Sendable, CustomStringConvertible {
+    var description: String { "a commit that hangs" }
+}
+
+@BusActor private func hangQueue(_ lane: Lane) async throws -> Verdict {
+    let place = Place()
+    var verdict = Verdict(row: "a commit that hangs", name: "a commit that hangs")
+    let body = Bodies.large
+    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
+    let fault = Fault(kind: .hang, at: 1_000_000, isLasting: true, disk: .state)
+    if let ending = await lane.start(place, fault) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    let options: [String: Variant] = ["directory": .string(place.files), "notify": .string("never")]
+    func expectStorage(_ what: String, within limit: Duration, _ call: () async throws(DBusError) -> Void) async {
+        let asked = ContinuousClock.now
+        do throws(DBusError) {
+            try await call()
+            verdict.wrong.append("\(what) was accepted")
+        } catch {
+            verdict.expect(error.name.hasSuffix(".Storage"), "\(what) was refused by \(error.name): \(error.message)")
+            verdict.tell(error.message, "the caller")
+        }
+        verdict.expect(ContinuousClock.now - asked < limit, "\(what) took \(ContinuousClock.now - asked)")
+    }
+    let first = try await lane.download(server.url("/first.bin"), options)
+    await finish(first, "first.bin", body, place, lane, &verdict)
+    place.reach(fault)
+    let many = 10_500
+    async let answers = withTaskGroup(of: String.self) { group in
+        for number in 0..<many {
+            group.addTask {
+                do throws(DBusError) {
+                    try await lane.set("MaxPerHost", .uint32(UInt32(4 + number % 2)))
+                    return ""
+                } catch { return error.name }
+            }
+        }
+        return await group.reduce(into: [String: Int]()) { $0[$1, default: 0] += 1 }
+    }
+    await expectStorage("a download", within: .seconds(20)) { () throws(DBusError) in
+        _ = try await lane.download(server.url("/second.bin"), options)
+    }
+    let told = await answers
+    verdict.expect(told.keys.allSatisfy { $0.hasSuffix(".Storage") }, "of \(many) calls: \(told)")
+    verdict.expect(await lane.answersNewcomer(), "a new caller was not answered")
+    await expectStorage("a later download", within: .seconds(2)) { () throws(DBusError) in
+        _ = try await lane.download(server.url("/third.bin"), options)
+    }
+    await expectStorage("a later setting", within: .seconds(2)) { () throws(DBusError) in try await lane.set("MaxActive", .uint32(5)) }
+    verdict.expect(try await lane.describe().count == 1, "what was refused is there")
+    verdict.wasMet = place.hits > 0
+    place.stopFaults()
+    // The commit comes back a moment later.
+    var last: ObjectPath?
+    verdict.expect(
+        await eventually {
+            last = try? await lane.download(server.url("/last.bin"), options)
+            return last != nil
+        }, "nothing was taken in once the disk was back")
+    if let last { await finish(last, "last.bin", body, place, lane, &verdict) }
+    verdict.expect(try await lane.describe().count == 2, "what was refused is there once the disk is back")
+    await lane.end(SIGTERM)
+    guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
+    verdict.expect(try await lane.describe().count == 2, "what was refused is there after a restart")
+    await lane.end(SIGTERM)
+    return verdict
+}

@@ -1,0 +1,131 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import TestSupport
+internal import Testing
+
+@Suite(.timeLimit(.minutes(3))) struct `The proxy of the desktop's settings` {
+    /// A real HTTP proxy, as far as a GET goes: it is sent the whole URL. Names stand for their servers.
+    private let proxy = ScriptedServer { request, reply in
+        switch request.target {
+        case "http://files.example/moved": reply.respond(302, ["Location": "http://other.example/b?key=1"])
+        case "http://files.example/inside": reply.respond(302, ["Location": "http://192.168.1.1/admin"])
+        default: reply.respond(200, text: "through \(request.target)")
+        }
+    }
+
+    private func running(_ desktop: String, _ extra: [String: String] = [:]) async throws -> Running {
+        try await Running.start(extra: ["XDG_CURRENT_DESKTOP": desktop].merging(extra) { $1 })
+    }
+
+    private func writeKDE(_ running: Running, _ text: String) {
+        writeFile(running.world.bus.folder("config/kioslaverc"), "[Proxy Settings]\n\(text)\n".utf8)
+    }
+
+    @Test func `is asked of the portal before each request, and taken`() async throws {
+        let running = try await Running.start()
+        let url = proxy.url()
+        let portal = try await StandInProxyPortal(on: running.world.bus.address) { _ in [url, "direct://"] }
+        let file = try await running.fetch("http://files.example/moved")
+        #expect(readFile(file) == Array("through http://other.example/b?key=1".utf8))
+        #expect(await portal.asked == ["http://files.example/moved", "http://other.example/b"])
+    }
+
+    @Test func `is not left out where it cannot be told`() async throws {
+        let running = try await Running.start()
+        let portal = try await StandInProxyPortal(on: running.world.bus.address) { _ in nil }
+        let error = await thrown { try await running.fetch("http://files.example/a", ["retries": .uint32(0)]) }
+        #expect(error?.name == todokuError("Network") && error?.message.contains("proxy") == true, "\(error as Any)")
+        #expect(await portal.asked == ["http://files.example/a"])
+    }
+
+    /// The service goes on for others, and the download waits; nothing was sent.
+    @Test func `is awaited from a portal that hangs, by nobody else, and never left out`() async throws {
+        let running = try await Running.start()
+        let portal = try await StandInProxyPortal(on: running.world.bus.address, hangs: true) { _ in [] }
+        let path = try await running.download("http://\(proxy.port).example/a")
+        #expect(await eventually { await portal.asked.count == 1 })
+        _ = try await running.fetch(proxy.url("/b"))
+        #expect(await eventually { (try? await running.client.get(Download.state, at: path)) == "waiting" })
+        #expect(try await running.client.get(Download.waitReason, at: path) == "retry")
+        #expect(proxy.requests.map(\.target) == ["/b"])
+        try await portal.leave()
+        let url = proxy.url()
+        let second = try await StandInProxyPortal(on: running.world.bus.address) { _ in [url] }
+        try await running.client.resume(path)
+        _ = try await running.client.wait(path)
+        #expect(await second.asked == ["http://\(proxy.port).example/a"])
+    }
+
+    @Test func `counts less than the environment's for the same scheme, and not for this machine`() async throws {
+        let url = proxy.url()
+        let running = try await Running.start(extra: ["http_proxy": url, "no_proxy": "direct.example"])
+        let portal = try await StandInProxyPortal(on: running.world.bus.address) { _ in ["http://127.0.0.1:1"] }
+        _ = try await running.fetch("http://files.example/a")
+        _ = try await running.fetch(proxy.url("/b"))
+        #expect(await portal.asked == [])
+        // The environment names none for https: the desktop's counts.
+        let error = await thrown { try await running.fetch("https://files.example/a", ["retries": .uint32(0)]) }
+        #expect(error?.message.contains("cannot be reached through the proxy") == true, "\(error as Any)")
+        #expect(await portal.asked == ["https://files.example/"])
+        let plain = try await Running.start()
+        let other = try await StandInProxyPortal(on: plain.world.bus.address) { _ in ["http://127.0.0.1:1"] }
+        _ = try await plain.fetch(proxy.url("/b"))
+        #expect(await other.asked == [])
+    }
+
+    @Test func `is read from KDE's file in KDE, anew for each request`() async throws {
+        let running = try await running("KDE")
+        writeKDE(running, "ProxyType=1\nhttpProxy=http://127.0.0.1 \(closedPort())\nNoProxyFor=")
+        let path = try await running.download("http://files.example/a")
+        #expect(await eventually { (try? await running.client.get(Download.state, at: path)) == "waiting" })
+        writeKDE(running, "ProxyType=1\nhttpProxy=http://127.0.0.1 \(proxy.port)\nNoProxyFor=")
+        try await running.client.resume(path)
+        let file = try await running.client.wait(path)
+        #expect(readFile(file) == Array("through http://files.example/a".utf8))
+    }
+
+    @Test(arguments: ["GNOME", "KDE"]) func `is asked for names, where it is Tor: this machine looks none up`(desktop: String) async throws
+    {
+        let server = ScriptedServer { request, reply in
+            if request.path == "/a" { return reply.respond(302, ["Location": "http://other.example:8000/b"]) }
+            reply.respond(200, text: "hidden")
+        }
+        let socks = SocksServer(to: server.port)
+        let names = ["ca.desrt.dconf": "/usr/libexec/dconf-service"]
+        let extra = ["XDG_CURRENT_DESKTOP": desktop, "GSETTINGS_BACKEND": "dconf"]
+        let running = try await Running.start(extra: extra, names: names)
+        if desktop == "KDE" { writeKDE(running, "ProxyType=1\nsocksProxy=socks://127.0.0.1 \(socks.port)") }
+        let schema = "org.gnome.system.proxy"
+        for (key, value) in [
+            (["\(schema).socks", "host"], "127.0.0.1"), (["\(schema).socks", "port"], "\(socks.port)"), ([schema, "mode"], "manual"),
+        ]
+        where desktop == "GNOME" {
+            #expect(await Child.run(["gsettings", "set"] + key + [value], environment: running.world.environment).status == 0)
+        }
+        // Names that nobody can look up: whoever tried would fail.
+        let file = try await running.fetch("http://files.example/a")
+        #expect(readFile(file) == Array("hidden".utf8))
+        #expect(
+            socks.requests == [
+                .init(isByName: true, host: "files.example", port: 80), .init(isByName: true, host: "other.example", port: 8000),
+            ])
+    }
+
+    @Test func `does not lift the rule on private networks`() async throws {
+        let running = try await running("KDE")
+        writeKDE(running, "ProxyType=1\nhttpProxy=http://127.0.0.1 \(proxy.port)")
+        let options: [String: Variant] = ["allow-private": .bool(false)]
+        _ = try await running.fetch("http://files.example/a", options)
+        #expect(await thrown { try await running.fetch("http://192.168.1.1/a", options) }?.name == todokuError("NotAllowed"))
+        #expect(await thrown { try await running.fetch("http://localhost/a", options) }?.name == todokuError("NotAllowed"))
+        let moved = await thrown { try await running.fetch("http://files.example/inside", options) }
+        #expect(moved?.name == todokuError("UnsafeRedirect"))
+        #expect(proxy.requests.map(\.target) == ["http://files.example/a", "http://files.example/inside"])
+        // What the desktop lets go out directly is looked at by its addresses.
+        writeKDE(running, "ProxyType=1\nhttpProxy=http://127.0.0.1 \(proxy.port)\nNoProxyFor=\(try ownName())")
+        let own = await thrown { try await running.fetch("http://\(try ownName()):\(proxy.port)/x", options) }
+        #expect(own?.name == todokuError("NotAllowed"), "\(own as Any)")
+        #expect(proxy.requests.count == 2)
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+import DownloadModel
+
+/// A call that does something to many in slices, with events between two.
+struct DoneToMany {
+    enum Deed { case cancels, cancelsAll, clears }
+
+    let deed: Deed
+    /// To which it is done, and how often each had been begun again.
+    var members: [DownloadNumber: Int]
+    /// It was on disk, in part, when a process ended: the next one has to go on with it.
+    var mustEnd = false
+}
+
+extension World {
+    /// Each step cuts what is done to many elsewhere.
+    mutating func cutSlices(_ step: Step) {
+        var random = Random(UInt64(step.b) << 32 | UInt64(step.a))
+        sliceSize.portion = [1, 1, 2, 3, 40][random.below(5)]
+        sliceSize.cost = [1, 1, 3, 101, 250, 10_000][random.below(6)]
+        ledger.sliceSize = sliceSize
+    }
+
+    mutating func slice() {
+        guard ledger.hasSlices else { return }
+        tell("a slice")
+        ledger.continueSlices(now: now)
+    }
+
+    mutating func call(_ deed: DoneToMany.Deed, _ numbers: [DownloadNumber]) -> Ledger.CallNumber {
+        lastCall += 1
+        let pairs = numbers.map { ($0, revivals[$0, default: 0]) }
+        many[lastCall] = DoneToMany(deed: deed, members: Dictionary(uniqueKeysWithValues: pairs))
+        return lastCall
+    }
+
+    /// What is being given its name is left alone; so is what somebody has begun again.
+    mutating func spareSome() {
+        for (call, done) in many {
+            for (number, revival) in done.members where revivals[number, default: 0] != revival || ledger[number]?.state == .committing {
+                many[call]?.members[number] = nil
+            }
+        }
+    }
+
+    /// The call is answered: what it did is on disk.
+    mutating func checkDone(_ call: Ledger.CallNumber) {
+        spareSome()
+        guard let done = many.removeValue(forKey: call) else { return }
+        for number in done.members.keys {
+            guard let record = saved.records[number] else { continue }
+            switch done.deed {
+            case .clears: fail("\(number) is cleared, and still on disk")
+            case .cancels, .cancelsAll:
+                if !record.state.hasEnded, record.state != .committing {
+                    fail("all are told to be cancelled, and \(number) is \(record.state.name) on disk")
+                }
+            }
+        }
+    }
+
+    /// The process ends. Of calls that were not answered only a CancelAll that has begun to reach the disk goes on.
+    mutating func forgetUnsaved() {
+        spareSome()
+        for (call, done) in many {
+            let isBegun = done.members.keys.contains { cancelledByAll.contains($0) && saved.records[$0]?.state == .cancelled }
+            if done.deed == .cancelsAll, isBegun || done.mustEnd { many[call]?.mustEnd = true } else { many[call] = nil }
+        }
+    }
+
+    /// Once nothing is left to be done to many, no CancelAll of a former process has stopped halfway.
+    mutating func checkMany() {
+        spareSome()
+        for done in many.values where done.deed == .cancelsAll {
+            for number in done.members.keys where ledger[number]?.state == .cancelled { cancelledByAll.insert(number) }
+        }
+        if ledger.settings.paused {
+            for entry in ledger.entries.values where entry.isEntered {
+                switch ledger.upcoming(entry, now: now) ?? entry.state {
+                case .queued, .active: fail("\(entry.number) is \(entry.state.name) while all is paused")
+                case .waiting(let reason, _) where reason != .pausedAll: fail("\(entry.number) waits for \(reason) while all is paused")
+                default: break
+                }
+            }
+        }
+        guard !ledger.hasSlices else { return }
+        for (call, done) in many where done.mustEnd {
+            for number in done.members.keys {
+                if let entry = ledger[number], !entry.state.hasEnded, entry.state != .committing {
+                    fail("CancelAll was done to some, and \(number) is \(entry.state.name)")
+                }
+            }
+            many[call] = nil
+        }
+    }
+}
