@@ -121,6 +121,8 @@ public final class Ledger {
     public internal(set) var isAsleep = false
     /// What is known of the network; nil: that is being asked, and what needs it is not started before the answer.
     public internal(set) var network: NetworkCondition? = .open
+    /// How often the reach of the network has changed, so that who defied one reach does not defy the next.
+    var reachCount: Int32 = 0
     /// For the jitter of delays, from 0 up to, not including, 1.
     let random: () -> Double
     /// Called before and after each change of a record; `true`: its state changes.
@@ -299,7 +301,7 @@ public final class Ledger {
             oweToast(of: entry)
             forgetSecrets(of: entry, now: now)
         }
-        if event == .resume, case .waiting(.offline, _) = before { entry.defiesNetwork = true }
+        if event == .resume, case .waiting(.offline, _) = before { entry.defiedReach = reachCount }
         if event == .resume || event == .retry || event == .renew { entry.isUrgent = true }
         move(entry, from: before, to: next, now: now)
         if event == .pause || event == .cancel { entry.isUrgent = false }

@@ -45,8 +45,8 @@ public final class LedgerEntry {
     var toldHold: WaitReason?
     /// Its state is to be told though nobody has looked at it before it changed.
     var isToldWhole = false
-    /// Somebody resumed it although there is no network: it is tried once, until there is other news.
-    var defiesNetwork = false
+    /// Somebody resumed it although there is no network: it is tried once, as long as `Ledger.reachCount` is this.
+    var defiedReach: Int32?
     /// When it is to be looked at without any event.
     var wakeAt: WallTime?
     /// How many of the ledger's `clockJumps` its instants have in them.

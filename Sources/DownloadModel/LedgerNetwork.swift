@@ -32,14 +32,12 @@ extension Ledger {
         let before = network
         guard condition != before else { return }
         network = condition
+        if condition?.reach != before?.reach { reachCount &+= 1 }
         touched.formUnion(hosts.keys)
         // Where nothing stood in the way and nothing does, nothing changes but what may start.
         guard (before ?? .open) != (condition ?? .open) else { return schedule(now: now) }
         let isBack = before.map { $0.reach != .online } ?? false && condition?.reach ?? .online == .online
-        beginPass(now: now) { pass in
-            (pass.isOfNetwork, pass.isBack) = (true, isBack || pass.isBack && condition?.reach ?? .online == .online)
-            if condition?.reach != before?.reach { pass.forgetsDefiance = true }
-        }
+        beginPass(now: now) { ($0.isOfNetwork, $0.isBack) = (true, isBack || $0.isBack && condition?.reach ?? .online == .online) }
     }
 
     func reconsider(_ entry: LedgerEntry, isBack: Bool, now: WallTime) {
@@ -70,7 +68,7 @@ extension Ledger {
     /// What of the network stands in the way of `entry`.
     private func hindrance(of entry: LedgerEntry) -> WaitReason? {
         guard let network, network != .open, !entry.isLocal else { return nil }
-        if network.reach == .offline || network.reach == .captive, !entry.defiesNetwork { return .offline }
+        if network.reach == .offline || network.reach == .captive, entry.defiedReach != reachCount { return .offline }
         return network.isMetered && !entry.record.options.allowsMetered ? .metered : nil
     }
 
@@ -85,7 +83,7 @@ extension Ledger {
 
     /// An attempt that was lost while there is no network does not count, and is not tried again before there is one.
     func excuse(_ entry: LedgerEntry, madeProgress: Bool, _ verdict: inout RetryPolicy.Verdict, _ used: inout UInt32) {
-        entry.defiesNetwork = false
+        entry.defiedReach = nil
         guard hindrance(of: entry) == .offline else { return }
         (verdict, used) = (.wait(.offline, until: nil), madeProgress ? 0 : entry.record.retriesUsed)
     }

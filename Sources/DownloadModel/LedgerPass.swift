@@ -9,8 +9,6 @@ struct LedgerPass {
     /// The network has changed; `isBack`: it is there again.
     var isOfNetwork = false
     var isBack = false
-    /// There is other news than what somebody defied.
-    var forgetsDefiance = false
     /// Nothing starts before it is over, or those that it comes to first would be started before their turn.
     var holdsStarts = false
     /// Hosts whose ways have changed, so that what is queued there waits for something else.
@@ -89,7 +87,6 @@ extension Ledger {
         guard entry.isEntered else { return false }
         let before = entry.state
         let isShifted = catchUpClock(entry)
-        if pass.forgetsDefiance { entry.defiesNetwork = false }
         if let event = overdue(entry) {
             try? apply(event, to: entry, now: now)
         } else if pass.isOfNetwork {
