@@ -57,7 +57,10 @@ let package = Package(
         room("EventLoop", ["CSystem"]),
         room("DBus", ["CDBus", "EventLoop"]),
         room("DownloadModel"),
-        room("TransferEngine", ["CCurl", "CCrypto", "CCoding", "CSystem", "DownloadModel", "EventLoop"]),
+        room("Scheduling", ["DownloadModel"]),
+        room("PartFiles", ["CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
+        room("Transport", ["CCurl", "CCoding", "CSystem", "DownloadModel", "EventLoop"]),
+        room("TransferEngine", ["PartFiles", "Transport", "CSystem", "DownloadModel", "EventLoop"]),
         room("DownloadStore", ["CSQLite", "CSystem", "DownloadModel", "EventLoop"]),
         room("Localization", ["DownloadModel"], resources: [.embedInCode("Resources/ja.po")]),
         room("Desktop", ["CNotify", "CSound", "DBus", "DownloadModel", "EventLoop", "Localization"]),
@@ -70,7 +73,8 @@ let package = Package(
         room(
             "DownloadService",
             [
-                "EventLoop", "DBus", "DownloadModel", "TransferEngine", "DownloadStore", "Desktop", "DownloaderInterface", "Localization",
+                "EventLoop", "DBus", "DownloadModel", "Scheduling", "PartFiles", "Transport", "TransferEngine", "DownloadStore",
+                "Desktop", "DownloaderInterface", "Localization",
                 .product(name: "Logging", package: "swift-log"),
             ]),
         room("TodokuClient", ["DownloaderInterface", "DBus", "EventLoop", "DownloadModel"]),
@@ -89,13 +93,16 @@ let package = Package(
         program("todoku-demo", ["DBus", "EventLoop"]),
 
         // Tests
-        .executableTarget(name: "todoku-simulation", dependencies: ["DownloadModel"], path: "Tests/Simulation", swiftSettings: strict),
+        .executableTarget(
+            name: "todoku-simulation", dependencies: ["DownloadModel", "Scheduling"], path: "Tests/Simulation", swiftSettings: strict),
         .target(name: "TestSupport", dependencies: ["DBus", "EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: strict),
         suite("EventLoopTests", ["EventLoop"]),
         suite("DBusTests", ["DBus", "EventLoop"]),
         suite("DownloadModelTests", ["DownloadModel"]),
-        suite("TransferEngineTests", ["TransferEngine", "DownloadModel", "EventLoop"]),
-        suite("DownloadStoreTests", ["DownloadStore", "DownloadModel", "EventLoop"]),
+        suite("SchedulingTests", ["DownloadModel", "Scheduling"]),
+        suite("PartFilesTests", ["PartFiles", "DownloadModel", "EventLoop"]),
+        suite("TransferEngineTests", ["TransferEngine", "PartFiles", "Transport", "DownloadModel", "EventLoop"]),
+        suite("DownloadStoreTests", ["DownloadStore", "Scheduling", "DownloadModel", "EventLoop"]),
         suite("LocalizationTests", ["Localization", "DownloadModel"]),
         suite("DesktopTests", ["Desktop", "Localization", "DBus", "DownloadModel", "EventLoop"]),
         suite(

@@ -32,7 +32,9 @@ let package = Package(
         room("EventLoop", ["CSystem"]),
         room("DBus", ["CDBus", "EventLoop"]),
         room("DownloadModel"),
-        room("TransferEngine", ["CCurl", "CCrypto", "CCoding", "CSystem", "DownloadModel", "EventLoop"]),
+        room("PartFiles", ["CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
+        room("Transport", ["CCurl", "CCoding", "CSystem", "DownloadModel", "EventLoop"]),
+        room("TransferEngine", ["PartFiles", "Transport", "CSystem", "DownloadModel", "EventLoop"]),
         room("DownloadStore", ["CSQLite", "DownloadModel", "EventLoop"]),
         room(
             "DownloaderInterface", ["DBus", "DownloadModel"],
@@ -44,7 +46,7 @@ let package = Package(
             name: "todoku-fuzz",
             dependencies: [
                 "CCoding", "CFuzzer", "CSystem", "DBus", "DownloadModel", "DownloadStore", "DownloaderInterface", "EventLoop",
-                "TransferEngine",
+                "PartFiles", "Transport", "TransferEngine",
             ],
             swiftSettings: settings),
     ]

@@ -44,7 +44,7 @@ extension StoreFolder {
     /// Deletes what was set aside a day ago. A time that lies ahead by more than a day is of a clock that was wrong. Names without a time,
     /// as somebody may give, are left alone.
     func sweepSetAside(at now: time_t) {
-        let age = Ledger.secretsAge.components.seconds
+        let age = Limits.secretsAge.components.seconds
         for name in namesSetAside {
             guard let time = Self.time(in: name), time <= now - Int(age) || time > now + Int(age) else { continue }
             unlink("\(path)/\(name)")

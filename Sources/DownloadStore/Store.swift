@@ -246,7 +246,7 @@ public actor Store {
         let hasLog = stat(path + "-wal", &status) == 0 && status.st_size > 0
         let option = hasLog ? "readonly_shm=1" : "immutable=1"
         let now = WallTime(microseconds: UInt64(max(0, time(nil))) * 1_000_000)
-        let (reminded, toasted) = ((now + (.zero - Ledger.remindedAge)).microseconds, (now + (.zero - Ledger.toastAge)).microseconds)
+        let (reminded, toasted) = ((now + (.zero - Limits.remindedAge)).microseconds, (now + (.zero - Limits.toastAge)).microseconds)
         do throws(SQLiteError) {
             let database = try Database("file:\(uriPath(path))?mode=ro&\(option)", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
             return try database.number(

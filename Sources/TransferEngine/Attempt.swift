@@ -1,4 +1,6 @@
 internal import DownloadModel
+internal import PartFiles
+internal import Transport
 
 /// One HTTP exchange of a transfer: hears what comes, decides by the response's head what it is good for, and hands the body on.
 ///

@@ -2,7 +2,9 @@ internal import CSystem
 public import DownloadModel
 internal import EventLoop
 internal import Glibc
+internal import PartFiles
 internal import Synchronization
+internal import Transport
 
 /// Fetches bodies into part files with libcurl, on a thread of its own that starts with the first command.
 ///

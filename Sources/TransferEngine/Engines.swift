@@ -1,6 +1,8 @@
 public import DownloadModel
 public import EventLoop
 internal import Glibc
+internal import PartFiles
+internal import Transport
 
 /// An engine for each disk that is written to, so that a disk which hangs or is slow holds up its own transfers alone.
 ///

@@ -1,5 +1,7 @@
 internal import DownloadModel
 internal import Glibc
+internal import PartFiles
+internal import Transport
 
 /// Whether a server that is spoken to is alive: its response head must be whole within the stall timeout, and in every such stretch of its
 /// body at least one byte a second must come on average. So neither silence nor a trickle holds a transfer.

@@ -1,4 +1,6 @@
 internal import DownloadModel
+internal import PartFiles
+internal import Transport
 
 /// Keeps a transfer to its own speed limit and to its part of the service's.
 ///

@@ -1,5 +1,7 @@
 internal import DownloadModel
 internal import Glibc
+internal import PartFiles
+internal import Transport
 
 /// Bytes per second, smoothed exponentially with a time constant of 3 s and without the bias of a slow start.
 struct SpeedMeter {

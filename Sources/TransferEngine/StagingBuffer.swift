@@ -1,10 +1,13 @@
 internal import DownloadModel
+internal import PartFiles
+internal import Transport
 
 /// Where bytes gather on their way from libcurl to a part file: one for all transfers, since libcurl serves them one after another.
 ///
 /// It is flushed when full, when another transfer's bytes come, and after every turn.
 final class StagingBuffer {
-    static let size = 512 << 10  // see `WrittenMap.threshold`
+    /// With what libcurl holds, and what is written before there is a map, 1 MiB: a kill loses no more.
+    static let size = (1 << 20) - Int(WrittenMap.threshold) - Exchange.bufferSize
 
     private let storage = UnsafeMutableRawBufferPointer.allocate(byteCount: StagingBuffer.size, alignment: 4096)
     private var count = 0

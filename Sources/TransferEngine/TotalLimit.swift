@@ -1,4 +1,5 @@
 internal import Glibc
+internal import PartFiles
 
 /// The speed limit of all engines together. Each says in every tick what its transfers want, and is given their fair share of it.
 final class TotalLimit: Sendable {

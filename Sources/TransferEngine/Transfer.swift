@@ -1,6 +1,8 @@
 internal import DownloadModel
 internal import EventLoop
 internal import Glibc
+internal import PartFiles
+internal import Transport
 
 /// One download's work in the engine between a start and its end. Of the engine's thread; reached by libcurl's callbacks through `Attempt`.
 final class Transfer {
@@ -490,9 +492,4 @@ final class Transfer {
     }
 }
 
-/// CLOCK_REALTIME.
-func wallTime() -> WallTime {
-    var now = timespec()
-    clock_gettime(CLOCK_REALTIME, &now)
-    return WallTime(microseconds: UInt64(clamping: now.tv_sec) *| 1_000_000 +| UInt64(clamping: now.tv_nsec / 1000))
-}
+func wallTime() -> WallTime { WallTime(microseconds: wallClock()) }

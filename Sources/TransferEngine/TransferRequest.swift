@@ -1,5 +1,7 @@
 public import DownloadModel
-public import EventLoop
+internal import EventLoop
+public import PartFiles
+public import Transport
 
 /// What one transfer is told. The engine decides nothing beyond it.
 public struct TransferRequest: Sendable {

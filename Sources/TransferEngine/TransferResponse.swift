@@ -1,4 +1,6 @@
 internal import DownloadModel
+internal import PartFiles
+internal import Transport
 
 /// What a response is good for.
 extension Transfer {

@@ -51,9 +51,7 @@ internal import TodokuClient
     ///   - finish: ends the program with this status.
     init(_ client: DownloaderClient, on connection: Connection, language: Language?, finish: @escaping (Int32) -> Void) {
         (self.client, self.language, self.finish) = (client, language, finish)
-        var now = timespec()
-        clock_gettime(CLOCK_REALTIME, &now)
-        failures = UnseenFailures(since: WallTime(microseconds: UInt64(max(0, now.tv_sec)) * 1_000_000))
+        failures = UnseenFailures(since: WallTime(microseconds: wallClock()))
         let environment = Folders.environment()
         opener = Opener(connection: connection, environment: environment)
         autostart = Autostart(

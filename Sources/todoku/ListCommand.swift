@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import Localization
 internal import TodokuClient
@@ -33,7 +34,7 @@ struct ListCommand: ParsableCommand {
             let query = DownloadQuery(app: app, tag: tag, states: state.isEmpty ? nil : Set(state), batch: batch)
             var downloads = try await client.describe(query)
             if !all, state.isEmpty, batch == nil {
-                let oldest = Clock.now() - Self.recent
+                let oldest = wallClock() - Self.recent
                 downloads.removeAll { $0.state.hasEnded && ($0.endedAt?.microseconds ?? 0) < oldest }
             }
             if output.json {
@@ -122,17 +123,10 @@ struct ShowCommand: ParsableCommand {
 
 /// The wall clock.
 enum Clock {
-    /// Microseconds since the epoch.
-    static func now() -> UInt64 {
-        var time = timespec()
-        clock_gettime(CLOCK_REALTIME, &time)
-        return UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1000
-    }
-
     /// "14:05:09" of a time that is less than half a day off, else as `text`.
     static func brief(_ time: WallTime) -> String {
         let text = text(time)
-        let distance = time - WallTime(microseconds: now())
+        let distance = time - WallTime(microseconds: wallClock())
         return distance < .seconds(12 * 3600) && distance > .seconds(-12 * 3600) ? String(text.suffix(8)) : text
     }
 

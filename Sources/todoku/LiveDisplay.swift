@@ -109,9 +109,7 @@ final class LiveDisplay: ProgressDisplay {
     /// As many as the terminal has lines for: what is active first.
     private func bars(_ terminal: Terminal) -> [String] {
         if shown.isEmpty, isEndless { return [catalog.text("Nothing to download now; Ctrl-C ends this.")] }
-        var time = timespec()
-        clock_gettime(CLOCK_REALTIME, &time)
-        style.now = UInt64(time.tv_sec) * 1_000_000 + UInt64(time.tv_nsec) / 1000
+        style.now = wallClock()
         let columns = terminal.columns - 1
         func rank(_ download: DownloadDescription) -> Int {
             switch download.state {

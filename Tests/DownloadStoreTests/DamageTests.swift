@@ -1,5 +1,6 @@
 internal import DownloadModel
 internal import Glibc
+internal import Scheduling
 internal import TestSupport
 internal import Testing
 

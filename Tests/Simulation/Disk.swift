@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 import DownloadModel
+import Scheduling
 
 /// The bytes of a file: from which version of the resource each stretch is.
 struct Content: Equatable {

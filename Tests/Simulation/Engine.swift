@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 import DownloadModel
+import Scheduling
 
 /// The engine and the pool, by their contracts.
 extension World {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 import DownloadModel
+import Scheduling
 
 /// What happens in a step.
 extension World {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 import DownloadModel
+import Scheduling
 
 /// What must be true after every step, and at the end.
 extension World {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import DownloadModel
 import Glibc
+import Scheduling
 
 /// What the command line asks for.
 struct Arguments {

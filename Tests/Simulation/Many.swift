@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 import DownloadModel
+import Scheduling
 
 /// A call that does something to many in slices, with events between two.
 struct DoneToMany {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 import DownloadModel
+import Scheduling
 
 /// What waits for a commit.
 enum Waiting {
@@ -429,7 +430,7 @@ struct World {
         }
         ledger.goOnCancelling(now: now)
         ledger.schedule(now: now)
-        let oldest = now + (.zero - Ledger.toastAge)
+        let oldest = now + (.zero - Limits.toastAge)
         for record in saved.records.values where record.owesToast {
             if let end = record.endedAt, end < oldest { stale[record.number] = end }
         }

@@ -4,6 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
+@testable internal import PartFiles
 @testable internal import TransferEngine
 
 @Suite(.timeLimit(.minutes(5)), .serialized, .enabled("only root can mount a small disk") { await SmallDisk.isPossible() })

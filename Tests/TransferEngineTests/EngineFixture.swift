@@ -3,7 +3,9 @@ import EventLoop
 import Glibc
 import TestSupport
 
+@testable internal import PartFiles
 @testable internal import TransferEngine
+@testable internal import Transport
 
 /// An engine, a folder to download into, and all that the engine told.
 final class EngineFixture: Sendable {

@@ -4,6 +4,8 @@ import TestSupport
 import Testing
 import TransferEngine
 
+@testable import PartFiles
+
 @Suite(.timeLimit(.minutes(5)))
 struct `The rules of a folder` {
     @Test func `hold when a transfer starts: a folder that has become a link to a hidden one is refused, and nothing is asked for`()

@@ -5,6 +5,8 @@ import TestSupport
 import Testing
 import TransferEngine
 
+@testable import PartFiles
+
 /// A link of another user is made by root alone; where tests run as somebody else, Testing tells that these were left out.
 @Suite(.timeLimit(.minutes(5)), .enabled(if: geteuid() == 0, "only root can plant a link for another user"))
 struct `A symbolic link that another user plants in the way after admission` {

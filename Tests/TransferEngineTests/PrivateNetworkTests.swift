@@ -5,6 +5,7 @@ import TestSupport
 import Testing
 
 @testable internal import TransferEngine
+@testable internal import Transport
 
 @Suite(.timeLimit(.minutes(5))) struct `A transfer that stays away from private networks` {
     private let hello = ScriptedServer { _, reply in reply.respond(200, text: "hello") }

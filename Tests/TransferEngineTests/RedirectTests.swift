@@ -4,6 +4,8 @@ import TestSupport
 import Testing
 import TransferEngine
 
+@testable import Transport
+
 @Suite(.timeLimit(.minutes(5))) struct `Redirects` {
     @Test(arguments: [301, 302, 303, 307, 308]) func `are followed, relative and absolute`(status: Int) async throws {
         let server = ScriptedServer { request, reply in

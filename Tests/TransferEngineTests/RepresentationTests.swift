@@ -5,6 +5,8 @@ import TestSupport
 import Testing
 import TransferEngine
 
+@testable import PartFiles
+
 @Suite(.timeLimit(.minutes(5))) struct `A whole body instead of the rest` {
     static let file = patternBytes(3_000_000)
     static let new = patternBytes(2_000_000, seed: 9)

@@ -4,6 +4,8 @@ import TestSupport
 import Testing
 import TransferEngine
 
+@testable import Transport
+
 @Suite(.timeLimit(.minutes(5))) struct `Real nginx` {
     @Test func `gives a whole file over http, and the rest of one`() async throws {
         let file = patternBytes(5_000_000)

@@ -1,6 +1,7 @@
 internal import DownloadModel
 
 @testable internal import TransferEngine
+@testable internal import Transport
 
 /// A byte for the coding and one for the size of the pieces, then a coded body. It comes out the same in one piece and in many, and is
 /// bounded.

@@ -4,7 +4,9 @@ internal import EventLoop
 internal import Glibc
 internal import Synchronization
 
+@testable internal import PartFiles
 @testable internal import TransferEngine
+@testable internal import Transport
 
 /// Whole exchanges: the real engine, with the real libcurl, fetches from a server whose answers are the input.
 ///

@@ -1,6 +1,7 @@
 internal import DownloadModel
 
 @testable internal import TransferEngine
+@testable internal import Transport
 
 func fuzzContentRange(_ bytes: [UInt8]) {
     let field = String(decoding: bytes, as: UTF8.self)

@@ -1,4 +1,6 @@
 internal import DownloadModel
+
+@testable internal import Transport
 internal import TransferEngine
 
 /// The header's field, then in a second line what follows the host in the URL.

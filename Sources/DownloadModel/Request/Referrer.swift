@@ -1,0 +1,51 @@
+/// What `Referer` may say (RFC 9110 §10.1.3): never user, password or fragment, and to an http server nothing of an https page.
+public enum Referrer {
+    /// `text` without user, password and fragment. Any text is taken: a page of another scheme, or a part of a URL, may have led here.
+    public static func withoutSecrets(_ text: String) -> String {
+        let bytes = Array(text.utf8.prefix { $0 != UInt8(ascii: "#") })
+        // The authority follows "//", at the front or behind the scheme.
+        let slash = UInt8(ascii: "/")
+        guard let first = bytes.firstIndex(of: slash), first &+ 1 < bytes.count, bytes[first &+ 1] == slash,
+            first == 0 || bytes[first &- 1] == UInt8(ascii: ":")
+        else { return String(decoding: bytes, as: UTF8.self) }
+        let authority = bytes[(first &+ 2)...]
+        let end = authority.firstIndex { "/?\\".utf8.contains($0) } ?? authority.endIndex
+        guard let at = authority[..<end].lastIndex(of: UInt8(ascii: "@")) else { return String(decoding: bytes, as: UTF8.self) }
+        return String(decoding: bytes[..<(first &+ 2)] + bytes[(at &+ 1)...], as: UTF8.self)
+    }
+
+    /// What a request to `url` may say of `text`; nil: nothing.
+    public static func sent(_ text: String, to url: DownloadURL) -> String? {
+        let isSecure = text.drop { $0 == " " }.prefix(6).lowercased() == "https:"
+        let shown = withoutSecrets(text)
+        return shown.isEmpty || isSecure && url.scheme != "https" ? nil : shown
+    }
+}
+
+/// What comes with a fresh link for a download. What belonged to the old link's origin goes with it, where the new one is of another.
+public struct FreshLink: Sendable {
+    public let url: DownloadURL
+    /// nil: those it has.
+    public var headers: [HeaderField]?
+    public var referrer: String?
+    public var username: String?
+    public var password: String?
+
+    public init(_ url: DownloadURL) { self.url = url }
+
+    /// What the request is from now on.
+    ///
+    /// - Parameter old: the URL so far.
+    package func apply(to options: inout DownloadOptions, from old: String) {
+        if (try? DownloadURL(old))?.origin != url.origin {
+            (options.headers, options.referrer, options.username, options.password) = ([], nil, nil, nil)
+        }
+        if let headers { options.headers = headers }
+        if let referrer { options.referrer = referrer.isEmpty ? nil : Referrer.withoutSecrets(referrer) }
+        if let username = username ?? url.username {
+            (options.username, options.password) = (username, password ?? (self.username == nil ? url.password : nil))
+        } else if let password {
+            options.password = password
+        }
+    }
+}

@@ -1,0 +1,263 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloadStore
+internal import DownloaderInterface
+internal import EventLoop
+internal import PartFiles
+internal import Scheduling
+internal import TransferEngine
+
+/// `org.todoku.Downloader1`: the service as a whole on the bus.
+enum ManagerFace {
+    static let face = Face<Downloader>(
+        Manager.interface, xml: { InterfaceXML.element(of: Manager.interface) }, methods: methods, properties: properties,
+        signals: [
+            Manager.downloadAdded.name: Manager.downloadAdded.signature, Manager.downloadRemoved.name: Manager.downloadRemoved.signature,
+            Manager.batchAdded.name: Manager.batchAdded.signature, Manager.batchRemoved.name: Manager.batchRemoved.signature,
+            Manager.downloadEnded.name: Manager.downloadEnded.signature, Manager.allEnded.name: Manager.allEnded.signature,
+        ], permits: { DocumentedErrors.permits($1, of: $0, in: Manager.interface) })
+
+    @BusActor static func told(_ downloader: Downloader) -> [String: Variant] { face.values(of: downloader) { $0.isTold } }
+
+    private static let methods: [Row<Downloader>] = [
+        Row(Manager.download) { downloader, arguments, reply in
+            try downloader.admission.admit(url: arguments.0, options: arguments.1, .path(reply))
+        },
+        Row(Manager.fetch) { downloader, arguments, reply in
+            try downloader.admission.admit(url: arguments.0, options: arguments.1, .fetch(reply))
+        },
+        Row(Manager.downloadToFd) { downloader, arguments, reply in
+            let descriptor = HeldDescriptor(adopting: arguments.1.take())
+            try downloader.admission.admit(url: arguments.0, options: arguments.2, into: descriptor, .path(reply))
+        },
+        Row(Manager.downloadBatch) { downloader, arguments, reply in
+            try downloader.admission.admit(arguments.0.map(\.fields), options: arguments.1, reply)
+        },
+        Row(Manager.list) { downloader, filter, reply in
+            reply(try downloader.matching(DownloadFilter(decoding: filter), for: reply.call.caller).map(\.path))
+        },
+        Row(Manager.listBatches) { downloader, filter, reply in
+            reply(try downloader.batches(matching: BatchFilter(decoding: filter), for: reply.call.caller))
+        },
+        Row(Manager.describe) { downloader, arguments, reply in
+            let wanted = Set(arguments.1)
+            for name in arguments.1 where !DownloadFace.face.properties.contains(where: { $0.name == name }) {
+                throw DBusError.unknownProperty("\(Download.interface) has no property \(shown(name))")
+            }
+            let found = try downloader.matching(DownloadFilter(decoding: arguments.0), for: reply.call.caller)
+            reply(
+                found.map { download in
+                    Structure(download.path, DownloadFace.face.values(of: download) { wanted.isEmpty || wanted.contains($0.name) })
+                })
+        },
+        Row(Manager.waitAll) { downloader, dictionary, reply in
+            for key in ["after", "newest-first", "limit"] where dictionary[key] != nil {
+                throw Refusal(.invalidOption, "WaitAll takes no filter key “\(key)”: it waits for all that match.")
+            }
+            try downloader.waitAll(DownloadFilter(decoding: dictionary), reply)
+        },
+        Row(Manager.setForeground) { downloader, arguments, reply in
+            let (app, isInFront) = arguments
+            if let own = reply.call.caller.app, own != app {
+                throw Refusal(.notAllowed, "An app in a sandbox may not speak for another; it is \(own).")
+            }
+            try downloader.foreground.set(app, isInFront, by: reply.call.sender)
+            reply()
+            downloader.residenceChanged?()
+        },
+        Row(Manager.pauseAll) { downloader, _, reply in
+            try reply.refuseSandboxed("pause what others have queued")
+            downloader.decide { ledger, now in ledger.pauseAll(now: now) }
+            downloader.answerChange(reply)
+        },
+        Row(Manager.resumeAll) { downloader, _, reply in
+            try reply.refuseSandboxed("resume what others have queued")
+            downloader.decide { ledger, now in ledger.resumeAll(now: now) }
+            downloader.answerChange(reply)
+        },
+        Row(Manager.cancelAll) { downloader, _, reply in
+            try reply.refuseSandboxed("cancel what others have queued")
+            downloader.decideOnMany {
+                $0.cancelAll(answering: $1, now: $2)
+            } answer: {
+                downloader.answerChange(reply)
+            }
+        },
+        Row(Manager.clearEnded) { downloader, _, reply in
+            try reply.refuseSandboxed("clear what others have queued")
+            downloader.clearEnded(reply)
+        },
+        Row(Manager.setHostRule) { downloader, arguments, reply in
+            try reply.refuseSandboxed("set the rules of hosts")
+            let (host, rule) = (try HostRules.name(of: arguments.0), try HostRule(decoding: arguments.1))
+            var rules = downloader.settings.hostRules
+            try rules.set(host, rule)
+            downloader.set { $0.hostRules = rules }
+            downloader.answerChange(reply)
+        },
+        Row(Manager.listSlowedHosts) { downloader, _, reply in
+            try reply.refuseSandboxed("see which hosts others use")
+            reply(downloader.ledger.slowedOrigins(now: .now).mapValues { SlowedHost($0).dictionary })
+        },
+        Row(Manager.resetHost) { downloader, host, reply in
+            try reply.refuseSandboxed("reset hosts")
+            let name = try HostRules.name(of: host)
+            downloader.decide { ledger, now in ledger.resetHost(name, now: now) }
+            downloader.answerChange(reply)
+        },
+    ]
+
+    private static let properties: [PropertyRow<Downloader>] = [
+        PropertyRow(Manager.remaining) { $0.counts.remaining },
+        PropertyRow(Manager.active) { $0.counts.active },
+        PropertyRow(Manager.queued) { $0.counts.notStarted },
+        PropertyRow(Manager.received) { $0.sums.received },
+        PropertyRow(Manager.total) { $0.sums.total.wireTotal },
+        PropertyRow(Manager.fraction) { downloader in
+            let sums = downloader.sums
+            return wireFraction(received: sums.received, total: sums.total)
+        },
+        PropertyRow(Manager.speed) { $0.sums.speed },
+        PropertyRow(Manager.paused) { $0.settings.paused },
+        PropertyRow(Manager.maxActive, { $0.settings.maxActive }) { downloader, value, reply in
+            try reply.refuseSandboxed("change the settings")
+            downloader.set { $0.maxActive = value }
+            downloader.answerChange(reply)
+        },
+        PropertyRow(Manager.maxPerHost, { $0.settings.maxPerHost }) { downloader, value, reply in
+            try reply.refuseSandboxed("change the settings")
+            downloader.set { $0.maxPerHost = value }
+            downloader.answerChange(reply)
+        },
+        PropertyRow(Manager.speedLimit, { $0.settings.speedLimit }) { downloader, value, reply in
+            try reply.refuseSandboxed("change the settings")
+            downloader.set { $0.speedLimit = value }
+            downloader.answerChange(reply)
+        },
+        PropertyRow(Manager.diskReserve, { $0.settings.diskReserve.wire }) { downloader, value, reply in
+            try reply.refuseSandboxed("change the settings")
+            guard let reserve = DiskReserve(wire: value) else {
+                throw Refusal(.invalidOption, "DiskReserve is a number of bytes, or -1 for the automatic reserve; \(value) is neither.")
+            }
+            downloader.set { $0.diskReserve = reserve }
+            downloader.answerChange(reply)
+        },
+        PropertyRow(Manager.hostRules) { HostRuleTable($0.settings.hostRules.all) },
+        PropertyRow(Manager.defaultDirectory, { $0.defaultDirectory }) { downloader, value, reply in
+            try reply.refuseSandboxed("change the settings")
+            try downloader.admission.setDefaultDirectory(value, reply)
+        },
+        PropertyRow(Manager.language, { $0.settings.language.rawValue }) { downloader, value, reply in
+            try reply.refuseSandboxed("change the settings")
+            let language = try choice(Language.self, value, of: "Language")
+            downloader.set { $0.language = language }
+            downloader.answerChange(reply)
+        },
+        PropertyRow(Manager.badge, { $0.settings.badge.rawValue }) { downloader, value, reply in
+            try reply.refuseSandboxed("change the settings")
+            let badge = try choice(BadgeContent.self, value, of: "Badge")
+            downloader.set { $0.badge = badge }
+            downloader.answerChange(reply)
+        },
+        PropertyRow(Manager.sandboxPrivate, { $0.settings.allowsPrivateFromSandbox }) { downloader, value, reply in
+            try reply.refuseSandboxed("change the settings")
+            downloader.set { $0.allowsPrivateFromSandbox = value }
+            downloader.answerChange(reply)
+        },
+        PropertyRow(Manager.version) { _ in Service.version },
+        PropertyRow(Manager.setAside) { $0.setAside },
+        PropertyRow(Manager.salvaged) { $0.salvaged },
+        PropertyRow(Manager.supportedOptions) { _ in OptionRow.all.map(\.key).sorted() },
+    ]
+}
+
+extension Downloader {
+    func answerChange(_ reply: Reply<Void>) {
+        journal.answer(reply, ())
+        residenceChanged?()
+    }
+
+    /// Sums over what has not ended; the total is known only if each one's is. The ledger has what is saved, and those that run have more.
+    var sums: (received: ByteCount, total: ByteCount?, speed: Speed) {
+        var sums = (received: ledger.received, total: ledger.total, speed: Speed(0))
+        for download in lively where !download.state.hasEnded {
+            sums.received = sums.received &+ download.received &- download.record.received
+            sums.speed +|= download.speed
+        }
+        return sums
+    }
+
+    /// Answers `reply` when all has ended that `filter` finds at the call and the caller may see; what is queued later does not count.
+    func waitAll(_ filter: DownloadFilter, _ reply: Reply<(UInt32, UInt32, UInt32)>) throws(Refusal) {
+        let group = WaitGroup(filter, callers.nextTick(), reply)
+        let members = try filter.batch.map { (path) throws(Refusal) in try named(path, for: reply.call.caller) }.map(ledger.members)
+        let gather: (LedgerEntry) -> Bool = { [self] entry in
+            if entry.isEntered, filter.mayMatch(entry, in: ledger), let download = glance(entry.number) { group.gather(download) }
+            return false
+        }
+        if let members {
+            for entry in members { _ = gather(entry) }
+        } else if filter == DownloadFilter(), reply.call.caller == .user {
+            // Nobody looks at a hundred thousand for it.
+            group.gather(open: ledger.order.count)
+            for number in ledger.ended.ordered { if let entry = ledger[number] { _ = gather(entry) } }
+        } else {
+            ledger.visit(app: filter.app ?? reply.call.caller.app, tag: filter.tag, gather)
+        }
+        // Through the journal: an end that is not on disk yet has not been told.
+        if group.remaining == 0 { return journal.post(group.answer) }
+        try callers.wait(group, of: self)
+    }
+
+    /// The batch that a filter names.
+    private func named(_ path: ObjectPath, for caller: CallerIdentity) throws(Refusal) -> LedgerBatch {
+        guard let batch = batch(at: path.value, for: caller) else {
+            throw Refusal(.noSuchObject, "Filter key batch: there is no batch \(shown(path.value)).")
+        }
+        return batch.entry
+    }
+
+    /// What `filter` asks for and `caller` may see: what has not ended in queue order, then what has, oldest first; or all of that the
+    /// other way round.
+    func matching(_ filter: DownloadFilter, for caller: CallerIdentity) throws(Refusal) -> [ManagedDownload] {
+        var result: [ManagedDownload] = []
+        var isPast = true
+        var after: DownloadRecord?
+        if let path = filter.after {
+            guard let download = download(at: path.value, for: caller) else {
+                throw Refusal(.noSuchObject, "Filter key after: there is no download \(path).")
+            }
+            after = download.record
+            isPast = false
+        }
+        let batch = try filter.batch.map { (path) throws(Refusal) in try named(path, for: caller) }
+        let visit: (LedgerEntry) -> Bool = { [self] entry in
+            guard isPast else {
+                isPast = entry.number == after?.number
+                return false
+            }
+            guard filter.mayMatch(entry, in: ledger), let download = glance(entry.number), caller.owns(download), filter.matches(download)
+            else { return false }
+            result.append(download)
+            return result.count == filter.limit
+        }
+        // The one whose place is the start may be another app's, or of no batch.
+        if let batch, after == nil || after?.batch == batch.number {
+            let members = ledger.orderedMembers(of: batch)
+            let ordered = filter.isNewestFirst ? members.reversed() : members
+            _ = ordered.contains { ledger[$0].map(visit) ?? false }
+        } else {
+            let app = filter.app == after?.options.app ?? filter.app ? filter.app : nil
+            let tag = filter.tag == after?.options.tag ?? filter.tag ? filter.tag : nil
+            ledger.visit(app: app, tag: tag, isReversed: filter.isNewestFirst, visit)
+        }
+        return result
+    }
+}
+
+/// - Throws: `InvalidOption`, naming the property and its values.
+private func choice<C: RawRepresentable & CaseIterable>(_: C.Type, _ value: String, of property: String) throws(Refusal) -> C
+where C.RawValue == String {
+    if let choice = C(rawValue: value) { return choice }
+    throw Refusal(.invalidOption, "\(property) is one of \(C.allCases.map(\.rawValue).joined(separator: ", ")), not “\(shown(value))”.")
+}

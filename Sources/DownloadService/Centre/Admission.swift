@@ -1,0 +1,413 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloadStore
+internal import DownloaderInterface
+internal import EventLoop
+internal import PartFiles
+internal import Scheduling
+internal import TransferEngine
+
+/// The door for new downloads: a request is read and checked at once, its folder is looked at on a thread of its disk, and requests are
+/// taken in in the order of each caller's calls. A folder that does not answer (a dead network mount) holds up its callers for
+/// `DiskPatience.folder` at most, and nobody else.
+@BusActor final class Admission {
+    /// Whom a request is answered to, and when.
+    enum Answer {
+        /// With the object path, when the download is on disk.
+        case path(Reply<ObjectPath>)
+        /// When it has ended.
+        case fetch(FetchReply)
+
+        @BusActor var call: PendingCall {
+            switch self {
+            case .path(let reply): reply.call
+            case .fetch(let reply): reply.call
+            }
+        }
+
+        @BusActor func fail(_ refusal: Refusal) {
+            switch self {
+            case .path(let reply): reply.fail(refusal)
+            case .fetch(let reply): reply.fail(refusal)
+            }
+        }
+    }
+
+    /// What one download is to be.
+    struct Wanted {
+        let url: String
+        var options: DownloadOptions
+
+        init(url: DownloadURL, options: DownloadOptions) {
+            (self.url, self.options) = (url.text, options)
+            if options.username == nil, let username = url.username {
+                self.options.username = username
+                if options.password == nil { self.options.password = url.password }
+            }
+        }
+    }
+
+    /// A call that asks for one download.
+    private struct Ask {
+        let wanted: Wanted
+        /// What is to be written into; nil: a file in a folder.
+        let descriptor: HeldDescriptor?
+        let answer: Answer
+    }
+
+    /// What a call would have us hold.
+    struct Load {
+        /// Whose it is to be, where the caller is in a sandbox.
+        let app: String?
+        let count: Int
+        let bytes: Int
+
+        init(of wanted: [Wanted], from caller: CallerIdentity) {
+            (app, count) = (caller.app, wanted.count)
+            bytes = app == nil ? 0 : wanted.reduce(0) { $0 + $1.options.heldBytes(with: $1.url) }
+        }
+
+        /// A fresh link for a download that is there.
+        init(renewing link: FreshLink, from caller: CallerIdentity) {
+            var options = DownloadOptions()
+            (options.headers, options.referrer) = (link.headers ?? [], link.referrer)
+            (options.username, options.password) = (link.username, link.password)
+            (app, count, bytes) = (caller.app, 0, options.heldBytes(with: link.url.text))
+        }
+    }
+
+    /// A call, until all its folders, or its descriptor, have been looked at.
+    @BusActor private final class Request {
+        let load: Load
+        let caller: String
+        let deadline: ContinuousClock.Instant
+        /// The empty one stands for a descriptor, as in records.
+        private var missing: Set<ByteText>
+        private var verdicts: [ByteText: Result<String, Refusal>] = [:]
+        /// Goes on with the folders, without superfluous slashes and dots, or with what is wrong with them.
+        private let then: ([ByteText: Result<String, Refusal>]) -> Void
+
+        init(_ load: Load, _ caller: String, folders: Set<ByteText>, then: @escaping ([ByteText: Result<String, Refusal>]) -> Void) {
+            (self.load, self.caller, missing, self.then) = (load, caller, folders, then)
+            deadline = .now + DiskPatience.folder
+        }
+
+        var isSettled: Bool { missing.isEmpty }
+
+        func saw(_ folder: ByteText, _ verdict: Result<String, Refusal>) {
+            if missing.remove(folder) != nil { verdicts[folder] = verdict }
+        }
+
+        /// Waits no longer: folders that have not answered are refused.
+        func giveUp() {
+            for folder in missing { saw(folder, .failure(.silentFolder(folder.text))) }
+        }
+
+        func proceed() { then(verdicts) }
+    }
+
+    /// The requests of one caller.
+    private struct Queue {
+        private var requests: [Request] = []
+        private var head = 0
+
+        var first: Request? { head < requests.count ? requests[head] : nil }
+        mutating func append(_ request: Request) { requests.append(request) }
+
+        mutating func removeFirst() {
+            head += 1
+            guard head == requests.count || head > 1024 else { return }
+            requests.removeFirst(head)
+            head = 0
+        }
+    }
+
+    unowned let downloader: Downloader  // the centre owns its door
+    /// By caller, in the order of the calls.
+    private var queues: [String: Queue] = [:]
+    /// How many downloads the requests are about.
+    private var waiting = 0
+    /// The same by app, of those in a sandbox.
+    private var waitingOf: [String: (count: Int, bytes: Int)] = [:]
+    /// Requests by folder, while a look at that folder is under way: those that came before it began, and after; and whether one of these
+    /// is to have it made.
+    private var looking: [ByteText: (asked: [Request], gathered: [Request], makes: Bool)] = [:]
+    private var timer: Poller.Token?
+
+    init(_ downloader: Downloader) { self.downloader = downloader }
+
+    var isBusy: Bool { !queues.isEmpty }
+
+    /// Takes in one call of `Download`, `Fetch` or `DownloadToFd`.
+    ///
+    /// - Parameter descriptor: what is to be written into, instead of a file in a folder.
+    /// - Throws: what is wrong with the URL or the options; the faults of folder and descriptor are answered later.
+    func admit(
+        url text: String, options dictionary: [String: Variant], into descriptor: HeldDescriptor? = nil, _ answer: Answer
+    ) throws(Refusal) {
+        let url = try DownloadURL(text)
+        let call = answer.call
+        if descriptor != nil { try Self.checkKeys(dictionary) }
+        var options = try DownloadOptions(
+            decoding: dictionary, from: call.caller, defaultDirectory: downloader.defaultDirectory, settings: downloader.settings)
+        try options.checkAddress(of: url, downloader.settings)
+        if case .fetch = answer, dictionary["only-if-changed"] == nil { options.onlyIfChanged = true }
+        let folder: ByteText = descriptor == nil ? ByteText(options.directory ?? downloader.defaultDirectory) : ""
+        let wanted = Wanted(url: url, options: options)
+        let load = Load(of: [wanted], from: call.caller)
+        try checkRoom(for: load)
+        if case .fetch = answer { try downloader.callers.arrives(call.sender) }
+        if descriptor != nil { try downloader.descriptors.reserve(for: Descriptors.holder(of: call)) }
+        let ask = Ask(wanted: wanted, descriptor: descriptor, answer: answer)
+        let folders: [ByteText: Bool] = descriptor == nil ? [folder: options.directory == nil] : [:]
+        lookAt(folders, load, for: call.sender, descriptor, reading: options.checksum != nil) { [self] verdicts in
+            if let verdict = verdicts[folder] { settle(ask, verdict) }
+        }
+    }
+
+    private func settle(_ ask: Ask, _ verdict: Result<String, Refusal>) {
+        if case .fetch(let reply) = ask.answer { downloader.callers.arrived(reply.call.sender) }
+        switch verdict {
+        case .success(let directory) where take(ask, into: directory): break
+        case .success: releaseDescriptor(of: ask)
+        case .failure(let refusal):
+            releaseDescriptor(of: ask)
+            ask.answer.fail(refusal)
+        }
+    }
+
+    private func releaseDescriptor(of ask: Ask) {
+        if ask.descriptor != nil { downloader.descriptors.release(for: Descriptors.holder(of: ask.answer.call)) }
+    }
+
+    /// - Throws: `InvalidOption` for what says where a file is to be put.
+    private static func checkKeys(_ dictionary: [String: Variant]) throws(Refusal) {
+        for key in OptionRow.ofPlace where dictionary[key] != nil {
+            throw Refusal(.invalidOption, "Option \(key) is not for DownloadToFd, which writes into the caller’s own file.")
+        }
+    }
+
+    /// - Throws: `LimitExceeded` where `load` is too much, with what there is and what is at the door: of all, or of one app in a sandbox.
+    func checkRoom(for load: Load) throws(Refusal) {
+        if downloader.journal.isFull { throw downloader.journal.refusal }
+        guard Int(downloader.counts.remaining) + waiting + load.count <= Limits.downloadsNotEnded else {
+            throw Refusal(.limitExceeded, "At most \(Limits.downloadsNotEnded) downloads may be queued at a time.")
+        }
+        guard let app = load.app else { return }
+        let (held, atDoor) = (downloader.ledger.holdings(of: app), waitingOf[app] ?? (0, 0))
+        guard held.remaining + atDoor.count + load.count <= Limits.downloadsNotEndedOfSandboxedApp else {
+            throw Refusal(
+                .limitExceeded, "An app in a sandbox may have at most \(Limits.downloadsNotEndedOfSandboxedApp) downloads queued at a time."
+            )
+        }
+        guard load.bytes == 0 || held.bytes + atDoor.bytes + load.bytes <= Limits.heldBytesOfSandboxedApp else {
+            throw Refusal(
+                .limitExceeded,
+                """
+                The URLs, headers and metadata of an app in a sandbox may take at most \(Limits.heldBytesOfSandboxedApp >> 20) MiB, the first KiB of \
+                each download aside; remove some that have ended.
+                """)
+        }
+    }
+
+    /// Has `folders` looked at, those that are true made where they are not there, and `descriptor`, for which the verdict is that of the
+    /// folder ""; and then goes on: in the order of the calls of `caller`.
+    func lookAt(
+        _ folders: [ByteText: Bool], _ load: Load, for caller: String, _ descriptor: HeldDescriptor? = nil, reading: Bool = false,
+        then: @escaping ([ByteText: Result<String, Refusal>]) -> Void
+    ) {
+        let request = Request(load, caller, folders: Set(folders.keys).union(descriptor == nil ? [] : [""]), then: then)
+        queues[caller, default: Queue()].append(request)
+        count(load, 1)
+        if let descriptor { look(at: descriptor, reading: reading, for: request) }
+        for (folder, isDefault) in folders { look(at: folder, isDefault: isDefault, for: request) }
+        armTimer()
+    }
+
+    /// `load` comes to the door, or leaves it.
+    private func count(_ load: Load, _ sign: Int) {
+        waiting += sign * load.count
+        guard let app = load.app else { return }
+        let (count, bytes) = waitingOf[app] ?? (0, 0)
+        waitingOf[app] = count + sign * load.count == 0 ? nil : (count + sign * load.count, bytes + sign * load.bytes)
+    }
+
+    private func look(at descriptor: HeldDescriptor, reading: Bool, for request: Request) {
+        DiskPool.shared.perform(at: .descriptor(descriptor.number), within: DiskPatience.folder) {
+            descriptor.obstacle(reading: reading)
+        } then: { [self] obstacle in
+            request.saw("", obstacle.map { $0.map { .failure($0) } ?? .success("") } ?? .failure(.silentFolder("")))
+            drain(request.caller)
+        }
+    }
+
+    private func look(at directory: ByteText, isDefault: Bool, for request: Request) {
+        if let makes = looking[directory]?.makes {
+            looking[directory]?.gathered.append(request)
+            looking[directory]?.makes = makes || isDefault
+            return
+        }
+        looking[directory] = ([request], [], false)
+        check(directory, create: isDefault)
+    }
+
+    private func check(_ directory: ByteText, create: Bool) {
+        let allowHidden = downloader.allowsHiddenFolders
+        DiskPool.shared.perform(at: .path(directory.text), within: DiskPatience.folder) {
+            Destination.check(directory.text, allowHidden: allowHidden, create: create)
+        } then: { [self] result in
+            guard let (asked, gathered, makes) = looking.removeValue(forKey: directory) else { return }
+            for request in asked { request.saw(directory, result ?? .failure(.silentFolder(directory.text))) }
+            if !gathered.isEmpty {
+                looking[directory] = (gathered, [], false)
+                check(directory, create: makes)
+            }
+            for caller in Set(asked.map(\.caller)) { drain(caller) }
+        }
+    }
+
+    /// Takes in what is settled of one caller, up to the first that is not.
+    private func drain(_ caller: String) {
+        while let request = queues[caller]?.first, request.isSettled {
+            queues[caller]?.removeFirst()
+            count(request.load, -1)
+            request.proceed()
+        }
+        if queues[caller]?.first == nil { queues[caller] = nil }
+        downloader.residenceChanged?()
+    }
+
+    /// One timer for all: it rings when the first in a queue is due, or was due before it went.
+    private func armTimer() {
+        guard timer == nil, let next = queues.values.lazy.compactMap({ $0.first?.deadline }).min() else { return }
+        timer = Poller.shared.schedule(at: next) { [self] in
+            timer = nil
+            for caller in Array(queues.keys) {
+                while let request = queues[caller]?.first, request.deadline <= .now {
+                    request.giveUp()
+                    drain(caller)
+                }
+            }
+            armTimer()
+        }
+    }
+
+    /// Answers `ask` by a download that is there, or adds one: true.
+    private func take(_ ask: Ask, into directory: String) -> Bool {
+        let wanted = ask.wanted.into(directory)
+        if let token = wanted.options.token, let held = holder(of: wanted) {
+            guard wanted.isSame(as: held.record), isSameFile(held, ask) else {
+                ask.answer.fail(
+                    Refusal(.alreadyExists, "The token \(token) of \(wanted.options.app) names another request already; take a new token."))
+                return false
+            }
+            answer(ask, by: held)
+            return false
+        }
+        var isFetch = false
+        if case .fetch = ask.answer {
+            isFetch = true
+            let key = CopyKey(app: wanted.options.app, url: wanted.url, directory: directory, wantedName: wanted.options.fileName)
+            if let running = downloader.runningFetch(of: key, like: { wanted.isSame(as: $0) }) {
+                answer(ask, by: running)
+                return false
+            }
+        }
+        if let descriptor = ask.descriptor {
+            do throws(Refusal) {
+                try downloader.descriptors.checkMemory(descriptor, for: Descriptors.holder(of: ask.answer.call))
+            } catch {
+                ask.answer.fail(error)
+                return false
+            }
+        }
+        var record = makeRecord(wanted, directory, number: takeNumbers(1), now: .now)
+        (record.isFetch, record.isToDescriptor) = (isFetch, ask.descriptor != nil)
+        downloader.add(record, answer: ask.answer)
+        if let descriptor = ask.descriptor {
+            downloader.descriptors.hold(descriptor, for: record.number, holder: Descriptors.holder(of: ask.answer.call))
+        }
+        return true
+    }
+
+    private func answer(_ ask: Ask, by entry: LedgerEntry) {
+        switch ask.answer {
+        case .path(let reply): downloader.journal.answer(reply, BusName.path(of: entry.record))
+        case .fetch(let reply): if let download = downloader.glance(entry.number) { downloader.answerFetch(reply, by: download) }
+        }
+    }
+
+    /// Whether a repeated call is about the descriptor of the file that `entry` writes, or wrote, into; or neither has one.
+    private func isSameFile(_ entry: LedgerEntry, _ ask: Ask) -> Bool {
+        guard let descriptor = ask.descriptor else { return !entry.record.isToDescriptor }
+        guard entry.record.isToDescriptor, let asked = descriptor.identity,
+            let held = downloader.descriptors[entry.number]?.identity ?? entry.record.resume?.identity
+        else { return false }
+        return held == asked
+    }
+
+    /// The download that the token of `wanted` names already.
+    func holder(of wanted: Wanted) -> LedgerEntry? {
+        guard let token = wanted.options.token, !downloader.tokens.isEmpty else { return nil }
+        return downloader.tokens[BusName.path(app: wanted.options.app, token: token).value].flatMap { downloader.ledger[$0] }
+    }
+
+    /// The first of `count` numbers that nothing else will have.
+    func takeNumbers(_ count: UInt64) -> DownloadNumber {
+        let number = downloader.journal.nextNumber
+        downloader.journal.nextNumber = DownloadNumber(number.value +| count)
+        return number
+    }
+
+    func makeRecord(_ wanted: Wanted, _ directory: String, number: DownloadNumber, now: WallTime) -> DownloadRecord {
+        var options = wanted.options
+        let paused = !options.start
+        options.start = true  // said once; from here on the state says it
+        var record = DownloadRecord(
+            number: number, url: wanted.url, options: options, directory: directory, state: .paused, queuedAt: now,
+            position: DownloadQueue.position(of: number))
+        if !paused { record.state = record.obstacle(now: now, paused: downloader.settings.paused) }
+        return record
+    }
+
+    /// Sets the property `DefaultDirectory`; the empty string goes back to the XDG download folder.
+    func setDefaultDirectory(_ directory: String, _ reply: Reply<Void>) throws(Refusal) {
+        guard directory.isEmpty || directory.isAbsolutePath else {
+            throw Refusal(.invalidOption, "DefaultDirectory must be an absolute path, not “\(shown(directory))”.")
+        }
+        guard !directory.isEmpty else {
+            downloader.set { $0.defaultDirectory = "" }
+            return downloader.answerChange(reply)
+        }
+        let allowHidden = downloader.allowsHiddenFolders
+        DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
+            Destination.check(directory, allowHidden: allowHidden, create: false)
+        } then: { [self] result in
+            switch result ?? .failure(.silentFolder(directory)) {
+            case .failure(let refusal): reply.fail(refusal)
+            case .success(let directory):
+                downloader.set { $0.defaultDirectory = directory }
+                downloader.answerChange(reply)
+            }
+        }
+    }
+}
+
+extension Admission.Wanted {
+    /// The same, the folder without superfluous slashes and dots.
+    func into(_ directory: String) -> Self {
+        var wanted = self
+        if options.directory != nil { wanted.options.directory = directory }
+        return wanted
+    }
+
+    /// Whether a repeated call asks for what `record` is; what can be changed later (`priority`, `speed-limit`, `start`) is not compared.
+    func isSame(as record: DownloadRecord) -> Bool {
+        var (held, asked) = (record.options, options)
+        (held.priority, held.speedLimit, held.start) = (0, nil, true)
+        (asked.priority, asked.speedLimit, asked.start) = (0, nil, true)
+        // What has ended has lost its secrets, or loses them: they tell nothing of who asks.
+        if record.state.hasEnded, !held.holdsSecrets { asked.forgetSecrets() }
+        return record.url == url && held == asked && held.isSameText(as: asked)
+    }
+}

@@ -1,0 +1,174 @@
+internal import DBus
+internal import Desktop
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import Logging
+internal import PartFiles
+internal import Scheduling
+internal import TransferEngine
+
+/// Batches: added by one call and one commit, and steered as one.
+extension Downloader {
+    /// Takes in a batch; the answer follows when all of it is on disk, and with that each `DownloadAdded`.
+    func add(_ record: BatchRecord, _ members: some Collection<DownloadRecord>, reply: Reply<(ObjectPath, [ObjectPath])>) {
+        let (batch, entries) = ledger.insert(record, members)
+        track(batch)
+        for entry in entries { track(entry.record) }
+        let path = BusName.path(ofBatch: record.number)
+        journal.append(record, entries)
+        journal.addition(of: [record.number] + entries.map(\.number)) { [self] in
+            let paths = entries.map { BusName.path(of: $0.record) }
+            journal.post(reply.message((path, paths)))
+            journal.post(Manager.batchAdded.message(from: BusName.managerPath, path))
+            for (entry, path) in zip(entries, paths) {
+                journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path), before: entry.number)
+            }
+            for entry in entries where !entry.isRemoved { callers.began(entry.number) }
+            log.info("batch added", metadata: ["batch": "\(record.number)", "downloads": "\(record.count)"])
+            decide { ledger, now in ledger.enter(batch, entries, now: now) }
+        } undo: { [self] refusal in
+            for entry in entries { giveUp(entry, refusal) }
+            untrack(batch.number)?.giveUp(refusal)
+            decide { ledger, now in ledger.undo(batch, entries, now: now) }
+            return reply.message(failing: refusal)
+        }
+    }
+
+    /// The last member that had not ended has.
+    func batchEnded(_ entry: LedgerBatch, _ outcomes: OutcomeCounts) {
+        guard let batch = batch(entry.number) else { return }
+        batch.announceEnd(outcomes)
+        log.info(
+            "batch ended",
+            metadata: [
+                "batch": "\(batch.number)", "finished": "\(outcomes.finished)", "failed": "\(outcomes.failed)",
+                "cancelled": "\(outcomes.cancelled)",
+            ])
+        let end = BatchEnd(batch, outcomes)
+        journal.afterCommit { [self] in
+            toaster.ended(entry, end)
+            residenceChanged?()
+        }
+    }
+
+    /// Takes `batch` off the list with all its members; `deletingFiles`: with those that finished.
+    func remove(_ batch: ManagedBatch, deletingFiles: Bool, _ reply: Reply<Void>) throws(Refusal) {
+        batch.removing.append((reply, false))
+        if deletingFiles { batch.deletesFiles = true }
+        decide { ledger, now in ledger.remove(batch.entry, now: now) }
+        guard !batch.entry.isRemoved else { return }
+        let last = batch.removing.removeLast()
+        try callers.wait(last.reply, forRemovalOf: batch)
+        batch.removing.append((last.reply, true))
+    }
+
+    /// `entry`, a member of `batch`, is taken off the list: where the batch goes with its files, its file goes too.
+    func noteFile(of entry: LedgerEntry, in batch: ManagedBatch) {
+        guard batch.deletesFiles, entry.state == .finished, let path = entry.record.path else { return }
+        batch.filesToDelete.append((path, entry.record.resume?.identity))
+    }
+
+    /// Its last member is off the list.
+    func batchRemoved(_ entry: LedgerBatch) {
+        guard let batch = untrack(entry.number) else { return }
+        toaster.removed(entry.number)
+        journal.post(Manager.batchRemoved.message(from: BusName.managerPath, batch.path))
+        callers.answered(batch.removing.filter(\.isCounted).map(\.reply.call.sender), batch.number)
+        let (replies, files) = (batch.removing.map(\.reply), batch.filesToDelete)
+        guard !files.isEmpty else {
+            for reply in replies { journal.answer(reply, ()) }
+            return
+        }
+        journal.afterCommit {
+            // Of a batch most files lie in one folder: those on other disks are asked for by themselves.
+            BusActor.spawn {
+                var refusals: [Refusal] = []
+                for group in Dictionary(grouping: files, by: { $0.path[..<($0.path.lastIndex(of: "/") ?? $0.path.startIndex)] }).values {
+                    let failed = await DiskPool.shared.value(at: .path(group[0].path), within: DiskPatience.files(group.count)) {
+                        group.map { Commit.deleteFinished($0.path, identity: $0.identity) }.compactMap { result -> Refusal? in
+                            if case .failure(let refusal) = result { refusal } else { nil }
+                        }
+                    }
+                    refusals += failed ?? group.map { .silentDisk(of: $0.path) }
+                }
+                Self.answer(replies, refusals, of: files.count)
+            }
+        }
+    }
+
+    private static func answer(_ replies: [Reply<Void>], _ refusals: [Refusal], of count: Int) {
+        for reply in replies {
+            if let first = refusals.first {
+                let others = refusals.count > 1 ? " \(refusals.count) files of \(count) are still there." : ""
+                reply.fail(Refusal(first.name, first.message + others))
+            } else {
+                reply()
+            }
+        }
+    }
+
+    /// The object paths of those that match, the oldest first, as far as they are there for `caller`.
+    ///
+    /// - Throws: `NoSuchObject` where `after` is no batch that is there for the caller.
+    func batches(matching filter: BatchFilter, for caller: CallerIdentity) throws(Refusal) -> [ObjectPath] {
+        var last: BatchNumber?
+        if let after = filter.after {
+            guard let batch = batch(at: after.value, for: caller) else {
+                throw Refusal(.noSuchObject, "Filter key after: there is no batch \(shown(after.value)).")
+            }
+            last = batch.number
+        }
+        let numbers = batches.values.lazy.filter { batch in
+            caller.owns(batch) && (filter.app ?? batch.record.app) == batch.record.app
+                && (filter.hasEnded ?? batch.entry.hasEnded) == batch.entry.hasEnded
+        }.map(\.number)
+        let sorted = filter.isNewestFirst ? numbers.sorted(by: >) : numbers.sorted()
+        let behind = sorted.drop { number in last.map { filter.isNewestFirst ? number >= $0 : number <= $0 } ?? false }
+        return behind.prefix(filter.limit).map { BusName.path(ofBatch: $0) }
+    }
+
+    /// The batch at an object path.
+    func batch(at path: String) -> ManagedBatch? {
+        guard path.hasPrefix(BusName.batchesPath + "/") else { return nil }
+        let text = path.dropFirst(BusName.batchesPath.utf8.count + 1)
+        guard let value = UInt64(text), String(value) == text else { return nil }
+        return batch(BatchNumber(value))
+    }
+
+    /// The same, as far as it is there for `caller`.
+    func batch(at path: String, for caller: CallerIdentity) -> ManagedBatch? {
+        batch(at: path).flatMap { caller.owns($0) ? $0 : nil }
+    }
+}
+
+/// What the toast of a batch is made of, as it was at its end.
+struct BatchEnd {
+    let owed: Ledger.OwedToast
+    let record: BatchRecord
+    let outcomes: OutcomeCounts
+    /// Of what finished.
+    let size: ByteCount
+    /// Of the first that failed.
+    let failure: DownloadFailure?
+    /// What helps after `failure`.
+    let remedy: Remedy?
+    /// From the end to the toast: the longest that a member asks for.
+    let delay: Duration
+    /// Whose it is, where an app in a sandbox queued it.
+    let sandboxedApp: String?
+
+    /// nil where no toast is owed.
+    @BusActor init?(_ batch: ManagedBatch, _ outcomes: OutcomeCounts) {
+        guard let owed = batch.entry.owedToast else { return nil }
+        (self.owed, record, self.outcomes) = (owed, batch.record, outcomes)
+        let members = batch.downloader.ledger.members(of: batch.entry)
+        size = members.lazy.filter { $0.state == .finished }.reduce(record.removedBytes) {
+            $0 &+ ($1.record.total ?? $1.record.received)
+        }
+        delay = members.lazy.map(\.record.options.notifyDelay).max() ?? .zero
+        sandboxedApp = members.lazy.compactMap(\.record.sandboxedApp).first
+        let failed = outcomes.finished > 0 ? nil : members.lazy.compactMap { entry in entry.state.failure.map { ($0, entry.record) } }.first
+        (failure, remedy) = (failed?.0, failed.flatMap { Remedy(after: $0.0, of: $0.1) })
+    }
+}

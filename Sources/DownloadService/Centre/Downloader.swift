@@ -1,0 +1,461 @@
+internal import DBus
+internal import Desktop
+internal import DownloadModel
+internal import DownloadStore
+internal import DownloaderInterface
+internal import EventLoop
+internal import Logging
+internal import PartFiles
+internal import Scheduling
+internal import TransferEngine
+
+/// The centre: carries out what the ledger decides, and gives it what callers, the engine, the pool and the clock tell.
+///
+/// All on the bus thread, synchronously. What is changed goes through the journal, and what follows from it behind it.
+@BusActor final class Downloader {
+    let ledger: Ledger
+    let journal: Journal
+    let engine: Engines
+    let announcer: Announcer
+    let toaster: Toaster
+    let callers: Callers
+    let foreground: Foreground
+    private let ownerCalls: OwnerCalls
+    let log: Logger
+    private(set) lazy var admission = Admission(self)
+    /// What the machine does under us; set once, when all parts are there.
+    var surroundings: Surroundings?
+    /// What the user asks for from outside; set likewise.
+    var clicks: Clicks?
+    /// What docks and KDE show of it; set likewise.
+    var icons: DockIcons?
+    /// At what earlier processes crashed; set likewise.
+    var culprits: Culprits?
+    var jobs: DesktopJobs?
+    private(set) lazy var folderProbe = FolderProbe(self)
+    private lazy var alarm = WallAlarm { [weak self] in
+        self?.tick()
+    } clockSet: { [weak self] delta in
+        self?.clockJumped(by: delta)
+    }
+    /// Hidden folders are allowed as destinations (`--allow-hidden-folders`).
+    let allowsHiddenFolders: Bool
+    /// The XDG download folder, as it was when the service started: no disk is asked on the bus thread.
+    let downloadFolder = Folders.downloads()
+    /// Where written maps lie.
+    let mapFolder: String
+    /// How part files are called.
+    let partNames: PartNames
+    /// Where a database that was damaged has been put aside at this start; empty: none was.
+    private(set) var setAside: String
+    /// What was read of that one at this start.
+    private(set) var salvaged = SalvageReport()
+
+    /// Those of which more is known than the ledger has: what runs, is waited for, or has something to tell. For the others an object is
+    /// made when it is asked for, and let go.
+    private var downloads: [DownloadNumber: ManagedDownload] = [:]
+    private(set) var tokens: [String: DownloadNumber] = [:]
+    /// What `Fetch` has added, by what it is of.
+    private(set) var fetches: [CopyKey: Set<DownloadNumber>] = [:]
+    /// The key that each of them had when it was added: a fresh link changes its URL, and not what was asked for.
+    private(set) var fetchKeys: [DownloadNumber: CopyKey] = [:]
+    let descriptors = Descriptors()
+    private(set) var batches: [BatchNumber: ManagedBatch] = [:]
+    private var isPerforming = false
+    /// For so long it is left to the bus to take what was told.
+    private static let breath: Duration = .milliseconds(2)
+    private var isContinuing = false
+    /// What answers the calls that do something to many.
+    private var stretchAnswers: [Ledger.CallNumber: () -> Void] = [:]
+    private var lastStretch: Ledger.CallNumber = 0
+    /// Whether that whose record is being changed had ended.
+    private var hadEnded = false
+    /// Called when something that kept the service may have ended.
+    var residenceChanged: (() -> Void)?
+
+    init(
+        journal: Journal, engine: Engines, announcer: Announcer, toaster: Toaster, callers: Callers, foreground: Foreground,
+        ownerCalls: OwnerCalls, intake: Intake, opening: StoreOpening, mapFolder: String, allowsHiddenFolders: Bool, log: Logger
+    ) {
+        (self.journal, self.engine, self.announcer, self.toaster) = (journal, engine, announcer, toaster)
+        (self.callers, self.foreground, self.ownerCalls, self.log) = (callers, foreground, ownerCalls, log)
+        (self.mapFolder, partNames) = (mapFolder, opening.partNames)
+        (self.allowsHiddenFolders, setAside) = (allowsHiddenFolders, opening.setAside ?? "")
+        if opening.setAside != nil {
+            salvaged = SalvageReport(
+                downloads: opening.salvaged?.downloads ?? 0, mayHaveLost: opening.salvaged?.mayHaveLost ?? true)
+        }
+        ledger = intake.ledger
+        ledger.willChange = { [unowned self] entry, isState in
+            hadEnded = entry.state.hasEnded
+            guard let download = download(entry.number) else { return }
+            if isState { announcer.flushProgress(of: download) }
+            announcer.remember(download)
+        }
+        ledger.didChange = { [unowned self] entry in
+            guard let download = download(entry.number) else { return }
+            if entry.work == .idle { download.rewind() }
+            if hadEnded, !entry.state.hasEnded {
+                callers.began(entry.number)
+                toaster.began(entry)
+            }
+            announcer.compare(download)
+            forget(entry.number)
+        }
+        ledger.wantsToast = { foreground.allows($0, of: $1) }
+        journal.everything = { [unowned self] in ledger.everything }
+        journal.onSetAside = { [unowned self] path in
+            // Everything that this process knows is in the new one.
+            (self.setAside, salvaged) = (path, SalvageReport())
+            announcer.flushManager(of: self, now: true)
+        }
+        journal.isBehind = { [unowned announcer] in announcer.isBehind }
+        journal.onRecovery = { [unowned self] in
+            announcer.recover(with: self)
+            for batch in batches.values { batch.changed() }
+            decide { ledger, now in ledger.schedule(now: now) }
+        }
+        ledger.mayStart = { [unowned self] in !self.journal.isFull }
+        ownerCalls.onQuiet = { [unowned self] in residenceChanged?() }
+        for entry in ledger.endRestore(now: .now) { track(entry.record) }
+        for batch in ledger.batches.values { track(batch) }
+    }
+
+    /// Makes a download of the ledger one of the bus: by the path of its token, and by what it fetches.
+    func track(_ record: DownloadRecord) {
+        guard record.options.token != nil || record.isFetch, ledger[record.number] != nil else { return }
+        if record.options.token != nil { tokens[BusName.path(of: record).value] = record.number }
+        guard record.isFetch else { return }
+        fetchKeys[record.number] = record.copyKey
+        fetches[record.copyKey, default: []].insert(record.number)
+    }
+
+    func track(_ batch: LedgerBatch) { batches[batch.number] = ManagedBatch(batch, in: self) }
+
+    @discardableResult func untrack(_ number: BatchNumber) -> ManagedBatch? {
+        let batch = batches.removeValue(forKey: number)
+        batch?.stop()
+        return batch
+    }
+
+    /// Takes back a download whose row could not be saved; who waits for it already is told.
+    func giveUp(_ entry: LedgerEntry, _ refusal: Refusal) {
+        if let download = downloads[entry.number] {
+            for reply in callers.letGo(download) { reply.fail(refusal) }
+            let waiting = download.waiting
+            download.waiting = []
+            callers.answered(waiting.map(\.call.sender), entry.number)
+            for reply in waiting { reply.fail(refusal) }
+        }
+        untrack(entry)
+    }
+
+    func untrack(_ entry: LedgerEntry) {
+        callers.forget(entry.number)
+        if entry.record.options.token != nil { tokens[BusName.path(of: entry.record).value] = nil }
+        if let key = fetchKeys.removeValue(forKey: entry.number) {
+            fetches[key]?.remove(entry.number)
+            if fetches[key]?.isEmpty == true { fetches[key] = nil }
+        }
+        guard let download = downloads.removeValue(forKey: entry.number) else { return }
+        if let timer = download.propertiesTimer { Poller.shared.cancel(timer) }
+        download.propertiesTimer = nil
+    }
+
+    /// Begins to work on what the database held.
+    func begin() {
+        announcer.begin(with: self)
+        toaster.language = settings.language
+        if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
+        if let culprits {
+            culprits.keep { ledger[$0].map { !$0.state.hasEnded } ?? false }
+            ledger.setAside(culprits.repeated, now: .now)
+        }
+        if counts.verifying > 0 { for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) } }
+        ledger.goOnCancelling(now: .now)
+        ledger.schedule(now: .now)
+        toaster.resume(ledger.takeOwedToasts(now: .now), self, now: .now)
+        carryOut()
+    }
+
+    /// Starts nothing more, for the end of the program.
+    func end() {
+        (ledger.isEnding, toaster.isEnding) = (true, true)
+        if descriptors.isHolding { decide { ledger, now in ledger.interruptDescriptors(now: now) } }
+    }
+
+    // MARK: Looking
+
+    var settings: Settings { ledger.settings }
+    var counts: StateCounts { ledger.counts }
+
+    /// A download to do something with.
+    func download(_ number: DownloadNumber) -> ManagedDownload? {
+        if let download = downloads[number] { return download }
+        let download = glance(number)
+        downloads[number] = download
+        return download
+    }
+
+    /// The object of a download of which more is known than the ledger has; nil: the ledger has all.
+    func lively(_ number: DownloadNumber) -> ManagedDownload? { downloads[number] }
+    func batch(_ number: BatchNumber) -> ManagedBatch? { batches[number] }
+
+    /// A download to look at, or to tell something of itself: what it is told otherwise may be lost.
+    func glance(_ number: DownloadNumber) -> ManagedDownload? {
+        downloads[number] ?? ledger[number].map { ManagedDownload($0, in: self) }
+    }
+
+    /// Those of which more is known than the ledger has.
+    var lively: some Collection<ManagedDownload> { downloads.values }
+
+    /// Lets the object go where the ledger has all that it knows.
+    private func forget(_ number: DownloadNumber) {
+        if let download = downloads[number], download.isDispensable { downloads[number] = nil }
+    }
+
+    /// What is neither paused nor ended nor waits for somebody; and owners that are called.
+    var hasWork: Bool { ledger.hasWork || ledger.hasSlices || ownerCalls.isBusy }
+
+    /// Whether an app that says it is in front has downloads that have not ended: a service that left would forget that it is.
+    var servesForeground: Bool {
+        guard !foreground.isEmpty, counts.remaining > 0 else { return false }
+        return ledger.entries.values.contains { !$0.state.hasEnded && foreground.isInFront($0.record.options.app) }
+    }
+
+    /// Where downloads go that name no folder.
+    var defaultDirectory: String { settings.defaultDirectory.isEmpty ? downloadFolder : settings.defaultDirectory }
+
+    // MARK: Adding
+
+    /// Takes in `record`; the answer follows when it is on disk. A Fetch waits on, with others that join it.
+    func add(_ record: DownloadRecord, answer: Admission.Answer) {
+        let entry = ledger.insert(record)
+        track(record)
+        let path = BusName.path(of: record)
+        journal.append(.put(record))
+        journal.addition(of: [record.number]) { [self] in
+            if case .path(let reply) = answer { journal.post(reply.message(path)) }
+            journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path), before: record.number)
+            guard !entry.isRemoved else { return }
+            log.info("download added", metadata: ["download": "\(record.number)", "url": "\(redacted(record.url))"])
+            callers.began(record.number)
+            ledger.enter(entry, now: .now)
+            carryOut()
+            if record.isFetch, record.options.token == nil { removeFormerFetches(of: record.copyKey) }
+        } undo: { [self] refusal in
+            giveUp(entry, refusal)
+            ledger.undo(entry, now: .now)
+            carryOut()
+            if case .path(let reply) = answer { return reply.message(failing: refusal) }
+            return nil
+        }
+        if case .fetch(let reply) = answer, let download = download(record.number) { answerFetch(reply, by: download) }
+    }
+
+    // MARK: Events
+
+    /// Has the ledger decide, and carries that out.
+    @discardableResult
+    func decide<R, E>(_ body: (Ledger, WallTime) throws(E) -> R) throws(E) -> R {
+        defer { carryOut() }
+        return try body(ledger, .now)
+    }
+
+    /// Does what the ledger left to be done, in its order; what that brings about follows it.
+    private func carryOut() {
+        guard !isPerforming else { return }
+        isPerforming = true
+        while true {
+            let actions = ledger.takeActions()
+            guard !actions.isEmpty else { break }
+            for action in actions { perform(action) }
+        }
+        isPerforming = false
+        if descriptors.isHolding { descriptors.letGo(where: ledger.isDone) }
+        if ledger.hasSlices { continueSoon() }
+        announcer.flushManager(of: self)
+        alarm.set(microseconds: ledger.nextWake?.microseconds)
+        folderProbe.needed(counts.awaitingFolder > 0)
+        surroundings?.changed(ledger)
+        toaster.progress.settle(self)
+        icons?.changed()
+        jobs?.changed()
+    }
+
+    /// The next slice of what is done to many, in a turn of its own: calls of others are answered between two. While the bus has not taken
+    /// what was told so far, their answers would wait behind that, too.
+    private func continueSoon() {
+        guard !isContinuing else { return }
+        isContinuing = true
+        let next: @BusActor @Sendable () -> Void = { [self] in
+            isContinuing = false
+            guard !ledger.isEnding else { return }
+            guard !announcer.isBehind else { return continueSoon() }
+            decide { ledger, now in ledger.continueSlices(now: now) }
+            if !ledger.hasSlices { residenceChanged?() }
+        }
+        if announcer.isBehind { Poller.shared.schedule(after: Self.breath, next) } else { BusActor.spawn { next() } }
+    }
+
+    private func perform(_ action: Ledger.Action) {
+        switch action {
+        case .save(let change): journal.append(change)
+        case .startTransfer(let entry, false): startTransfer(entry)
+        case .startTransfer(let entry, true): journal.afterCommit { [self] in startTransfer(entry) }
+        case .permit(let entry, false): engine.permit(entry.number, tellsSent: false)
+        case .permit(let entry, true):
+            let request = entry.requests
+            journal.afterCommit { [self] in if entry.requests == request { engine.permit(entry.number, tellsSent: true) } }
+        case .stopTransfer(let entry): engine.stop(entry.number)
+        case .verify(let entry): verify(entry)
+        case .commit(let entry): journal.afterCommit { [self] in commit(entry) }
+        case .sweep(let number, ""): emptyDescriptor(number)
+        case .sweep(let number, let directory): journal.afterCommit { [self] in sweep(number, directory) }
+        case .tell(let entry):
+            toaster.told(entry)
+            if let download = downloads[entry.number] {
+                announcer.flushProperties(of: download)
+                forget(entry.number)
+            }
+            if let batch = entry.batch { batches[batch.number]?.changed() }
+        case .tellWait(let entry):
+            toaster.told(entry)
+            if let batch = entry.batch { batches[batch.number]?.changed() }
+            guard let download = download(entry.number) else { return }
+            download.changedProperties.formUnion([Download.state.name, Download.waitReason.name, Download.waitUntil.name])
+            announcer.flushProperties(of: download)
+            forget(entry.number)
+        case .announceEnd(let entry): announceEnd(download(entry.number) ?? ManagedDownload(entry, in: self))
+        case .batchEnded(let batch, let outcomes): batchEnded(batch, outcomes)
+        case .allEnded(let finished, let failed, let cancelled):
+            announcer.flushManager(of: self, now: true)
+            journal.post(Manager.allEnded.message(from: BusName.managerPath, (finished, failed, cancelled)))
+        case .removed(let entry):
+            let download = downloads[entry.number] ?? ManagedDownload(entry, in: self)
+            if let batch = entry.batch.flatMap({ batches[$0.number] }) { noteFile(of: entry, in: batch) }
+            untrack(entry)
+            journal.post(Manager.downloadRemoved.message(from: BusName.managerPath, download.path))
+            toaster.removed(download.number)
+            residenceChanged?()
+        case .batchRemoved(let batch): batchRemoved(batch)
+        case .stretchEnded(let call): stretchAnswers.removeValue(forKey: call)?()
+        case .callOwner(let entry):
+            guard let download = glance(entry.number) else { return }
+            journal.afterCommit { [self] in callOwner(download) }
+        }
+    }
+
+    private func callOwner(_ download: ManagedDownload) {
+        ownerCalls.ask(for: download) { [self] in
+            decide { ledger, now in ledger.takeOwnerCall(download.entry, now: now) }
+        }
+    }
+
+    private func announceEnd(_ download: ManagedDownload) {
+        assert(
+            download.state.endFailure.map { DocumentedErrors.ends.contains($0.name.busName) } ?? true,
+            "the signal Completed does not name \(download.state.endFailure?.name.rawValue ?? "") in its XML")
+        announcer.announceEnd(of: download)
+        log.info(
+            "download ended",
+            metadata: [
+                "download": "\(download.number)", "outcome": "\(download.state.name)",
+                "error": "\(download.state.endFailure?.name.rawValue ?? "")",
+            ])
+        journal.afterCommit { [self] in
+            culprits?.ended(download.number)
+            toaster.ended(download)
+            forget(download.number)
+            residenceChanged?()
+        }
+    }
+
+    // MARK: The clock
+
+    private func tick() {
+        decide { ledger, now in ledger.tick(now: now) }
+        residenceChanged?()
+    }
+
+    private func clockJumped(by delta: Duration) {
+        log.info("the clock was set", metadata: ["by": "\(delta)"])
+        decide { ledger, now in ledger.clockJumped(by: delta, now: now) }
+    }
+
+    // MARK: Steering
+
+    /// Moves to `place` among those of its priority, 0 = next; where `takesTurn`, also before what other applications have queued.
+    func move(_ download: ManagedDownload, to place: UInt32, takesTurn: Bool) throws(Refusal) {
+        guard !download.state.hasEnded else {
+            throw Refusal(.invalidState, "A download that is \(download.state.name) has no place in the queue.")
+        }
+        decide { ledger, _ in ledger.move(download.entry, to: place, takesTurn: takesTurn) }
+    }
+
+    func setSpeedLimit(_ download: ManagedDownload, _ limit: Speed?) {
+        engine.setSpeedLimit(download.number, limit)
+        decide { ledger, _ in ledger.setSpeedLimit(download.entry, limit) }
+    }
+
+    func set(_ change: (inout Settings) -> Void) {
+        let before = settings.speedLimit
+        decide { ledger, now in _ = ledger.set(now: now, change) }
+        if settings.speedLimit != before { engine.setTotalSpeedLimit(settings.speedLimit == 0 ? nil : settings.speedLimit) }
+        toaster.language = settings.language
+    }
+
+    /// Has the ledger do something to many in slices; `answer` is called behind the last of them.
+    func decideOnMany(_ body: (Ledger, Ledger.CallNumber, WallTime) -> Void, answer: @escaping () -> Void) {
+        lastStretch += 1
+        stretchAnswers[lastStretch] = answer
+        decide { ledger, now in body(ledger, lastStretch, now) }
+    }
+
+    func clearEnded(_ reply: Reply<UInt32>) {
+        let count = ledger.ended.count
+        decideOnMany {
+            $0.clearEnded(answering: $1, now: $2)
+        } answer: { [self] in
+            journal.answer(reply, UInt32(clamping: count))
+            residenceChanged?()
+        }
+    }
+
+    /// Takes `download` off the list, cancelled first where it has not ended; `deletingFile`: with the finished file.
+    func remove(_ download: ManagedDownload, deletingFile: Bool, _ reply: Reply<Void>) throws(IllegalTransition) {
+        let entry = download.entry
+        try decide { ledger, now throws(IllegalTransition) in
+            if !entry.state.hasEnded { try ledger.apply(.cancel, to: entry, now: now) }
+            ledger.remove(entry, now: now)
+            ledger.schedule(now: now)
+        }
+        let record = entry.record
+        guard deletingFile, record.state == .finished, let path = record.path else { return journal.answer(reply, ()) }
+        let identity = record.resume?.identity
+        journal.afterCommit {
+            DiskPool.shared.perform(at: .path(path), within: DiskPatience.file) {
+                Commit.deleteFinished(path, identity: identity)
+            } then: { result in
+                switch result ?? .failure(.silentDisk(of: path)) {
+                case .success: reply()
+                case .failure(let refusal): reply.fail(refusal)
+                }
+            }
+        }
+    }
+}
+
+extension DownloadState {
+    /// What an ended download is answered with; nil where it finished or has not ended.
+    var endFailure: DownloadFailure? {
+        switch self {
+        case .failed(let failure): failure
+        case .cancelled: DownloadFailure(.cancelled, "The download was cancelled.")
+        default: nil
+        }
+    }
+}
+
+/// The URL as it may be shown and logged.
+func redacted(_ url: String) -> String { (try? DownloadURL(url).redacted) ?? "" }

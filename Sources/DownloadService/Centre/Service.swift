@@ -1,0 +1,233 @@
+internal import DBus
+internal import Desktop
+internal import DownloadModel
+internal import DownloadStore
+internal import DownloaderInterface
+public import EventLoop
+internal import Glibc
+public import Logging
+internal import PartFiles
+internal import Scheduling
+internal import TransferEngine
+
+/// How the service is to run.
+public struct ServiceOptions: Sendable {
+    /// End at once where nothing is left to do (at login).
+    public var ifPending = false
+    /// Take hidden folders (a component with a leading dot) as destinations.
+    public var allowsHiddenFolders = false
+    /// How long the service stays when nothing keeps it.
+    public var idle: Duration = .seconds(30)
+    /// For so long at most, a toast that can be clicked keeps the service.
+    public var clickable: Duration = .seconds(600)
+    public var logger = Logger(label: "todokud")
+    public init() {}
+}
+
+/// The service: its parts, wired, from the first call to the last.
+@BusActor public final class Service {
+    public nonisolated static let version = "0.1.0"
+    /// For so long the end waits for checkpoints and the last commit.
+    private static let patience: Duration = .seconds(10)
+
+    private let options: ServiceOptions
+    private let connection: Connection
+    private let store: Store
+    private let journal: Journal
+    private let engine: Engines
+    private let notifier: Notifier
+    private let toaster: Toaster
+    private let downloader: Downloader
+    private let residence: Residence
+    private var signals: SignalSource?
+    private var isEnding = false
+    private var ended: (Int32) -> Void = { _ in }
+
+    /// Runs the service to its end.
+    ///
+    /// - Returns: the exit status: 0 when it ended as it should, 1 where it could not start, 2 where another owns the name.
+    public static func run(_ options: ServiceOptions) async -> Int32 {
+        let log = options.logger
+        let folder = "\(Folders.state())/todoku"
+        if options.ifPending, !Store.hasPending(folder: folder) { return 0 }
+        do throws(DBusError) {
+            let connection = try Connection.session()
+            connection.hold()
+            guard try connection.requestName(BusName.service) else {
+                log.error("another todokud runs on this bus already")
+                return 2
+            }
+            let store = Store(folder: folder)
+            let intake = Intake()
+            let opening: StoreOpening
+            do throws(StoreError) { opening = try await store.open { intake.take($0) } } catch {
+                log.error("the service cannot start", metadata: ["cause": "\(error)"])
+                connection.refuse(DBusError(ErrorName.storage.busName, "\(error)"), leaving: BusName.service)
+                return 1
+            }
+            await intake.settle()
+            if let aside = opening.setAside {
+                let salvaged = opening.salvaged
+                log.warning(
+                    salvaged == nil
+                        ? "the database was damaged and has been set aside; nothing of it can be read, the queue starts empty"
+                        : salvaged?.mayHaveLost == true
+                            ? "the database was damaged and has been set aside; what can be read of it was saved, others may be lost"
+                            : "the log of the database was damaged; both have been set aside, and all of it was saved",
+                    metadata: ["file": "\(aside)", "saved": "\(salvaged?.downloads ?? 0)"])
+            }
+            let culprits = Culprits("\(folder)/crashes")
+            let service = Service(options, connection: connection, store: store, opening, intake, folder: folder, culprits)
+            service.sweepMaps("\(folder)/segments")
+            return await service.serve()
+        } catch {
+            log.error("no session bus", metadata: ["cause": "\(error.message)"])
+            return 1
+        }
+    }
+
+    /// Makes the folder of the written maps, without which checkpoints count alone, and deletes those of no download of the list: of one
+    /// that was removed in the moment of a crash.
+    private func sweepMaps(_ folder: String) {
+        if mkdir(folder, 0o700) == 0 { return }
+        guard let handle = opendir(folder) else { return }
+        defer { closedir(handle) }
+        while let entry = readdir(handle) {
+            let name = withUnsafePointer(to: &entry.pointee.d_name) {
+                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+            }
+            guard name.first?.isNumber == true else { continue }
+            // NUMBER, and NUMBER.next while one takes another's place.
+            let state = UInt64(name.prefix { $0.isNumber }).flatMap { downloader.ledger[DownloadNumber($0)]?.state }
+            if state.map({ $0.hasEnded && $0.failure == nil }) ?? true { unlink("\(folder)/\(name)") }
+        }
+    }
+
+    private init(
+        _ options: ServiceOptions, connection: Connection, store: Store, _ opening: StoreOpening, _ intake: Intake, folder: String,
+        _ culprits: Culprits
+    ) {
+        let log = options.logger
+        let links = Links()
+        journal = Journal(store: store, nextNumber: opening.nextNumber, log: log) { connection.send($0) }
+        var configuration = EngineConfiguration(version: Self.version)
+        let proxies = DesktopProxies(connection: connection)
+        configuration.desktopProxy = { await proxies.choice(for: $0) }
+        engine = Engines(configuration: configuration, home: folder) { links.downloader?.take($0) }
+        notifier = Notifier {
+            connection
+        } report: {
+            links.toaster?.take($0)
+        }
+        let foreground = Foreground(connection: connection)
+        let opener = Opener(connection: connection)
+        toaster = Toaster(
+            notifier: notifier, opener: opener, foreground: foreground,
+            lasting: LastingToasts(connection: connection, application: BusName.service), clickable: options.clickable, log: log)
+        let callers = Callers(connection: connection)
+        downloader = Downloader(
+            journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes }, toaster: toaster,
+            callers: callers, foreground: foreground,
+            ownerCalls: OwnerCalls(connection: connection, starts: OwnerStarts("\(folder)/starts"), log: log),
+            intake: intake, opening: opening, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
+            log: log)
+        downloader.culprits = culprits
+        let (downloader, journal, toaster) = (downloader, journal, toaster)
+        let gate = CallerGate {
+            Refusal(.limitExceeded, $0).dbusError
+        } inspect: {
+            CallerInspection.finding($0, arrival: $1)
+        }
+        connection.guardCalls(by: gate)
+        residence = Residence(connection: connection, idle: options.idle, log: log) {
+            downloader.hasWork || downloader.descriptors.isHolding || downloader.admission.isBusy || callers.anyWaits || gate.isAsking
+                || toaster.keepsService || downloader.jobs?.keepsService == true || journal.isBusy || downloader.servesForeground
+                || downloader.clicks?.isBusy == true
+        } leave: {
+            links.leave?()
+        }
+        let residence = residence
+        (self.options, self.connection, self.store) = (options, connection, store)
+        downloader.surroundings = Surroundings(downloader, session: connection)
+        downloader.clicks = Clicks(downloader, opener: opener, trash: Trash(connection: connection))
+        toaster.opened = { downloader.noteOpened($0) }
+        toaster.file = { downloader.ledger[$0]?.record.resume?.identity }
+        toaster.path = { downloader.glance($0)?.path ?? downloader.batch($0)?.path }
+        toaster.start = { downloader.clicks?.start($0) }
+        toaster.inherit(from: downloader)
+        downloader.icons = DockIcons(downloader, session: connection)
+        downloader.jobs = DesktopJobs(downloader, session: connection)
+        links.downloader = downloader
+        links.toaster = toaster
+        downloader.residenceChanged = { residence.changed() }
+        callers.changed = { residence.changed() }
+        foreground.changed = { residence.changed() }
+        gate.onQuiet = { residence.changed() }
+        toaster.changed = { residence.changed() }
+        journal.onQuiet = { residence.changed() }
+        toaster.settled = { toast in downloader.decide { ledger, _ in ledger.settle(toast) } }
+        toaster.retry = { downloader.retryByClick($0) }
+        foreground.cameToFront = { [unowned toaster] in toaster.cameToFront($0) }
+        links.leave = { [weak self] in self?.end(status: 0) }
+    }
+
+    /// What the engine and the notifier report to; filled when all parts are there.
+    private final class Links: Sendable {
+        @BusActor weak var downloader: Downloader?
+        @BusActor weak var toaster: Toaster?
+        @BusActor var leave: (() -> Void)?
+        nonisolated init() {}
+    }
+
+    private func serve() async -> Int32 {
+        await withCheckedContinuation { continuation in
+            ended = { status in continuation.resume(returning: status) }
+            signals = SignalSource([SIGTERM, SIGINT, SIGHUP]) { [self] _ in end(status: 0) }
+            connection.onDisconnect = { [self] in
+                options.logger.notice("the session bus is gone: leaving")
+                end(status: 0)
+            }
+            connection.export(Tree(downloader))
+            downloader.begin()
+            residence.changed()
+        }
+    }
+
+    /// Checkpoints what runs, saves it, gives the name back, and ends. What was active goes on at the next start.
+    private func end(status: Int32) {
+        guard !isEnding else { return }
+        isEnding = true
+        downloader.end()
+        Poller.shared.schedule(after: Self.patience) { [self] in
+            options.logger.warning("the disk did not answer in time: leaving")
+            finish(status)
+        }
+        toaster.handOn { [self] in shutDown(status) }
+    }
+
+    private func shutDown(_ status: Int32) {
+        engine.shutDown { [self] in
+            journal.afterCommit { [self] in
+                // What the notification server is taking just now is not shown again at the next start.
+                notifier.shutDown { [self] in journal.afterCommit { [self] in close(status) } }
+            }
+        }
+    }
+
+    private func close(_ status: Int32) {
+        journal.end()
+        BusActor.spawn { [self] in
+            await store.close()
+            finish(status)
+        }
+    }
+
+    private func finish(_ status: Int32) {
+        alarm(5)  // a bus that takes nothing any more does not keep us
+        downloader.icons?.end()
+        downloader.jobs?.end()
+        connection.flush()
+        ended(status)
+        ended = { _ in }
+    }
+}

@@ -1,0 +1,276 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloadStore
+internal import DownloaderInterface
+internal import EventLoop
+internal import Logging
+internal import PartFiles
+internal import Scheduling
+internal import TransferEngine
+
+/// Between the ledger's decisions and what the engine and the pool do and tell.
+extension Downloader {
+    // MARK: To the engine
+
+    func startTransfer(_ entry: LedgerEntry) {
+        download(entry.number)?.validators = nil
+        let place = descriptors[entry.number].map { DiskPlace.descriptor($0.number) } ?? .path(entry.record.directory)
+        DiskPool.shared.locate(place, within: DiskPatience.folder) { [self] disk in
+            findCopy(for: entry) { [self] in startTransfer(entry, $0, on: disk) }
+        }
+    }
+
+    /// - Parameter disk: that it writes to; nil: it does not answer.
+    private func startTransfer(_ entry: LedgerEntry, _ copy: CopyHeld?, on disk: DiskKey?) {
+        let (record, options) = (entry.record, entry.record.options)
+        guard entry.work == .running, !ledger.isEnding, let download = download(entry.number) else {
+            return decide { ledger, now in ledger.transferEnded(record.number, .stopped(record.resume), now: now) }
+        }
+        guard let url = try? DownloadURL(record.url) else {
+            // Checked when it was added; only a damaged database comes here.
+            let failure = DownloadFailure(.invalidUrl, "The stored URL is damaged.")
+            return decide { ledger, now in ledger.transferEnded(record.number, .failed(failure, madeProgress: false, nil), now: now) }
+        }
+        var request = TransferRequest(
+            number: record.number, url: url, directory: record.directory, partName: partNames.name(of: record.number))
+        request.allowsHiddenFolders = allowsHiddenFolders
+        request.headers = options.headers
+        request.userAgent = options.userAgent
+        request.referrer = options.referrer
+        request.username = options.username
+        request.password = options.password
+        // A row may be older than the rules of today, or not ours.
+        request.fileName = options.fileName.flatMap { FileName.isBare($0) ? $0 : FileName.safe($0) }
+        (request.knownName, request.knownType) = (record.fileName, record.mediaType)
+        request.expectedSize = options.size
+        request.maxSize = options.maxSize
+        request.expectedType = options.expectType
+        request.hasChecksum = options.checksum != nil
+        request.checksum = options.checksum
+        request.speedLimit = options.speedLimit
+        request.stallTimeout = options.stallTimeout
+        request.refusesPrivate = options.refusesPrivate(settings)
+        request.allowsDowngrade = options.allowsDowngrade
+        request.resume = record.resume
+        request.mapPath = record.isToDescriptor ? nil : mapPath(of: record.number)
+        request.ifExists = options.ifExists
+        request.diskReserve = settings.diskReserve
+        request.tellsSent = entry.isPaced
+        request.copy = copy
+        request.descriptor = descriptors[record.number]
+        if request.descriptor?.isInMemory == true { request.maxSize = min(options.maxSize ?? .max, Limits.memoryFileBytes) }
+        download.transferStarted = .now
+        jobs?.begins(download)
+        engine.start(request, on: disk)
+    }
+
+    private func mapPath(of number: DownloadNumber) -> String { "\(mapFolder)/\(number)" }
+
+    // MARK: From the engine
+
+    func take(_ event: TransferEvent) { CrashMarks.working(on: event.number?.value ?? 0) { carryOut(event) } }
+
+    private func carryOut(_ event: TransferEvent) {
+        switch event {
+        case .asks(let number, let url):
+            guard let entry = ledger[number] else { return }
+            decide { ledger, now in ledger.hop(entry, to: url.host, origin: url.origin, now: now) }
+        case .sent(let number, let time):
+            guard let entry = ledger[number] else { return }
+            decide { ledger, now in ledger.requestSent(entry, at: time, now: now) }
+        case .stalled(let number, let isStalled):
+            guard let entry = ledger[number] else { return }
+            decide { ledger, now in ledger.stalled(entry, isStalled, now: now) }
+        case .began(let number, let facts):
+            guard let entry = ledger[number] ?? ledger.leaving[number] else { return }
+            began(entry, facts)
+        case .progress(let progress):
+            for one in progress {
+                guard let download = download(one.number), download.entry.work == .running else { continue }
+                download.received = one.received
+                download.speed = one.speed
+                announcer.progress(of: download, active: counts.active)
+                toaster.progress(download)
+                jobs?.progress(download)
+            }
+            icons?.changed()
+        case .checkpoint(let number, let resume):
+            guard let download = download(number) else { return }
+            decide { ledger, _ in ledger.checkpoint(download.entry, resume) }
+        case .ended(let number, let end): ended(number, end)
+        }
+    }
+
+    private func began(_ entry: LedgerEntry, _ facts: TransferFacts) {
+        let download = entry.work == .running ? download(entry.number) : nil
+        if let download {
+            announcer.flushProgress(of: download)
+            download.received = facts.offset
+        }
+        decide { ledger, now in
+            ledger.transferBegan(
+                entry, fileName: facts.fileName, mediaType: facts.mediaType, source: facts.source, total: facts.total, offset: facts.offset,
+                isResumable: facts.isResumable, now: now)
+        }
+        guard let download else { return }
+        download.toldReceived = facts.offset
+        if facts.offset > 0 || facts.discarded || download.hasToldBytes {
+            download.hasToldBytes = facts.offset > 0
+            journal.tell(Download.resumedAt.message(from: download.path, (facts.offset, facts.total.wireTotal)), of: download.number)
+        }
+        announcer.schedulePropertiesSoon(download)
+    }
+
+    private func ended(_ number: DownloadNumber, _ end: TransferEnd) {
+        if let download = download(number) {
+            download.speed = 0
+            if case .complete(let part) = end, download.state == .active { download.received = part.size }
+            announcer.flushProgress(of: download)
+            toaster.stopped(download)
+        }
+        let outcome: TransferOutcome
+        switch end {
+        case .complete(let part):
+            let resume =
+                part.resume ?? ResumeData(written: part.size, total: part.size, validator: nil, identity: part.identity)
+            outcome = .complete(size: part.size, fileName: part.facts.fileName, resume)
+            download(number)?.validators = part.validators
+        case .failed(let failure, let madeProgress, let resume):
+            log.debug(
+                "attempt failed",
+                metadata: ["download": "\(number)", "error": "\(failure.name.rawValue)", "cause": "\(failure.message)"])
+            outcome = .failed(failure, madeProgress: madeProgress, resume)
+        case .stopped(let resume): outcome = .stopped(resume)
+        case .nameTaken(let path): outcome = .nameTaken(path: path)
+        case .unchanged(let copy): outcome = .unchanged(copy)
+        }
+        decide { ledger, now in ledger.transferEnded(number, outcome, now: now) }
+        residenceChanged?()
+    }
+
+    // MARK: In the pool
+
+    func verify(_ entry: LedgerEntry) {
+        if entry.record.isToDescriptor { return verifyDescriptor(entry) }
+        findCopy(for: entry) { [self] in verify(entry, $0) }
+    }
+
+    private func verify(_ entry: LedgerEntry, _ copy: CopyHeld?) {
+        let record = entry.record
+        guard let expected = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
+        let (map, allowHidden, part) = (mapPath(of: entry.number), allowsHiddenFolders, partNames.name(of: entry.number))
+        DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
+            CrashMarks.working(on: record.number.value) {
+                let verification = Commit.verify(
+                    directory: record.directory, partName: part, identity: expected, size: record.received,
+                    checksum: record.options.checksum, expectedSize: record.options.size, mapPath: map, allowHidden: allowHidden)
+                guard case .proved = verification, let copy, copy.stamp.size == record.received else { return verification }
+                return Commit.isCopy(directory: record.directory, partName: part, of: copy) ? .unchanged(copy) : verification
+            }
+        } then: { [self] in
+            verified(entry, $0)
+        }
+    }
+
+    func verified(_ entry: LedgerEntry, _ verification: Verification) {
+        decide { ledger, now in
+            switch verification {
+            case .proved(let identity): ledger.verified(entry, identity: identity, now: now)
+            case .unchanged(let copy): ledger.foundUnchanged(entry, renewed(copy, by: entry), now: now)
+            case .lost: ledger.partLost(entry, now: now)
+            case .failed(let failure): ledger.endingFailed(entry, failure, now: now)
+            }
+        }
+    }
+
+    func commit(_ entry: LedgerEntry) {
+        let (record, origin, map) = (entry.record, entry.record.source ?? redacted(entry.record.url), mapPath(of: entry.number))
+        if record.isToDescriptor { return decide { ledger, now in ledger.committed(entry, path: "", skipped: false, now: now) } }
+        guard let identity = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
+        let (part, allowHidden) = (partNames.name(of: entry.number), allowsHiddenFolders)
+        DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
+            CrashMarks.working(on: record.number.value) {
+                // Before it has a name under which others may write it.
+                let stamp = record.stamp(at: "\(record.directory)/\(part)")
+                let outcome = Commit.commit(
+                    directory: record.directory, partName: part, identity: identity, name: record.finalName,
+                    policy: record.options.ifExists, origin: origin, mapPath: map, allowHidden: allowHidden)
+                return (outcome, stamp)
+            }
+        } then: { [self] (outcome: CommitOutcome, stamp: FileStamp?) in
+            finishCommit(entry, outcome, stamp)
+        }
+    }
+
+    private func finishCommit(_ entry: LedgerEntry, _ outcome: CommitOutcome, _ stamp: FileStamp?) {
+        if case .unsettled(let path) = outcome { return settleCommit(entry, path) }
+        decide { ledger, now in
+            switch outcome {
+            case .committed(let path): ledger.committed(entry, path: path, skipped: false, copy: copy(of: entry, at: path, stamp), now: now)
+            case .skipped(let path): ledger.committed(entry, path: path, skipped: true, now: now)
+            case .lost: ledger.partLost(entry, now: now)
+            case .failed(let failure): ledger.endingFailed(entry, failure, now: now)
+            case .unsettled: break
+            }
+        }
+    }
+
+    /// The file has its name, and the disk would not save that: it is neither finished nor failed until the disk has.
+    private func settleCommit(_ entry: LedgerEntry, _ path: String) {
+        log.warning("the folder of a finished file could not be saved: trying again", metadata: ["download": "\(entry.number)"])
+        Poller.shared.schedule(after: .seconds(2)) { [self] in findCommitted(entry) }
+    }
+
+    /// After a commit was interrupted: the rename has happened, or it has not, or somebody has taken the part file away.
+    func findCommitted(_ entry: LedgerEntry) {
+        let (record, map, part) = (entry.record, mapPath(of: entry.number), partNames.name(of: entry.number))
+        guard let resume = record.resume else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
+        // It had its name before it was looked at: others may have written it, and what the server said counts no more.
+        download(entry.number)?.validators = nil
+        DiskPool.shared.perform(at: .path(record.directory)) {
+            CrashMarks.working(on: record.number.value) {
+                let found = Commit.found(
+                    directory: record.directory, partName: part, name: record.finalName, identity: resume.identity,
+                    size: record.total, mapPath: map)
+                guard case .committed(let path) = found else { return (found, nil) }
+                return (found, record.stamp(at: path))
+            }
+        } then: { [self] (found: FoundCommit, stamp: FileStamp?) in
+            switch found {
+            case .committed(let path): finishCommit(entry, .committed(path: path), stamp)
+            case .unsettled(let path): settleCommit(entry, path)
+            case .partThere: commit(entry)
+            case .lost: decide { ledger, now in ledger.partLost(entry, now: now) }
+            case .unreachable(let failure): unreachable(entry, failure)
+            }
+        }
+    }
+
+    /// The folder in which a file was to get its name is not there: whether it has it shows when the folder is back.
+    private func unreachable(_ entry: LedgerEntry, _ failure: DownloadFailure) {
+        if failure.wait == nil { return decide { ledger, now in ledger.endingFailed(entry, failure, now: now) } }
+        Poller.shared.schedule(after: .seconds(10)) { [self] in findCommitted(entry) }
+    }
+
+    // MARK: Deleting
+
+    /// Deletes a part file and its written map; no transfer writes them.
+    func sweep(_ number: DownloadNumber, _ directory: String) {
+        let (map, part) = (mapPath(of: number), partNames.name(of: number))
+        DiskPool.shared.perform(at: .path(directory)) {
+            CrashMarks.working(on: number.value) { Commit.discard(directory: directory, partName: part, mapPath: map) }
+        } then: { [self] isGone in
+            decide { ledger, now in ledger.swept(number, isGone: isGone, now: now) }
+            glance(number)?.rewind()
+            residenceChanged?()
+        }
+    }
+}
+
+extension DownloadRecord {
+    /// How its file, which is at `path`, looks; nil where nobody will ask. Blocks.
+    fileprivate func stamp(at path: String) -> FileStamp? {
+        guard keepsCopy, let identity = resume?.identity else { return nil }
+        return Commit.stamp(of: path, identity: identity)
+    }
+}

@@ -1,0 +1,6 @@
+internal import DownloadModel
+internal import EventLoop
+
+extension WallTime {
+    static var now: WallTime { WallTime(microseconds: wallClock()) }
+}

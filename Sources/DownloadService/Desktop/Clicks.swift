@@ -1,0 +1,280 @@
+internal import DBus
+internal import Desktop
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import PartFiles
+internal import Scheduling
+internal import TransferEngine
+
+/// What the user asks for from outside: a click on our entry in a dock or menu, on an action of it, or on a toast that an earlier process
+/// of ours has shown; and the trash.
+@BusActor final class Clicks {
+    /// For so long after its end a file is opened by a click that says no more than "Todoku": toasts that are older are seldom there.
+    static let freshFor: Duration = .seconds(12 * 3600)
+    /// So many of the newest files are looked for, where the newest have been deleted.
+    private static let mostLookedFor = 16
+
+    private unowned let downloader: Downloader  // the centre outlives all its parts
+    private let opener: Opener
+    private let trash: Trash
+    /// What ended before has no toast that could reach this process but by `Activate`.
+    private let begun = WallTime.now
+    private var underWay = 0
+
+    init(_ downloader: Downloader, opener: Opener, trash: Trash) {
+        (self.downloader, self.opener, self.trash) = (downloader, opener, trash)
+    }
+
+    /// It keeps the service.
+    var isBusy: Bool { underWay > 0 }
+
+    // MARK: org.freedesktop.Application
+
+    /// Opens the file of the toast that was clicked most likely; else shows what came last.
+    func activate(_ token: String?, _ reply: Reply<Void>) throws(Refusal) {
+        let (newest, isLast) = downloader.newestToasted(Self.mostLookedFor)
+        let now = WallTime.now
+        let folder = downloader.defaultDirectory
+        try open(reply) { [self] in
+            let paths = newest.map(\.path)
+            guard let index = await first(of: paths) else { return await opener.openFolder(folder, activationToken: token) }
+            guard index == 0, isLast, isAnswered(newest[0].number, now) else {
+                return await opener.showInFolder(paths[index], activationToken: token)
+            }
+            return await open(newest[0].number, paths[0], token)
+        }
+    }
+
+    /// Whether a click that says no more than "Todoku" can be meant for the toast of this download, and nobody has opened it yet.
+    private func isAnswered(_ number: DownloadNumber, _ now: WallTime) -> Bool {
+        guard let record = downloader.ledger[number]?.record, let end = record.endedAt, end < begun, end > now + (.zero - Self.freshFor)
+        else { return false }
+        return record.batch == nil && record.options.activate == nil && !record.isAcknowledged
+    }
+
+    /// Downloads URLs, and opens files that were downloaded: all, or none where something is wrong with one.
+    func open(_ uris: [String], _ token: String?, _ reply: Reply<Void>) throws {
+        guard !uris.isEmpty else { throw Refusal(.invalidOption, "Open takes at least one URI.") }
+        guard uris.count <= Limits.batchItems else {
+            throw Refusal(.limitExceeded, "Open takes at most \(Limits.batchItems) URIs, not \(uris.count).")
+        }
+        var (urls, files): ([String], [LedgerEntry]) = ([], [])
+        for (index, uri) in uris.enumerated() {
+            do throws(Refusal) {
+                guard uri.prefix(5).lowercased() == "file:" else {
+                    _ = try DownloadURL(uri)
+                    urls.append(uri)
+                    continue
+                }
+                guard let path = localPath(ofFileURI: uri), let entry = downloader.finished(at: path) else {
+                    throw Refusal(.notAllowed, "\(shown(uri)) is not the file of a finished download.")
+                }
+                files.append(entry)
+                guard files.count <= Limits.openedFiles else {
+                    throw Refusal(.limitExceeded, "At most \(Limits.openedFiles) files are opened by one call.")
+                }
+            } catch { throw uris.count > 1 ? error.about(item: index) : error }
+        }
+        if !files.isEmpty { try checkRoom() }
+        let options: [String: Variant] = ["app": .string(BusName.service)]
+        switch urls.count {
+        case 0:
+            return try open(reply) { [self] in
+                var outcome = Opener.Outcome.opened
+                for entry in files { if await open(entry, token) == .failed { outcome = .failed } }
+                return outcome
+            }
+        case 1: try downloader.admission.admit(url: urls[0], options: options, .path(reply.withoutValue()))
+        default: try downloader.admission.admit(urls.map { ($0, [:]) }, options: options, reply.withoutValue())
+        }
+        for entry in files { start { [self] in _ = await open(entry, token) } }
+    }
+
+    /// An action of our entry, or of a toast.
+    func perform(_ name: String, _ parameters: [Variant], _ token: String?, _ reply: Reply<Void>) throws {
+        guard let action = ApplicationAction(rawValue: name) else {
+            let names = ApplicationAction.allCases.map(\.rawValue).joined(separator: ", ")
+            throw Refusal(.invalidOption, "There is no action “\(shown(name))”; there are \(names).")
+        }
+        guard action.isAboutObject else {
+            guard parameters.isEmpty else { throw Refusal(.invalidOption, "The action \(name) takes no parameter.") }
+            switch action {
+            case .pauseAll: downloader.decide { ledger, now in ledger.pauseAll(now: now) }
+            case .resumeAll: downloader.decide { ledger, now in ledger.resumeAll(now: now) }
+            default:
+                let folder = downloader.defaultDirectory
+                return try open(reply) { [self] in await opener.openFolder(folder, activationToken: token) }
+            }
+            return downloader.answerChange(reply)
+        }
+        guard parameters.count == 1, let path = objectPath(parameters[0]) else {
+            throw Refusal(.invalidOption, "The action \(name) takes one parameter: the object path of a download, of the type o or s.")
+        }
+        if let batch = downloader.batch(at: path, for: reply.call.caller) {
+            if action == .retry {
+                guard downloader.retryByClick(batch.number) else { throw Refusal(.invalidState, "Nothing of the batch has failed.") }
+                return downloader.answerChange(reply)
+            }
+            let folder = batch.record.directory
+            return try open(reply) { [self] in await opener.openFolder(folder, activationToken: token) }
+        }
+        guard let download = downloader.download(at: path, for: reply.call.caller) else {
+            throw Refusal(.noSuchObject, "There is no download \(shown(path)).")
+        }
+        if action == .retry { return try DownloadFace.retry(download, reply) }
+        if download.record.isToDescriptor {
+            throw Refusal(.invalidState, "The file is its caller’s own descriptor; Todoku has no path to it.")
+        }
+        let entry = download.entry
+        if action == .open, download.state != .finished {
+            throw Refusal(.invalidState, "A download that is \(download.shownState.name) has no finished file.")
+        }
+        try open(reply) { [self] in
+            if action == .open { return await open(entry, token) }
+            guard entry.state == .finished, let file = entry.record.path else {
+                return await opener.openFolder(entry.record.directory, activationToken: token)
+            }
+            return await opener.showInFolder(file, activationToken: token)
+        }
+    }
+
+    private func objectPath(_ parameter: Variant) -> String? {
+        switch parameter {
+        case .objectPath(let path): path.value
+        case .string(let text): text
+        case .variant(let inner): objectPath(inner)
+        default: nil
+        }
+    }
+
+    private func open(_ entry: LedgerEntry, _ token: String?) async -> Opener.Outcome {
+        guard let path = entry.record.path, !path.isEmpty else { return .failed }
+        return await open(entry.number, path, token)
+    }
+
+    private func open(_ number: DownloadNumber, _ path: String, _ token: String?) async -> Opener.Outcome {
+        let record = downloader.ledger[number]?.record
+        let (identity, isSandboxed) = (record?.resume?.identity, record?.options.isSandboxed ?? false)
+        let outcome = await opener.open(path, activationToken: token, byPortal: isSandboxed) { Commit.isFinished($0, identity) }
+        if outcome != .failed { downloader.noteOpened(number) }
+        return outcome
+    }
+
+    /// The index of the first of `paths` at which there is something.
+    private func first(of paths: [String]) async -> Int? {
+        for (index, path) in paths.enumerated()
+        where await DiskPool.shared.value(at: .path(path), within: Opener.patience, { access(path, F_OK) == 0 }) == true {
+            return index
+        }
+        return nil
+    }
+
+    // MARK: The trash
+
+    /// - Parameter file: an O_PATH descriptor of what is at `path`, closed here.
+    func throwAway(_ path: String, _ file: Int32) async -> Trash.Outcome {
+        defer { close(file) }
+        return await trash.put(path, FileDescriptor(file))
+    }
+
+    // MARK: Under way
+
+    /// - Throws: `LimitExceeded`.
+    func checkRoom() throws(Refusal) {
+        guard underWay < Limits.desktopWork else {
+            throw Refusal(.limitExceeded, "At most \(Limits.desktopWork) files are opened or moved at a time.")
+        }
+    }
+
+    /// Does `work`, which keeps the service as long as it lasts.
+    func start(_ work: @escaping @BusActor @Sendable () async -> Void) {
+        underWay += 1
+        BusActor.spawn { [self] in
+            await work()
+            underWay -= 1
+            downloader.residenceChanged?()
+        }
+    }
+
+    private func open(_ reply: Reply<Void>, _ work: @escaping @BusActor @Sendable () async -> Opener.Outcome) throws(Refusal) {
+        try checkRoom()
+        start {
+            if await work() == .failed {
+                reply.fail(
+                    DBusError.failed(
+                        "Nothing opened it: there is no file manager, and xdg-open (package xdg-utils) is not there or could not."))
+            } else {
+                reply()
+            }
+        }
+    }
+}
+
+extension Downloader {
+    /// Somebody has opened the file of this download through us: a click that says no more than "Todoku" is not meant for it. What has an
+    /// owner to be called (option `activate`) is the owner's to acknowledge.
+    func noteOpened(_ number: DownloadNumber) {
+        guard let entry = ledger[number], entry.record.options.activate == nil else { return }
+        decide { ledger, _ in _ = ledger.acknowledge(entry) }
+    }
+
+    /// The newest finished downloads of which the user was told, at most `most`, newest first; and whether no failure was told after them.
+    func newestToasted(_ most: Int) -> (newest: [(number: DownloadNumber, path: String)], isLast: Bool) {
+        var newest: [(number: DownloadNumber, path: String)] = []
+        var isLast = true
+        for number in ledger.ended.ordered.reversed() {
+            guard let record = ledger[number]?.record, record.options.notify != .never else { continue }
+            if newest.isEmpty, record.state.failure != nil { isLast = false }
+            guard record.state == .finished, !record.isUnchanged, let path = record.path, !path.isEmpty else { continue }
+            newest.append((number, path))
+            if newest.count == most { break }
+        }
+        return (newest, isLast)
+    }
+
+    /// The newest finished download whose file is at `path`.
+    func finished(at path: String) -> LedgerEntry? {
+        for number in ledger.ended.ordered.reversed() {
+            if let entry = ledger[number], entry.state == .finished, entry.record.path.isSameBytes(as: path) { return entry }
+        }
+        return nil
+    }
+
+    /// Puts the finished file into the trash and, once it is there, takes the download off the list; what has no finished file is removed.
+    func trash(_ download: ManagedDownload, _ reply: Reply<Void>) throws {
+        let entry = download.entry
+        guard download.state == .finished, let path = download.record.path, !path.isEmpty, let clicks else {
+            return try remove(download, deletingFile: false, reply)
+        }
+        try clicks.checkRoom()
+        let identity = download.record.resume?.identity
+        clicks.start { [self] in
+            let place = await DiskPool.shared.value(at: .path(path), within: Opener.patience, late: closePlace) {
+                Commit.placeOfFinished(path, identity: identity)
+            }
+            do throws(Refusal) {
+                guard let place else { throw Refusal(.permissionDenied, "\(path) could not be reached: its disk did not answer in time.") }
+                if let file = try place.get() { try await throwAway(path, file, by: clicks) }
+                if entry.isRemoved { return reply() }
+                decide { ledger, now in ledger.remove(entry, now: now) }
+                journal.answer(reply, ())
+            } catch { reply.fail(error) }
+        }
+    }
+
+    private func throwAway(_ path: String, _ file: Int32, by clicks: Clicks) async throws(Refusal) {
+        switch await clicks.throwAway(path, file) {
+        case .trashed: return
+        case .refused(let why): throw Refusal(.permissionDenied, "\(path) could not be moved to the trash: \(shown(why)).")
+        case .unavailable:
+            throw Refusal(.invalidState, "There is no trash here: neither a desktop portal nor gio (package libglib2.0-bin).")
+        }
+    }
+}
+
+/// Nobody waits any more for what was opened.
+@Sendable private func closePlace(_ place: Result<Int32?, Refusal>) {
+    if case .success(let descriptor?) = place { DiskPool.shared.close(descriptor) }
+}

@@ -1,0 +1,199 @@
+internal import DBus
+internal import Desktop
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import Localization
+internal import Logging
+internal import Scheduling
+
+/// Decides which downloads KDE shows as jobs: those that last, a batch as one. Their buttons pause, resume and cancel.
+///
+/// What would have no progress toast has no job either: an app in front, or one that asked for quiet, shows what happens itself.
+@BusActor final class DesktopJobs {
+    /// A job is for what lasts longer than this and the half second for which Plasma itself holds it back.
+    private static let delay: Duration = .milliseconds(1500)
+    private static let interval: Duration = .milliseconds(500)
+    /// For so long a job stays whose download does not run: it can be resumed there.
+    private static let stay: Duration = .seconds(600)
+
+    /// What is told at once when it changes.
+    private enum Phase { case running, waiting, checking, resting }
+
+    private struct Shown {
+        let begun: ContinuousClock.Instant
+        var updated: ContinuousClock.Instant
+        var phase = Phase.running
+        /// Until the job of what does not run is taken away.
+        var timer: Poller.Token?
+    }
+
+    private unowned let downloader: Downloader  // the centre, which owns this
+    private lazy var views = JobViews(session: session, icon: BusName.service) { [weak self] key, wish in
+        self?.take(wish, DownloadNumber(key))
+    } servedChanged: { [weak self] in
+        self?.downloader.residenceChanged?()
+    }
+    private let session: Connection
+    private var shown: [DownloadNumber: Shown] = [:]
+    private var catalog = Catalog(.japanese)
+
+    init(_ downloader: Downloader, session: Connection) { (self.downloader, self.session) = (downloader, session) }
+
+    /// Whether a job can be clicked whose download does not run: it would go with the service.
+    var keepsService: Bool { !shown.isEmpty && views.isServed && shown.contains { $0.value.phase == .resting } }
+
+    // MARK: What is told
+
+    /// A transfer of `download` is started.
+    func begins(_ download: ManagedDownload) {
+        guard let batch = download.record.batch.flatMap({ downloader.batch($0) }) else { return }
+        if batch.begun == nil { batch.begun = .now }
+        progress(download)
+    }
+
+    /// `download` has more bytes, or another speed.
+    func progress(_ download: ManagedDownload) {
+        let number = download.record.batch ?? download.number
+        guard isWanted(download) else { return take(away: number, finished: false) }
+        let now = ContinuousClock.now
+        if let one = shown[number] {
+            if now - one.updated >= Self.interval { update(number) }
+            return
+        }
+        let begun = download.record.batch.map { downloader.batch($0)?.begun } ?? download.transferStarted
+        guard let begun, now - begun > Self.delay else { return }
+        views.watch()
+        guard views.isServed, makeRoom() else { return }
+        shown[number] = Shown(begun: begun, updated: now)
+        update(number)
+    }
+
+    /// After each decision of the ledger.
+    func changed() {
+        for (number, one) in shown where one.phase != phase(number) { update(number) }
+    }
+
+    func end() { views.end() }
+
+    // MARK: Jobs
+
+    private func isWanted(_ download: ManagedDownload) -> Bool {
+        let batch = download.entry.batch?.record
+        return download.record.options.showProgress
+            && downloader.foreground.allows(
+                batch?.notify ?? download.record.options.notify, of: batch?.app ?? download.record.options.app)
+    }
+
+    /// nil: it has ended.
+    private func phase(_ number: DownloadNumber) -> Phase? {
+        if let batch = downloader.ledger.batch(number) {
+            return batch.hasEnded ? nil : batch.resting == batch.remaining ? .resting : .running
+        }
+        guard let state = downloader.ledger[number]?.state, !state.hasEnded else { return nil }
+        switch state {
+        case _ where state.rests: return .resting
+        case .waiting: return .waiting
+        case .verifying, .committing: return .checking
+        default: return .running
+        }
+    }
+
+    /// Takes a job away that does not run, where there are as many as there may be.
+    private func makeRoom() -> Bool {
+        guard shown.count >= Limits.desktopJobs else { return true }
+        guard let number = shown.filter({ $0.value.phase == .resting }).keys.min() else { return false }
+        take(away: number, finished: false)
+        return true
+    }
+
+    private func take(away number: DownloadNumber, finished: Bool) {
+        guard let one = shown.removeValue(forKey: number) else { return }
+        if let timer = one.timer { Poller.shared.cancel(timer) }
+        views.end(number.value, finished: finished)
+        if one.phase == .resting { downloader.residenceChanged?() }
+    }
+
+    /// Has it shown as it is now.
+    private func update(_ number: DownloadNumber) {
+        guard var one = shown[number] else { return }
+        guard let phase = phase(number) else { return take(away: number, finished: hasFinished(number)) }
+        if (phase == .resting) != (one.timer != nil) {
+            if let timer = one.timer { Poller.shared.cancel(timer) }
+            one.timer =
+                phase == .resting
+                ? Poller.shared.schedule(after: Self.stay) { [weak self] in self?.take(away: number, finished: false) } : nil
+        }
+        (one.phase, one.updated) = (phase, .now)
+        shown[number] = one
+        if catalog.language != downloader.settings.language { catalog = Catalog(downloader.settings.language) }
+        views.applicationName = catalog.text("Todoku")
+        var content = JobContent()
+        content.isSuspended = phase == .resting
+        switch phase {
+        case .waiting: content.message = catalog.text("Waiting")
+        case .checking: content.message = catalog.text("Checking the file")
+        case .running, .resting: break
+        }
+        content.elapsed = .now - one.begun
+        if let batch = downloader.batch(number) { describe(batch, &content) } else { describe(number, &content) }
+        views.show(number.value, content)
+    }
+
+    private func hasFinished(_ number: DownloadNumber) -> Bool {
+        if let batch = downloader.ledger.batch(number) { return batch.outcomes.allFinished }
+        return downloader.ledger[number]?.state == .finished
+    }
+
+    private func describe(_ number: DownloadNumber, _ content: inout JobContent) {
+        guard let download = downloader.glance(number) else { return }
+        let record = download.record
+        content.title = catalog.text("Downloading")
+        (content.received, content.total, content.speed) = (download.received, download.total, download.speed)
+        if let total = download.total, total > 0 { content.fraction = Double(download.received) / Double(total) }
+        content.source = (catalog.text("Source"), download.redactedUrl)
+        guard !record.isToDescriptor else { return }
+        let name = record.fileName ?? download.redactedUrl.pathComponents.last.map(String.init) ?? ""
+        content.destination = (catalog.text("Destination"), "\(record.directory)/\(name)")
+        content.folder = record.directory
+    }
+
+    private func describe(_ batch: ManagedBatch, _ content: inout JobContent) {
+        var tally = batch.entry.progress
+        for download in downloader.lively where download.entry.batch === batch.entry && download.showsProgress {
+            content.speed +|= download.speed
+            if download.received != download.record.received { tally.take(received: download.received, of: download.record) }
+        }
+        let outcomes = batch.entry.outcomes
+        let ended = UInt64(outcomes.finished) + UInt64(outcomes.failed) + UInt64(outcomes.cancelled)
+        content.title = catalog.text("Downloading")
+        (content.received, content.total) = tally.bytes
+        content.fraction = tally.fractionOfDownloads
+        content.files = (ended, ended + UInt64(batch.entry.remaining))
+        guard !batch.record.directory.isEmpty else { return }
+        content.destination = (catalog.text("Destination"), batch.record.directory)
+        content.folder = batch.record.directory
+    }
+
+    // MARK: What is wished
+
+    private func take(_ wish: JobViews.Wish, _ number: DownloadNumber) {
+        guard shown[number] != nil else { return }
+        let event: DownloadEvent =
+            switch wish {
+            case .suspend: .pause
+            case .resume: .resume
+            case .cancel: .cancel
+            }
+        downloader.log.debug("job clicked", metadata: ["download": "\(number)", "wish": "\(wish)"])
+        downloader.decide { ledger, now in
+            // What is held with all others goes on with all others only.
+            if event == .resume, ledger.settings.paused { ledger.resumeAll(now: now) }
+            if let batch = ledger.batch(number) { return ledger.apply(event, to: batch, now: now) }
+            guard let entry = ledger[number] else { return }
+            ledger.advance(entry, event, now: now)  // one that comes too late is dropped
+        }
+        update(number)
+        downloader.residenceChanged?()
+    }
+}

@@ -1,0 +1,77 @@
+internal import CSystem
+public import DownloadModel
+internal import EventLoop
+internal import Glibc
+internal import Synchronization
+
+/// A caller's descriptor of a regular file, which we write into. Closed with its last reference.
+public final class HeldDescriptor: Sendable {
+    public let number: Int32
+    private let found = Mutex<Found>(Found())
+
+    private struct Found {
+        var isInMemory = false
+        var identity: FileIdentity?
+    }
+
+    /// Whether the file lies in memory that no file system bounds; `obstacle(reading:)` finds it out.
+    public var isInMemory: Bool { found.withLock { $0.isInMemory } }
+
+    /// Which file it is, as `obstacle(reading:)` found it; nil where that cannot be told.
+    public var identity: FileIdentity? { found.withLock { $0.identity } }
+
+    /// - Parameter number: ours from here on.
+    public init(adopting number: Int32) { self.number = number }
+
+    // Where it lies on a network's file system, close(2) waits for that.
+    deinit { DiskPool.shared.close(number) }
+
+    /// Why it cannot be written as a file from its first byte; nil: it can. May block: for the pool.
+    ///
+    /// - Parameter reading: whether what is written has to be read again, for a checksum.
+    public func obstacle(reading: Bool) -> Refusal? {
+        func refused(_ what: String) -> Refusal {
+            Refusal(.invalidOption, "fd: \(what); DownloadToFd takes one of a regular file that is open for writing.")
+        }
+        var status = stat()
+        let flags = fcntl(number, F_GETFL)
+        guard flags >= 0, fstat(number, &status) == 0 else {
+            return refused("the descriptor cannot be used (\(String(cString: strerror(errno))))")
+        }
+        switch status.st_mode & S_IFMT {
+        case S_IFREG: break
+        case S_IFDIR: return refused("it is a folder’s")
+        case S_IFIFO: return refused("it is a pipe’s")
+        case S_IFSOCK: return refused("it is a socket’s")
+        case S_IFCHR, S_IFBLK: return refused("it is a device’s")
+        default: return refused("it is not a file’s")
+        }
+        if flags & todoku_o_path != 0 { return refused("it was opened with O_PATH, and gives no access") }
+        guard flags & O_ACCMODE != O_RDONLY else { return refused("it is open for reading only") }
+        if flags & O_APPEND != 0 { return refused("it was opened with O_APPEND, and writes at the end only") }
+        if flags & todoku_o_direct != 0 { return refused("it was opened with O_DIRECT") }
+        if reading, flags & O_ACCMODE == O_WRONLY {
+            return Refusal(.invalidOption, "Option checksum: the descriptor must be open for reading as well.")
+        }
+        let seals = todoku_get_seals(number)
+        if seals > 0, seals & (todoku_seal_write | todoku_seal_grow | todoku_seal_shrink) != 0 {
+            return refused("the memory file is sealed against it")
+        }
+        let (isInMemory, identity) = (todoku_is_unbounded_memory(number), try? fileIdentity(of: number, boot: bootIdentity()))
+        found.withLock { $0 = Found(isInMemory: isInMemory, identity: identity) }
+        return nil
+    }
+
+    /// Makes the file empty.
+    public func empty() { _ = ftruncate(number, 0) }
+}
+
+extension DiskError {
+    /// What failed on a caller's descriptor. Nobody knows its folder, so nothing is waited for there.
+    package var descriptorFailure: DownloadFailure {
+        let failure = failure(folder: "")
+        return DownloadFailure(
+            failure.name, "Todoku cannot write into the caller’s file: \(String(cString: strerror(code))).",
+            missingBytes: failure.missingBytes)
+    }
+}

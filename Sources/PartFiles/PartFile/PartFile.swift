@@ -1,0 +1,317 @@
+internal import CSystem
+package import DownloadModel
+internal import Glibc
+
+/// The growing file of one download, open, and what its bytes are of: in its folder, or a caller's. Bytes are written in order from the
+/// front.
+package final class PartFile {
+    /// How many bytes gather before write-back is started behind them.
+    private static let writebackStep: ByteCount = 8 << 20
+
+    private(set) var name: String
+    /// nil: it is a caller's, and has no name for us.
+    private let folder: OpenFolder?
+    private let held: HeldDescriptor?
+    package let descriptor: Int32
+    package let identity: FileIdentity
+    /// The strong validator of the representation that the bytes are of; nil: none.
+    package var validator: Validator?
+    /// Complete size of that representation; nil while unknown.
+    package var total: ByteCount?
+    /// Whether a later transfer can go on from these bytes.
+    package var isResumable = false
+    /// Bytes that the kernel has: what counts as received.
+    package private(set) var written: ByteCount
+    /// The first write that failed; nothing is written after it.
+    package private(set) var error: DiskError?
+    private var writebackStarted: ByteCount
+    /// What is left free of the disk.
+    package var diskReserve = DiskReserve.bytes(0)
+    /// Up to here the disk has set room aside for this file.
+    private var reservedEnd: ByteCount = 0
+    /// So many bytes are written before it is looked again how much room there is.
+    private var allowance: ByteCount = 0
+    private static let mostAllowance: ByteCount = 8 << 20
+    /// So much must be free where nobody knows how much will come.
+    private static let roomForUnknown: ByteCount = 16 << 20
+
+    private init(adopting descriptor: Int32, name: String, folder: OpenFolder, identity: FileIdentity, written: ByteCount) {
+        (self.descriptor, self.name, self.folder, self.identity, held) = (descriptor, name, folder, identity, nil)
+        (self.written, writebackStarted) = (written, written)
+    }
+
+    private init(in held: HeldDescriptor, identity: FileIdentity, written: ByteCount) {
+        (descriptor, name, folder, self.identity, self.held) = (held.number, "", nil, identity, held)
+        (self.written, writebackStarted) = (written, written)
+    }
+
+    deinit { if held == nil { close(descriptor) } }
+
+    /// Begins anew in a caller's file.
+    package static func create(in held: HeldDescriptor, boot: String) throws(DiskError) -> PartFile {
+        let identity = try fileIdentity(of: held.number, boot: boot)
+        guard ftruncate(held.number, 0) == 0 else { throw DiskError("empty the file") }
+        return PartFile(in: held, identity: identity, written: 0)
+    }
+
+    /// Goes on in a caller's file; nil where nothing in it counts. There is no written map: it lasts as long as this process.
+    package static func reopen(
+        in held: HeldDescriptor, resume: ResumeData?, hasChecksum: Bool, boot: String
+    ) throws(DiskError) -> PartFile? {
+        let identity = try fileIdentity(of: held.number, boot: boot)
+        var status = stat()
+        guard let resume, resume.written > 0, resume.identity == identity, resume.validator != nil || hasChecksum,
+            fstat(held.number, &status) == 0, status.byteCount >= resume.written
+        else { return nil }
+        let part = PartFile(in: held, identity: identity, written: resume.written)
+        (part.validator, part.total, part.isResumable) = (resume.validator, resume.total, true)
+        return part
+    }
+
+    /// The name of the second file beside the part file `name`: ".todoku-1.new.part" beside ".todoku-1.part".
+    package static func candidateName(_ name: String) -> String { name.hasSuffix(".part") ? "\(name.dropLast(5)).new.part" : "\(name).new" }
+
+    /// Makes an empty part file. A file of our own that is left under its name is removed; anything else there is refused.
+    package static func create(in folder: OpenFolder, name: String, boot: String) throws(DiskError) -> PartFile {
+        let flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
+        var descriptor = openUninterrupted(folder.descriptor, name, flags, 0o600)
+        if descriptor < 0, errno == EEXIST {
+            guard let status = folder.status(name), folder.isOurs(status), status.st_nlink == 1 else {
+                throw DiskError("take \(name), which is not a file of its own,", EEXIST)
+            }
+            guard unlinkat(folder.descriptor, name, 0) == 0 else { throw DiskError("remove the old part file") }
+            descriptor = openUninterrupted(folder.descriptor, name, flags, 0o600)
+        }
+        guard descriptor >= 0 else { throw DiskError("create the part file") }
+        do throws(DiskError) {
+            let identity = try fileIdentity(of: descriptor, boot: boot)
+            try checkReturn(to: descriptor, identity, in: folder, name, boot)
+            return PartFile(adopting: descriptor, name: name, folder: folder, identity: identity, written: 0)
+        } catch {
+            close(descriptor)
+            unlinkat(folder.descriptor, name, 0)
+            throw error
+        }
+    }
+
+    /// Finds out, before a byte is fetched, whether a new file that the mount gives to another user can be opened again: it is verified,
+    /// named and gone on with by its name.
+    private static func checkReturn(
+        to descriptor: Int32, _ identity: FileIdentity, in folder: OpenFolder, _ name: String, _ boot: String
+    ) throws(DiskError) {
+        let action = "open again what it makes"
+        var status = stat()
+        guard fstat(descriptor, &status) == 0 else { throw DiskError(action) }
+        guard status.st_uid != geteuid() else { return }
+        let again = openUninterrupted(folder.descriptor, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC)
+        guard again >= 0 else { throw DiskError(action) }
+        defer { close(again) }
+        guard try fileIdentity(of: again, boot: boot).isSameFileAndMount(as: identity) else { throw DiskError(action, ESTALE) }
+    }
+
+    /// Opens the part file that is there and finds out how much of it counts: by `resume`, where that is of this file, or by its written
+    /// map, whichever proves more; validator and total are then of the same source as the bytes.
+    ///
+    /// - Parameters:
+    ///   - hasChecksum: whether bytes without a validator count too.
+    ///   - mapPath: the written map; it counts where boot, device, inode and mount are those of the file.
+    /// - Returns: nil where there is no part file, or nothing in it counts. An error where the disk cannot tell.
+    package static func reopen(
+        in folder: OpenFolder, name: String, resume: ResumeData?, hasChecksum: Bool, mapPath: String?, boot: String
+    ) throws(DiskError) -> PartFile? {
+        let descriptor = openUninterrupted(folder.descriptor, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC)
+        guard descriptor >= 0 else {
+            if [ENOENT, ELOOP, EISDIR, EACCES, ENXIO].contains(errno) { return nil }  // ENXIO: a FIFO or a socket under its name
+            throw DiskError("open the part file")
+        }
+        var status = stat()
+        guard fstat(descriptor, &status) == 0, folder.isOurs(status), status.st_nlink == 1,
+            let identity = try? fileIdentity(of: descriptor, boot: boot)
+        else {
+            close(descriptor)
+            return nil
+        }
+        let size = status.byteCount
+        var best: (written: ByteCount, validator: Validator?, total: ByteCount?)?
+        func offer(_ written: ByteCount, _ validator: Validator?, _ total: ByteCount?) {
+            let counts = min(written, size)
+            guard validator != nil || hasChecksum, counts > best?.written ?? 0 else { return }
+            best = (counts, validator, total)
+        }
+        if let resume, resume.identity.isSamePart(as: identity) { offer(resume.written, resume.validator, resume.total) }
+        if let mapPath, let map = WrittenMap.read(mapPath, of: identity) { offer(map.end, map.header.validator, map.header.total) }
+        guard let best else {
+            close(descriptor)
+            return nil
+        }
+        let part = PartFile(adopting: descriptor, name: name, folder: folder, identity: identity, written: best.written)
+        (part.validator, part.total, part.isResumable) = (best.validator, best.total, true)
+        return part
+    }
+
+    /// What a record may say once `written` bytes are on disk; nil where a later transfer could not go on from them.
+    package func resumeData(written: ByteCount) -> ResumeData? {
+        isResumable ? ResumeData(written: written, total: total, validator: validator, identity: identity) : nil
+    }
+
+    /// The head of its written map.
+    package var mapHeader: MapHeader { MapHeader(identity: identity, total: total, validator: validator) }
+
+    /// Takes the name, and the place, of `other`, in one step.
+    package func takePlace(of other: PartFile) throws(DiskError) {
+        guard let folder, renameat(folder.descriptor, name, folder.descriptor, other.name) == 0 else {
+            throw DiskError("replace the old part file")
+        }
+        name = other.name
+    }
+
+    /// Removes it from its folder.
+    package func remove() { if let folder { unlinkat(folder.descriptor, name, 0) } }
+
+    /// Gives its room back, once it has no name any more: the disk does so only when the last descriptor is closed.
+    package func giveUp() { ftruncate(descriptor, 0) }
+
+    /// Cuts off what lies beyond `written`. Where nothing does, it is left alone: ftruncate(2) would give back what is reserved.
+    package func trim() throws(DiskError) {
+        var status = stat()
+        if fstat(descriptor, &status) == 0, status.byteCount == written { return }
+        guard ftruncate(descriptor, off_t(clamping: written)) == 0 else { throw DiskError("shorten the part file") }
+    }
+
+    /// Finds out whether the file system can hold `total` bytes, where that is known, and has room for what is missing of them; what is
+    /// reserved for this file already counts as there, and so does what `held` takes, which is given up where it must.
+    ///
+    /// - Throws: EFBIG, or ENOSPC with what is missing.
+    package func makeRoom(beside held: PartFile?) throws(DiskError) {
+        guard let total, total > written else { return }
+        // A caller's descriptor shares its position with the caller's own.
+        if total > ByteCount(Int64.max) || self.held == nil && lseek(descriptor, off_t(clamping: total), SEEK_SET) < 0 {
+            throw DiskError("make a file of \(total) bytes", EFBIG)
+        }
+        guard var shortage = shortage(), shortage.missing > held?.allocated ?? 0 else { return }
+        shortage.missing -|= held?.allocated ?? 0
+        throw DiskError("reserve \(total) bytes", ENOSPC, shortage: shortage)
+    }
+
+    /// Whether what is missing finds no room as things are.
+    package var isCramped: Bool { shortage() != nil }
+
+    /// How many bytes of what is missing find no room; nil: none, or nobody knows.
+    private func shortage() -> DiskError.Shortage? {
+        guard let total, total > written else { return nil }
+        guard let room else { return nil }
+        let (needed, there) = (total -| written, (allocated -| written) +| room)
+        return needed > there ? DiskError.Shortage(missing: needed -| there, room: room) : nil
+    }
+
+    /// Bytes that the disk has free beside the reserve; nil: it has no end, or does not tell.
+    private var room: ByteCount? {
+        var space = statvfs()
+        return fstatvfs(descriptor, &space) == 0 ? space.room(beside: diskReserve) : nil
+    }
+
+    /// How many bytes must be free before a further attempt can come further, once the disk was full; nil: the disk does not tell.
+    package var neededRoom: ByteCount? {
+        // What no attempt goes on from is deleted meanwhile, and is to be fetched again.
+        let useless = isResumable ? 0 : written
+        if let shortage = shortage() { return shortage.missing +| shortage.room +| useless }
+        guard total == nil, let room, room < Self.roomForUnknown else { return nil }
+        return Self.roomForUnknown +| useless
+    }
+
+    /// Looks, from time to time, whether `count` bytes more leave the reserve alone.
+    private func leaveReserve(_ count: Int) throws(DiskError) {
+        let count = ByteCount(count)
+        guard diskReserve != .bytes(0), written +| count > reservedEnd else { return }
+        if allowance < count {
+            guard let room else { return }
+            guard room >= count else { throw DiskError("write the part file", ENOSPC, shortage: shortage()) }
+            // Others write, too.
+            allowance = max(count, min(room / 4, Self.mostAllowance))
+        }
+        allowance -|= count
+    }
+
+    /// Bytes on the disk that are this file's, written or reserved.
+    private var allocated: ByteCount {
+        var status = stat()
+        return fstat(descriptor, &status) == 0 ? status.allocated : 0
+    }
+
+    /// Reserves room for `total` bytes in all, where that is known. A file system that cannot is no error; one that is full is.
+    ///
+    /// Not in a caller's file: where that lies in memory, a server's word about its length would take the memory at once.
+    package func reserve() throws(DiskError) {
+        guard let total, total > written, held == nil else { return }
+        let code = todoku_fallocate_keep_size(descriptor, off_t(clamping: written), off_t(clamping: total -| written))
+        if code == 0 { reservedEnd = total }
+        if ![0, EOPNOTSUPP, ENOSYS, EINVAL, EINTR, EPERM].contains(code) {
+            throw DiskError("reserve \(total) bytes", code, shortage: shortage())
+        }
+    }
+
+    /// Writes at the end. Part of the bytes may be written where this throws; `written` says how many count.
+    package func write(_ bytes: UnsafeRawBufferPointer) throws(DiskError) {
+        if let error { throw error }
+        do {
+            try leaveReserve(bytes.count)
+        } catch {
+            self.error = error
+            throw error
+        }
+        var rest = bytes[...]
+        while !rest.isEmpty {
+            let count = pwrite(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count, off_t(clamping: written))
+            if count < 0, errno == EINTR { continue }
+            guard count > 0 else {
+                let code = count == 0 ? EIO : errno
+                let failed = DiskError("write the part file", code, shortage: shortage())
+                error = failed
+                throw failed
+            }
+            written +|= ByteCount(count)
+            rest = rest.dropFirst(count)
+        }
+        if written -| writebackStarted >= Self.writebackStep {
+            // A hint: that it failed changes nothing.
+            _ = todoku_start_writeback(descriptor, off_t(clamping: writebackStarted), off_t(clamping: written -| writebackStarted))
+            writebackStarted = written
+        }
+    }
+}
+
+extension statvfs {
+    /// Bytes that are free for us beside `reserve`; nil: the file system has no size, or no number that can be.
+    func room(beside reserve: DiskReserve) -> ByteCount? {
+        let size = ByteCount(f_blocks).multipliedReportingOverflow(by: ByteCount(f_frsize))
+        let free = ByteCount(f_bavail).multipliedReportingOverflow(by: ByteCount(f_frsize))
+        guard f_blocks > 0, !size.overflow, !free.overflow else { return nil }
+        return free.partialValue -| reserve.bytes(ofDisk: size.partialValue)
+    }
+}
+
+extension FileIdentity {
+    /// Whether both are of one part file, as far as can be told. Over a restart of the machine device numbers may change, and inodes stay.
+    func isSamePart(as other: FileIdentity) -> Bool {
+        isSameFile(as: other) && (boot != other.boot || device == other.device)
+    }
+}
+
+/// The identity of an open file. `boot`: of the running kernel, as `bootIdentity()` tells.
+package func fileIdentity(of descriptor: Int32, boot: String) throws(DiskError) -> FileIdentity {
+    var found = todoku_file_identity()
+    let code = todoku_identify_file(descriptor, &found)
+    guard code == 0 else { throw DiskError("look at a file", code) }
+    return FileIdentity(
+        device: found.device, inode: found.inode, mount: found.mount, boot: boot, born: found.born == 0 ? nil : found.born)
+}
+
+/// `/proc/sys/kernel/random/boot_id`; empty where there is no such file.
+package func bootIdentity() -> String {
+    let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else { return "" }
+    defer { close(descriptor) }
+    var bytes = [UInt8](repeating: 0, count: 64)
+    let count = read(descriptor, &bytes, bytes.count)
+    return String(decoding: bytes.prefix(max(0, count)).prefix { $0 > 0x20 }, as: UTF8.self)
+}

@@ -1,0 +1,19 @@
+public import DownloadModel
+
+/// Downloads at which the service crashed again and again.
+extension Ledger {
+    /// Fails those of `numbers` that have not ended, before anything starts: their bytes stay for a retry.
+    public func setAside(_ numbers: [DownloadNumber], now: WallTime) {
+        for number in numbers {
+            guard let entry = entries[number], !entry.state.hasEnded else { continue }
+            entry.isInPool = false  // after a start nobody looks yet whether it has its name
+            try? apply(.interrupt(.crashed), to: entry, now: now)
+        }
+    }
+}
+
+extension DownloadFailure {
+    static let crashed = DownloadFailure(
+        .interrupted, "Todoku crashed twice while it worked on this download, and has set it aside; retry it, or report the crash.",
+        isRetryable: true)
+}

@@ -1,0 +1,90 @@
+internal import DownloadModel
+
+/// Finding an app's own again among a hundred thousand.
+struct LedgerIndex {
+    private var apps: [String: Set<DownloadNumber>] = [:]
+    private var tags: [String: Set<DownloadNumber>] = [:]
+    /// What those of an app hold (`DownloadOptions.heldBytes`).
+    private var bytes: [String: Int] = [:]
+
+    mutating func insert(_ record: DownloadRecord) {
+        if !record.options.app.isEmpty { apps[record.options.app, default: []].insert(record.number) }
+        count(record, 1)
+        if !record.options.tag.isEmpty { tags[record.options.tag, default: []].insert(record.number) }
+    }
+
+    func count(of app: String) -> Int { apps[app]?.count ?? 0 }
+    func bytes(of app: String) -> Int { bytes[app] ?? 0 }
+
+    mutating func remove(_ record: DownloadRecord) {
+        Self.remove(record.number, from: &apps, record.options.app)
+        count(record, -1)
+        Self.remove(record.number, from: &tags, record.options.tag)
+    }
+
+    /// What `record` holds comes or goes.
+    mutating func count(_ record: DownloadRecord, _ sign: Int) {
+        let app = record.options.app
+        guard !app.isEmpty, case let held = record.options.heldBytes(with: record.url), held > 0 else { return }
+        let sum = bytes(of: app) + sign * held
+        bytes[app] = sum == 0 ? nil : sum
+    }
+
+    private static func remove(_ number: DownloadNumber, from sets: inout [String: Set<DownloadNumber>], _ key: String) {
+        guard let index = sets.index(forKey: key) else { return }
+        sets.values[index].remove(number)
+        if sets.values[index].isEmpty { sets.remove(at: index) }
+    }
+
+    /// The smaller of the two sets; nil where neither app nor tag is given, so that any may match.
+    func candidates(app: String?, tag: String?) -> Set<DownloadNumber>? {
+        [app.map { $0.isEmpty ? nil : apps[$0] ?? [] }, tag.map { $0.isEmpty ? nil : tags[$0] ?? [] }].compactMap { $0 ?? nil }
+            .min { $0.count < $1.count }
+    }
+}
+
+extension Ledger {
+    /// How many downloads of `app`, not empty, have not ended, and what all of its hold (`DownloadOptions.heldBytes`).
+    public func holdings(of app: String) -> (remaining: Int, bytes: Int) {
+        (index.count(of: app) - (endedOfApps[app]?.count ?? 0), index.bytes(of: app))
+    }
+
+    /// Where sorting the candidates is dearer than walking through all until enough are found.
+    private static let fewCandidates = 2000
+
+    /// Goes through all of `app` and `tag` (nil: of any) until `visit` says that it has enough: what has not ended in queue order, then
+    /// what has, oldest first; reversed the other way round.
+    public func visit(app: String?, tag: String?, isReversed: Bool = false, _ visit: (LedgerEntry) -> Bool) {
+        func isWanted(_ entry: LedgerEntry) -> Bool {
+            entry.isEntered && app.map { $0 == entry.record.options.app } ?? true && tag.map { $0 == entry.record.options.tag } ?? true
+        }
+        if let candidates = index.candidates(app: app, tag: tag), candidates.count <= Self.fewCandidates {
+            let sorted = candidates.compactMap { entries[$0] }.sorted { Self.comesBefore(isReversed ? $1 : $0, isReversed ? $0 : $1) }
+            for entry in sorted where isWanted(entry) {
+                if visit(entry) { return }
+            }
+            return
+        }
+        let hasEnough: (DownloadNumber) -> Bool = { [entries] number in
+            guard let entry = entries[number], isWanted(entry) else { return false }
+            return visit(entry)
+        }
+        if isReversed {
+            if ended.last(where: hasEnough) == nil { _ = order.last(where: hasEnough) }
+        } else if order.first(where: hasEnough) == nil {
+            _ = ended.first(where: hasEnough)
+        }
+    }
+
+    /// The order of `List`: that of `order`, then that of `ended`.
+    private static func comesBefore(_ a: LedgerEntry, _ b: LedgerEntry) -> Bool {
+        let (x, y) = (a.record, b.record)
+        switch (x.state.hasEnded, y.state.hasEnded) {
+        case (false, true): return true
+        case (true, false): return false
+        case (true, true): return a.ending < b.ending
+        case (false, false):
+            return (y.options.priority, x.position, x.number) < (x.options.priority, y.position, y.number)
+        }
+    }
+}

@@ -1,0 +1,46 @@
+public import DownloadModel
+
+/// What somebody says of the queue: places, priorities, limits, settings.
+extension Ledger {
+    /// Moves to `place` among those of its priority, 0 = next.
+    ///
+    /// - Parameter takesTurn: the next, whichever application's turn it is; else it waits for its own.
+    public func move(_ entry: LedgerEntry, to place: UInt32, takesTurn: Bool = true) {
+        for (number, position) in order.move(entry.number, to: place) {
+            guard let moved = entries[number] else { continue }
+            moved.record.position = position
+            if moved.lane != nil { makeRunnable(moved) }
+            save(moved)
+        }
+        if takesTurn, place == 0, let app = apps[entry.record.options.app], let least = apps.values.map(\.cost).min() {
+            app.cost = min(app.cost, least - AppShare.start)
+        }
+    }
+
+    public func setPriority(_ entry: LedgerEntry, _ priority: Int32) {
+        change(entry) { $0.options.priority = priority }
+        if order.contains(entry.number) { order.insert(entry.number, priority: priority, position: entry.record.position) }
+        if entry.lane != nil { makeRunnable(entry) }
+        save(entry)
+        actions.append(.tell(entry))
+    }
+
+    public func setSpeedLimit(_ entry: LedgerEntry, _ limit: Speed?) {
+        change(entry) { $0.options.speedLimit = limit }
+        save(entry)
+        actions.append(.tell(entry))
+    }
+
+    /// Changes the settings. `false` where nothing changed.
+    @discardableResult
+    public func set(now: WallTime, _ change: (inout Settings) -> Void) -> Bool {
+        let before = settings
+        change(&settings)
+        guard settings != before else { return false }
+        actions.append(.save(.set(settings)))
+        if settings.hostRules != before.hostRules { recount(now: now) }
+        if settings.maxPerHost != before.maxPerHost || settings.maxActive != before.maxActive { touched.formUnion(hosts.keys) }
+        schedule(now: now)
+        return true
+    }
+}

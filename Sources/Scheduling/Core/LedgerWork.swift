@@ -1,0 +1,340 @@
+public import DownloadModel
+
+/// What a transfer ended in, as far as the ledger decides by it.
+public enum TransferOutcome: Equatable, Sendable {
+    /// The whole body is in the part file, not flushed to disk yet. Of the resume data its validator and identity count.
+    case complete(size: ByteCount, fileName: String, ResumeData)
+    /// `madeProgress`: the resume data tell of more bytes than were held at the start.
+    case failed(DownloadFailure, madeProgress: Bool, ResumeData?)
+    case stopped(ResumeData?)
+    /// The name is taken and the policy is `skip` or `fail`; nothing was fetched.
+    case nameTaken(path: String)
+    /// The server has nothing newer than the copy held; nothing was fetched.
+    case unchanged(CopyHeld)
+}
+
+/// What the engine and the pool tell.
+extension Ledger {
+    /// Whether its files are being written or read.
+    func isAtWork(_ entry: LedgerEntry) -> Bool { entry.work != .idle || entry.isInPool }
+
+    /// Whether no transfer may begin yet: work on its files is under way or to be done, or it is not known whether there is a network for
+    /// it.
+    func isBusy(_ entry: LedgerEntry) -> Bool { isAtWork(entry) || !sweeps.isEmpty && sweeps[entry.number] != nil }
+
+    /// Whether anything is to be done, or goes on by itself at an instant that is known or when what it waits for is seen.
+    public var hasWork: Bool {
+        counts.queued > 0 || counts.active > 0 || counts.verifying > 0 || counts.waitingForTime > 0 || nextWake != nil || !leaving.isEmpty
+            || !sweeps.isEmpty || working > 0
+    }
+
+    // MARK: Transfers
+
+    /// A response was accepted; the bytes of the part file count from `offset` on. The download may be stopped or off the list by now.
+    ///
+    /// - Parameters:
+    ///   - source: where redirects led, without credentials and query; nil: nowhere else.
+    ///   - isResumable: whether a later transfer can go on from its bytes, should it not come to its end.
+    public func transferBegan(
+        _ entry: LedgerEntry, fileName: String, mediaType: String?, source: String? = nil, total: ByteCount?, offset: ByteCount,
+        isResumable: Bool = true, now: WallTime
+    ) {
+        entry.mayHavePart = true
+        entry.isResumable = isResumable
+        // A stop may cross this: its bytes are of this response all the same, and a later start may need no other one. So may the end of
+        // the download, whose bytes are deleted unless the transfer turns out to leave some to resume from.
+        guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number]?.isUnlessResumable ?? true else { return }
+        let isRunning = entry.work == .running
+        if isRunning { answered(entry, now: now) }
+        change(entry) { record in
+            (record.fileName, record.mediaType, record.total) = (fileName, mediaType, total)
+            record.source = source
+            record.isSpliced = offset > 0
+            if isRunning { record.awaitsUrl = false }
+        }
+    }
+
+    /// The engine has bytes on disk.
+    public func checkpoint(_ entry: LedgerEntry, _ resume: ResumeData) {
+        guard entry.work == .running else { return }
+        entry.record.keep(resume)
+        save(entry)
+    }
+
+    /// The transfer of `number` has ended; every `startTransfer` comes to this once.
+    public func transferEnded(_ number: DownloadNumber, _ outcome: TransferOutcome, now: WallTime) {
+        guard let entry = entries[number] ?? leaving.removeValue(forKey: number) else { return }
+        let wasStopped = entry.state != .active
+        entry.work = .idle
+        working -= 1
+        var outcome = outcome
+        // A refusal counts, even where somebody stopped the transfer meanwhile.
+        if case .failed(var failure, let madeProgress, let resume) = outcome {
+            note(failure, of: entry, now: now)
+            if failure.retryAfter != nil { failure.origin = entry.requestOrigin }
+            outcome = .failed(failure, madeProgress: madeProgress, resume)
+        }
+        entry.isUrgent = false
+        if wasStopped || outcome.isStop {
+            // It was told to stop, or the service is ending; whatever it came to, its bytes are what count.
+            if let sweep = sweeps[number], sweep.isUnlessResumable, outcome.resume != nil, !entry.isRemoved {
+                sweeps[number] = nil
+                actions.append(.save(.swept(number)))
+            }
+            if sweeps[number] == nil, !entry.isRemoved {
+                change(entry) { record in
+                    switch outcome {
+                    case .complete(let size, let name, let part):
+                        record.complete(size: size, fileName: name, part)
+                        record.isWhole = true
+                    case .failed(_, _, let resume), .stopped(let resume): record.keep(resume)
+                    case .nameTaken, .unchanged: break  // nothing was fetched: what is held is what was held
+                    }
+                }
+                save(entry)
+                actions.append(.tell(entry))
+                switch entry.state {
+                case .failed: dropUselessBytes(entry)
+                case .paused, .waiting: dropBytesOfWait(entry)
+                default: break
+                }
+            } else if entry.isRemoved {
+                sweep(entry)
+            }
+            beginSweep(entry)
+            return schedule(now: now)
+        }
+        switch outcome {
+        case .complete(let size, let name, let resume):
+            change(entry) { $0.complete(size: size, fileName: name, resume) }
+            advance(entry, .bodyComplete, now: now)
+        case .failed(let failure, let madeProgress, let resume): failed(entry, failure, madeProgress, resume, now: now)
+        case .nameTaken(let path):
+            if entry.record.options.ifExists == .skip {
+                change(entry) { $0.path = path }
+                advance(entry, .skipped, now: now)
+            } else {
+                advance(entry, .fail(.alreadyExists(path)), now: now)
+            }
+        case .unchanged(let copy):
+            answered(entry, now: now)
+            end(entry, with: copy, now: now)
+        case .stopped: break
+        }
+    }
+
+    private func failed(_ entry: LedgerEntry, _ failure: DownloadFailure, _ madeProgress: Bool, _ resume: ResumeData?, now: WallTime) {
+        let madeProgress = madeProgress && resume != nil
+        var (verdict, used) = RetryPolicy.verdict(
+            record: entry.record, failure: failure, madeProgress: madeProgress, now: now, random: random())
+        if failure.isLostConnection || failure.wait == .offline { excuse(entry, madeProgress: madeProgress, &verdict, &used) }
+        change(entry) { record in
+            record.keep(resume)
+            (record.retriesUsed, record.lastFailure) = (used, failure)
+        }
+        switch verdict {
+        case .fail: advance(entry, .fail(failure), now: now)
+        case .wait(let reason, let until):
+            dropBytesOfWait(entry)
+            advance(entry, .wait(reason, until: until), now: now)
+            if reason == .retry { reconsider(entry, isBack: false, now: now) }
+        }
+    }
+
+    /// Deletes the part file of a failed download that no later attempt could go on from.
+    func dropUselessBytes(_ entry: LedgerEntry) {
+        let isToDescriptor = entry.record.isToDescriptor
+        guard entry.record.resume == nil || isToDescriptor, !entry.isRemoved else { return }
+        // A transfer that is still to stop may leave something to go on from; but nothing goes on in a descriptor.
+        sweep(entry, unlessResumable: entry.work != .idle && !isToDescriptor)
+    }
+
+    /// Deletes the part file of a download that waits or is paused, where no later attempt can go on from it: its room may be what others,
+    /// or it itself, wait for. Only what this process was told of: after a restart the written map may know of bytes that the row does not.
+    private func dropBytesOfWait(_ entry: LedgerEntry) {
+        guard !entry.isResumable, entry.record.resume == nil, !entry.record.isWhole, !entry.record.isToDescriptor, !entry.isRemoved else {
+            return
+        }
+        sweep(entry)
+    }
+
+    // MARK: Verification and commit
+
+    /// The part file is flushed and proved; `identity` finds it again if the service dies between the rename and the row.
+    public func verified(_ entry: LedgerEntry, identity: FileIdentity, now: WallTime) {
+        guard leavePool(entry, now: now), entry.state == .verifying else { return }
+        entry.record.resume = ResumeData(
+            written: entry.record.received, total: entry.record.total, validator: entry.record.resume?.validator, identity: identity)
+        advance(entry, .verified, now: now)
+    }
+
+    /// Verification or commit failed.
+    public func endingFailed(_ entry: LedgerEntry, _ failure: DownloadFailure, now: WallTime) {
+        guard leavePool(entry, now: now), entry.state == .verifying || entry.state == .committing else { return }
+        if failure.name == .checksumMismatch, entry.record.isSpliced, !entry.record.hasStartedOver, entry.state == .verifying {
+            advance(entry, .startOver, now: now)
+            return
+        }
+        let (verdict, used) =
+            failure.wait == nil
+            ? (.fail, entry.record.retriesUsed)
+            : RetryPolicy.verdict(record: entry.record, failure: failure, madeProgress: false, now: now, random: random())
+        change(entry) { record in
+            (record.retriesUsed, record.lastFailure) = (used, failure)
+            // A flush that failed once may succeed the next time without having written: only the checkpoint before counts.
+            if record.state == .verifying { record.isWhole = false }
+        }
+        switch verdict {
+        case .fail: advance(entry, .fail(failure), now: now)
+        case .wait(let reason, let until):
+            advance(entry, .wait(reason, until: until), now: now)
+            // PauseAll does not stop a verification.
+            if settings.paused { settle(entry, now: now) }
+        }
+    }
+
+    /// The file is at `path`; `skipped`: another one is, and the part file is gone. `copy`: what a later Fetch is to know of it.
+    public func committed(_ entry: LedgerEntry, path: String, skipped: Bool, copy: CopyHeld? = nil, now: WallTime) {
+        guard leavePool(entry, now: now), entry.state == .committing else { return }
+        change(entry) { $0.path = path.isEmpty ? nil : path }  // a caller's descriptor has none
+        if let copy { actions.append(.save(.keepCopy(copy))) }
+        advance(entry, skipped ? .skipped : .committed, now: now)
+    }
+
+    /// Neither the part file that was whole nor the final file is there.
+    public func partLost(_ entry: LedgerEntry, now: WallTime) {
+        guard leavePool(entry, now: now), entry.state == .verifying || entry.state == .committing else { return }
+        advance(entry, .partLost, now: now)
+    }
+
+    /// The pool is done with the part file of `entry`. False where it was cancelled meanwhile, and the outcome counts no more.
+    func leavePool(_ entry: LedgerEntry, now: WallTime) -> Bool {
+        entry.isInPool = false
+        leaving[entry.number] = nil
+        if entry.state == .verifying || entry.state == .committing, !entry.isRemoved { return true }
+        beginSweep(entry)
+        schedule(now: now)
+        return false
+    }
+
+    // MARK: Deleting part files
+
+    /// Has the part file deleted: now, or as soon as the transfer that writes it has ended; at the next start, should this process die
+    /// before.
+    ///
+    /// - Parameter unlessResumable: not where the transfer that is about to end leaves resume data.
+    func sweep(_ entry: LedgerEntry, unlessResumable: Bool = false) {
+        if !unlessResumable { sweeps[entry.number]?.isUnlessResumable = false }
+        // A transfer may have made one and not have told yet.
+        guard sweeps[entry.number] == nil, entry.mayHavePart || entry.work != .idle else { return }
+        sweeps[entry.number] = Sweep(directory: entry.record.directory, isUnlessResumable: unlessResumable)
+        if !entry.record.isToDescriptor { actions.append(.save(.sweep(entry.number, directory: entry.record.directory))) }
+        if !entry.isRemoved, entry.record.resume != nil {
+            // What finished without its bytes (`skip`) still tells how many came.
+            if entry.state == .finished { entry.record.resume = nil } else { entry.record.forgetBytes() }
+        }
+        // Queued in the same turn, it must not begin before that is done.
+        if entry.lane != nil { makeRunnable(entry) }
+        beginSweep(entry)
+    }
+
+    private func beginSweep(_ entry: LedgerEntry) {
+        guard let sweep = sweeps[entry.number], !sweep.isUnderWay, !isAtWork(entry) else { return }
+        if entry.mayHavePart { return begin(sweep, of: entry.number) }
+        sweeps[entry.number] = nil
+        if !entry.record.isToDescriptor { actions.append(.save(.swept(entry.number))) }
+    }
+
+    func begin(_ sweep: Sweep, of number: DownloadNumber) {
+        sweeps[number]?.isUnderWay = true
+        actions.append(.sweep(number, directory: sweep.directory))
+    }
+
+    /// The part file of `number` is deleted; or, where it is not gone for good, that is to be tried again at the next start.
+    public func swept(_ number: DownloadNumber, isGone: Bool, now: WallTime) {
+        guard let sweep = sweeps.removeValue(forKey: number) else { return }
+        if sweep.directory.isEmpty {
+            entries[number]?.mayHavePart = false  // a descriptor has no row
+        } else if isGone {
+            entries[number]?.mayHavePart = false
+            actions.append(.save(.swept(number)))
+        } else {
+            unswept.insert(number)
+        }
+        schedule(now: now)
+    }
+
+    // MARK: The owner's link
+
+    /// Takes a fresh link for the same bytes; what waited for it goes on.
+    ///
+    /// - Parameter isFromSandbox: the rules of sandboxes hold for it from here on, whoever queued it.
+    public func replaceUrl(
+        _ entry: LedgerEntry, _ link: FreshLink, isFromSandbox: Bool = false, now: WallTime
+    ) throws(IllegalTransition) {
+        let url = link.url
+        _ = try entry.state.after(.renew)
+        index.count(entry.record, -1)
+        defer { index.count(entry.record, 1) }
+        change(entry) { record in
+            let old = record.url
+            link.apply(to: &record.options, from: old)
+            record.url = url.text
+            record.source = nil
+            if isFromSandbox { record.options.isSandboxed = true }
+            record.awaitsUrl = false
+        }
+        let isInLane = entry.lane != nil
+        leaveLane(entry)
+        (entry.host, entry.origin, entry.isLocal) = (url.host, url.origin, isLoopbackAddress(url.host))
+        if isInLane || entry.state == .queued { makeRunnable(entry) }
+        save(entry)
+        actions.append(.tell(entry))
+        try apply(.renew, to: entry, now: now)
+        schedule(now: now)
+    }
+}
+
+/// A part file that is to be deleted.
+struct Sweep {
+    let directory: String
+    /// Not where the transfer that is about to end leaves resume data.
+    var isUnlessResumable = false
+    var isUnderWay = false
+}
+
+extension TransferOutcome {
+    fileprivate var isStop: Bool { if case .stopped = self { true } else { false } }
+
+    fileprivate var resume: ResumeData? {
+        switch self {
+        case .complete(_, _, let resume): resume
+        case .failed(_, _, let resume), .stopped(let resume): resume
+        case .nameTaken, .unchanged: nil
+        }
+    }
+}
+
+extension DownloadRecord {
+    mutating func keep(_ resume: ResumeData?) { (self.resume, received) = (resume, resume?.written ?? 0) }
+
+    /// The whole body has come, stopped or not.
+    mutating func complete(size: ByteCount, fileName: String, _ part: ResumeData) {
+        (total, self.fileName, retriesUsed, lastFailure) = (size, fileName, 0, nil)
+        keepWhole(part, size: size)
+    }
+
+    /// The part file is whole, but not flushed: of its bytes only those of the last checkpoint are known to be on disk.
+    mutating func keepWhole(_ part: ResumeData, size: ByteCount) {
+        let isSame = resume.map { ($0.identity.device, $0.identity.inode) == (part.identity.device, part.identity.inode) } ?? false
+        let durable = isSame ? min(resume?.written ?? 0, size) : 0
+        resume = ResumeData(written: durable, total: size, validator: part.validator, identity: part.identity)
+        received = size
+    }
+}
+
+extension DownloadFailure {
+    fileprivate static func alreadyExists(_ path: String) -> DownloadFailure {
+        DownloadFailure(.alreadyExists, "\(path) exists already, and the option if-exists is “fail”.")
+    }
+}

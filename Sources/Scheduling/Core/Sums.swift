@@ -1,0 +1,98 @@
+public import DownloadModel
+
+/// Sums over what has not ended, kept up with each change of a record: nobody walks through a hundred thousand to read them.
+final class Sums {
+    typealias Summand = ProgressTally.Summand
+
+    private(set) var all = ProgressTally()
+    /// By the icon that shows them (option `desktop-id`, else ours), as long as one has not ended. Without those that show no progress.
+    private var ours = ProgressTally()
+    private var others: [DesktopID: ProgressTally] = [:]
+
+    /// `entry` counts from now on, with what its record says.
+    func add(_ entry: LedgerEntry) {
+        remove(entry)
+        let summand = Self.summand(of: entry.record)
+        entry.summand = summand
+        all.add(summand)
+        tally(entry) { $0.add(summand) }
+    }
+
+    func remove(_ entry: LedgerEntry) {
+        guard let summand = entry.summand else { return }
+        entry.summand = nil
+        all.remove(summand)
+        tally(entry) { $0.remove(summand) }
+    }
+
+    /// `entry` counted, and has ended. What was cancelled is as if it had never been asked for.
+    func end(_ entry: LedgerEntry) {
+        guard let summand = entry.summand else { return }
+        entry.summand = nil
+        all.remove(summand)
+        let record = entry.record
+        tally(entry) {
+            $0.remove(summand)
+            if record.state != .cancelled { $0.end(bytes: record.state == .finished ? record.total ?? record.received : record.received) }
+        }
+    }
+
+    /// `entry` had ended in `state`, and counts again from the next `add` on.
+    func revive(_ entry: LedgerEntry, from state: DownloadState) {
+        guard entry.record.options.showProgress, state != .cancelled else { return }
+        if let id = entry.record.options.desktopID {
+            others[id]?.revive(bytes: entry.record.received)
+        } else {
+            ours.revive(bytes: entry.record.received)
+        }
+        entry.batch?.progress.revive(bytes: entry.record.received)
+    }
+
+    func update(_ entry: LedgerEntry) {
+        guard let before = entry.summand else { return }
+        let now = Self.summand(of: entry.record)
+        guard now != before else { return }
+        entry.summand = now
+        all.change(from: before, to: now)
+        tally(entry) { $0.change(from: before, to: now) }
+    }
+
+    /// Where none is left, the next one begins anew.
+    private func tally(_ entry: LedgerEntry, _ change: (inout ProgressTally) -> Void) {
+        guard entry.record.options.showProgress else { return }
+        if let id = entry.record.options.desktopID {
+            change(&others[id, default: ProgressTally()])
+            if others[id]?.remaining == 0 { others[id] = nil }
+        } else {
+            change(&ours)
+            if ours.remaining == 0 { ours = ProgressTally() }
+        }
+        guard let batch = entry.batch else { return }
+        change(&batch.progress)
+        if batch.progress.remaining == 0 { batch.progress = ProgressTally() }
+    }
+
+    var hasIcons: Bool { ours.remaining > 0 || !others.isEmpty }
+
+    var icons: [DesktopID?: ProgressTally] {
+        var icons: [DesktopID?: ProgressTally] = ours.remaining > 0 ? [nil: ours] : [:]
+        for (id, tally) in others { icons[id] = tally }
+        return icons
+    }
+
+    static func summand(of record: DownloadRecord) -> Summand {
+        Summand(received: record.received, total: record.total ?? record.options.size)
+    }
+}
+
+extension Ledger {
+    /// Bytes that all have that have not ended, as last saved.
+    public var received: ByteCount { sums.all.bytes.received }
+
+    /// Their sizes together; nil where one's is not known, or they are more than can be told.
+    public var total: ByteCount? { sums.all.bytes.total }
+
+    /// What has not ended and shows progress, by the icon that shows it (nil: ours), with what ended meanwhile.
+    public var icons: [DesktopID?: ProgressTally] { sums.icons }
+    public var hasIcons: Bool { sums.hasIcons }
+}

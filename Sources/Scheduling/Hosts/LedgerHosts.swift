@@ -1,0 +1,410 @@
+public import DownloadModel
+
+/// What is under way at each host, and what its rule lets through: whose turn it is there, further requests of transfers, refusals, rules.
+extension Ledger {
+    /// What is under way at `host`, a host's name.
+    func load(of host: String) -> HostLoad {
+        // Of a hundred thousand downloads that are taken in, most have the host of the one before.
+        if let recent = recentHost, recent.host == host { return recent.load }
+        let load = findLoad(of: host)
+        recentHost = (host, load)
+        return load
+    }
+
+    private func findLoad(of host: String) -> HostLoad {
+        let (name, rule) = settings.hostRules.governing(host)
+        if let load = hosts[name] { return load }
+        let load = HostLoad(name: name, rule: rule)
+        if hosts.count >= hostsBeforeSweep {
+            touched.formUnion(hosts.keys)
+            hostsBeforeSweep *= 2
+        }
+        hosts[name] = load
+        for request in lastRequests.removeValue(forKey: name) ?? [] {
+            if request.spacing == .zero {
+                load.pacing = HostLoad.Pacing(last: request.at)
+            } else {
+                load.spacings[request.spacing] = HostLoad.Pacing(last: request.at)
+            }
+        }
+        return load
+    }
+
+    /// The most transfers at a time at `host`; 0: no limit.
+    func limit(of host: HostLoad) -> Int { Int(host.rule.connections ?? settings.maxPerHost) }
+
+    /// The same where it is less than what may be active there at all, beside transfers to which nothing comes and which so take no slot:
+    /// else it is never what a download waits for.
+    func bindingLimit(of host: HostLoad) -> Int {
+        let limit = limit(of: host)
+        return settings.maxActive == 0 || limit < Int(settings.maxActive) +| host.silent ? limit : 0
+    }
+
+    /// Looks at hosts whose time has come, and at those at which something has changed.
+    func openHosts(now: WallTime) {
+        while let (time, name) = nextHostWake, time <= now {
+            hostWakes.removeFirst()
+            hosts[name]?.wakeAt = nil
+            touched.insert(name)
+        }
+        if !awaitingSlot.isEmpty, hasSlotForHop {
+            touched.formUnion(awaitingSlot)
+            awaitingSlot = []
+        }
+        refreshHosts(now: now)
+    }
+
+    /// The first instant at which a host is to be looked at.
+    var nextHostWake: (time: WallTime, name: String)? {
+        hostWakes.dropStale { name, time in hosts[name]?.wakeAt == time }
+        return hostWakes.first
+    }
+
+    func refreshHosts(now: WallTime) {
+        while !touched.isEmpty {
+            let names = touched.sorted()
+            touched = []
+            for name in names { if let host = hosts[name] { refresh(host, now: now) } }
+        }
+        if hosts.count < hostsBeforeSweep / 4 { hostsBeforeSweep = max(1024, 2 * hosts.count) }
+    }
+
+    /// Offers what may start at `host`, takes back what may not, and says when to look again.
+    private func refresh(_ host: HostLoad, now: WallTime) {
+        let limit = limit(of: host)
+        var wake = grantHops(host, limit, now: now)
+        // Before it is known what network there is nothing goes there.
+        let isKnown = network != nil || host.isLocal
+        let hasRoom = limit == 0 || host.active < limit
+        for lane in host.lanes {
+            let opens = opens(lane, now: now)
+            // A hop that is still there waits for what these wait for too, or for an interval of its own, which is not theirs.
+            let mayStart = isKnown && hasRoom && opens.map { $0 <= now } ?? false
+            offer(mayStart ? runnable.next(in: lane.id) : nil, of: lane)
+            if hasRoom, let opens, opens > now { wake = min(wake ?? opens, opens) }
+        }
+        if host.wakeAt != wake {
+            host.wakeAt = wake
+            if let wake { hostWakes.insert(wake, host.name) }
+        }
+        review(host, now: now)
+        if host.isIdle(now: now) {
+            for spacing in host.pacings { actions.append(.save(.requestOver(host: host.name, spacing: spacing))) }
+            hosts[host.name] = nil
+            (recentHost, recentLane) = (nil, nil)
+        }
+    }
+
+    /// When the first of `lane` may start; nil: as soon as those under way have gone out.
+    func opens(_ lane: Lane, now: WallTime) -> WallTime? {
+        opens(lane.host, origin(of: lane), app: lane.app.name, spacing: lane.spacing, isUrgent: lane.isUrgent, now: now)
+    }
+
+    /// The origin of the first of `lane`, which holds up those behind it.
+    func origin(of lane: Lane) -> String {
+        lane.origin ?? runnable.next(in: lane.id).flatMap { entries[$0] }?.origin ?? ""
+    }
+
+    /// The same of a transfer's next request.
+    func opens(_ host: HostLoad, _ entry: LedgerEntry, now: WallTime) -> WallTime? {
+        opens(
+            host, entry.requestOrigin, app: entry.record.options.app, spacing: entry.spacing, isUrgent: entry.isUrgent, now: now)
+    }
+
+    private func opens(
+        _ host: HostLoad, _ origin: String, app: String, spacing: Duration, isUrgent: Bool, now: WallTime
+    ) -> WallTime? {
+        guard let opens = host.opens(spacing: spacing, now: now) else { return nil }
+        guard let pace = paces[origin] else { return opens }
+        return pace.opens(for: app, isUrgent: isUrgent, now: now).map { max($0, opens) }
+    }
+
+    private func offer(_ wanted: DownloadNumber?, of lane: Lane) {
+        guard wanted != lane.offered else { return }
+        withdraw(lane)
+        guard let wanted, let entry = entries[wanted] else { return }
+        lane.offered = wanted
+        lane.app.ready.insert(wanted, priority: entry.record.options.priority, position: entry.record.position)
+    }
+
+    // MARK: What is active
+
+    /// `entry` becomes active, with its first request at its own host.
+    func enterSlot(_ entry: LedgerEntry, now: WallTime) {
+        let app = share(of: entry.record.options.app)
+        app.charge(now: now)
+        app.cost += AppShare.start
+        app.active += 1
+        (entry.share, entry.startedAt) = (app, now)
+        entry.requestOrigin = entry.origin
+        begin(entry, at: entry.host, now: now)
+    }
+
+    func leaveSlot(_ entry: LedgerEntry, now: WallTime) {
+        setIdle(entry, isHeld: false, silentSince: nil)
+        leaveHost(entry)
+        guard let app = entry.share else { return }
+        entry.share = nil
+        app.charge(now: now)
+        app.active -= 1
+        forgetIfIdle(app)
+    }
+
+    /// A request of `entry` starts at `host`.
+    private func begin(_ entry: LedgerEntry, at host: String, now: WallTime) {
+        let load = load(of: host)
+        atHosts[entry.number] = host
+        load.active += 1
+        touched.insert(load.name)
+        let spacing = entry.spacing
+        entry.requestedAt = now
+        entry.requests += 1
+        let isSlowed = !entry.isUrgent && (paces[entry.requestOrigin].map { $0.interval > .zero } ?? false)
+        entry.isPaced = load.interval > .zero || spacing > .zero || isSlowed
+        if isSlowed { paces.change(entry.requestOrigin, now: now) { $0.started(entry.number, at: now) } }
+        if load.interval > .zero {
+            load.pacing.started(entry.number, at: now)
+            actions.append(.save(.requested(HostRequest(host: load.name, spacing: .zero, at: now, isSent: false))))
+        }
+        if spacing > .zero {
+            for spacing in load.forgetSpacings(now: now) { actions.append(.save(.requestOver(host: load.name, spacing: spacing))) }
+            load.spacings[spacing, default: HostLoad.Pacing()].started(entry.number, at: now)
+            actions.append(.save(.requested(HostRequest(host: load.name, spacing: spacing, at: now, isSent: false))))
+        }
+    }
+
+    private func leaveHost(_ entry: LedgerEntry) {
+        guard let host = atHosts.removeValue(forKey: entry.number) else { return }
+        let load = load(of: host)
+        touched.insert(load.name)
+        if let hop = load.hops.firstIndex(of: entry.number) {
+            load.hops.remove(at: hop)
+            return
+        }
+        load.active -= 1
+        paces.gaveUp(entry.requestOrigin, entry.number)
+        load.pacing.gaveUp(entry.number)
+        load.spacings[entry.spacing]?.gaveUp(entry.number)
+    }
+
+    /// The request of a transfer that was started, or permitted, as `isPaced` has gone out.
+    public func requestSent(_ entry: LedgerEntry, at time: WallTime, now: WallTime) {
+        guard let host = atHosts[entry.number] else { return }
+        let load = load(of: host)
+        if !entry.isUrgent { paces.change(entry.requestOrigin, now: now) { $0.sent(entry.number, at: time) } }
+        for spacing in [.zero, entry.spacing] {
+            guard var pacing = spacing == .zero ? load.pacing : load.spacings[spacing], pacing.unsent.contains(entry.number) else {
+                continue
+            }
+            pacing.sent(entry.number, at: time)
+            if spacing == .zero { load.pacing = pacing } else { load.spacings[spacing] = pacing }
+            guard let last = pacing.last, pacing.unsent.isEmpty else { continue }
+            actions.append(.save(.requested(HostRequest(host: load.name, spacing: spacing, at: last, isSent: true))))
+        }
+        touched.insert(load.name)
+        schedule(now: now)
+    }
+
+    /// The next request of a transfer under way goes to `host`: by a redirect, or once more. `.permit` follows when the host takes it.
+    ///
+    /// - Parameter origin: `DownloadURL.origin` of that request; nil: http at its own port.
+    public func hop(_ entry: LedgerEntry, to host: String, origin: String? = nil, now: WallTime) {
+        guard entry.work == .running, entry.state == .active else { return }  // it is being stopped
+        answered(entry, now: now)
+        setIdle(entry, isHeld: false, silentSince: nil)
+        leaveHost(entry)
+        entry.requestOrigin = origin ?? "http://\(host):80"
+        let load = load(of: host)
+        atHosts[entry.number] = host
+        load.hops.append(entry.number)
+        touched.insert(load.name)
+        setIdle(entry, isHeld: true, silentSince: nil)
+        schedule(now: now)
+        // Told only where it really waits.
+        if entry.isHeld { review(entry, now: now) }
+    }
+
+    /// - Returns: when a hop that waits may start; nil: none waits for an instant.
+    private func grantHops(_ host: HostLoad, _ limit: Int, now: WallTime) -> WallTime? {
+        var wake: WallTime?
+        for number in host.hops {
+            guard limit == 0 || host.active < limit, let entry = entries[number] else { continue }
+            guard let opens = opens(host, entry, now: now) else { continue }
+            guard opens <= now else {
+                wake = min(wake ?? opens, opens)
+                continue
+            }
+            // While it waited others took the slot that it had.
+            guard hasSlotForHop else {
+                awaitingSlot.insert(host.name)
+                review(entry, now: now)
+                continue
+            }
+            host.hops.removeAll { $0 == number }
+            guard let name = atHosts[number] else { continue }
+            begin(entry, at: name, now: now)
+            setIdle(entry, isHeld: false, silentSince: nil)
+            actions.append(.permit(entry, afterSave: entry.isPaced))
+            review(entry, now: now)
+        }
+        return wake
+    }
+
+    /// The server of an active download sends nothing, or sends again.
+    public func stalled(_ entry: LedgerEntry, _ isStalled: Bool, now: WallTime) {
+        guard entry.state == .active, !entry.isHeld else { return }
+        setIdle(entry, isHeld: false, silentSince: isStalled ? entry.silentSince ?? now : nil)
+        schedule(now: now)
+    }
+
+    private func setIdle(_ entry: LedgerEntry, isHeld: Bool, silentSince: WallTime?) {
+        let (wasHeld, wasSilent, isSilent) = (entry.isHeld, entry.silentSince != nil, silentSince != nil)
+        (entry.isHeld, entry.silentSince) = (isHeld, silentSince)
+        heldTransfers += (isHeld ? 1 : 0) - (wasHeld ? 1 : 0)
+        idleTransfers += (isHeld || isSilent ? 1 : 0) - (wasHeld || wasSilent ? 1 : 0)
+        guard isSilent != wasSilent, let host = atHosts[entry.number].map(load(of:)) else { return }
+        host.silent += isSilent ? 1 : -1
+        touched.insert(host.name)
+    }
+
+    // MARK: Refusals
+
+    /// What the server said by `failure`: that it wants to be left alone, or another answer, or nothing.
+    func note(_ failure: DownloadFailure, of entry: LedgerEntry, now: WallTime) {
+        guard let status = failure.httpStatus else { return }
+        switch status {
+        case 429, 503: refused(entry, status, failure.retryAfter, now: now)
+        case 408, 425, 500...: break  // it is in trouble: that says nothing of its pace
+        default: answered(entry, now: now)
+        }
+    }
+
+    private func refused(_ entry: LedgerEntry, _ status: UInt32, _ retryAfter: Duration?, now: WallTime) {
+        let ruled = ruledInterval(of: entry)
+        paces.change(entry.requestOrigin, creates: true, now: now) { pace in
+            pace.refused(
+                status, startedAt: entry.requestedAt, retryAfter: retryAfter, by: entry.record.options.app, ruled: ruled, now: now)
+        }
+        touchOrigin(entry.requestOrigin)
+        if entry.isUrgent { calm(entry.requestOrigin) }
+    }
+
+    /// The server refused what somebody wanted at once. Whatever else was wanted at once, and has not started yet, waits like the rest: a
+    /// batch of thousands that is resumed asks a server that refuses a few times, and not thousands of times.
+    private func calm(_ origin: String) {
+        guard let host = hosts[settings.hostRules.governing(DownloadURL.host(of: origin)).name] else { return }
+        for lane in host.lanes where lane.isUrgent && (lane.origin == nil || lane.origin == origin) { lane.isUrgent = false }
+        host.regime = nil  // each is told what it waits for now
+    }
+
+    /// The server answered the request of `entry`, whatever it answered.
+    func answered(_ entry: LedgerEntry, now: WallTime) {
+        guard paces[entry.requestOrigin] != nil else { return }
+        let ruled = ruledInterval(of: entry)
+        paces.change(entry.requestOrigin, now: now) { $0.answered(startedAt: entry.requestedAt, ruled: ruled, now: now) }
+        touchOrigin(entry.requestOrigin)
+    }
+
+    private func ruledInterval(of entry: LedgerEntry) -> Duration {
+        settings.hostRules.governing(DownloadURL.host(of: entry.requestOrigin)).rule.requestInterval ?? .zero
+    }
+
+    private func touchOrigin(_ origin: String) { touched.insert(settings.hostRules.governing(DownloadURL.host(of: origin)).name) }
+
+    /// Somebody resumes `entry`, which is queued or waits for its next request: it is tried at once, whatever its origin asked for.
+    func defyPace(_ entry: LedgerEntry) {
+        let isQueued = entry.state == .queued
+        guard isQueued || entry.isHeld, !(entry.lane?.isUrgent ?? entry.isUrgent),
+            paces[isQueued ? entry.origin : entry.requestOrigin] != nil
+        else { return }
+        let isInLane = entry.lane != nil
+        leaveLane(entry)
+        entry.isUrgent = true
+        if isInLane { makeRunnable(entry) }
+        if isQueued { untold.append(entry) }
+        if let host = atHosts[entry.number] { touched.insert(load(of: host).name) }
+    }
+
+    /// The origins that refused requests and hold somebody still, by `DownloadURL.origin`.
+    public func slowedOrigins(now: WallTime) -> [String: OriginPace] { paces.all(now: now) }
+
+    /// Forgets what the origins of `host`, and of all that share its rule, asked for by refusing requests.
+    public func resetHost(_ host: String, now: WallTime) {
+        let name = settings.hostRules.governing(host).name
+        for origin in paces.all(now: now).keys where settings.hostRules.governing(DownloadURL.host(of: origin)).name == name {
+            paces.forget(origin)
+        }
+        touched.insert(name)
+        schedule(now: now)
+    }
+
+    // MARK: Rules
+
+    /// The rules, or the limits, have changed: hosts are counted anew.
+    func recount(now: WallTime) {
+        let queued = runnable.ordered.compactMap { entries[$0] }
+        for entry in queued { leaveLane(entry) }
+        let old = hosts.values.sorted { $0.name < $1.name }
+        let (places, waiting, unsent) = (atHosts, Set(old.flatMap(\.hops)), Set(old.flatMap(\.unsent)))
+        (hosts, touched, hostWakes, recentHost, recentLane, awaitingSlot) = ([:], [], WakeHeap(), nil, nil, [])
+        for former in old { load(of: former.name).inherit(former) }
+        for (number, host) in places.sorted(by: { $0.key < $1.key }) {
+            let load = load(of: host)
+            if waiting.contains(number) {
+                load.hops.append(number)
+                continue
+            }
+            load.active += 1
+            if entries[number]?.silentSince != nil { load.silent += 1 }
+            // Where it is counted now is where it will be heard that it has gone out.
+            if let entry = entries[number], unsent.contains(number) {
+                load.awaitsSent(number, spacing: entry.spacing, since: entry.requestedAt)
+            }
+        }
+        // Nobody knows when requests went out that kept no interval.
+        for load in hosts.values where load.active > 0 && load.interval > .zero { load.pacing.begins(at: now) }
+        for entry in queued { makeRunnable(entry) }
+        touched.formUnion(hosts.keys)
+    }
+
+    /// What a restart must not forget: pauses that servers asked for. One that is longer than any is of a clock that was set back since.
+    func recallPauses(_ entries: [LedgerEntry], now: WallTime) {
+        for entry in entries {
+            guard let failure = entry.record.lastFailure, let status = failure.httpStatus, [429, 503].contains(status),
+                let pause = failure.retryAfter, let until = entry.record.retryAt, until < now + DownloadRecord.longestRetry
+            else { continue }
+            let origin = failure.origin ?? entry.origin
+            paces.change(origin, creates: true, now: now) { pace in
+                pace.recall(until: until, by: entry.record.options.app, status: status, refusedAt: until + (.zero - pause), now: now)
+            }
+            touchOrigin(origin)
+        }
+    }
+
+    func shiftHosts(by delta: Duration) {
+        paces.shift(by: delta)
+        for host in hosts.values {
+            host.shift(by: delta)
+            host.wakeAt = nil
+            touched.insert(host.name)
+        }
+        for entry in atHosts.keys.lazy.compactMap({ self.entries[$0] }) {
+            (entry.startedAt, entry.requestedAt) = (entry.startedAt + delta, entry.requestedAt + delta)
+            entry.silentSince = entry.silentSince.map { $0 + delta }
+        }
+        for app in apps.values { app.shift(by: delta) }
+        for (name, requests) in lastRequests {
+            lastRequests[name] = requests.map { HostRequest(host: name, spacing: $0.spacing, at: $0.at + delta, isSent: $0.isSent) }
+        }
+        actions += requests.map { .save(.requested($0)) }
+    }
+
+    /// The last requests, as far as they are remembered.
+    var requests: [HostRequest] {
+        hosts.values.flatMap { host in
+            ([(Duration.zero, host.pacing)] + host.spacings.map { ($0.key, $0.value) }).compactMap { spacing, pacing in
+                pacing.last.map { HostRequest(host: host.name, spacing: spacing, at: $0, isSent: pacing.unsent.isEmpty) }
+            }
+        } + lastRequests.values.joined()
+    }
+}

@@ -1,0 +1,246 @@
+public import DownloadModel
+
+/// The order in which downloads may start: highest priority first, within one the lowest position, of equals the lowest number.
+///
+/// It may hold several lanes, each with an order of its own; what names no lane means lane 0.
+public struct DownloadQueue: Sendable {
+    /// The distance between the positions of neighbours, so that many fit between without renumbering.
+    private static let gap: Int64 = 1 << 20
+
+    private struct Entry: Comparable, Sendable {
+        var lane: UInt32
+        var priority: Int32
+        var position: Int64
+        var number: DownloadNumber
+
+        static func < (a: Entry, b: Entry) -> Bool {
+            a.lane == b.lane ? (b.priority, a.position, a.number) < (a.priority, b.position, b.number) : a.lane < b.lane
+        }
+
+        func inLane(_ lane: UInt32) -> Entry { Entry(lane: lane, priority: priority, position: position, number: number) }
+
+        /// Comes before all of `lane`.
+        static func front(of lane: UInt32) -> Entry {
+            Entry(lane: lane, priority: .max, position: .min, number: DownloadNumber(0))
+        }
+    }
+
+    private var chunks = Chunks()
+    /// The same as if all were of lane 0; nil: nobody asks across lanes.
+    private var acrossLanes: Chunks?
+    private var entries: [DownloadNumber: Entry] = [:]
+
+    public init() {}
+
+    /// - Parameter countsAcrossLanes: so that `ahead(of:)` may be asked.
+    init(countsAcrossLanes: Bool) { acrossLanes = countsAcrossLanes ? Chunks() : nil }
+
+    /// The position of a download that is added last: numbers only grow, so positions do, with room between them.
+    public static func position(of number: DownloadNumber) -> Int64 {
+        let (position, overflow) = Int64(clamping: number.value).multipliedReportingOverflow(by: gap)
+        return overflow ? .max : position
+    }
+
+    public var count: Int { entries.count }
+
+    /// What starts next.
+    public var next: DownloadNumber? { chunks.lists.first?.first?.number }
+
+    /// All, in order.
+    public var ordered: [DownloadNumber] { chunks.lists.flatMap { $0.lazy.map(\.number) } }
+
+    /// What starts next of `lane`.
+    public func next(in lane: UInt32) -> DownloadNumber? {
+        guard let (chunk, index) = chunks.place(notBefore: .front(of: lane)), chunks.lists[chunk][index].lane == lane else { return nil }
+        return chunks.lists[chunk][index].number
+    }
+
+    /// Those of `lane` in order, as long as `isWanted` holds.
+    public func prefix(of lane: UInt32, while isWanted: (DownloadNumber) -> Bool) {
+        guard var (chunk, index) = chunks.place(notBefore: .front(of: lane)) else { return }
+        while chunk < chunks.lists.count {
+            while index < chunks.lists[chunk].count {
+                let entry = chunks.lists[chunk][index]
+                guard entry.lane == lane, isWanted(entry.number) else { return }
+                index += 1
+            }
+            (chunk, index) = (chunk + 1, 0)
+        }
+    }
+
+    /// The first in order for which `isWanted` holds.
+    public func first(where isWanted: (DownloadNumber) -> Bool) -> DownloadNumber? {
+        for chunk in chunks.lists {
+            for entry in chunk where isWanted(entry.number) { return entry.number }
+        }
+        return nil
+    }
+
+    /// The last in order for which `isWanted` holds.
+    public func last(where isWanted: (DownloadNumber) -> Bool) -> DownloadNumber? {
+        for chunk in chunks.lists.reversed() {
+            for entry in chunk.reversed() where isWanted(entry.number) { return entry.number }
+        }
+        return nil
+    }
+
+    public func contains(_ number: DownloadNumber) -> Bool { entries[number] != nil }
+
+    /// Puts `number` in its place; one that is in the queue already is moved there.
+    public mutating func insert(_ number: DownloadNumber, lane: UInt32 = 0, priority: Int32, position: Int64) {
+        let entry = Entry(lane: lane, priority: priority, position: position, number: number)
+        if let old = entries.updateValue(entry, forKey: number) { takeOut(old) }
+        chunks.insert(entry)
+        acrossLanes?.insert(entry.inLane(0))
+    }
+
+    /// Nothing happens where `number` is not in the queue.
+    public mutating func remove(_ number: DownloadNumber) {
+        if let entry = entries.removeValue(forKey: number) { takeOut(entry) }
+    }
+
+    /// Makes room for so many more.
+    mutating func reserve(_ count: Int) { entries.reserveCapacity(entries.count + count) }
+
+    private mutating func takeOut(_ entry: Entry) {
+        chunks.remove(entry)
+        acrossLanes?.remove(entry.inLane(0))
+    }
+
+    /// The place of `number` among those of its priority, 0 = next of them; nil where it is not in the queue.
+    public func place(of number: DownloadNumber) -> Int? {
+        entries[number].map { chunks.rank($0) - ranks(of: $0.priority, in: $0.lane).lowerBound }
+    }
+
+    /// How many of `lane` come before `number`, which may be of another one; 0 where it is not in the queue.
+    public func ahead(of number: DownloadNumber, in lane: UInt32) -> Int {
+        guard let entry = entries[number] else { return 0 }
+        return chunks.rank(entry.inLane(lane)) - chunks.rank(.front(of: lane))
+    }
+
+    /// How many of all lanes come before `number`; 0 where it is not in the queue.
+    func ahead(of number: DownloadNumber) -> Int {
+        guard let entry = entries[number] else { return 0 }
+        guard let acrossLanes else { preconditionFailure("this queue does not count across lanes") }
+        return acrossLanes.rank(entry.inLane(0))
+    }
+
+    /// Moves `number` to `place` among those of its priority, 0 = next of them; beyond the last means last.
+    ///
+    /// - Returns: every position that changed, to be saved: that of `number` and, where there was no room between its new neighbours,
+    ///   of those after it up to the next gap. Empty where it is there already, or not in the queue.
+    @discardableResult
+    public mutating func move(_ number: DownloadNumber, to place: UInt32) -> [DownloadNumber: Int64] {
+        guard let moved = entries[number], let current = self.place(of: number) else { return [:] }
+        let wanted = min(Int(place), ranks(of: moved.priority, in: moved.lane).count - 1)
+        guard wanted != current else { return [:] }
+        remove(number)
+
+        let others = ranks(of: moved.priority, in: moved.lane)
+        let target = others.lowerBound + wanted
+        let before = wanted > 0 ? chunks.entry(at: target - 1).position : nil
+        let after = target < others.upperBound ? chunks.entry(at: target).position : nil
+        if let position = Self.between(before, after) {
+            insert(number, lane: moved.lane, priority: moved.priority, position: position)
+            return [number: position]
+        }
+
+        // No room: it and what follows are pushed on, one by one, up to the next gap.
+        var last = before ?? .min
+        var changed: [DownloadNumber: Int64] = [:]
+        var (pushed, remaining) = (number, others.upperBound - target)
+        while true {
+            last = last == .max ? .max : last + 1
+            changed[pushed] = last
+            guard remaining > 0 else { break }
+            let following = chunks.entry(at: target)
+            guard following.position <= last else { break }
+            remove(following.number)
+            (pushed, remaining) = (following.number, remaining - 1)
+        }
+        for (number, position) in changed { insert(number, lane: moved.lane, priority: moved.priority, position: position) }
+        return changed
+    }
+
+    /// A position between two, with as much room on both sides as there is; nil where there is none.
+    private static func between(_ before: Int64?, _ after: Int64?) -> Int64? {
+        switch (before, after) {
+        case (let before?, let after?):
+            let room = UInt64(bitPattern: after &- before)
+            return after > before && room >= 2 ? before &+ Int64(room / 2) : nil
+        case (let before?, nil): return before > .max - gap ? nil : before + gap
+        case (nil, let after?): return after < .min + gap ? nil : after - gap
+        case (nil, nil): return 0
+        }
+    }
+
+    private func ranks(of priority: Int32, in lane: UInt32) -> Range<Int> {
+        let first = chunks.rank(Entry(lane: lane, priority: priority, position: .min, number: DownloadNumber(0)))
+        return first..<chunks.rank(Entry(lane: lane, priority: priority, position: .max, number: DownloadNumber(.max)))
+    }
+
+    /// Entries in order, in chunks of at most `size`: finding one is a binary search, and a change moves the entries of one chunk.
+    private struct Chunks: Sendable {
+        private static let size = 512
+        /// None is empty.
+        private(set) var lists: [[Entry]] = []
+
+        mutating func insert(_ entry: Entry) {
+            // What is added last, as nearly all is, costs no search.
+            if let last = lists.last?.last, last < entry {
+                if lists[lists.count - 1].count < Self.size { lists[lists.count - 1].append(entry) } else { lists.append([entry]) }
+                return
+            }
+            guard !lists.isEmpty else {
+                lists = [[entry]]
+                return
+            }
+            let list = max(0, partition(lists.count) { lists[$0][0] < entry } - 1)
+            let index = partition(lists[list].count) { lists[list][$0] < entry }
+            lists[list].insert(entry, at: index)
+            guard lists[list].count > Self.size else { return }
+            lists.insert(Array(lists[list][(Self.size / 2)...]), at: list + 1)
+            lists[list].removeSubrange((Self.size / 2)...)
+        }
+
+        mutating func remove(_ entry: Entry) {
+            let list = partition(lists.count) { lists[$0][0] <= entry } - 1
+            lists[list].remove(at: partition(lists[list].count) { lists[list][$0] < entry })
+            if lists[list].isEmpty { lists.remove(at: list) }
+        }
+
+        func place(notBefore entry: Entry) -> (list: Int, index: Int)? {
+            guard !lists.isEmpty else { return nil }
+            let list = max(0, partition(lists.count) { lists[$0][0] < entry } - 1)
+            let index = partition(lists[list].count) { lists[list][$0] < entry }
+            if index < lists[list].count { return (list, index) }
+            return list + 1 < lists.count ? (list + 1, 0) : nil
+        }
+
+        /// How many come before `entry`, whether or not it is there.
+        func rank(_ entry: Entry) -> Int {
+            let list = partition(lists.count) { lists[$0][0] < entry } - 1
+            guard list >= 0 else { return 0 }
+            return lists[..<list].reduce(0) { $0 + $1.count } + partition(lists[list].count) { lists[list][$0] < entry }
+        }
+
+        func entry(at rank: Int) -> Entry {
+            var rest = rank
+            for list in lists {
+                if rest < list.count { return list[rest] }
+                rest -= list.count
+            }
+            preconditionFailure("no entry at \(rank)")
+        }
+
+        /// The first of 0..<count for which `comesBefore` is false, it being true for all before; count where it is true for all.
+        private func partition(_ count: Int, _ comesBefore: (Int) -> Bool) -> Int {
+            var (low, high) = (0, count)
+            while low < high {
+                let middle = (low + high) / 2
+                if comesBefore(middle) { low = middle + 1 } else { high = middle }
+            }
+            return low
+        }
+    }
+}

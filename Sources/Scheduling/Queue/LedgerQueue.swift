@@ -1,0 +1,216 @@
+public import DownloadModel
+
+/// Which download starts next: queue order, limits, host rules, and turns between applications.
+///
+/// What may start lies in lanes, one for each host and application. Of a lane whose host takes a request now, the first is offered in its
+/// application's `ready`; so choosing costs no more with 100,000 queued than with one, however many of them have to wait.
+extension Ledger {
+    /// With all slots taken, an application that is owed more than this gets one of another's.
+    private static let slice: Duration = .seconds(15)
+    private static let sliceLook: Duration = .seconds(5)
+    /// Most transfers at a time that hold no slot because nothing comes.
+    private static let mostIdle = 64
+
+    // MARK: Starting
+
+    /// Starts what may start. To be called after every event: what that queued is told of here.
+    public func schedule(now: WallTime) {
+        defer { tellQueued(now: now) }
+        sliceAt = nil
+        guard !isEnding, !isAsleep, !settings.paused, stretches.isEmpty, pass?.holdsStarts != true, mayStart() else { return }
+        takeIn(now: now)
+        openHosts(now: now)
+        repeat {
+            while hasSlot, let entry = nextInTurn(now: now) {
+                // The clock may have been set back since it was queued.
+                guard obstacle(of: entry, now: now) == .queued else {
+                    settle(entry, now: now)
+                    refreshHosts(now: now)
+                    if entry.state == .queued { break }
+                    continue
+                }
+                do { try apply(entry.record.isWhole ? .startWhole : .start, to: entry, now: now) } catch { break }
+                refreshHosts(now: now)
+            }
+        } while makeRoom(now: now) || makePlace(now: now)
+    }
+
+    /// Whether another may start beside those that are active. Who waits for its host, or for a server that sends nothing, takes no slot.
+    private var hasSlot: Bool {
+        settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: min(idleTransfers, Self.mostIdle))
+    }
+
+    /// Whether one that waits for its next request may go on beside those that take a slot.
+    var hasSlotForHop: Bool { settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: idleTransfers) }
+
+    /// The first of the application whose turn it is, of those of the highest priority.
+    private func nextInTurn(now: WallTime) -> LedgerEntry? {
+        var best: (entry: LedgerEntry, app: AppShare)?
+        for app in apps.values {
+            guard let number = app.ready.next, let entry = entries[number] else { continue }
+            app.charge(now: now)
+            guard let rival = best else {
+                best = (entry, app)
+                continue
+            }
+            let (own, other) = (entry.record, rival.entry.record)
+            let comesFirst =
+                (other.options.priority, app.cost, own.position, own.number) < (
+                    own.options.priority, rival.app.cost, other.position, other.number
+                )
+            if comesFirst { best = (entry, app) }
+        }
+        return best?.entry
+    }
+
+    /// With all slots taken, has one that moves for long give way where another application waits and is owed more than a slice.
+    ///
+    /// - Returns: whether there is room now.
+    private func makeRoom(now: WallTime) -> Bool {
+        guard settings.maxActive > 0, !hasSlot, let next = nextInTurn(now: now), let owed = next.lane?.app else { return false }
+        var candidate: LedgerEntry?
+        var isContended = false
+        for number in atHosts.keys {
+            guard let entry = entries[number], entry.state == .active, let app = entry.share, app !== owed, app.active > owed.active,
+                entry.record.options.priority <= next.record.options.priority
+            else { continue }
+            app.charge(now: now)
+            isContended = true
+            guard app.cost - owed.cost > Self.slice, now - entry.startedAt > Self.slice, entry.record.resume != nil || isSilent(entry, now)
+            else { continue }
+            if let rival = candidate, (rival.startedAt, rival.number) <= (entry.startedAt, entry.number) { continue }
+            candidate = entry
+        }
+        if let candidate, (try? apply(.yield, to: candidate, now: now)) != nil { return hasSlot }
+        if isContended { sliceAt = now + Self.sliceLook }
+        return false
+    }
+
+    /// Whether nothing has come for so long that little is lost where it has to begin anew.
+    private func isSilent(_ entry: LedgerEntry, _ now: WallTime) -> Bool { entry.silentSince.map { now - $0 > Self.slice } ?? false }
+
+    /// At a host that is full, has one to which the server sends nothing for long give way where another application waits and has fewer
+    /// there.
+    ///
+    /// - Returns: whether one has.
+    private func makePlace(now: WallTime) -> Bool {
+        guard idleTransfers > heldTransfers else { return false }
+        for number in atHosts.keys.sorted() {
+            guard let entry = entries[number], let since = entry.silentSince, let app = entry.share,
+                let host = atHosts[number].map(load(of:)),
+                limit(of: host) > 0, host.active >= limit(of: host)
+            else { continue }
+            let waiting = host.lanes.lazy.map(\.app) + host.hops.lazy.compactMap { self.entries[$0]?.share }
+            let own = places(of: app, at: host)
+            guard waiting.contains(where: { $0 !== app && places(of: $0, at: host) < own }) else { continue }
+            if isSilent(entry, now), (try? apply(.yield, to: entry, now: now)) != nil {
+                refreshHosts(now: now)
+                return true
+            }
+            let look = max(since + Self.slice, now) + Self.sliceLook
+            sliceAt = min(sliceAt ?? look, look)
+        }
+        return false
+    }
+
+    private func places(of app: AppShare, at host: HostLoad) -> Int {
+        atHosts.count { number, name in entries[number]?.share === app && load(of: name) === host && !host.hops.contains(number) }
+    }
+
+    /// Whether any transfer is under way that does not wait for its next request.
+    public var isMoving: Bool { counts.active > heldTransfers }
+
+    // MARK: Lanes
+
+    /// Puts what is queued in its lane; what is still being worked on comes later.
+    func makeRunnable(_ entry: LedgerEntry) { makeRunnable(entry, entry.record) }
+
+    /// - Parameter record: the entry's.
+    func makeRunnable(_ entry: LedgerEntry, _ record: DownloadRecord) {
+        guard entry.isEntered, !entry.isRemoved else { return }
+        leaveLane(entry)
+        guard !isBusy(entry) else {
+            heldBack.insert(entry.number)
+            return
+        }
+        let lane = lane(of: entry, record)
+        entry.lane = lane
+        lane.count += 1
+        runnable.insert(record.number, lane: lane.id, priority: record.options.priority, position: record.position)
+        if !isRestoring { touched.insert(lane.host.name) }
+    }
+
+    func leaveLane(_ entry: LedgerEntry) {
+        if !heldBack.isEmpty { heldBack.remove(entry.number) }
+        guard let lane = entry.lane else { return }
+        (entry.lane, entry.isUrgent) = (nil, lane.isUrgent)
+        lane.count -= 1
+        runnable.remove(entry.number)
+        if lane.offered == entry.number { withdraw(lane) }
+        touched.insert(lane.host.name)
+        guard lane.count == 0 else { return }
+        lane.host.lanes.removeAll { $0 === lane }
+        lane.app.lanes -= 1
+        forgetIfIdle(lane.app)
+    }
+
+    private func lane(of entry: LedgerEntry, _ record: DownloadRecord) -> Lane {
+        // Of a hundred thousand, most have the lane of the one before. One whose last has left it is none any more.
+        if let recentLane, recentLane.lane.count > 0, recentLane.origin == entry.origin, !record.isWhole, !entry.isUrgent,
+            record.sharesOptions(with: recentLane.record)
+        {
+            return recentLane.lane
+        }
+        let lane = findLane(of: entry)
+        let isPlain = record.options.requestInterval == nil && !record.isWhole && !entry.isUrgent
+        recentLane = isPlain ? RecentLane(record: record, origin: entry.origin, lane: lane) : nil
+        return lane
+    }
+
+    private func findLane(of entry: LedgerEntry) -> Lane {
+        // What is whole asks no host for anything; no host has the empty name.
+        let host = load(of: entry.record.isWhole ? "" : entry.host)
+        let (app, spacing) = (entry.record.options.app, host.told(apart: entry.record.options.requestInterval ?? .zero))
+        entry.spacing = spacing
+        let (origin, isUrgent) = (entry.record.isWhole ? "" : host.told(apart: entry.origin), entry.isUrgent)
+        let known = host.lanes.first { lane in
+            lane.app.name == app && lane.spacing == spacing && lane.origin == origin && lane.isUrgent == isUrgent
+        }
+        if let known { return known }
+        laneNumber &+= 1
+        let lane = Lane(id: laneNumber, host: host, app: share(of: app), spacing: spacing, origin: origin, isUrgent: isUrgent)
+        lane.app.lanes += 1
+        host.lanes.append(lane)
+        return lane
+    }
+
+    func share(of app: String) -> AppShare {
+        if let share = apps[app] { return share }
+        // Who comes late has had nothing, and yet no claim to what others had before.
+        let share = AppShare(name: app, cost: apps.values.map(\.cost).min() ?? .zero)
+        apps[app] = share
+        return share
+    }
+
+    func forgetIfIdle(_ app: AppShare) { if app.isIdle { apps[app.name] = nil } }
+
+    /// Takes in what was queued while its files were still being worked on.
+    private func takeIn(now: WallTime) {
+        guard !heldBack.isEmpty else { return }
+        for number in heldBack.sorted() {
+            guard let entry = entries[number], entry.state == .queued else {
+                heldBack.remove(number)
+                continue
+            }
+            if !isBusy(entry) {
+                heldBack.remove(number)
+                makeRunnable(entry)
+            }
+        }
+    }
+
+    func withdraw(_ lane: Lane) {
+        if let number = lane.offered { lane.app.ready.remove(number) }
+        lane.offered = nil
+    }
+}

@@ -1,0 +1,174 @@
+public import DownloadModel
+
+/// What happens without any event: waits that end, deadlines, what is seen on a disk.
+extension Ledger {
+    /// When `tick` is to be called next; nil: nothing waits for an instant.
+    public var nextWake: WallTime? {
+        [nextEntryWake, settings.paused || isEnding || isAsleep ? nil : nextHostWake?.time, sliceAt].compactMap { $0 }.min()
+    }
+
+    private var nextEntryWake: WallTime? {
+        wakes.dropStale { number, time in entries[number]?.wakeAt == time }
+        return wakes.first?.time
+    }
+
+    /// So many at most are looked at in one tick.
+    private static let mostDue = 200
+
+    func arm(_ entry: LedgerEntry) {
+        let time = entry.isRemoved || entry.isCallDue ? nil : entry.record.nextWake
+        guard time != entry.wakeAt else { return }
+        entry.wakeAt = time
+        if let time { wakes.insert(time, entry.number) }
+    }
+
+    /// Lets waits end and deadlines strike that are due.
+    public func tick(now: WallTime) {
+        var due: [LedgerEntry] = []
+        // The rest is due still: the next tick is at once.
+        while due.count < Self.mostDue, let time = nextEntryWake, time <= now, let number = wakes.removeFirst(), let entry = entries[number]
+        {
+            entry.wakeAt = nil
+            due.append(entry)
+        }
+        // What is due by the clock before it was set is looked at again by the clock of now.
+        for entry in due where !catchUpClock(entry) {
+            if let expiresAt = entry.record.expiresAt, expiresAt <= now {
+                try? apply(.expire(.expired(entry.record)), to: entry, now: now)
+            } else if case .waiting(_, let until?) = entry.state, until <= now {
+                try? apply(.ready, to: entry, now: now)
+            } else if entry.state.hasEnded {
+                if forgetSecrets(of: entry, now: now) { save(entry) }
+                if let time = entry.record.activateAt, time <= now { callOwner(entry, now: now) }
+            }
+            arm(entry)
+        }
+        schedule(now: now)
+    }
+
+    /// The wall clock was set: what was reckoned from durations moves with it; `not-before` is the clock's own.
+    public func clockJumped(by delta: Duration, now: WallTime) {
+        clockJumps.append(delta)
+        shiftHosts(by: delta)
+        moveReminders(by: delta)
+        beginPass(now: now) { _ in }
+        tick(now: now)
+    }
+
+    /// Moves the instants of `entry` by what the clock was set since they were reckoned.
+    ///
+    /// - Returns: whether there are such.
+    @discardableResult func catchUpClock(_ entry: LedgerEntry) -> Bool {
+        guard Int(entry.clockJumps) < clockJumps.count else { return false }
+        let delta = clockJumps[Int(entry.clockJumps)...].reduce(.zero, +)
+        entry.clockJumps = Int32(clamping: clockJumps.count)
+        guard entry.isEntered, !entry.state.hasEnded, entry.record.isReckoned else { return false }
+        change(entry) { record in
+            record.retryAt = record.retryAt.map { $0 + delta }
+            record.expiresAt = record.expiresAt.map { $0 + delta }
+            if case .waiting(let reason, let until?) = record.state, reason != .notBefore {
+                record.state = .waiting(reason, until: until + delta)
+            }
+        }
+        arm(entry)
+        if entry.record.retryAt != nil || entry.record.expiresAt != nil {
+            save(entry)
+            actions.append(.tell(entry))
+        }
+        return true
+    }
+
+    /// Everything there is, as changes of an empty store. What is not on disk yet is not in it.
+    public var everything: [StoreChange] {
+        [.set(settings)] + batches.values.lazy.filter(\.isEntered).map { .putBatch($0.record) }
+            + entries.values.lazy.filter(\.isEntered).sorted { $0.number < $1.number }.map { .put($0.record) }
+            + requests.map { .requested($0) }
+            + sweeps.lazy.filter { !$0.value.directory.isEmpty }.map { .sweep($0.key, directory: $0.value.directory) }
+            + unswept.compactMap { number in entries[number].map { .sweep(number, directory: $0.record.directory) } }
+    }
+
+    // MARK: Disks
+
+    /// The folders that downloads wait for, for room or for the folder itself.
+    public var awaitedFolders: Set<ByteText> {
+        guard counts.awaitingFolder > 0 else { return [] }
+        return Set(entries.values.lazy.filter { $0.state.awaitsFolder }.map { ByteText($0.record.directory) })
+    }
+
+    /// A folder was looked at: `free` bytes are there for us, nil where it is not there or cannot be written.
+    public func folderSeen(_ directory: String, free: ByteCount?, now: WallTime) {
+        guard let free, counts.awaitingFolder > 0 else { return }
+        let folder = ByteText(directory)
+        // A pass that offers this folder's room goes on: begun anew with every look, it would never come to those at its end.
+        if let left = pass?.rooms[folder] {
+            pass?.rooms[folder] = min(left, free)
+        } else {
+            beginPass(now: now) { $0.rooms[folder] = free }
+        }
+    }
+}
+
+extension DownloadRecord {
+    /// Whether an instant of it was reckoned from a duration.
+    fileprivate var isReckoned: Bool {
+        if case .waiting(let reason, .some) = state, reason != .notBefore { return true }
+        return retryAt != nil || expiresAt != nil
+    }
+
+    /// Where nobody knows: so much must be free before it is tried again.
+    private static let roomForUnknown: ByteCount = 16 << 20
+
+    /// The room that the rest takes.
+    var roomNeeded: ByteCount {
+        if let needed = lastFailure?.neededRoom { return needed }
+        guard let total = total ?? options.size else { return Self.roomForUnknown }
+        return total -| received
+    }
+}
+
+extension DownloadFailure {
+    fileprivate static func expired(_ record: DownloadRecord) -> DownloadFailure {
+        let seconds = (record.options.deadline ?? .zero).components.seconds
+        let cause = record.lastFailure.map { " The last attempt: \($0.message)" } ?? ""
+        return DownloadFailure(
+            .expired, "The download did not end within its deadline of \(seconds) s.\(cause)", host: record.lastFailure?.host,
+            isRetryable: true)
+    }
+}
+
+/// A binary heap of instants, earliest first. Those that do not hold any more stay until they come to the top.
+struct WakeHeap<Name: Comparable> {
+    private var entries: [(time: WallTime, name: Name)] = []
+
+    var first: (time: WallTime, name: Name)? { entries.first }
+
+    mutating func insert(_ time: WallTime, _ name: Name) {
+        entries.append((time, name))
+        var child = entries.count - 1
+        while child > 0 {
+            let parent = (child - 1) / 2
+            guard entries[child] < entries[parent] else { break }
+            entries.swapAt(child, parent)
+            child = parent
+        }
+    }
+
+    mutating func dropStale(_ holds: (Name, WallTime) -> Bool) {
+        while let first, !holds(first.name, first.time) { removeFirst() }
+    }
+
+    @discardableResult
+    mutating func removeFirst() -> Name? {
+        guard let first else { return nil }
+        entries.swapAt(0, entries.count - 1)
+        entries.removeLast()
+        var parent = 0
+        while true {
+            var least = parent
+            for child in [2 * parent + 1, 2 * parent + 2] where child < entries.count && entries[child] < entries[least] { least = child }
+            guard least != parent else { return first.name }
+            entries.swapAt(parent, least)
+            parent = least
+        }
+    }
+}

@@ -1,0 +1,128 @@
+public import DownloadModel
+
+/// Why a download waits for its host, until when and behind how many; and who is to be told that this is another by now.
+extension Ledger {
+    /// What a download waits for that is queued, or under way, and would not move if it had a slot; nil: nothing but its turn.
+    ///
+    /// - Returns: the reason, and when its turn comes, as far as that can be reckoned.
+    public func hold(of entry: LedgerEntry, now: WallTime) -> (reason: WaitReason, until: WallTime?)? {
+        if entry.isHeld, let host = atHosts[entry.number].map(load(of:)) {
+            let (opens, limit) = (opens(host, entry, now: now), limit(of: host))
+            if opens.map({ $0 > now }) ?? true { return (.rateLimit, opens) }
+            return limit > 0 && host.active >= limit ? (.hostLimit, nil) : nil
+        }
+        return queuedHold(of: entry, now: now).map { ($0.reason, $0.until) }
+    }
+
+    /// How many go before a queued download: where it waits for its host those that it waits for there, else of all that are queued.
+    public func ahead(of entry: LedgerEntry, now: WallTime) -> Int {
+        guard entry.lane != nil, entry.state == .queued else { return 0 }
+        return queuedHold(of: entry, now: now)?.ahead ?? runnable.ahead(of: entry.number)
+    }
+
+    private func queuedHold(of entry: LedgerEntry, now: WallTime) -> (reason: WaitReason, until: WallTime?, ahead: Int)? {
+        guard entry.state == .queued, let lane = entry.lane else { return nil }
+        let (host, spacing, limit) = (lane.host, lane.spacing, bindingLimit(of: lane.host))
+        let (opens, hostOpens) = (opens(lane, now: now), host.opens(now: now))
+        let origin = entry.record.isWhole ? "" : entry.origin
+        let slowness = lane.isUrgent ? .zero : paces[origin]?.interval ?? .zero
+        let isClosed = opens.map { $0 > now } ?? true
+        guard isClosed || host.interval > .zero || spacing > .zero || slowness > .zero || limit > 0 else { return nil }
+        let ahead = ahead(of: entry, in: lane, { _ in true }, { _ in true })
+        // Its own interval is kept by those only that have the same, and that of its origin by those of the same.
+        let ownAhead = spacing > .zero ? self.ahead(of: entry, in: lane, { $0.spacing == spacing }, { $0.spacing == spacing }) : 0
+        let originAhead =
+            slowness > .zero
+            ? self.ahead(
+                of: entry, in: lane, { ($0.origin, $0.isUrgent) == (lane.origin, lane.isUrgent) }, { $0.requestOrigin == origin }) : 0
+        if isClosed || host.interval > .zero && ahead > 0 || ownAhead > 0 || originAhead > 0 {
+            let byRule = max(hostOpens ?? now + host.interval, now) + host.interval * ahead
+            let byOrigin =
+                spacing > .zero || slowness == .zero && opens == nil ? now : max(opens ?? now + slowness, now) + slowness * originAhead
+            let atHost = max(byRule, byOrigin)
+            guard spacing > .zero else { return (.rateLimit, atHost, ahead) }
+            let own = max(opens ?? (hostOpens == nil ? now : now + spacing), now) + spacing * ownAhead
+            return (.rateLimit, max(atHost, own), own > atHost ? ownAhead : ahead)
+        }
+        return limit > 0 && host.active + ahead >= limit ? (.hostLimit, nil, ahead) : nil
+    }
+
+    /// Of those at the host that are counted, by their lanes and, of requests of transfers under way, by themselves. Of the other
+    /// applications as many go before it as of its own: they take turns.
+    private func ahead(
+        of entry: LedgerEntry, in lane: Lane, _ isCounted: (Lane) -> Bool, _ isHopCounted: (LedgerEntry) -> Bool
+    ) -> Int {
+        let own = runnable.ahead(of: entry.number, in: lane.id)
+        return lane.host.lanes.reduce(own) { sum, other in
+            if other === lane || !isCounted(other) { return sum }
+            return sum + (other.app === lane.app ? runnable.ahead(of: entry.number, in: other.id) : min(other.count, own + 1))
+        } + lane.host.hops.count { entries[$0].map(isHopCounted) ?? false }
+    }
+
+    /// So many at a host are looked at in one go.
+    private static let fewQueued = 200
+
+    /// Notices of whom it is to be told that what they wait for is another by now: of all, where the host's ways have changed; else of
+    /// those in front.
+    func review(_ host: HostLoad, now: WallTime) {
+        let regime = regime(of: host, now: now)
+        if regime != host.regime {
+            host.regime = regime
+            guard host.lanes.reduce(0, { $0 + $1.count }) <= Self.fewQueued else { return reviewSoon(host) }
+            for lane in host.lanes {
+                runnable.prefix(of: lane.id) { number in
+                    if let entry = entries[number] { review(entry, now: now) }
+                    return true
+                }
+            }
+            return
+        }
+        for lane in host.lanes {
+            var left = 1 + max(0, regime.limit - host.active)
+            runnable.prefix(of: lane.id) { number in
+                guard left > 0, let entry = entries[number], entry.toldHold != nil else { return false }
+                left -= 1
+                review(entry, now: now)
+                return true
+            }
+        }
+    }
+
+    private func regime(of host: HostLoad, now: WallTime) -> HostLoad.Regime {
+        let isPaced = host.interval > .zero || host.opens(now: now).map { $0 > now } ?? true
+        return HostLoad.Regime(isPaced: isPaced, limit: bindingLimit(of: host), slowed: slowed(at: host, now: now).sorted())
+    }
+
+    private func slowed(at host: HostLoad, now: WallTime) -> Set<String> {
+        if paces.isEmpty { return [] }
+        return Set(host.lanes.map { origin(of: $0) }).filter { paces[$0].map { !$0.isOver(now: now) } ?? false }
+    }
+
+    /// What a queued download is taken to wait for that has just been restored, without looking at who is ahead: nobody has been told
+    /// anything yet, and those in front, of whom it is not true, are told as soon as their host is reviewed.
+    func reasonAtStart(_ lane: Lane, now: WallTime) -> WaitReason? {
+        let host = lane.host
+        let regime = host.regime ?? regime(of: host, now: now)
+        host.regime = regime
+        return regime.isPaced || regime.slowed.contains(origin(of: lane)) ? .rateLimit : regime.limit > 0 ? .hostLimit : nil
+    }
+
+    func review(_ entry: LedgerEntry, now: WallTime) {
+        let reason = hold(of: entry, now: now)?.reason
+        guard reason != entry.toldHold else { return }
+        entry.toldHold = reason
+        actions.append(.tellWait(entry))
+    }
+
+    /// Tells of what was queued in this turn.
+    func tellQueued(now: WallTime) {
+        for entry in untold where !entry.isRemoved {
+            let reason = hold(of: entry, now: now)?.reason
+            let isWhole = entry.isToldWhole && entry.state == .queued
+            entry.isToldWhole = false
+            if reason != nil || entry.toldHold != nil || isWhole { actions.append(.tellWait(entry)) } else { actions.append(.tell(entry)) }
+            entry.toldHold = reason
+        }
+        untold = []
+    }
+}

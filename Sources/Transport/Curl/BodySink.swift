@@ -1,0 +1,89 @@
+internal import CCurl
+internal import CSystem
+internal import EventLoop
+internal import Glibc
+
+/// Takes what libcurl receives for one exchange, on the thread that drives the multi handle.
+///
+/// Subclasses override all five; nothing here may wait, allocate for body bytes, or call libcurl.
+open class BodySink {
+    public init() {}
+
+    public enum Answer { case accepted, pause, abort }
+
+    /// What it is of, for `CrashMarks`; 0: nothing.
+    open var work: UInt64 { 0 }
+
+    /// Body bytes, decoded, at most 16 KiB a call; lent for the call only. After `.pause` libcurl gives the same bytes again once the
+    /// exchange is resumed; after `.abort` it ends the exchange.
+    open func receive(_ bytes: UnsafeRawBufferPointer) -> Answer { .abort }
+
+    /// One header line with its line end; also status lines, the empty line at the end, and trailers.
+    open func receiveHeader(_ line: UnsafeRawBufferPointer) -> Answer { .accepted }
+
+    /// Whether a connection may be made to this address, the proxy's where there is one. Not asked where one is kept: `mayTalk` is, always.
+    open func mayConnect(to address: String) -> Bool { true }
+
+    /// Whether the request may be sent to this address, the proxy's where there is one.
+    open func mayTalk(to address: String) -> Bool { true }
+}
+
+private func exchange(_ context: UnsafeMutableRawPointer) -> Exchange {
+    Unmanaged<Exchange>.fromOpaque(context).takeUnretainedValue()  // +0: its handle ends before it does
+}
+
+private func sink(_ context: UnsafeMutableRawPointer) -> BodySink {
+    Unmanaged<BodySink>.fromOpaque(context).takeUnretainedValue()  // +0: the exchange keeps it alive
+}
+
+let bodySinkWrite: curl_write_callback = { buffer, size, count, context in
+    guard let buffer, let context else { return 0 }
+    let bytes = UnsafeRawBufferPointer(start: buffer, count: size * count)
+    let target = sink(context)
+    switch CrashMarks.working(on: target.work, { target.receive(bytes) }) {
+    case .accepted: return bytes.count
+    case .pause: return Int(CURL_WRITEFUNC_PAUSE)
+    case .abort: return Int(CURL_MAX_WRITE_SIZE) + 1  // any other count than the one given; libcurl reports CURLE_WRITE_ERROR
+    }
+}
+
+let bodySinkHeader: curl_write_callback = { buffer, size, count, context in
+    guard let buffer, let context else { return 0 }
+    let bytes = UnsafeRawBufferPointer(start: buffer, count: size * count)
+    let target = exchange(context)
+    switch CrashMarks.working(on: target.sink.work, { target.receiveHeader(bytes) }) {
+    case .accepted: return bytes.count
+    case .abort, .pause: return bytes.count + 1  // there is no pause in a head
+    }
+}
+
+let bodySinkPrerequest: curl_prereq_callback = { context, remote, _, remotePort, localPort in
+    guard let context, let remote else { return CURL_PREREQFUNC_ABORT }
+    return exchange(context).mayAsk(remote, remotePort: remotePort, localPort: localPort) ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
+}
+
+/// Sockets that programs started by us do not inherit, to addresses that the sink takes. libcurl then tries the host's next address.
+let bodySinkOpenSocket: curl_opensocket_callback = { context, _, address in
+    guard let context, let address else { return -1 }
+    // The generic address is the head of a longer one that lies in the same place.
+    let start = UnsafeRawPointer(address) + (MemoryLayout<curl_sockaddr>.offset(of: \.addr) ?? 16)
+    if let text = addressText(start, address.pointee.addrlen), !exchange(context).sink.mayConnect(to: text) { return -1 }
+    let type = address.pointee.socktype | Int32(SOCK_CLOEXEC.rawValue)
+    let descriptor = socket(address.pointee.family, type, address.pointee.protocol)
+    if descriptor >= 0 { exchange(context).opened(descriptor) }
+    return descriptor
+}
+
+/// An IPv4 or IPv6 address in figures, without a zone; nil for others.
+func addressText(_ address: UnsafeRawPointer, _ length: UInt32) -> String? {
+    var text = [CChar](repeating: 0, count: Int(INET6_ADDRSTRLEN))
+    let family = address.loadUnaligned(as: sockaddr.self).sa_family
+    let offset: Int
+    switch Int32(family) {
+    case AF_INET where length >= MemoryLayout<sockaddr_in>.size: offset = MemoryLayout<sockaddr_in>.offset(of: \.sin_addr) ?? 4
+    case AF_INET6 where length >= MemoryLayout<sockaddr_in6>.size: offset = MemoryLayout<sockaddr_in6>.offset(of: \.sin6_addr) ?? 8
+    default: return nil
+    }
+    guard inet_ntop(Int32(family), address + offset, &text, socklen_t(text.count)) != nil else { return nil }
+    return String(decoding: text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+}

@@ -1,0 +1,131 @@
+internal import CCurl
+
+/// What one exchange is told.
+package struct ExchangeOptions {
+    var url: String
+    /// "Name: value" lines.
+    package var headerLines: [String] = []
+    var userAgent: String
+    package var referrer: String?
+    package var username: String?
+    package var password: String?
+    var connectTimeoutMilliseconds: Int
+    /// A proxy's URL; empty: none. Which proxy to take is decided by `ProxySettings`, never by libcurl.
+    package var proxy = ""
+    package var certificateFile: String?
+    package var certificateFolder: String?
+    /// Whether no kept connection may be used.
+    package var isFresh = false
+
+    /// - Parameter connectTimeoutMilliseconds: for a connection to be made, TLS included.
+    package init(url: String, userAgent: String, connectTimeoutMilliseconds: Int) {
+        (self.url, self.userAgent, self.connectTimeoutMilliseconds) = (url, userAgent, connectTimeoutMilliseconds)
+    }
+}
+
+/// One HTTP exchange: an easy handle in a multi handle, from its making to its end. Never reused.
+package final class Exchange {
+    /// Of libcurl's receive buffer. It hands out at most 16 KiB a call whatever this is; larger reads cost less CPU.
+    package static let bufferSize = 256 * 1024
+
+    package let sink: BodySink
+    let multi: MultiHandle
+    var easy: EasyHandle
+    let isFresh: Bool
+    let isSecure: Bool
+    /// Where the connection leads, for what is remembered of such.
+    let place: String
+    /// The connection that the request went out by.
+    var socket: Int32?
+    var requests = 0
+    var connectionsBefore = 0
+    /// Whether another exchange, or an answer before, used the connection.
+    var isOnKept = false
+    var isFirstLine = true
+    /// Whether the connection held, or may have held, bytes that answer nothing.
+    var isSpoilt = false
+
+    /// Starts it: `sink` hears of it within the next `perform` of `multi`.
+    package init(_ options: ExchangeOptions, sink: BodySink, multi: MultiHandle) throws(CurlError) {
+        self.sink = sink
+        self.multi = multi
+        (isFresh, isSecure) = (
+            options.isFresh || multi.isDistrusted(options.place),
+            options.url.utf8.starts(with: "https:".utf8) || options.proxy.utf8.starts(with: "https:".utf8)
+        )
+        place = options.place
+        easy = try EasyHandle()
+        configure(options)
+        easy.set(CURLOPT_PRIVATE, Unmanaged.passUnretained(self).toOpaque())
+        try multi.add(easy.raw)
+    }
+
+    // The handle leaves the multi handle here; the field is freed after this body.
+    deinit { multi.remove(easy.raw) }
+
+    private func configure(_ options: ExchangeOptions) {
+        let context = Unmanaged.passUnretained(sink).toOpaque()
+        easy.set(CURLOPT_URL, options.url)
+        easy.set(CURLOPT_PROTOCOLS_STR, "http,https")
+        easy.set(CURLOPT_REDIR_PROTOCOLS_STR, "http,https")
+        easy.set(CURLOPT_FOLLOWLOCATION, 0)
+        easy.set(CURLOPT_NOSIGNAL, 1)
+        easy.set(CURLOPT_QUICK_EXIT, 1)  // an exchange that is dropped does not wait for its name look-up
+        easy.set(CURLOPT_HTTP_VERSION, Int(CURL_HTTP_VERSION_2TLS))
+        easy.set(CURLOPT_SSLVERSION, todoku_curl_tls_1_2)
+        easy.set(CURLOPT_BUFFERSIZE, Exchange.bufferSize)
+        easy.set(CURLOPT_CONNECTTIMEOUT_MS, options.connectTimeoutMilliseconds)
+        easy.set(CURLOPT_TCP_KEEPALIVE, 1)
+        if isFresh { easy.set(CURLOPT_FRESH_CONNECT, 1) }
+        if multi.isDistrusted(place) { easy.set(CURLOPT_FORBID_REUSE, 1) }
+        easy.set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
+        easy.set(CURLOPT_DISALLOW_USERNAME_IN_URL, 1)
+        easy.set(CURLOPT_PROXY, options.proxy)
+        easy.set(CURLOPT_USERAGENT, options.userAgent)
+        if let referrer = options.referrer { easy.set(CURLOPT_REFERER, referrer) }
+        if options.username != nil || options.password != nil {
+            easy.set(CURLOPT_HTTPAUTH, todoku_curl_auth_basic_digest)
+            easy.set(CURLOPT_USERNAME, options.username ?? "")
+            easy.set(CURLOPT_PASSWORD, options.password ?? "")
+        }
+        if let file = options.certificateFile { easy.set(CURLOPT_CAINFO, file) }
+        if let folder = options.certificateFolder { easy.set(CURLOPT_CAPATH, folder) }
+        // libcurl would undo what comes coded all the same, and not tell of a coded stream that ends early: see `ContentDecoder`.
+        easy.setHeaders(["Accept-Encoding: identity"] + options.headerLines)
+        easy.set(CURLOPT_WRITEFUNCTION, bodySinkWrite)
+        easy.set(CURLOPT_WRITEDATA, context)
+        easy.set(CURLOPT_HEADERFUNCTION, bodySinkHeader)
+        let own = Unmanaged.passUnretained(self).toOpaque()
+        easy.set(CURLOPT_HEADERDATA, own)
+        easy.set(CURLOPT_PREREQFUNCTION, bodySinkPrerequest)
+        easy.set(CURLOPT_PREREQDATA, own)
+        easy.set(CURLOPT_OPENSOCKETFUNCTION, bodySinkOpenSocket)
+        easy.set(CURLOPT_OPENSOCKETDATA, own)
+    }
+
+    /// Goes on after the sink answered `.pause`: it is given first, within this call, what libcurl holds back.
+    /// An error is the exchange's end.
+    package func resume() -> CurlError? { error(for: easy_pause(easy.raw, CURLPAUSE_CONT)) }
+
+    /// The HTTP version of the answer: "1.0", "1.1", "2".
+    var protocolVersion: String {
+        switch easy.number(CURLINFO_HTTP_VERSION) {
+        case Int(CURL_HTTP_VERSION_1_0): "1.0"
+        case Int(CURL_HTTP_VERSION_1_1): "1.1"
+        case Int(CURL_HTTP_VERSION_2_0): "2"
+        default: ""
+        }
+    }
+
+    fileprivate func complete(_ error: CurlError) -> CurlError {
+        var error = error
+        switch error.kind {
+        case .certificate, .tls, .tlsHandshake: error.detail = easy.errorDetail
+        default: break
+        }
+        error.osError = Int32(truncatingIfNeeded: easy.number(CURLINFO_OS_ERRNO))
+        return error
+    }
+
+    func error(for code: CURLcode) -> CurlError? { CurlError(code).map(complete) }
+}

@@ -1,0 +1,62 @@
+internal import CCurl
+internal import CSystem
+
+/// A libcurl multi handle: drives the exchanges added to it. Of one thread.
+package final class MultiHandle {
+    private let raw: UnsafeMutableRawPointer
+    var sockets = KnownSockets()
+    /// Where a surplus was seen (`KeptConnections`): no connection there is used twice.
+    private var distrusted: Set<String> = []
+    private static let mostDistrusted = 1000
+
+    /// Loads libcurl, the first time.
+    package init() throws(CurlError) {
+        if let text = todoku_curl_load() { throw CurlError(.other, String(cString: text)) }
+        guard let raw = CCurl.multi_init() else { throw CurlError(.noMemory, "curl_multi_init failed") }
+        self.raw = raw
+    }
+
+    deinit { _ = multi_cleanup(raw) }
+
+    func isDistrusted(_ place: String) -> Bool { distrusted.contains(place) }
+
+    func distrust(_ place: String) {
+        if distrusted.count >= Self.mostDistrusted { distrusted.removeAll() }
+        distrusted.insert(place)
+    }
+
+    /// Both keep the exchange's handle where it is: an exchange leaves in its `deinit` at the latest.
+    func add(_ easy: UnsafeMutableRawPointer) throws(CurlError) {
+        let code = multi_add_handle(raw, easy)
+        if code != CURLM_OK { throw CurlError(.other, "curl_multi_add_handle failed with \(code.rawValue)") }
+    }
+
+    func remove(_ easy: UnsafeMutableRawPointer) { _ = multi_remove_handle(raw, easy) }
+
+    /// Sends and receives what is possible without waiting, then gives each exchange that has ended to `ended`.
+    package func perform(_ ended: (Exchange, CurlError?) -> Void) {
+        var running: Int32 = 0
+        _ = multi_perform(raw, &running)
+        var left: Int32 = 0
+        var done: [(Exchange, CurlError?)] = []
+        while let message = multi_info_read(raw, &left) {
+            guard message.pointee.msg == CURLMSG_DONE, let easy = message.pointee.easy_handle else { continue }
+            var context: UnsafeMutableRawPointer?
+            guard easy_getinfo(easy, CURLINFO_PRIVATE, &context) == CURLE_OK, let context else { continue }
+            let exchange = Unmanaged<Exchange>.fromOpaque(context).takeUnretainedValue()  // +0: its transfer keeps it alive
+            done.append((exchange, exchange.error(for: message.pointee.data.result)))
+        }
+        for (exchange, error) in done { ended(exchange, error) }
+    }
+
+    /// Waits for the sockets in use and for `descriptor` to become readable, at most `milliseconds`.
+    package func wait(_ descriptor: Int32, milliseconds: Int32) {
+        var extra = curl_waitfd(fd: descriptor, events: Int16(CURL_WAIT_POLLIN), revents: 0)
+        var found: Int32 = 0
+        if multi_poll(raw, &extra, 1, milliseconds, &found) != CURLM_OK {
+            // Never spin on an error: wait for the descriptor alone.
+            var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
+            _ = poll(&entry, 1, milliseconds)
+        }
+    }
+}

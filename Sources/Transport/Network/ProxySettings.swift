@@ -1,0 +1,41 @@
+package import DownloadModel
+internal import Glibc
+
+/// Which proxy to take for a host, by the usual environment variables, read as curl does: `http_proxy` (lower case only), `https_proxy`,
+/// `all_proxy` (either case), `no_proxy` (either case).
+public struct ProxySettings: Equatable, Sendable {
+    /// Proxy URLs as given; nil: none.
+    public var http: String?
+    public var https: String?
+    /// Host names (with their subdomains), addresses, address ranges as "10.0.0.0/8"; "*": every host.
+    public var exceptions: [String] = []
+
+    public static let none = ProxySettings(environment: [:])
+
+    public init(environment: [String: String]) {
+        func value(_ names: String...) -> String? { names.lazy.compactMap { environment[$0] }.first { !$0.isEmpty } }
+        let all = value("all_proxy", "ALL_PROXY")
+        http = value("http_proxy") ?? all  // HTTP_PROXY can be set by a request header where CGI is in play
+        https = value("https_proxy", "HTTPS_PROXY") ?? all
+        exceptions = (value("no_proxy", "NO_PROXY") ?? "").split { $0 == "," || $0 == " " || $0 == "\t" }.map { $0.lowercased() }
+    }
+
+    /// What the environment says of `url`: nil where it names no proxy for the scheme, and so leaves the question to the desktop.
+    package func choice(for url: DownloadURL) -> ProxyChoice? {
+        if exceptions.contains("*") { return .direct }
+        guard let proxy = url.scheme == "https" ? https : http else { return nil }
+        return exceptions.contains { ProxyException.covers($0, host: url.host, port: url.port) } ? .direct : .through(proxy)
+    }
+}
+
+/// The environment of this process.
+public func processEnvironment() -> [String: String] {
+    var result: [String: String] = [:]
+    var entry = environ
+    while let text = entry.pointee {
+        let pair = String(cString: text).split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+        if pair.count == 2 { result[String(pair[0])] = String(pair[1]) }
+        entry += 1
+    }
+    return result
+}

@@ -1,0 +1,132 @@
+internal import CCoding
+package import DownloadModel
+
+/// The content coding of a body (RFC 9110 §8.4).
+package enum ContentCoding: Equatable {
+    case gzip, deflate, brotli, zstd
+    /// One that nobody here knows: the body is stored as it came.
+    case unknown
+    /// More than one, all of them known.
+    case several
+
+    /// - Parameter codings: the tokens of `Content-Encoding`, lower case, in their order.
+    /// - Returns: nil where there is none.
+    init?(_ codings: [String]) {
+        let known = codings.filter { $0 != "identity" && !$0.isEmpty }.map(Self.one)
+        guard let first = known.first else { return nil }
+        self = known.contains(.unknown) ? .unknown : known.count > 1 ? .several : first
+    }
+
+    private static func one(_ token: String) -> ContentCoding {
+        switch token {
+        case "gzip", "x-gzip": .gzip
+        case "deflate": .deflate
+        case "br": .brotli
+        case "zstd": .zstd
+        default: .unknown
+        }
+    }
+
+    /// Whether a file of this media type, or under this name, is in the coding by itself: its bytes are the archive's, and the field says
+    /// nothing but that. Servers say so of archives, browsers store those as they came (docs/durability.md), and so do we.
+    package func isOfFileItself(mediaType: String?, names: [String]) -> Bool {
+        let (types, endings): (Set<String>, [String]) =
+            switch self {
+            case .gzip:
+                (["application/gzip", "application/x-gzip", "application/x-gunzip", "application/x-tgz"], [".gz", ".tgz", ".svgz"])
+            case .brotli: ([], [".br"])
+            case .zstd: (["application/zstd"], [".zst", ".tzst"])
+            case .deflate, .unknown, .several: ([], [])
+            }
+        if let mediaType, types.contains(mediaType) { return true }
+        return names.contains { name in
+            let name = name.lowercased()
+            return endings.contains { name.utf8.count > $0.utf8.count && name.hasSuffix($0) }
+        }
+    }
+}
+
+/// Undoes the content coding of one body: one layer of it, and no more bytes than make sense.
+package final class ContentDecoder {
+    /// Where a caller set no bound of its own, a body that has come to more than this may not be over `mostRatio` times what came.
+    static let unsuspicious: ByteCount = 64 << 20
+    static let mostRatio: ByteCount = 100
+    private static let roomSize = 64 * 1024
+
+    private let decoder: OpaquePointer
+    private let isBounded: Bool
+    private let room = UnsafeMutablePointer<UInt8>.allocate(capacity: ContentDecoder.roomSize)
+    private var taken: ByteCount = 0
+    private var made: ByteCount = 0
+    private var isAtEnd = false
+
+    /// - Parameter isBounded: whether the caller bounds the size that the file may have.
+    /// - Returns: nil where the coding's library cannot be loaded, or the coding is none that can be undone.
+    package init?(_ coding: ContentCoding, isBounded: Bool) {
+        let kind: todoku_coding
+        switch coding {
+        case .gzip: kind = TODOKU_CODING_GZIP
+        case .deflate: kind = TODOKU_CODING_DEFLATE
+        case .brotli: kind = TODOKU_CODING_BROTLI
+        case .zstd: kind = TODOKU_CODING_ZSTD
+        case .unknown, .several: return nil
+        }
+        guard let decoder = todoku_decoder_make(kind) else { return nil }
+        (self.decoder, self.isBounded) = (decoder, isBounded)
+    }
+
+    deinit {
+        todoku_decoder_free(decoder)
+        room.deallocate()
+    }
+
+    /// Decodes what came, and hands it on piece by piece. Says why the transfer must end, where it must.
+    package func decode(
+        _ bytes: UnsafeRawBufferPointer, host: String, _ deliver: (UnsafeRawBufferPointer) -> DownloadFailure?
+    ) -> DownloadFailure? {
+        taken += ByteCount(bytes.count)
+        var rest = bytes[...]
+        // Also without input: what was decoded may not have fit.
+        var isFull = false
+        while !rest.isEmpty || isFull {
+            var (used, count) = (0, 0)
+            let input = UnsafeRawBufferPointer(rebasing: rest).bindMemory(to: UInt8.self)
+            let answer = todoku_decoder_run(decoder, input.baseAddress, input.count, &used, room, Self.roomSize, &count)
+            rest = rest.dropFirst(used)
+            made += ByteCount(count)
+            isFull = count == Self.roomSize
+            if count > 0, let failure = deliver(UnsafeRawBufferPointer(start: room, count: count)) { return failure }
+            if !isBounded, made > Self.unsuspicious, made / Self.mostRatio > taken { return Self.bomb(host) }
+            switch answer {
+            case TODOKU_DECODED_MORE:
+                // What reads and writes nothing would do so for ever.
+                if used == 0, count == 0, !rest.isEmpty { return Self.broken(host, isAfterEnd: isAtEnd) }
+                if used > 0 || count > 0 { isAtEnd = false }
+            case TODOKU_DECODED_END: (isAtEnd, isFull) = (true, false)
+            case TODOKU_DECODED_NO_MEMORY:
+                return DownloadFailure(.network, "There is not enough memory to unpack what \(host) sends.", host: host, isRetryable: true)
+            default: return Self.broken(host, isAfterEnd: isAtEnd)
+            }
+        }
+        return nil
+    }
+
+    /// The body has come to its end: why the coded stream has not.
+    package func finish(host: String, isEmptyAnnounced: Bool) -> DownloadFailure? {
+        if isAtEnd || taken == 0 && isEmptyAnnounced { return nil }
+        return DownloadFailure(
+            .truncated, "\(host) sent a compressed body that ends before the file does.", host: host, isRetryable: true)
+    }
+
+    private static func broken(_ host: String, isAfterEnd: Bool) -> DownloadFailure {
+        let what = isAfterEnd ? "is followed by something else" : "cannot be unpacked"
+        return DownloadFailure(.network, "\(host) sent a compressed body that \(what).", host: host)
+    }
+
+    private static func bomb(_ host: String) -> DownloadFailure {
+        DownloadFailure(
+            .tooLarge,
+            "\(host) sent a compressed body that unpacks to more than \(mostRatio) times its size; give max-size to take it all the same.",
+            host: host)
+    }
+}

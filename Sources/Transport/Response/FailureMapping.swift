@@ -1,0 +1,122 @@
+internal import CSystem
+package import DownloadModel
+internal import Glibc
+
+/// The one place where libcurl's errors and HTTP statuses become failures.
+package enum FailureMapping {
+    /// - Parameter proxy: whether `host` was spoken to through a proxy.
+    package static func failure(_ error: CurlError, host: String, proxy: Bool, stallTimeout: Duration, madeProgress: Bool)
+        -> DownloadFailure
+    {
+        let through = proxy ? " through the proxy" : ""
+        if isOffline(error, host: host) {
+            return DownloadFailure(.network, "There is no network to reach \(host) by.", host: host, isRetryable: true, wait: .offline)
+        }
+        switch error.kind {
+        case .resolve:
+            return DownloadFailure(
+                .network, "The address of \(host) cannot be found; check the URL and the network.", host: host, isRetryable: true)
+        case .resolveProxy:
+            return DownloadFailure(
+                .network, "The address of the proxy cannot be found; check the proxy settings.", host: host, isRetryable: true)
+        case .connect:
+            let reason = error.osError == 0 ? "no connection" : String(cString: strerror(error.osError))
+            return DownloadFailure(.network, "\(host) cannot be reached\(through): \(reason).", host: host, isRetryable: true)
+        case .timeout: return timeout(host: host, after: stallTimeout, madeProgress: madeProgress)
+        case .certificate:
+            return DownloadFailure(.tls, "The certificate of \(host) cannot be trusted: \(cause(error)).", host: host)
+        case .tls:
+            return DownloadFailure(.tls, "A secure connection to \(host) cannot be set up: \(cause(error)).", host: host)
+        case .tlsHandshake:
+            return DownloadFailure(
+                .tls, "A secure connection to \(host) cannot be made: \(cause(error)).", host: host, isRetryable: true)
+        case .nothingReceived:
+            return DownloadFailure(.network, "\(host) closed the connection without an answer.", host: host, isRetryable: true)
+        case .reset:
+            return DownloadFailure(.network, "The connection to \(host) broke\(through).", host: host, isRetryable: true)
+        case .http2:
+            return DownloadFailure(.network, "The HTTP/2 connection to \(host) broke.", host: host, isRetryable: true)
+        case .partialFile: return truncated(host: host)
+        case .coding:
+            return DownloadFailure(.network, "\(host) sent a body whose coding cannot be undone.", host: host, isRetryable: true)
+        case .malformedAnswer: return DownloadFailure(.network, "\(host) gave an answer that is not HTTP.", host: host)
+        case .noMemory:
+            return DownloadFailure(.network, "There is not enough memory for a connection to \(host).", host: host, isRetryable: true)
+        case .writeRefused, .aborted, .other:
+            return DownloadFailure(.network, "The transfer from \(host) failed: \(error.text).", host: host, isRetryable: true)
+        }
+    }
+
+    /// Whether it is this machine that has no network, and so nothing is said about the host. Needs no network, and sends nothing.
+    private static func isOffline(_ error: CurlError, host: String) -> Bool {
+        guard !isLoopback(host) else { return false }
+        switch error.kind {
+        case .resolve, .resolveProxy: return !todoku_has_interface()
+        // libcurl tells of the last address it tried, which may be an IPv6 one on a machine that has only IPv4.
+        case .connect: return error.osError == ENETDOWN || [ENETUNREACH, EADDRNOTAVAIL].contains(error.osError) && !todoku_has_route()
+        default: return false
+        }
+    }
+
+    private static func isLoopback(_ host: String) -> Bool {
+        let name = host.hasSuffix(".") ? host.dropLast().lowercased() : host.lowercased()
+        return name == "localhost" || name.hasSuffix(".localhost") || name == "::1" || name == "[::1]"
+            || name.hasPrefix("127.") && isPrivateAddress(name)
+    }
+
+    /// - Parameter trickle: body bytes that came within `limit`, too few to count.
+    package static func timeout(host: String, after limit: Duration, madeProgress: Bool, trickle: ByteCount = 0) -> DownloadFailure {
+        let what = !madeProgress ? "did not answer" : trickle > 0 ? "sent only \(trickle) bytes" : "sent nothing more"
+        return DownloadFailure(.timeout, "\(host) \(what) within \(limit.inWords).", host: host, isRetryable: true)
+    }
+
+    /// A `Location` that is not followed, by its own reason.
+    package static func redirect(_ refusal: Refusal, host: String) -> DownloadFailure {
+        let reason =
+            refusal.name == .unsupportedScheme
+            ? "The server \(host) redirected to an address that is not http or https."
+            : "The server \(host) redirected to an address that cannot be used. \(refusal.message)"
+        return DownloadFailure(.unsafeRedirect, reason, host: host)
+    }
+
+    package static func truncated(host: String) -> DownloadFailure {
+        DownloadFailure(.truncated, "\(host) ended the connection before the whole file had come.", host: host, isRetryable: true)
+    }
+
+    package static func status(_ head: ResponseHead, host: String, now: WallTime) -> DownloadFailure {
+        let status = head.status
+        let phrase = phrases[status].map { " (\($0))" } ?? ""
+        let message =
+            (200...299).contains(status)
+            ? "The server \(host) answered \(status)\(phrase), which carries no file." : "The server \(host) answered \(status)\(phrase)."
+        return DownloadFailure(
+            .httpStatus, message, httpStatus: status, host: host, isRetryable: DownloadFailure.isRetryable(status: status),
+            retryAfter: head.text("retry-after").flatMap { RetryAfter.delay($0, now: now) })
+    }
+
+    /// What the TLS library said, without its full stop.
+    private static func cause(_ error: CurlError) -> String {
+        var text = error.detail.isEmpty ? error.text : error.detail
+        while let last = text.last, last == "." || last == "\n" { text.removeLast() }
+        return text
+    }
+
+    /// RFC 9110 §15 and RFC 6585, those that a download meets.
+    private static let phrases: [UInt32: String] = [
+        204: "No Content", 205: "Reset Content", 206: "Partial Content", 300: "Multiple Choices", 304: "Not Modified", 400: "Bad Request",
+        401: "Unauthorized", 402: "Payment Required", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 406: "Not Acceptable",
+        407: "Proxy Authentication Required", 408: "Request Timeout", 409: "Conflict", 410: "Gone", 412: "Precondition Failed",
+        416: "Range Not Satisfiable", 421: "Misdirected Request", 423: "Locked", 425: "Too Early", 426: "Upgrade Required",
+        429: "Too Many Requests", 431: "Request Header Fields Too Large", 451: "Unavailable For Legal Reasons",
+        500: "Internal Server Error", 501: "Not Implemented", 502: "Bad Gateway", 503: "Service Unavailable", 504: "Gateway Timeout",
+    ]
+}
+
+extension Duration {
+    /// "30 s", "1.5 s", "200 ms".
+    var inWords: String {
+        let milliseconds = wholeMilliseconds
+        if milliseconds < 1000 { return "\(milliseconds) ms" }
+        return milliseconds % 1000 == 0 ? "\(milliseconds / 1000) s" : "\(Double(milliseconds / 100) / 10) s"
+    }
+}

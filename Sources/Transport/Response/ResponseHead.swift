@@ -1,0 +1,134 @@
+package import DownloadModel
+
+/// A response head beyond `ResponseHead`'s limits.
+package struct HeadTooLarge: Error {}
+
+/// The status and the fields of one response, as its lines come in.
+package struct ResponseHead {
+    /// Most bytes of one response's head, and most of its fields.
+    static let byteLimit = 256 * 1024
+    static let fieldLimit = 1000
+
+    package private(set) var status: UInt32 = 0
+    private var isHTTP10 = false
+    package private(set) var isComplete = false
+    private var bytes = 0
+    private var fields: [(name: String, value: [UInt8])] = []
+
+    package init() {}
+
+    /// Takes one line with its line end. A status line begins a new response (after a 1xx, or an answer that libcurl handles itself).
+    package mutating func take(_ line: UnsafeRawBufferPointer) throws(HeadTooLarge) {
+        bytes +|= line.count
+        guard bytes <= Self.byteLimit else { throw HeadTooLarge() }
+        var text = line[...]
+        while let last = text.last, last == 0x0D || last == 0x0A { text = text.dropLast() }
+        if isStatusLine(text) {
+            begin(text)
+        } else if text.isEmpty {
+            isComplete = true
+        } else if !isComplete {  // what follows a complete head are trailers
+            try add(text)
+        }
+    }
+
+    private func isStatusLine(_ text: Slice<UnsafeRawBufferPointer>) -> Bool {
+        text.starts(with: "HTTP/".utf8) && (isComplete || status == 0)
+    }
+
+    private mutating func begin(_ text: Slice<UnsafeRawBufferPointer>) {
+        let words = text.split(separator: 0x20, maxSplits: 2)
+        status = words.count > 1 ? UInt32(String(decoding: words[1], as: UTF8.self)) ?? 0 : 0
+        isHTTP10 = text.starts(with: "HTTP/1.0".utf8)
+        fields.removeAll()
+        isComplete = false
+    }
+
+    private mutating func add(_ text: Slice<UnsafeRawBufferPointer>) throws(HeadTooLarge) {
+        guard fields.count < Self.fieldLimit else { throw HeadTooLarge() }
+        if let first = text.first, first == 0x20 || first == 0x09, !fields.isEmpty {  // obsolete line folding
+            fields[fields.count - 1].value += [0x20] + trimmed(text)
+            return
+        }
+        guard let colon = text.firstIndex(of: UInt8(ascii: ":")) else { return }
+        // Of ASCII only: to Unicode the Kelvin sign is a K.
+        let name = text[..<colon].map { (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) ? $0 | 0x20 : $0 }
+        fields.append((String(decoding: name, as: UTF8.self), trimmed(text[text.index(after: colon)...])))
+    }
+
+    private func trimmed(_ text: Slice<UnsafeRawBufferPointer>) -> [UInt8] {
+        var text = text.drop { $0 == 0x20 || $0 == 0x09 }
+        while let last = text.last, last == 0x20 || last == 0x09 { text = text.dropLast() }
+        return Array(text)
+    }
+
+    /// The first field of this name (lower case), as bytes.
+    package func bytes(_ name: String) -> [UInt8]? { fields.first { $0.name == name }?.value }
+
+    /// The first field of this name (lower case).
+    package func text(_ name: String) -> String? { bytes(name).map { String(decoding: $0, as: UTF8.self) } }
+
+    private func trimmedBlanks(_ bytes: Substring.UTF8View) -> [UInt8] {
+        var bytes = bytes.drop { $0 == 0x20 || $0 == 0x09 }
+        while let last = bytes.last, last == 0x20 || last == 0x09 { bytes.removeLast() }
+        return Array(bytes)
+    }
+
+    private func all(_ name: String) -> [String] {
+        fields.filter { $0.name == name }.flatMap {
+            String(decoding: $0.value, as: UTF8.self).split(separator: ",").map { String(decoding: trimmedBlanks($0.utf8), as: UTF8.self) }
+        }
+    }
+
+    /// The body's content coding; nil: none.
+    package var coding: ContentCoding? { ContentCoding(all("content-encoding").map { $0.lowercased() }) }
+
+    /// Whether the body is stored as it comes, though it is in a content coding.
+    package var isStoredCoded = false
+
+    /// Whether the body is in a content coding that is undone, and so neither its length nor its ranges are the file's.
+    package var isCoded: Bool { !isStoredCoded && coding != nil }
+
+    /// Whether the body is in a transfer coding besides `chunked`. None is asked for, and libcurl would undo some without telling of an
+    /// early end.
+    package var isTransferCoded: Bool { all("transfer-encoding").contains { !["chunked", "identity", ""].contains($0.lowercased()) } }
+
+    /// Whether it says that its body is empty.
+    package var isEmptyAnnounced: Bool { all("content-length").first == "0" }
+
+    package enum Length: Equatable { case unknown, known(ByteCount), contradictory }
+
+    /// The length of the body as it comes; unknown where it is chunked or coded.
+    package var contentLength: Length {
+        if !all("transfer-encoding").isEmpty || isCoded { return .unknown }
+        let values = all("content-length")
+        guard let first = values.first else { return .unknown }
+        guard values.allSatisfy({ $0 == first }), let number = decimal(first.utf8, as: ByteCount.self), number <= ByteCount(Int64.max)
+        else {
+            return .contradictory
+        }
+        return .known(number)
+    }
+
+    /// Whether the connection ends with this response.
+    package var endsConnection: Bool {
+        let isFramed = !all("transfer-encoding").isEmpty || !all("content-length").isEmpty || status < 200 || status == 204 || status == 304
+        return isHTTP10 || !isFramed || all("connection").contains { $0.lowercased() == "close" }
+    }
+
+    /// Whether it speaks of a body, also where it may have none (a 304).
+    package var announcesBody: Bool { !all("transfer-encoding").isEmpty || all("content-length").contains { $0 != "0" } }
+
+    /// Media type without parameters, lower case, at most 255 bytes.
+    package var mediaType: String? {
+        guard let field = text("content-type") else { return nil }
+        let type = field.prefix { $0 != ";" && $0 != "," }.lowercased()
+        let trimmed = type.prefix { $0 != " " && $0 != "\t" }
+        let isPlain = trimmed.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F }
+        return isPlain && trimmed.contains("/") && trimmed.utf8.count <= 255 ? String(trimmed) : nil
+    }
+
+    package var validator: Validator? {
+        Validator(entityTag: text("etag"), lastModified: text("last-modified"), date: text("date"))
+    }
+}

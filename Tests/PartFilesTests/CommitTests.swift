@@ -1,0 +1,500 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+
+@testable internal import PartFiles
+
+@Suite struct `Committing a file` {
+    let folder = TemporaryFolder("todoku-commit")
+
+    private func commit(_ name: String, _ policy: ExistingFilePolicy, _ content: String, origin: String? = nil) -> CommitOutcome {
+        writeFile(folder(".todoku-1.part"), content.utf8, mode: 0o600)
+        writeFile(folder("map"), "x".utf8)
+        return Commit.commit(
+            directory: folder.path, partName: ".todoku-1.part", identity: found(".todoku-1.part"), name: name, policy: policy,
+            origin: origin,
+            mapPath: folder("map"))
+    }
+
+    private func text(_ name: String) -> String? { readFile(folder(name)).map { String(decoding: $0, as: UTF8.self) } }
+
+    private func found(_ name: String) -> FileIdentity { identityIfAny(folder(name)) }
+
+    private func mode(_ name: String) -> mode_t? {
+        var status = stat()
+        return stat(folder(name), &status) == 0 ? status.st_mode & 0o7777 : nil
+    }
+
+    @Test func `gives it its name, its mode and its origin`() {
+        #expect(commit("a.txt", .fail, "new", origin: "http://example.org/a.txt") == .committed(path: folder("a.txt")))
+        #expect(listFolder(folder.path) == ["a.txt"])
+        var status = stat()
+        #expect(stat(folder("a.txt"), &status) == 0)
+        let mask = umask(0)
+        umask(mask)
+        #expect(status.st_mode & 0o777 == 0o666 & ~mask)
+    }
+
+    @Test func `keeps its origin where the file system can`() async {
+        #expect(commit("a.txt", .fail, "new", origin: "http://example.org/a.txt") == .committed(path: folder("a.txt")))
+        writeFile(folder("probe"), [])
+        let probe = await Child.run(["python3", "-c", "import os,sys;os.setxattr(sys.argv[1],'user.t',b'1')", folder("probe")])
+        let read = await Child.run(
+            ["python3", "-c", "import os,sys;print(os.getxattr(sys.argv[1],'user.xdg.origin.url').decode())", folder("a.txt")])
+        #expect(probe.status == 0 ? read.output == "http://example.org/a.txt\n" : read.status != 0)
+    }
+
+    @Test func `never replaces under rename, and takes the next free name`() {
+        writeFile(folder("a.tar.gz"), "old".utf8)
+        #expect(commit("a.tar.gz", .rename, "one") == .committed(path: folder("a (1).tar.gz")))
+        #expect(commit("a.tar.gz", .rename, "two") == .committed(path: folder("a (2).tar.gz")))
+        #expect(text("a.tar.gz") == "old" && text("a (1).tar.gz") == "one" && text("a (2).tar.gz") == "two")
+    }
+
+    @Test func `takes a folder or a dangling link for a taken name`() {
+        folder.makeFolder("a")
+        #expect(symlink("/nowhere/at/all", folder("b")) == 0)
+        #expect(commit("a", .rename, "x") == .committed(path: folder("a (1)")))
+        #expect(commit("b", .rename, "x") == .committed(path: folder("b (1)")))
+        guard case .failed(let failure) = commit("a", .replace, "x") else { return #expect(Bool(false)) }
+        #expect(failure.name == .writeFailed && text(".todoku-1.part") == "x")
+    }
+
+    @Test func `replaces only where that was asked for`() {
+        writeFile(folder("a"), "old".utf8)
+        #expect(commit("a", .replace, "new") == .committed(path: folder("a")))
+        #expect(text("a") == "new")
+    }
+
+    @Test(arguments: [(0o600, 0o600), (0o644, 0o644), (0o755, 0o755), (0o4711, 0o711), (0o2664, 0o664)])
+    func `keeps the mode of what it replaces, but for the bits that run a program as another`(old: Int, new: Int) {
+        writeFile(folder("a"), "old".utf8)
+        #expect(chmod(folder("a"), mode_t(old)) == 0)
+        #expect(commit("a", .replace, "new") == .committed(path: folder("a")))
+        #expect(text("a") == "new" && mode("a") == mode_t(new))
+    }
+
+    @Test func `keeps the access list of what it replaces, and does not take its mask for the group's rights`() async throws {
+        writeFile(folder("a"), "old".utf8)
+        // user::rw-, user:12345:rw-, group::---, mask::rw-, other::---
+        let set = """
+            import os,struct,sys
+            entries=[(1,6,0xffffffff),(2,6,12345),(4,0,0xffffffff),(16,6,0xffffffff),(32,0,0xffffffff)]
+            os.setxattr(sys.argv[1],'system.posix_acl_access',struct.pack('<I',2)+b''.join(struct.pack('<HHI',*e) for e in entries))
+            """
+        let get = "import os,sys;print(os.getxattr(sys.argv[1],'system.posix_acl_access').hex())"
+        let hasLists = await Child.run(["python3", "-c", set, folder("a")]).status == 0
+        let list = await Child.run(["python3", "-c", get, folder("a")]).output
+        #expect(commit("a", .replace, "new") == .committed(path: folder("a")))
+        #expect(text("a") == "new")
+        if hasLists {
+            #expect(mode("a") == 0o660)
+            #expect(await Child.run(["python3", "-c", get, folder("a")]).output == list)
+        } else {
+            #expect(list.isEmpty)
+        }
+    }
+
+    @Test func `names no other file than the one that was proved`() throws {
+        writeFile(folder(".todoku-1.part"), "proved".utf8)
+        let proved = found(".todoku-1.part")
+        writeFile(folder("other"), "another’s".utf8)
+        #expect(rename(folder("other"), folder(".todoku-1.part")) == 0)
+        let outcome = Commit.commit(
+            directory: folder.path, partName: ".todoku-1.part", identity: proved, name: "a", policy: .rename, origin: nil, mapPath: nil)
+        #expect(outcome == .lost)
+        #expect(text(".todoku-1.part") == "another’s" && !fileExists(folder("a")))
+    }
+
+    @Test func `writes into no hidden folder, also where a link of the user's own leads there by now`() throws {
+        folder.makeFolder("files")
+        folder.makeFolder(".config")
+        writeFile(folder("files/.todoku-1.part"), "x".utf8)
+        let identity = found("files/.todoku-1.part")
+        #expect(rename(folder("files"), folder(".config/autostart")) == 0 && symlink(".config/autostart", folder("files")) == 0)
+        func commit(allowHidden: Bool) -> CommitOutcome {
+            Commit.commit(
+                directory: folder("files"), partName: ".todoku-1.part", identity: identity, name: "a.desktop", policy: .rename, origin: nil,
+                mapPath: nil, allowHidden: allowHidden)
+        }
+        let sentence = "Todoku does not write into the folder \(folder("files")): it is at \(folder(".config")) now, which is hidden."
+        #expect(commit(allowHidden: false) == .failed(DownloadFailure(.permissionDenied, sentence)))
+        let verification = Commit.verify(
+            directory: folder("files"), partName: ".todoku-1.part", identity: identity, size: 1, checksum: nil, expectedSize: nil)
+        #expect(verification == .failed(DownloadFailure(.permissionDenied, sentence)))
+        #expect(listFolder(folder(".config/autostart")) == [".todoku-1.part"])
+        #expect(commit(allowHidden: true) == .committed(path: folder("files/a.desktop")))
+    }
+
+    @Test(.enabled(if: geteuid() == 0, "only root can give a file to another user"))
+    func `takes the file that was proved for its own, whatever owner the mount shows`() throws {
+        writeFile(folder(".todoku-1.part"), "x".utf8, mode: 0o600)
+        let identity = found(".todoku-1.part")
+        #expect(chown(folder(".todoku-1.part"), 12345, 12345) == 0)
+        let proved = Commit.verify(
+            directory: folder.path, partName: ".todoku-1.part", identity: identity, size: 1, checksum: nil, expectedSize: nil)
+        #expect(proved == .proved(identity))
+        let outcome = Commit.commit(
+            directory: folder.path, partName: ".todoku-1.part", identity: identity, name: "a", policy: .rename, origin: nil, mapPath: nil)
+        #expect(outcome == .committed(path: folder("a")))
+    }
+
+    @Test func `leaves what is there under skip and fail`() {
+        writeFile(folder("a"), "old".utf8)
+        #expect(commit("a", .skip, "new") == .skipped(path: folder("a")))
+        #expect(listFolder(folder.path) == ["a"])
+        guard case .failed(let failure) = commit("a", .fail, "new") else { return #expect(Bool(false)) }
+        #expect(failure == DownloadFailure(.alreadyExists, "\(folder("a")) exists already."))
+        #expect(text("a") == "old" && text(".todoku-1.part") == "new")
+    }
+
+    @Test func `gives two that want one name a name each`() async {
+        let paths = await withTaskGroup(of: CommitOutcome.self) { group in
+            for number in 0..<8 {
+                writeFile(folder(".todoku-\(number).part"), "\(number)".utf8)
+                group.addTask {
+                    Commit.commit(
+                        directory: folder.path, partName: ".todoku-\(number).part", identity: found(".todoku-\(number).part"), name: "a",
+                        policy: .rename, origin: nil, mapPath: nil)
+                }
+            }
+            return await group.reduce(into: []) { $0.append($1) }
+        }
+        #expect(paths.count == 8)
+        #expect(listFolder(folder.path) == (["a"] + (1...7).map { "a (\($0))" }).sorted())
+        #expect(Set(listFolder(folder.path).compactMap(text)) == Set((0..<8).map(String.init)))
+    }
+
+    @Test func `refuses a part file that is a link, or none`() {
+        writeFile(folder("victim"), "precious".utf8)
+        #expect(symlink("victim", folder(".todoku-1.part")) == 0)
+        for part in [".todoku-1.part", ".todoku-2.part"] {
+            guard
+                case .failed(let failure) = Commit.commit(
+                    directory: folder.path, partName: part, identity: found("victim"), name: "a", policy: .rename, origin: nil, mapPath: nil
+                )
+            else { return #expect(Bool(false)) }
+            #expect(failure.name == .writeFailed)
+        }
+        Commit.discard(directory: folder.path, partName: ".todoku-1.part", mapPath: nil)
+        #expect(listFolder(folder.path) == [".todoku-1.part", "victim"])
+    }
+
+    @Test func `discards the part file and its map`() {
+        writeFile(folder(".todoku-1.part"), "x".utf8)
+        writeFile(folder("map"), "x".utf8)
+        Commit.discard(directory: folder.path, partName: ".todoku-1.part", mapPath: folder("map"))
+        Commit.discard(directory: folder.path, partName: ".todoku-1.part", mapPath: folder("map"))
+        #expect(listFolder(folder.path) == [])
+    }
+
+    /// A second file beside the part file: its name would otherwise stay, where it could not be deleted when it was given up.
+    @Test func `leaves nothing of a second representation beside it`() {
+        writeFile(folder(".todoku-1.new.part"), "x".utf8)
+        #expect(commit("a", .rename, "new") == .committed(path: folder("a")))
+        #expect(listFolder(folder.path) == ["a"])
+    }
+
+    @Test func `finds after a restart what was committed already`() throws {
+        writeFile(folder("a"), "old".utf8)
+        writeFile(folder(".todoku-1.part"), "new".utf8)
+        let identity = try identity(of: folder(".todoku-1.part"))
+        #expect(
+            Commit.verify(
+                directory: folder.path, partName: ".todoku-1.part", identity: identity, size: 3, checksum: nil, expectedSize: 3)
+                == .proved(identity))
+        func found() -> FoundCommit {
+            Commit.found(directory: folder.path, partName: ".todoku-1.part", name: "a", identity: identity, size: 3, mapPath: folder("map"))
+        }
+        writeFile(folder("map"), "x".utf8)
+        #expect(found() == .partThere)
+        // As the fall-back leaves it when it is interrupted: both names.
+        #expect(link(folder(".todoku-1.part"), folder("a (1)")) == 0)
+        #expect(found() == .committed(path: folder("a (1)")))
+        #expect(listFolder(folder.path) == ["a", "a (1)"], "the map is gone too")
+        #expect(found() == .committed(path: folder("a (1)")))
+        #expect(unlink(folder("a (1)")) == 0)
+        #expect(found() == .lost)
+    }
+}
+
+@Suite struct `Committing on a file system` {
+    let folder = TemporaryFolder("todoku-naming")
+
+    private func commit(_ policy: ExistingFilePolicy, _ calls: NamingCalls) -> CommitOutcome {
+        writeFile(folder(".todoku-1.part"), "new".utf8, mode: 0o600)
+        return Commit.commit(
+            directory: folder.path, partName: ".todoku-1.part", identity: identityIfAny(folder(".todoku-1.part")), name: "a",
+            policy: policy, origin: nil, mapPath: nil, calls: calls)
+    }
+
+    private func text(_ name: String) -> String? { readFile(folder(name)).map { String(decoding: $0, as: UTF8.self) } }
+
+    /// What file systems answer that know less: NFS and vfat to RENAME_NOREPLACE, vfat and exFAT to links.
+    private func lesser(_ rename: Int32, link: Int32?) -> NamingCalls {
+        var calls = NamingCalls()
+        calls.renameNoReplace = { _, _, _ in rename }
+        if let link { calls.link = { _, _, _ in link } }
+        return calls
+    }
+
+    @Test(arguments: [EINVAL, ENOSYS, ENOTSUP], [nil, EPERM, ENOTSUP, EMLINK])
+    func `that cannot refuse to replace never replaces all the same`(rename: Int32, link: Int32?) {
+        let calls = lesser(rename, link: link)
+        #expect(commit(.rename, calls) == .committed(path: folder("a")))
+        #expect(listFolder(folder.path) == ["a"])
+        writeFile(folder("a"), "old".utf8)
+        folder.makeFolder("a (1)")
+        #expect(symlink("nowhere", folder("a (2)")) == 0)
+        #expect(commit(.rename, calls) == .committed(path: folder("a (3)")))
+        #expect(commit(.skip, calls) == .skipped(path: folder("a")))
+        guard case .failed(let failure) = commit(.fail, calls) else { return #expect(Bool(false)) }
+        #expect(failure.name == .alreadyExists && text(".todoku-1.part") == "new")
+        #expect(text("a") == "old" && text("a (3)") == "new")
+        #expect(listFolder(folder.path) == [".todoku-1.part", "a", "a (1)", "a (2)", "a (3)"])
+    }
+
+    @Test func `that fails at a name keeps the part file, and says why`() {
+        for (code, name, wait) in [
+            (ENOSPC, ErrorName.diskFull, WaitReason.diskSpace), (EROFS, .permissionDenied, .destination), (EIO, .writeFailed, .destination),
+        ] {
+            for calls in [lesser(code, link: nil), lesser(EINVAL, link: code)] {
+                guard case .failed(let failure) = commit(.rename, calls) else { return #expect(Bool(false)) }
+                #expect(failure.name == name && failure.wait == wait && text(".todoku-1.part") == "new")
+                #expect(listFolder(folder.path) == [".todoku-1.part"])
+            }
+        }
+    }
+
+    @Test func `that dies between the link and the unlink leaves a file that is found at the restart`() throws {
+        writeFile(folder("a"), "old".utf8)
+        writeFile(folder(".todoku-1.part"), "new".utf8, mode: 0o600)
+        let identity = try identity(of: folder(".todoku-1.part"))
+        var calls = lesser(EINVAL, link: nil)
+        calls.unlink = { _, _ in EIO }
+        let outcome = Commit.commit(
+            directory: folder.path, partName: ".todoku-1.part", identity: identity, name: "a", policy: .rename, origin: nil, mapPath: nil,
+            calls: calls)
+        guard case .failed = outcome else { return #expect(Bool(false)) }
+        #expect(listFolder(folder.path) == [".todoku-1.part", "a", "a (1)"])
+        func found(_ calls: NamingCalls) -> FoundCommit {
+            Commit.found(
+                directory: folder.path, partName: ".todoku-1.part", name: "a", identity: identity, size: 3, mapPath: nil, calls: calls)
+        }
+        #expect(found(calls) == .unsettled(path: folder("a (1)")), "to be tried again: its other name is still there")
+        #expect(found(NamingCalls()) == .committed(path: folder("a (1)")))
+        #expect(listFolder(folder.path) == ["a", "a (1)"] && text("a (1)") == "new" && text("a") == "old")
+    }
+
+    @Test(arguments: [".todoku-1.part", ".todoku-1.new.part"])
+    func `that does not delete a part file has it still`(name: String) {
+        writeFile(folder(name), "x".utf8)
+        func isGone(_ calls: NamingCalls) -> Bool {
+            Commit.discard(directory: folder.path, partName: ".todoku-1.part", mapPath: nil, calls: calls)
+        }
+        var calls = NamingCalls()
+        calls.unlink = { _, _ in EIO }
+        #expect(!isGone(calls) && listFolder(folder.path) == [name])
+        calls.unlink = { _, _ in ENOENT }
+        #expect(isGone(calls), "somebody else was faster")
+        #expect(isGone(NamingCalls()) && listFolder(folder.path) == [])
+    }
+}
+
+@Suite struct `Proving a part file` {
+    let folder = TemporaryFolder("todoku-verify")
+
+    /// What coreutils say of the same bytes.
+    @Test(arguments: Checksum.Algorithm.allCases) func `computes the digest that the system's own tool does`(algorithm: Checksum.Algorithm)
+        async throws
+    {
+        for size in [0, 1, 1 << 20, 3_000_001] {
+            writeFile(folder("part"), patternBytes(size))
+            let line = await Child.run(["\(algorithm.rawValue)sum", folder("part")]).output
+            let hexadecimal = Array(line.prefix { $0 != " " })
+            let digest = stride(from: 0, to: hexadecimal.count, by: 2).compactMap { UInt8(String(hexadecimal[$0...($0 + 1)]), radix: 16) }
+            let checksum = try #require(Checksum(algorithm, digest: digest))
+            let identity = try identity(of: folder("part"))
+            func verify(_ checksum: Checksum?) -> Verification {
+                Commit.verify(
+                    directory: folder.path, partName: "part", identity: identity, size: ByteCount(size), checksum: checksum,
+                    expectedSize: ByteCount(size))
+            }
+            #expect(verify(checksum) == .proved(identity))
+            var wrong = digest
+            wrong[0] ^= 1
+            let failure = DownloadFailure(
+                .checksumMismatch, "The file that came is not the one asked for: its \(algorithm.rawValue) checksum differs.")
+            #expect(verify(Checksum(algorithm, digest: wrong)) == .failed(failure))
+        }
+    }
+
+    @Test func `refuses a wrong size`() throws {
+        writeFile(folder("part"), "abc".utf8)
+        let identity = try identity(of: folder("part"))
+        #expect(
+            Commit.verify(directory: folder.path, partName: "part", identity: identity, size: 3, checksum: nil, expectedSize: 4)
+                == .failed(DownloadFailure(.sizeMismatch, "The file has 3 bytes instead of 4.")))
+    }
+
+    @Test func `takes no other file for the one that was whole`() throws {
+        writeFile(folder("part"), "abc".utf8)
+        let identity = try identity(of: folder("part"))
+        func verify(_ identity: FileIdentity, size: ByteCount = 3, name: String = "part") -> Verification {
+            Commit.verify(directory: folder.path, partName: name, identity: identity, size: size, checksum: nil, expectedSize: nil)
+        }
+        #expect(verify(identity) == .proved(identity))
+        #expect(verify(identity, size: 4) == .lost)
+        #expect(verify(identity, name: "none") == .lost)
+        var other = identity
+        other.boot = "before the power was cut"
+        #expect(verify(other) == .lost)
+        other = identity
+        other.inode += 1
+        #expect(verify(other) == .lost)
+    }
+}
+
+@Suite struct `A finished file` {
+    let folder = TemporaryFolder("todoku-finished")
+
+    /// Which of the three take the file for the one with this identity: to be opened, thrown away, deleted.
+    private func takers(_ identity: FileIdentity?) -> [String] {
+        let path = folder("a")
+        var takers: [String] = []
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+        if Commit.isFinished(descriptor, identity) { takers.append("open") }
+        close(descriptor)
+        if case .success(let place?) = Commit.placeOfFinished(path, identity: identity) {
+            takers.append("trash")
+            close(place)
+        }
+        if case .success = Commit.deleteFinished(path, identity: identity) { takers.append("delete") }
+        return takers
+    }
+
+    @Test func `is known again, after a restart, on a disk that was mounted anew, and where its birth is not told`() throws {
+        for change: (inout FileIdentity) -> Void in [{ $0.boot = "another" }, { ($0.device, $0.mount) = (7, 8) }, { $0.born = nil }] {
+            writeFile(folder("a"), "own".utf8)
+            var identity = try identity(of: folder("a"))
+            change(&identity)
+            #expect(takers(identity) == ["open", "trash", "delete"])
+            #expect(!fileExists(folder("a")))
+        }
+    }
+
+    @Test func `is not taken for another of its name`() throws {
+        writeFile(folder("a"), "own".utf8)
+        let known = try identity(of: folder("a"))
+        for change: (inout FileIdentity) -> Void in [{ $0.inode += 1 }, { $0.born = $0.born.map { $0 + 1 } }] {
+            var other = known
+            change(&other)
+            if other != known { #expect(takers(other) == []) }  // the same where the file system tells no births
+        }
+        #expect(takers(nil) == [])
+        #expect(unlink(folder("a")) == 0 && mkdir(folder("a"), 0o700) == 0)
+        #expect(takers(try identity(of: folder("a"))) == [])
+    }
+
+    @Test func `is not taken for a later one that got its name and its inode's number`() throws {
+        writeFile(folder("a"), "own".utf8)
+        let identity = try identity(of: folder("a"))
+        unlink(folder("a"))
+        writeFile(folder("a"), "another’s".utf8, inode: identity.inode)
+        #expect(takers(identity) == [])
+        #expect(readFile(folder("a")) == Array("another’s".utf8))
+    }
+
+    @Test func `that is gone is deleted, and one that cannot be looked at is not`() {
+        let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
+        #expect(throws: Never.self) { try Commit.deleteFinished(folder("none"), identity: identity).get() }
+        let name = String(repeating: "n", count: 256)  // ENAMETOOLONG
+        #expect(throws: Refusal.self) { try Commit.deleteFinished(folder(name), identity: identity).get() }
+    }
+}
+
+@Suite struct `A destination folder` {
+    let folder = TemporaryFolder("todoku-destination")
+
+    private func check(_ path: String, allowHidden: Bool = false, create: Bool = false) -> Result<String, Refusal> {
+        Destination.check(path, allowHidden: allowHidden, create: create)
+    }
+
+    private func name(_ result: Result<String, Refusal>) -> ErrorName? {
+        if case .failure(let refusal) = result { refusal.name } else { nil }
+    }
+
+    @Test func `is taken where it exists and can be written`() {
+        #expect(check(folder.path) == .success(folder.path))
+        #expect(check(folder.path + "/.//") == .success(folder.path))
+    }
+
+    @Test func `is refused where it is not absolute, missing or no folder`() {
+        writeFile(folder("file"), [])
+        for path in ["", "relative", "~/x", folder("missing"), folder("missing/deep"), folder("file"), folder("file/deep")] {
+            #expect(name(check(path)) == .invalidOption, "\(path)")
+        }
+        #expect(check(folder("missing")) == .failure(Refusal(.invalidOption, "directory: \(folder("missing")) does not exist.")))
+    }
+
+    @Test func `is refused where it is hidden, also behind a link, unless that is allowed`() {
+        folder.makeFolder(".hidden")
+        folder.makeFolder(".hidden/inner")
+        #expect(symlink(".hidden/inner", folder("link")) == 0)
+        for path in [folder(".hidden"), folder(".hidden/inner"), folder("link")] {
+            #expect(name(check(path)) == .notAllowed, "\(path)")
+            #expect(check(path, allowHidden: true) == .success(path))
+        }
+    }
+
+    @Test(.enabled(if: geteuid() == 0, "only root can plant a link for another user"))
+    func `is refused behind a symbolic link that another user planted`() {
+        folder.makeFolder("real")
+        #expect(symlink("real", folder("own")) == 0)
+        #expect(check(folder("own")) == .success(folder("own")))
+        #expect(symlink("real", folder("planted")) == 0 && lchown(folder("planted"), 12345, 12345) == 0)
+        folder.makeFolder("real/deep")
+        #expect(name(check(folder("planted"))) == .notAllowed)
+        #expect(name(check(folder("planted/deep"))) == .notAllowed)
+    }
+
+    @Test func `is refused where links lead in a circle`() {
+        #expect(symlink("b", folder("a")) == 0 && symlink("a", folder("b")) == 0)
+        #expect(name(check(folder("a"))) == .invalidOption)
+    }
+
+    @Test func `is made where that is asked for`() {
+        #expect(check(folder("new/deep"), create: true) == .success(folder("new/deep")))
+        #expect(fileExists(folder("new/deep")))
+    }
+
+    @Test func `is refused where it cannot be made`() {
+        #expect(name(check("/proc/self/does-not-exist", create: true)) == .permissionDenied)
+    }
+
+    @Test func `is refused where it cannot be written`() async {
+        await #expect(processExitsWith: .success) {
+            let folder = TemporaryFolder("todoku-destination")
+            chmod(folder.path, 0o555)
+            if geteuid() == 0 { precondition(setuid(12345) == 0) }  // root may write everywhere
+            guard case .failure(let refusal) = Destination.check(folder.path, allowHidden: false, create: false) else {
+                preconditionFailure("taken")
+            }
+            precondition(refusal == Refusal(.permissionDenied, "directory: \(folder.path) cannot be written: Permission denied."))
+        }
+    }
+}
+
+/// The identity of a file; of none, where there is no file.
+private func identityIfAny(_ path: String) -> FileIdentity {
+    (try? identity(of: path)) ?? FileIdentity(device: 0, inode: 0, mount: 0, boot: "")
+}
+
+/// The identity of a file, on this boot.
+private func identity(of path: String) throws -> FileIdentity {
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+    defer { close(descriptor) }
+    return try fileIdentity(of: descriptor, boot: bootIdentity())
+}

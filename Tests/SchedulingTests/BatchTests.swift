@@ -1,0 +1,208 @@
+internal import DownloadModel
+internal import Testing
+
+@testable import Scheduling
+
+private let now = WallTime(microseconds: 1_000_000_000_000_000)
+
+/// A ledger and what it left to be done.
+private final class Desk {
+    let ledger: Ledger
+    var saved: [StoreChange] = []
+    var ends: [OutcomeCounts] = []
+    var removed: [BatchNumber] = []
+    var order: [String] = []
+
+    init(paused: Bool = false) {
+        var settings = Settings()
+        settings.maxActive = 2
+        ledger = Ledger(settings: settings) { 0.5 }
+    }
+
+    func take() {
+        for action in ledger.takeActions() {
+            switch action {
+            case .save(let change): saved.append(change)
+            case .announceEnd(let entry): order.append("end \(entry.number)")
+            case .batchEnded(let batch, let outcomes):
+                ends.append(outcomes)
+                order.append("batch \(batch.number)")
+            case .allEnded: order.append("all")
+            case .removed(let entry): order.append("removed \(entry.number)")
+            case .batchRemoved(let batch):
+                removed.append(batch.number)
+                order.append("batch removed")
+            default: break
+            }
+        }
+    }
+
+    func add(_ number: UInt64, _ count: Int, enter: Bool = true) -> (LedgerBatch, [LedgerEntry]) {
+        let members = (1...UInt64(count)).map { index in
+            var record = DownloadRecord(
+                number: DownloadNumber(number + index), url: "http://h/\(index)", options: DownloadOptions(), directory: "/d",
+                state: .queued,
+                queuedAt: now, position: DownloadQueue.position(of: DownloadNumber(number + index)))
+            record.batch = BatchNumber(number)
+            return record
+        }
+        let (batch, entries) = ledger.insert(BatchRecord(number: BatchNumber(number), count: UInt32(count)), members)
+        if enter { ledger.enter(batch, entries, now: now) }
+        take()
+        return (batch, entries)
+    }
+
+    /// The transfer fails for good.
+    func fail(_ entry: LedgerEntry) {
+        ledger.transferEnded(
+            entry.number, .failed(DownloadFailure(.httpStatus, "404", httpStatus: 404), madeProgress: false, nil), now: now)
+        take()
+    }
+
+    /// Up to the moment at which it is given its name.
+    func verify(_ entry: LedgerEntry) {
+        let identity = FileIdentity(device: 1, inode: entry.number.value, mount: 1, boot: "b")
+        ledger.transferBegan(entry, fileName: "f", mediaType: nil, total: 10, offset: 0, now: now)
+        ledger.transferEnded(
+            entry.number, .complete(size: 10, fileName: "f", ResumeData(written: 10, total: 10, validator: nil, identity: identity)),
+            now: now)
+        ledger.verified(entry, identity: identity, now: now)
+        take()
+    }
+
+    func finish(_ entry: LedgerEntry) {
+        verify(entry)
+        ledger.committed(entry, path: "/d/f\(entry.number)", skipped: false, now: now)
+        take()
+    }
+}
+
+@Suite struct `A batch in the ledger` {
+    @Test func `starts nothing before it is on disk, and then as much as may run`() {
+        let desk = Desk()
+        let (batch, entries) = desk.add(1, 5, enter: false)
+        desk.ledger.schedule(now: now)
+        #expect(desk.ledger.counts.active == 0 && batch.remaining == 5 && !batch.hasEnded)
+        desk.ledger.enter(batch, entries, now: now)
+        #expect(desk.ledger.counts.active == 2)
+        #expect(desk.ledger.orderedMembers(of: batch).map(\.value) == [2, 3, 4, 5, 6])
+    }
+
+    @Test func `that could not be saved never was`() {
+        let desk = Desk()
+        let (batch, entries) = desk.add(1, 5, enter: false)
+        desk.ledger.undo(batch, entries, now: now)
+        desk.take()
+        #expect(desk.ledger.entries.isEmpty && desk.ledger.batches.isEmpty && desk.ledger.counts == StateCounts())
+        #expect(desk.saved == [])
+    }
+
+    @Test func `ends with its last member, before AllEnded, and again where one is retried`() throws {
+        let desk = Desk()
+        let (batch, entries) = desk.add(1, 2)
+        desk.fail(entries[1])
+        #expect(desk.ends == [] && batch.remaining == 1)
+        desk.finish(entries[0])
+        #expect(desk.ends == [OutcomeCounts(finished: 1, failed: 1)] && batch.hasEnded)
+        #expect(desk.order == ["end 3", "end 2", "batch 1", "all"])
+        try desk.ledger.apply(.retry, to: entries[1], now: now)
+        desk.ledger.schedule(now: now)
+        #expect(batch.remaining == 1 && batch.outcomes == OutcomeCounts(finished: 1))
+        desk.take()
+        desk.finish(entries[1])
+        #expect(desk.ends.last == OutcomeCounts(finished: 2))
+    }
+
+    @Test func `counts what is off the list, saves that with each removal, and goes with its last member`() {
+        let desk = Desk()
+        let (batch, entries) = desk.add(1, 3)
+        desk.finish(entries[0])
+        desk.fail(entries[1])
+        desk.saved = []
+        desk.ledger.remove(entries[0], now: now)
+        desk.take()
+        var kept = BatchRecord(number: BatchNumber(1), count: 3)
+        (kept.removed, kept.removedBytes) = (OutcomeCounts(finished: 1), 10)
+        #expect(desk.saved == [.remove(entries[0].number), .putBatch(kept)])
+        #expect(batch.outcomes == OutcomeCounts(finished: 1, failed: 1) && batch.remaining == 1)
+        desk.ledger.remove(entries[1], now: now)
+        try? desk.ledger.apply(.cancel, to: entries[2], now: now)
+        desk.ledger.remove(entries[2], now: now)
+        desk.take()
+        #expect(desk.ends == [OutcomeCounts(finished: 1, failed: 1, cancelled: 1)] && desk.removed == [BatchNumber(1)])
+        #expect(desk.saved.contains(.removeBatch(BatchNumber(1))) && desk.ledger.batches.isEmpty && batch.isRemoved)
+    }
+
+    @Test func `is removed once what is being given its name has it`() {
+        let desk = Desk()
+        let (batch, entries) = desk.add(1, 3)
+        desk.verify(entries[0])
+        #expect(entries[0].state == .committing)
+        desk.order = []
+        desk.ledger.remove(batch, now: now)
+        desk.take()
+        #expect(desk.order == ["end 3", "end 4", "removed 3", "removed 4"] && !batch.isRemoved && batch.remaining == 1)
+        // Should the service be killed now, what is left of the batch counts them.
+        #expect(desk.saved.contains(.putBatch(batch.record)) && batch.record.removed == OutcomeCounts(cancelled: 2))
+        desk.ledger.committed(entries[0], path: "/d/f", skipped: false, now: now)
+        desk.take()
+        #expect(desk.order[4...] == ["end 2", "batch 1", "all", "removed 2", "batch removed"])
+        #expect(desk.ends == [OutcomeCounts(finished: 1, cancelled: 2)] && batch.isRemoved && desk.ledger.entries.isEmpty)
+    }
+
+    @Test func `is removed with a member that somebody has begun again meanwhile`() throws {
+        let desk = Desk()
+        let (batch, entries) = desk.add(1, 3)
+        desk.ledger.sliceSize.portion = 1
+        desk.ledger.remove(batch, now: now)
+        #expect(entries[0].state == .cancelled && entries[2].state == .queued)
+        try desk.ledger.apply(.retry, to: entries[0], now: now)
+        while desk.ledger.hasSlices { desk.ledger.continueSlices(now: now) }
+        desk.take()
+        #expect(batch.isRemoved && desk.ledger.entries.isEmpty && desk.removed == [BatchNumber(1)])
+    }
+
+    @Test func `is removed where what was being given its name did not get it`() {
+        for failure in [DownloadFailure(.alreadyExists, "taken"), DownloadFailure(.permissionDenied, "gone", wait: .destination)] {
+            let desk = Desk()
+            let (batch, entries) = desk.add(1, 1)
+            desk.verify(entries[0])
+            desk.ledger.remove(batch, now: now)
+            desk.ledger.endingFailed(entries[0], failure, now: now)
+            desk.take()
+            #expect(batch.isRemoved && desk.ledger.entries.isEmpty && desk.removed == [BatchNumber(1)])
+        }
+    }
+
+    @Test func `is restored with its members, and nothing else is`() {
+        let desk = Desk()
+        let (_, entries) = desk.add(1, 3)
+        desk.finish(entries[0])
+        desk.ledger.remove(entries[0], now: now)
+        desk.fail(entries[1])
+        var records: [DownloadNumber: DownloadRecord] = [:]
+        for change in desk.ledger.everything { if case .put(let record) = change { records[record.number] = record } }
+        let batches = desk.ledger.everything.compactMap { change in if case .putBatch(let record) = change { record } else { nil } }
+        var stray = records[entries[2].number]!
+        stray.batch = BatchNumber(77)
+        let next = Desk()
+        next.ledger.restore(
+            Array(records.values), batches: batches + [BatchRecord(number: BatchNumber(50), count: 4)], sweeps: [:], now: now)
+        next.take()
+        let batch = next.ledger.batch(BatchNumber(1))
+        #expect(batch?.remaining == 1 && batch?.outcomes == OutcomeCounts(finished: 1, failed: 1))
+        #expect(batch.map { next.ledger.members(of: $0).map(\.number.value) } == [3, 4])
+        // One without members is forgotten, as is the batch of a member that has none.
+        #expect(next.ledger.batches.count == 1 && next.saved.contains(.removeBatch(BatchNumber(50))))
+        let another = Desk()
+        another.ledger.restore([stray], batches: [], sweeps: [:], now: now)
+        #expect(another.ledger[stray.number]?.record.batch == nil)
+    }
+
+    @Test func `whose row says what cannot be is of no more than 10,000 members`() {
+        let desk = Desk()
+        #expect(BatchRecord(number: BatchNumber(UInt64.max - 5), count: .max).numbers.count == 10_000)
+        desk.ledger.restore([], batches: [BatchRecord(number: BatchNumber(.max), count: .max)], sweeps: [:], now: now)
+        #expect(desk.ledger.batches.isEmpty)
+    }
+}

@@ -1,0 +1,165 @@
+import DownloadModel
+import Testing
+
+@testable import Scheduling
+
+private let source = "http://h/a"
+
+@Suite struct `What a later request asks by` {
+    private func validators(
+        _ tag: String?, _ modified: String? = nil, date: String? = "Fri, 20 Nov 2026 12:00:00 GMT", vary: String? = nil
+    ) -> CopyValidators? {
+        CopyValidators(entityTag: tag, lastModified: modified, date: date, vary: vary, source: source)
+    }
+
+    @Test(arguments: ["\"1\"", "W/\"1\"", " \"1\"\t", "\"\""])
+    func `is an entity tag, weak or strong`(tag: String) {
+        #expect(validators(tag)?.entityTag == tag.split { " \t".contains($0) }.joined())
+        #expect(validators(tag)?.source == source)
+    }
+
+    @Test(arguments: ["1", "\"1", "W/1", "w/\"1\"", "\"1\" x", "\"a\nb\"", "", "W/", String(repeating: "x", count: 2000)])
+    func `is nothing that is malformed`(tag: String) { #expect(validators(tag) == nil) }
+
+    @Test func `is a date that is a minute old at least, of a response that does not vary`() {
+        let old = "Fri, 20 Nov 2026 11:58:59 GMT"
+        #expect(validators(nil, old)?.lastModified == old)
+        #expect(validators("W/\"1\"", old) == CopyValidators(entityTag: "W/\"1\"", lastModified: old, source: source))
+        #expect(validators(nil, "Fri, 20 Nov 2026 11:59:30 GMT") == nil)
+        #expect(validators(nil, old, date: nil) == nil)
+        #expect(validators(nil, "yesterday") == nil)
+        #expect(validators(nil, old, vary: "Accept-Encoding")?.lastModified == old)
+        for vary in ["Accept", "*", "accept-encoding, Accept-Language"] {
+            #expect(validators(nil, old, vary: vary) == nil)
+            #expect(validators("\"1\"", old, vary: vary) == CopyValidators(entityTag: "\"1\"", lastModified: nil, source: source))
+        }
+    }
+
+    @Test(
+        arguments: [
+            ("\"1\"", nil, true), ("\"1\"", "\"1\"", true), ("\"1\"", "W/\"1\"", true), ("W/\"1\"", "\"1\"", true),
+            ("\"1\"", "\"2\"", false),
+            ("W/\"1\"", "W/\"2\"", false),
+        ] as [(String, String?, Bool)])
+    func `is what a 304 is about, where tags are the same by the weak comparison`(own: String, theirs: String?, isSame: Bool) {
+        let validators = CopyValidators(entityTag: own, lastModified: "x", source: source)
+        #expect(validators.matches(entityTag: theirs, lastModified: "y") == isSame)
+    }
+
+    @Test func `is what a 304 is about, where dates are the same instant`() {
+        let validators = CopyValidators(entityTag: nil, lastModified: "Fri, 20 Nov 2026 11:58:59 GMT", source: source)
+        #expect(validators.matches(entityTag: "\"1\"", lastModified: nil))
+        #expect(validators.matches(entityTag: nil, lastModified: "Friday, 20-Nov-26 11:58:59 GMT"))
+        #expect(!validators.matches(entityTag: nil, lastModified: "Fri, 20 Nov 2026 11:59:00 GMT"))
+    }
+}
+
+@Suite struct `A file's look` {
+    private func stamp(_ change: (inout FileStamp) -> Void = { _ in }) -> FileStamp {
+        var stamp = FileStamp(identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"), size: 10, modified: 99)
+        change(&stamp)
+        return stamp
+    }
+
+    @Test func `is of the same file where nothing differs, but for the device after a restart of the machine`() {
+        #expect(stamp().isOf(stamp()))
+        #expect(stamp().isOf(stamp { $0.identity.mount = 9 }))
+        #expect(stamp().isOf(stamp { ($0.identity.boot, $0.identity.device) = ("c", 7) }))
+        #expect(!stamp().isOf(stamp { $0.identity.device = 7 }))
+        #expect(!stamp().isOf(stamp { $0.identity.inode = 7 }))
+        #expect(!stamp().isOf(stamp { $0.size = 11 }))
+        #expect(!stamp().isOf(stamp { $0.modified = 100 }))
+    }
+}
+
+/// A ledger with one download, whose transfer has begun.
+private struct Desk {
+    let ledger = Ledger(settings: Settings()) { 0 }
+    let now = WallTime(microseconds: 1_000_000_000_000_000)
+    let entry: LedgerEntry
+    let copy: CopyHeld
+
+    init(state: DownloadState = .queued, _ change: (inout DownloadRecord) -> Void = { _ in }) {
+        var record = DownloadRecord(
+            number: DownloadNumber(1), url: source, options: DownloadOptions(), directory: "/d", state: state,
+            queuedAt: WallTime(microseconds: 1), position: 0)
+        record.isFetch = true
+        change(&record)
+        copy = CopyHeld(
+            key: record.copyKey, name: "a", stamp: FileStamp(identity: identity, size: 10, modified: 5),
+            validators: CopyValidators(entityTag: "\"1\"", lastModified: nil, source: source), mediaType: "text/plain")
+        ledger.restore([record], sweeps: [:], now: now)
+        entry = ledger[DownloadNumber(1)]!
+        ledger.schedule(now: now)
+    }
+
+    func actions() -> [Ledger.Action] { ledger.takeActions() }
+    var saves: [StoreChange] { actions().compactMap { if case .save(let change) = $0 { change } else { nil } } }
+}
+
+private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
+
+@Suite struct `The ledger, about copies and descriptors` {
+    @Test func `ends a download of which the server says 304 with the copy, which it keeps as the newest`() {
+        let desk = Desk()
+        _ = desk.actions()
+        desk.ledger.transferEnded(desk.entry.number, .unchanged(desk.copy), now: desk.now)
+        let record = desk.entry.record
+        #expect(record.state == .finished && record.isUnchanged && record.path == "/d/a" && record.fileName == "a")
+        #expect(record.received == 10 && record.total == 10 && record.mediaType == "text/plain" && record.resume?.identity == identity)
+        let saves = desk.saves
+        #expect(saves.contains(.keepCopy(desk.copy)))
+        #expect(saves.last == .put(record) || saves.contains(.put(record)))
+        #expect(saves.contains(.sweep(desk.entry.number, directory: "/d")), "of a process before, there may be a part file")
+    }
+
+    @Test func `deletes what came where it is the same once more`() {
+        let desk = Desk()
+        desk.ledger.transferBegan(desk.entry, fileName: "b", mediaType: "text/plain", total: 10, offset: 0, now: desk.now)
+        let part = ResumeData(written: 0, total: 10, validator: nil, identity: FileIdentity(device: 1, inode: 9, mount: 3, boot: "b"))
+        desk.ledger.transferEnded(desk.entry.number, .complete(size: 10, fileName: "b", part), now: desk.now)
+        #expect(desk.entry.state == .verifying)
+        _ = desk.actions()
+        desk.ledger.foundUnchanged(desk.entry, desk.copy, now: desk.now)
+        #expect(desk.entry.state == .finished && desk.entry.record.path == "/d/a" && desk.entry.record.resume?.identity == identity)
+        let actions = desk.actions()
+        #expect(actions.contains { if case .sweep(desk.entry.number, "/d") = $0 { true } else { false } })
+        #expect(actions.contains { if case .announceEnd = $0 { true } else { false } })
+        #expect(actions.contains { if case .save(.keepCopy(desk.copy)) = $0 { true } else { false } })
+    }
+
+    @Test func `drops what comes too late for one that was cancelled`() {
+        let desk = Desk()
+        desk.ledger.advance(desk.entry, .cancel, now: desk.now)
+        desk.ledger.transferEnded(desk.entry.number, .unchanged(desk.copy), now: desk.now)
+        #expect(desk.entry.state == .cancelled && desk.entry.record.path == nil && !desk.entry.record.isUnchanged)
+        #expect(!desk.saves.contains(.keepCopy(desk.copy)))
+    }
+
+    @Test(arguments: [DownloadState.queued, .paused, .committing, .waiting(.retry, until: nil), .verifying])
+    func `ends what wrote into a descriptor of a process before, and never begins it again`(state: DownloadState) {
+        let desk = Desk(state: state) { ($0.isToDescriptor, $0.directory, $0.isFetch) = (true, "", false) }
+        desk.ledger.interruptDescriptors(now: desk.now)
+        #expect(desk.entry.state.failure?.name == .interrupted)
+        #expect(!desk.saves.contains { if case .sweep = $0 { true } else { false } })
+        for event in [DownloadEvent.retry, .renew] {
+            #expect(throws: IllegalTransition.self) { try desk.ledger.apply(event, to: desk.entry, now: desk.now) }
+        }
+        #expect(desk.entry.state.failure?.name == .interrupted)
+        #expect(desk.ledger.counts.remaining == 0)
+    }
+
+    @Test func `holds a descriptor until nothing touches it any more`() {
+        let desk = Desk { ($0.isToDescriptor, $0.directory, $0.isFetch) = (true, "", false) }
+        let number = desk.entry.number
+        desk.ledger.transferBegan(desk.entry, fileName: "b", mediaType: nil, total: 10, offset: 0, now: desk.now)
+        #expect(!desk.ledger.isDone(number))
+        desk.ledger.advance(desk.entry, .cancel, now: desk.now)
+        #expect(!desk.ledger.isDone(number), "the transfer writes still")
+        desk.ledger.transferEnded(number, .stopped(nil), now: desk.now)
+        #expect(!desk.ledger.isDone(number), "the file is to be emptied")
+        desk.ledger.swept(number, isGone: true, now: desk.now)
+        #expect(desk.ledger.isDone(number) && desk.ledger.isDone(DownloadNumber(77)))
+        #expect(!desk.ledger.everything.contains { if case .sweep = $0 { true } else { false } })
+    }
+}

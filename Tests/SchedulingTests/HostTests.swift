@@ -1,0 +1,945 @@
+import DownloadModel
+import Testing
+
+@testable import Scheduling
+
+/// A ledger with nothing in it, and a clock.
+private final class Desk {
+    var ledger: Ledger
+    var now = WallTime(microseconds: 1_000_000_000_000_000)
+    var saved: [HostRequest] = []
+    /// The requests that are on disk.
+    var rows: Set<[String]> = []
+    /// Numbers of transfers started, hops permitted, and downloads whose wait was told, in order.
+    var started: [UInt64] = []
+    var permitted: [UInt64] = []
+    var told: [UInt64] = []
+    var endings = 0
+
+    init(_ change: (inout Settings) -> Void = { _ in }) {
+        var settings = Settings()
+        change(&settings)
+        ledger = Ledger(settings: settings) { 0 }
+    }
+
+    @discardableResult
+    func add(
+        _ number: UInt64, _ url: String = "http://h/f", app: String = "", _ change: (inout DownloadRecord) -> Void = { _ in }
+    ) -> LedgerEntry {
+        var options = DownloadOptions()
+        options.app = app
+        var record = DownloadRecord(
+            number: DownloadNumber(number), url: url, options: options, directory: "/d", state: .queued, queuedAt: now,
+            position: DownloadQueue.position(of: DownloadNumber(number)))
+        change(&record)
+        let entry = ledger.insert(record)
+        ledger.enter(entry, now: now)
+        take()
+        return entry
+    }
+
+    func take() {
+        for action in ledger.takeActions() {
+            switch action {
+            case .startTransfer(let entry, _): started.append(entry.number.value)
+            case .permit(let entry, _): permitted.append(entry.number.value)
+            case .tellWait(let entry): told.append(entry.number.value)
+            case .save(.requested(let request)):
+                saved.append(request)
+                rows.insert([request.host, "\(request.spacing)"])
+            case .save(.requestOver(let host, let spacing)): rows.remove([host, "\(spacing)"])
+            default: break
+            }
+        }
+    }
+
+    func sent(_ number: UInt64, after delay: Duration = .zero) {
+        now = now + delay
+        ledger.requestSent(ledger[DownloadNumber(number)]!, at: now, now: now)
+        take()
+    }
+
+    func fail(_ number: UInt64, _ status: UInt32, retryAfter: Duration? = nil) {
+        let failure = DownloadFailure(.httpStatus, "…", httpStatus: status, isRetryable: true, retryAfter: retryAfter)
+        ledger.transferEnded(DownloadNumber(number), .failed(failure, madeProgress: false, nil), now: now)
+        take()
+    }
+
+    /// Its transfer ends and it is taken off the list: so a slot is free.
+    func finish(_ number: UInt64) {
+        let entry = ledger[DownloadNumber(number)]!
+        try? ledger.apply(.cancel, to: entry, now: now)
+        ledger.transferEnded(entry.number, .stopped(nil), now: now)
+        ledger.schedule(now: now)
+        take()
+    }
+
+    func wait(_ duration: Duration) {
+        now = now + duration
+        ledger.tick(now: now)
+        take()
+    }
+
+    /// Goes to the next instant at which something is due.
+    func wake() {
+        guard let time = ledger.nextWake else {
+            Issue.record("nothing is due")
+            return
+        }
+        now = time
+        ledger.tick(now: now)
+        take()
+    }
+
+    /// Lives on, with every request going out at once, until `isDone`.
+    func live(until isDone: () -> Bool) {
+        for _ in 0..<100 where !isDone() {
+            let before = started.count
+            wake()
+            for number in started.dropFirst(before) { sent(number) }
+        }
+        #expect(isDone())
+    }
+
+    func entry(_ number: UInt64) -> LedgerEntry { ledger[DownloadNumber(number)]! }
+    func hold(_ number: UInt64) -> WaitReason? { ledger.hold(of: entry(number), now: now)?.reason }
+    func rule(_ host: String, _ rule: HostRule) {
+        ledger.set(now: now) { try? $0.hostRules.set(host, rule) }
+        take()
+    }
+}
+
+private let copy = CopyHeld(
+    key: CopyKey(app: "", url: "http://h/f", directory: "/d", wantedName: nil), name: "f",
+    stamp: FileStamp(identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"), size: 1, modified: 1), validators: nil)
+private let second = HostRule(requestInterval: .seconds(1))
+/// One second, and what is waited longer.
+private let interval: Duration = .seconds(1) + .seconds(1) / 64
+
+@Suite struct `Host rules` {
+    @Test func `are those of the longest name that ends the host's`() throws {
+        var rules = HostRules()
+        #expect(rules.all == ["musicbrainz.org": second])
+        #expect(rules.governing("musicbrainz.org").name == "musicbrainz.org")
+        #expect(rules.governing("beta.musicbrainz.org.").name == "musicbrainz.org")
+        #expect(rules.governing("notmusicbrainz.org") == ("notmusicbrainz.org", HostRule()))
+        try rules.set("example.org", HostRule(connections: 2))
+        try rules.set("a.example.org", HostRule(connections: 3))
+        try rules.set("*", HostRule(connections: 1))
+        #expect(rules.governing("x.a.example.org") == ("a.example.org", HostRule(connections: 3)))
+        #expect(rules.governing("b.example.org") == ("example.org", HostRule(connections: 2)))
+        #expect(rules.governing("org") == ("org", HostRule(connections: 1)), "its own count, by the rule of all others")
+        #expect(rules.governing("127.0.0.1").name == "127.0.0.1")
+        try rules.set("0.0.1", second)
+        #expect(rules.governing("127.0.0.1").rule == HostRule(connections: 1), "an address has no subdomains")
+        try rules.set("example.org", HostRule())
+        #expect(rules.governing("b.example.org").name == "b.example.org")
+    }
+
+    @Test func `that are built in hold where a rule says nothing, and again when it is gone`() throws {
+        var rules = HostRules()
+        try rules.set("musicbrainz.org", HostRule(connections: 1))
+        #expect(rules.all["musicbrainz.org"] == HostRule(connections: 1, requestInterval: .seconds(1)))
+        try rules.set("musicbrainz.org", HostRule(requestInterval: .zero))
+        #expect(rules.governing("musicbrainz.org").rule.requestInterval == .zero)
+        try rules.set("musicbrainz.org", HostRule())
+        #expect(rules.all == ["musicbrainz.org": second])
+    }
+
+    @Test func `are at most a thousand`() throws {
+        var rules = HostRules()
+        for number in 0..<Limits.hostRules { try rules.set("h\(number)", second) }
+        #expect(throws: Refusal.self) { try rules.set("one-more", second) }
+        try rules.set("h0", HostRule(connections: 1))
+        try rules.set("one-more", HostRule())
+    }
+}
+
+@Suite struct `A request interval` {
+    @Test func `is kept between requests as they go out, whoever makes them`() {
+        let desk = Desk()
+        for number in 1...3 { desk.add(UInt64(number), "http://musicbrainz.org/\(number)", app: "app\(number)") }
+        #expect(desk.started == [1])
+        desk.wait(.seconds(5))
+        #expect(desk.started == [1], "the first has not gone out yet")
+        desk.sent(1)
+        let first = desk.now
+        #expect(desk.ledger.nextWake == first + interval)
+        desk.wait(.milliseconds(1000))
+        #expect(desk.started == [1])
+        desk.wake()
+        #expect(desk.started == [1, 2])
+        desk.sent(2, after: .milliseconds(3))
+        #expect(desk.ledger.nextWake == first + interval * 2 + .milliseconds(3))
+        desk.wake()
+        #expect(desk.started == [1, 2, 3])
+    }
+
+    @Test func `is kept by retries, too`() {
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        desk.add(1)
+        desk.sent(1)
+        desk.fail(1, 500)
+        desk.add(2)
+        #expect(desk.started == [1])
+        desk.live { desk.started.count == 3 }
+        #expect(Set(desk.started) == [1, 2])
+        let times = desk.saved.filter { !$0.isSent }.map(\.at)
+        for (a, b) in zip(times, times.dropFirst()) { #expect(b - a >= interval) }
+    }
+
+    @Test func `tells each that waits why, until when and behind how many`() {
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        for number in 1...4 { desk.add(UInt64(number)) }
+        desk.sent(1)
+        let start = desk.now
+        for number in 2...4 {
+            let hold = desk.ledger.hold(of: desk.entry(UInt64(number)), now: desk.now)
+            #expect(hold?.reason == .rateLimit)
+            #expect(hold?.until.map { $0 - start >= .seconds(number - 1) && $0 - start < .seconds(number) } == true)
+            #expect(desk.ledger.ahead(of: desk.entry(UInt64(number)), now: desk.now) == number - 2)
+        }
+        #expect(desk.entry(2).state == .queued, "what is kept on disk is that it is queued")
+    }
+
+    @Test func `of an option holds among those that carry it, and delays no others`() {
+        let desk = Desk { $0.maxActive = 0 }
+        for number in 1...2 { desk.add(UInt64(number)) { $0.options.requestInterval = .seconds(10) } }
+        for number in 3...4 { desk.add(UInt64(number)) }
+        #expect(desk.started == [1, 3, 4])
+        desk.sent(1)
+        desk.wait(.seconds(9))
+        #expect(desk.started == [1, 3, 4])
+        #expect(desk.hold(2) == .rateLimit)
+        desk.wake()
+        #expect(desk.started == [1, 3, 4, 2])
+    }
+
+    @Test func `of an option is not what its first waits for, nor do others make its wait longer`() throws {
+        let desk = Desk { $0.maxActive = 4 }
+        for number in 1...24 { desk.add(UInt64(number)) }
+        for number in 25...27 { desk.add(UInt64(number)) { $0.options.requestInterval = .seconds(60) } }
+        #expect(desk.started == [1, 2, 3, 4])
+        #expect(desk.hold(25) == nil && desk.ledger.ahead(of: desk.entry(25), now: desk.now) == 20)
+        for number in 26...27 {
+            let hold = try #require(desk.ledger.hold(of: desk.entry(UInt64(number)), now: desk.now))
+            let turns = number - 25
+            #expect(hold.reason == .rateLimit && hold.until.map { $0 - desk.now == .seconds(60 * turns) } == true)
+            #expect(desk.ledger.ahead(of: desk.entry(UInt64(number)), now: desk.now) == turns)
+        }
+        // Its first has started, and the next is told to wait for the interval and no longer.
+        for number in 1...21 { desk.finish(UInt64(number)) }
+        #expect(desk.started.last == 25)
+        desk.sent(25)
+        let hold = try #require(desk.ledger.hold(of: desk.entry(26), now: desk.now))
+        #expect(hold.reason == .rateLimit && hold.until.map { $0 - desk.now >= .seconds(60) && $0 - desk.now <= .seconds(61) } == true)
+        #expect(desk.ledger.ahead(of: desk.entry(26), now: desk.now) == 0)
+    }
+
+    @Test func `of an option that a redirect to the same host keeps delays no others there`() {
+        let desk = Desk()
+        desk.add(1) { $0.options.requestInterval = .seconds(3600) }
+        desk.sent(1)
+        desk.ledger.hop(desk.entry(1), to: "h", now: desk.now)
+        desk.take()
+        #expect(desk.hold(1) == .rateLimit)
+        desk.add(2)
+        #expect(desk.started == [1, 2] && desk.hold(2) == nil)
+        desk.finish(2)
+        desk.wake()
+        #expect(desk.permitted == [1])
+    }
+
+    @Test func `of any number of different lengths costs no more than a few, and none is kept shorter`() {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        for number in 1...400 {
+            desk.add(UInt64(number)) { $0.options.requestInterval = .milliseconds(10_000 + number) }
+        }
+        for number in 401...402 { desk.add(UInt64(number)) { $0.options.requestInterval = .seconds(3600) } }
+        #expect(desk.started.count <= 70)
+        for number in desk.started { desk.sent(number) }
+        let before = desk.started.count
+        desk.wait(.seconds(9))
+        #expect(desk.started.count == before)
+        for _ in 0..<100 {
+            desk.wait(.seconds(30))
+            for number in desk.started.dropFirst(before) { desk.sent(number) }
+        }
+        #expect(!(desk.started.contains(401) && desk.started.contains(402)), "within 50 minutes")
+    }
+
+    @Test func `outlasts the process, also where nobody knows whether the last request went out`() {
+        for isSent in [true, false] {
+            let before = Desk { try? $0.hostRules.set("h", second) }
+            before.add(1)
+            if isSent { before.sent(1) }
+            let after = Desk { try? $0.hostRules.set("h", second) }
+            after.now = before.now + .milliseconds(900)
+            after.ledger.restore([], sweeps: [:], requests: [before.saved.last!], now: after.now)
+            after.add(2)
+            #expect(after.started == [])
+            #expect(after.ledger.nextWake == (isSent ? before.now : after.now) + interval)
+            after.wake()
+            #expect(after.started == [2])
+        }
+    }
+
+    @Test func `moves with a clock that is set`() {
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        desk.add(1)
+        desk.sent(1)
+        desk.add(2)
+        for jump in [-7200, 7200] {
+            desk.now = desk.now + .seconds(jump)
+            desk.ledger.clockJumped(by: .seconds(jump), now: desk.now)
+            desk.take()
+            #expect(desk.started == [1])
+            #expect(desk.ledger.nextWake == desk.now + interval)
+        }
+    }
+
+    @Test func `is nothing that a whole part file waits for`() {
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        desk.add(1)
+        desk.add(2) { $0.isWhole = true }
+        #expect(desk.entry(2).state == .verifying)
+    }
+
+    @Test func `of a domain goes on from what its hosts were asked before`() {
+        let desk = Desk { settings in
+            settings.maxActive = 0
+            for host in ["a.org", "b.org"] { try? settings.hostRules.set(host, second) }
+        }
+        desk.add(1, "http://a.org/1")
+        desk.sent(1)
+        desk.now = desk.now + .milliseconds(500)
+        desk.add(2, "http://b.org/2")
+        desk.sent(2)
+        desk.rule("org", second)
+        for host in ["a.org", "b.org"] { desk.rule(host, HostRule()) }
+        desk.add(3, "http://a.org/3")
+        #expect(desk.ledger.nextWake == desk.now + interval)
+    }
+
+    @Test func `that is set holds from then on, and one that is taken away no more`() {
+        let desk = Desk { $0.maxActive = 0 }
+        desk.add(1)
+        desk.rule("h", second)
+        desk.add(2)
+        #expect(desk.started == [1] && desk.hold(2) == .rateLimit)
+        desk.rule("h", HostRule())
+        #expect(desk.started == [1, 2])
+    }
+}
+
+@Suite struct `A host's refusal` {
+    @Test func `that divides a domain while a request is under way holds up neither part`() {
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        desk.add(1, "http://www.h/1")
+        desk.add(2, "http://h/2")
+        desk.rule("www.h", HostRule(requestInterval: .milliseconds(100)))
+        desk.add(3, "http://www.h/3")
+        #expect(desk.started == [1])
+        desk.wait(.seconds(5))
+        #expect(!desk.started.contains(3), "the first has not gone out yet")
+        desk.sent(1)
+        let gone = desk.now
+        desk.live { Set(desk.started) == [1, 2, 3] }
+        let times = desk.saved.filter { !$0.isSent && $0.host == "www.h" }.map(\.at)
+        #expect(times.last.map { $0 - gone >= .milliseconds(100) } == true)
+    }
+
+    @Test(arguments: [429, 503] as [UInt32]) func `slows it down for all, more each time, and answers hasten it again`(status: UInt32) {
+        let desk = Desk { $0.maxActive = 0 }
+        desk.add(1)
+        desk.fail(1, status)
+        for number in 2...3 { desk.add(UInt64(number), app: "other") }
+        #expect(desk.started == [1] && desk.hold(2) == .rateLimit && desk.hold(3) == .rateLimit)
+        desk.live { desk.started.contains(2) }
+        let first = desk.now
+        desk.fail(2, status)
+        desk.live { desk.started.contains(3) }
+        #expect(desk.now - first >= .seconds(2))
+        for _ in 0..<40 {
+            let entry = desk.entry(3)
+            desk.ledger.transferBegan(entry, fileName: "f", mediaType: nil, total: nil, offset: 0, now: desk.now)
+        }
+        desk.ledger.schedule(now: desk.now)
+        desk.take()
+        let many = desk.started.count
+        for number in 10...12 { desk.add(UInt64(number)) }
+        #expect(desk.started.count == many + 3, "it answers as it should: nothing is slowed any more")
+    }
+
+    @Test func `is over after answers of other kinds, too: redirects, and that nothing has changed`() {
+        for isRedirect in [true, false] {
+            let desk = Desk { $0.maxActive = 0 }
+            desk.add(1)
+            desk.fail(1, 503)
+            for number in 2...41 {
+                desk.add(UInt64(number))
+                desk.live { desk.started.contains(UInt64(number)) }
+                if isRedirect {
+                    desk.ledger.hop(desk.entry(UInt64(number)), to: "elsewhere", now: desk.now)
+                } else {
+                    desk.ledger.transferEnded(DownloadNumber(UInt64(number)), .unchanged(copy), now: desk.now)
+                }
+                desk.take()
+            }
+            let before = desk.started.count
+            for number in 50...52 { desk.add(UInt64(number)) }
+            #expect(desk.started.count == before + 3)
+        }
+    }
+
+    @Test func `of one request shortens no interval to another that has not gone out yet`() {
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        for number in 1...3 { desk.add(UInt64(number)) }
+        desk.sent(1)
+        desk.wake()
+        #expect(desk.started == [1, 2])
+        desk.fail(1, 503)
+        desk.wait(.seconds(10))
+        #expect(desk.started == [1, 2], "the second is still on its way")
+        desk.sent(2)
+        let gone = desk.now
+        desk.wake()
+        #expect(desk.started.count == 3 && desk.now - gone >= .seconds(2))
+    }
+
+    @Test func `of what was under way together counts once`() {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        for number in 1...8 { desk.add(UInt64(number)) }
+        for number in 1...8 { desk.fail(UInt64(number), 429) }
+        desk.add(9)
+        let until = desk.ledger.hold(of: desk.entry(9), now: desk.now)?.until
+        #expect(until.map { $0 - desk.now <= .seconds(2) } == true)
+    }
+
+    @Test func `with Retry-After pauses it, over a restart too; zero hastens nothing`() {
+        let desk = Desk()
+        desk.add(1)
+        desk.fail(1, 503, retryAfter: .seconds(60))
+        desk.add(2, app: "other")
+        #expect(desk.started == [1])
+        #expect(desk.ledger.hold(of: desk.entry(2), now: desk.now)?.until == desk.now + .seconds(60))
+        let later = Desk()
+        later.now = desk.now + .seconds(1)
+        later.ledger.restore([desk.entry(1).record], sweeps: [:], now: later.now)
+        later.add(2, app: "other")
+        #expect(later.started == [] && later.hold(2) == .rateLimit)
+        desk.wait(.seconds(59))
+        #expect(desk.started == [1])
+
+        // Further off than any server's wait: of a clock that was set back since.
+        let back = Desk()
+        back.now = desk.now + .seconds(-4 * 365 * 24 * 3600)
+        back.ledger.restore([desk.entry(1).record], sweeps: [:], now: back.now)
+        back.add(2, app: "other")
+        #expect(back.started == [1, 2])
+
+        let hasty = Desk()
+        hasty.add(1)
+        hasty.fail(1, 503, retryAfter: .zero)
+        #expect(hasty.started == [1])
+        hasty.wait(.milliseconds(400))
+        #expect(hasty.started == [1])
+    }
+
+    @Test func `does not stand against a person who resumes`() throws {
+        let desk = Desk()
+        desk.add(1)
+        desk.fail(1, 429, retryAfter: .seconds(3600))
+        desk.wait(.seconds(5))
+        try desk.ledger.apply(.resume, to: desk.entry(1), now: desk.now)
+        desk.ledger.schedule(now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 1])
+    }
+
+    @Test func `where a redirect led does not stand against that person either`() throws {
+        let desk = Desk()
+        desk.add(1)
+        desk.ledger.hop(desk.entry(1), to: "mirror", now: desk.now)
+        desk.take()
+        let refusal = DownloadFailure(
+            .httpStatus, "…", httpStatus: 503, host: "mirror", isRetryable: true, retryAfter: .seconds(3600))
+        desk.ledger.transferEnded(DownloadNumber(1), .failed(refusal, madeProgress: false, nil), now: desk.now)
+        desk.wait(.seconds(5))
+        try desk.ledger.apply(.resume, to: desk.entry(1), now: desk.now)
+        desk.ledger.schedule(now: desk.now)
+        desk.ledger.hop(desk.entry(1), to: "mirror", now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 1] && desk.permitted == [1, 1])
+    }
+
+    @Test func `concerns its origin: other ports and schemes go on`() {
+        let desk = Desk()
+        desk.add(1, "http://h/1")
+        desk.fail(1, 503, retryAfter: .seconds(86_400))
+        desk.add(2, "http://h:8080/2")
+        desk.add(3, "https://h/3")
+        desk.add(4, "http://h:80/4")
+        #expect(desk.started == [1, 2, 3] && desk.hold(4) == .rateLimit)
+    }
+
+    @Test func `that one application provoked holds others for minutes only`() {
+        let desk = Desk()
+        desk.add(1, app: "A")
+        desk.fail(1, 503, retryAfter: .seconds(86_400))
+        desk.add(2, app: "B")
+        desk.add(3, app: "A")
+        // Each is told of one second more, for the other one that may go before it.
+        #expect(desk.ledger.hold(of: desk.entry(2), now: desk.now)?.until == desk.now + .seconds(301))
+        #expect(desk.ledger.hold(of: desk.entry(3), now: desk.now)?.until == desk.now + .seconds(86_401))
+        desk.wait(.seconds(299))
+        #expect(desk.started == [1])
+        desk.wait(.seconds(1))
+        #expect(desk.started == [1, 2])
+    }
+
+    @Test func `does not stand against a person who resumes what only waits behind it`() throws {
+        let desk = Desk()
+        desk.add(1, app: "A")
+        desk.fail(1, 503, retryAfter: .seconds(86_400))
+        for number in 2...4 { desk.add(UInt64(number), app: "A") }
+        #expect(desk.started == [1])
+        desk.now = desk.now + .milliseconds(1)
+        try desk.ledger.apply(.resume, to: desk.entry(3), now: desk.now)
+        desk.ledger.schedule(now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 3], "at once, and nobody else")
+        // What a good answer shows holds for all.
+        desk.wait(.seconds(1))
+        desk.ledger.transferBegan(desk.entry(3), fileName: "f", mediaType: nil, total: nil, offset: 0, now: desk.now)
+        desk.sent(3)
+        #expect(desk.ledger.hold(of: desk.entry(2), now: desk.now).map { $0.until! < desk.now + .seconds(5) } ?? true)
+    }
+
+    @Test func `leaves the user's rule as it is: that covers all ports`() throws {
+        let desk = Desk { try? $0.hostRules.set("h", HostRule(requestInterval: .seconds(60))) }
+        desk.add(1, "http://h/1")
+        desk.sent(1)
+        desk.add(2, "http://h:8080/2")
+        try desk.ledger.apply(.resume, to: desk.entry(2), now: desk.now)
+        desk.ledger.schedule(now: desk.now)
+        desk.take()
+        #expect(desk.started == [1] && desk.hold(2) == .rateLimit)
+    }
+
+    @Test func `is asked again by a few of a batch that somebody resumes, and not by all`() throws {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 3) }
+        desk.add(1)
+        desk.fail(1, 503, retryAfter: .seconds(86_400))
+        for number in 2...9 { desk.add(UInt64(number)) }
+        for number in 2...9 { try desk.ledger.apply(.resume, to: desk.entry(UInt64(number)), now: desk.now) }
+        desk.ledger.schedule(now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 2, 3, 4], "at once, as many as the limit of the host lets through")
+        desk.now = desk.now + .milliseconds(1)
+        for number in 2...4 { desk.fail(UInt64(number), 503, retryAfter: .seconds(86_400)) }
+        #expect(desk.started == [1, 2, 3, 4] && (5...9).allSatisfy { desk.hold(UInt64($0)) == .rateLimit })
+        #expect(Set(desk.told).isSuperset(of: [5, 6, 7, 8, 9]))
+        // Who resumes one of them now has it tried.
+        desk.now = desk.now + .milliseconds(1)
+        try desk.ledger.apply(.resume, to: desk.entry(7), now: desk.now)
+        desk.ledger.schedule(now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 2, 3, 4, 7])
+        // An answer lets all go on.
+        desk.now = desk.now + .milliseconds(1)
+        desk.ledger.transferBegan(desk.entry(7), fileName: "f", mediaType: nil, total: nil, offset: 0, now: desk.now)
+        #expect(desk.ledger.hold(of: desk.entry(5), now: desk.now)?.until.map { $0 - desk.now < .seconds(60) } ?? true)
+    }
+
+    @Test func `does not stand against a person who pauses and resumes`() throws {
+        let desk = Desk()
+        desk.add(1)
+        desk.fail(1, 503, retryAfter: .seconds(86_400))
+        desk.add(2)
+        try desk.ledger.apply(.pause, to: desk.entry(2), now: desk.now)
+        try desk.ledger.apply(.resume, to: desk.entry(2), now: desk.now)
+        desk.ledger.schedule(now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 2])
+    }
+
+    @Test func `behind a redirect pauses the port that refused, over a restart too`() throws {
+        let desk = Desk()
+        desk.add(1, "https://h/1", app: "A")
+        desk.sent(1)
+        desk.ledger.hop(desk.entry(1), to: "h", origin: "http://h:8080", now: desk.now)
+        desk.take()
+        desk.fail(1, 503, retryAfter: .seconds(3600))
+        #expect(desk.entry(1).record.lastFailure?.origin == "http://h:8080")
+        let kept = desk.entry(1).record
+        desk.ledger = Ledger(settings: Settings()) { 0 }
+        desk.ledger.network(.open, now: desk.now)
+        desk.ledger.beginRestore(count: 1, batches: [], sweeps: [:], requests: [], now: desk.now)
+        desk.ledger.restore([kept], now: desk.now)
+        desk.ledger.endRestore(now: desk.now)
+        desk.started = []
+        desk.add(2, "https://h/2", app: "A")
+        desk.add(3, "http://h/3", app: "A")
+        desk.add(4, "http://h:8080/4", app: "A")
+        #expect(desk.started == [2, 3] && desk.hold(4) == .rateLimit)
+    }
+
+    @Test func `at one of very many ports costs no lane for each`() {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in 1...500 { desk.add(UInt64(number), "http://h:\(1 + number % 250)/") }
+        #expect(desk.ledger.hosts["h"]?.lanes.count == 65)
+        var ended = 0
+        while ended < desk.started.count, ended < 600 {
+            // Of those that share a lane one is refused. It holds up the others of the lane until its pause ends, and no longer.
+            if ended == 200 { desk.fail(desk.started[ended], 503, retryAfter: .seconds(30)) } else { desk.finish(desk.started[ended]) }
+            ended += 1
+            if ended == desk.started.count, ended < 500 { desk.wake() }
+        }
+        #expect(Set(desk.started).count == 500)
+    }
+
+    @Test func `is heard though the transfer was stopped as it came`() throws {
+        let desk = Desk()
+        desk.add(1)
+        try desk.ledger.apply(.pause, to: desk.entry(1), now: desk.now)
+        desk.fail(1, 429, retryAfter: .seconds(60))
+        desk.add(2)
+        #expect(desk.started == [1] && desk.hold(2) == .rateLimit)
+    }
+
+    @Test func `is forgotten where somebody resets the host`() {
+        let desk = Desk()
+        desk.add(1)
+        desk.fail(1, 503, retryAfter: .seconds(3600))
+        desk.add(2)
+        #expect(desk.ledger.slowedOrigins(now: desk.now).keys.sorted() == ["http://h:80"])
+        desk.ledger.resetHost("other", now: desk.now)
+        #expect(desk.ledger.slowedOrigins(now: desk.now).count == 1)
+        desk.ledger.resetHost("h", now: desk.now)
+        desk.take()
+        #expect(desk.ledger.slowedOrigins(now: desk.now).isEmpty && desk.started == [1, 2])
+    }
+
+    @Test(arguments: [404, 403, 301, 500, 408] as [UInt32])
+    func `is followed by an answer, whatever it is, unless the server is in trouble`(status: UInt32) {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        for number in 1...4 {
+            desk.add(UInt64(number)) { $0.options.retries = 0 }
+            desk.live { desk.started.contains(UInt64(number)) }
+            desk.wait(.milliseconds(1))
+            desk.fail(UInt64(number), 503)
+        }
+        let slow = desk.ledger.slowedOrigins(now: desk.now)["http://h:80"]?.interval
+        #expect(slow == .seconds(8))
+        desk.add(5)
+        desk.live { desk.started.contains(5) }
+        desk.wait(.milliseconds(1))
+        desk.fail(5, status)
+        let isAnswer = status < 500 && status != 408
+        #expect(desk.ledger.slowedOrigins(now: desk.now)["http://h:80"]?.interval == (isAnswer ? .seconds(1) : slow))
+    }
+
+    @Test func `of another kind slows nothing`() {
+        let desk = Desk()
+        desk.add(1)
+        desk.fail(1, 500, retryAfter: .seconds(60))
+        desk.add(2)
+        #expect(desk.started == [1, 2])
+    }
+}
+
+@Suite struct `What is known of hosts` {
+    @Test func `is forgotten when nothing has to wait for it any more, however many were asked`() {
+        let desk = Desk { try? $0.hostRules.set("*", second) }
+        func remembered() -> Int {
+            desk.ledger.everything.count { if case .requested = $0 { true } else { false } }
+        }
+        for number in 1...6000 {
+            desk.add(UInt64(number), "http://h\(number)/f")
+            desk.sent(UInt64(number))
+            desk.finish(UInt64(number))
+            desk.ledger.remove(desk.entry(UInt64(number)), now: desk.now)
+            desk.wait(.milliseconds(10))
+        }
+        #expect(remembered() < 2500)
+        #expect(remembered() >= 100, "those of the last second are still to be kept")
+        #expect(desk.rows.count == remembered(), "nor is more on disk")
+    }
+
+    @Test func `is forgotten of own intervals, too, while others wait at the host`() {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        desk.add(1)
+        for number in 2...500 {
+            desk.add(UInt64(number)) { $0.options.requestInterval = .milliseconds(number) }
+            desk.sent(UInt64(number))
+            desk.finish(UInt64(number))
+            desk.wait(.seconds(1))
+        }
+        #expect(desk.saved.count > 900 && desk.rows.count <= 64)
+    }
+}
+
+@Suite struct `Connections to a host` {
+    @Test func `are at most what its rule or MaxPerHost says`() {
+        let desk = Desk { settings in
+            (settings.maxActive, settings.maxPerHost) = (0, 2)
+            try? settings.hostRules.set("one", HostRule(connections: 1))
+            try? settings.hostRules.set("many", HostRule(connections: 0))
+        }
+        for number in 1...3 { desk.add(UInt64(number), "http://a.one/\(number)") }
+        for number in 4...6 { desk.add(UInt64(number), "http://two/\(number)") }
+        for number in 7...12 { desk.add(UInt64(number), "http://many/\(number)") }
+        #expect(desk.started == [1, 4, 5, 7, 8, 9, 10, 11, 12])
+        #expect(desk.hold(2) == .hostLimit && desk.hold(6) == .hostLimit)
+        desk.finish(1)
+        #expect(desk.started.last == 2 && desk.hold(3) == .hostLimit)
+        desk.ledger.set(now: desk.now) { $0.maxPerHost = 3 }
+        desk.take()
+        #expect(desk.started.last == 6)
+    }
+
+    @Test func `are not what a download waits for that only waits for its turn`() {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (2, 6) }
+        for number in 1...5 { desk.add(UInt64(number)) }
+        #expect(desk.hold(5) == nil && desk.entry(5).state == .queued)
+        #expect(desk.ledger.ahead(of: desk.entry(5), now: desk.now) == 2)
+    }
+
+    @Test func `include those of redirects, which wait for their turn`() {
+        let desk = Desk { settings in
+            settings.maxActive = 2
+            try? settings.hostRules.set("slow", HostRule(connections: 1, requestInterval: .seconds(1)))
+        }
+        desk.add(1, "http://slow/1")
+        desk.sent(1)
+        desk.add(2, "http://fast/2")
+        desk.add(3, "http://fast/3")
+        #expect(desk.started == [1, 2])
+        desk.ledger.hop(desk.entry(2), to: "slow", now: desk.now)
+        desk.take()
+        #expect(desk.permitted == [])
+        #expect(desk.hold(2) == .rateLimit)
+        #expect(desk.started == [1, 2, 3], "who waits for a host takes no slot")
+        desk.finish(1)
+        #expect(desk.permitted == [])
+        desk.wake()
+        #expect(desk.permitted == [2] && desk.hold(2) == nil)
+        // Where nothing stands in the way it is let go at once.
+        desk.ledger.hop(desk.entry(3), to: "elsewhere", now: desk.now)
+        desk.take()
+        #expect(desk.permitted == [2, 3])
+    }
+
+    @Test func `leave a redirect whose turn has come waiting for a slot, where others have taken its own`() {
+        let desk = Desk { settings in
+            settings.maxActive = 1
+            try? settings.hostRules.set("slow", second)
+        }
+        desk.add(1, "http://slow/1")
+        desk.sent(1)
+        desk.finish(1)
+        desk.add(2, "http://a/2")
+        desk.ledger.hop(desk.entry(2), to: "slow", now: desk.now)
+        desk.take()
+        desk.add(3, "http://a/3")
+        #expect(desk.started == [1, 2, 3], "who waits for a host takes no slot")
+        desk.wait(.seconds(5))
+        #expect(desk.permitted == [], "or two were active, and one may be")
+        #expect(desk.hold(2) == nil, "its host would take it")
+        desk.finish(3)
+        #expect(desk.permitted == [2])
+    }
+
+    @Test func `are free again when one that waits for a redirect is stopped`() throws {
+        let desk = Desk { try? $0.hostRules.set("slow", HostRule(connections: 1)) }
+        desk.add(1, "http://slow/1")
+        desk.add(2, "http://fast/2")
+        desk.ledger.hop(desk.entry(2), to: "slow", now: desk.now)
+        try desk.ledger.apply(.pause, to: desk.entry(2), now: desk.now)
+        desk.add(3, "http://slow/3")
+        desk.finish(1)
+        #expect(desk.started == [1, 2, 3])
+    }
+}
+
+@Suite struct `Turns` {
+    @Test func `go round between applications at a host that keeps an interval`() {
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        for number in 1...100 { desk.add(UInt64(number), app: "greedy") }
+        desk.sent(1)
+        desk.add(101, app: "modest")
+        for _ in 0..<2 {
+            desk.wake()
+            desk.sent(desk.started.last!)
+            desk.finish(desk.started.last!)
+        }
+        #expect(desk.started.contains(101))
+    }
+
+    @Test func `go round for slots, by time that was had`() {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in 1...50 { desk.add(UInt64(number), "http://a/\(number)", app: "A") }
+        for number in 51...60 { desk.add(UInt64(number), "http://b/\(number)", app: "B") }
+        for _ in 0..<20 {
+            desk.now = desk.now + .milliseconds(10)
+            desk.finish(desk.started.last!)
+        }
+        #expect(desk.started.prefix(20).count { $0 > 50 } == 10)
+        // Of one application first in, first out.
+        #expect(desk.started.filter { $0 <= 50 } == Array(1...UInt64(desk.started.count { $0 <= 50 })))
+    }
+
+    @Test func `do not hold back what somebody moves to the front`() {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in 1...3 { desk.add(UInt64(number), app: "A") }
+        for number in 4...6 { desk.add(UInt64(number), app: "B") }
+        desk.ledger.move(desk.entry(3), to: 0)
+        desk.finish(1)
+        #expect(desk.started == [1, 3])
+    }
+
+    @Test func `give way to a higher priority`() {
+        let desk = Desk { $0.maxActive = 1 }
+        desk.add(1, app: "A")
+        desk.add(2, app: "B")
+        desk.add(3, app: "A") { $0.options.priority = 1 }
+        desk.finish(1)
+        #expect(desk.started == [1, 3])
+    }
+
+    @Test func `take a slot from one that has it for long, where it loses nothing by that`() {
+        let desk = Desk { $0.maxActive = 2 }
+        for number in 1...2 { desk.add(UInt64(number), "http://a/\(number)", app: "A") }
+        desk.add(3, "http://b/3", app: "B")
+        desk.add(4, "http://a/4", app: "A")
+        let part = ResumeData(
+            written: 1 << 20, total: 1 << 40, validator: .entityTag("\"1\""),
+            identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"))
+        for _ in 0..<3 { desk.wait(.seconds(6)) }
+        #expect(desk.started == [1, 2], "neither can go on from what it has")
+        desk.ledger.checkpoint(desk.entry(2), part)
+        for _ in 0..<3 { desk.wait(.seconds(6)) }
+        #expect(desk.entry(2).state == .queued && desk.started == [1, 2, 3])
+        desk.ledger.transferEnded(DownloadNumber(2), .stopped(part), now: desk.now)
+        desk.take()
+        for _ in 0..<10 { desk.wait(.seconds(6)) }
+        #expect(desk.started == [1, 2, 3], "with a slot each nobody is owed one")
+        desk.finish(3)
+        #expect(desk.started == [1, 2, 3, 2], "first in, first out")
+    }
+
+    @Test func `are not lost to a clock that is set`() {
+        let desk = Desk { $0.maxActive = 1 }
+        desk.add(1, "http://a/1", app: "A")
+        desk.add(2, "http://b/2", app: "B")
+        desk.add(3, "http://a/3", app: "A")
+        let day = Duration.seconds(24 * 3600)
+        desk.now = desk.now + day
+        desk.ledger.clockJumped(by: day, now: desk.now)
+        desk.take()
+        desk.finish(1)
+        #expect(desk.started == [1, 2])
+        desk.add(4, "http://b/4", app: "B")
+        desk.wait(.seconds(3))
+        desk.finish(2)
+        #expect(desk.started == [1, 2, 3], "A has not had a day")
+    }
+
+    @Test func `are not taken by servers that send nothing`() {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in 1...3 { desk.add(UInt64(number)) }
+        desk.ledger.stalled(desk.entry(1), true, now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 2])
+        desk.ledger.stalled(desk.entry(1), false, now: desk.now)
+        desk.finish(2)
+        #expect(desk.started == [1, 2])
+        desk.finish(1)
+        #expect(desk.started == [1, 2, 3])
+    }
+
+    @Test func `come to other applications, though one has more transfers from servers that send nothing than may be idle`() {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in 1...80 {
+            desk.add(UInt64(number), "http://a\(number)/f", app: "A")
+            if desk.started.contains(UInt64(number)) { desk.ledger.stalled(desk.entry(UInt64(number)), true, now: desk.now) }
+            desk.take()
+        }
+        #expect(desk.started.count == 65)
+        desk.add(100, "http://b/f", app: "B")
+        #expect(!desk.started.contains(100))
+        for _ in 0..<4 { desk.wait(.seconds(6)) }
+        #expect(desk.started.last == 100)
+    }
+
+    @Test func `come at a host, too, that is full of transfers to which it sends nothing`() throws {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
+        for number in 1...8 {
+            desk.add(UInt64(number), app: "A")
+            if number <= 6 { desk.ledger.stalled(desk.entry(UInt64(number)), true, now: desk.now) }
+            desk.take()
+        }
+        #expect(desk.started == [1, 2, 3, 4, 5, 6])
+        desk.add(100, app: "B")
+        #expect(desk.started.last == 6)
+        #expect(desk.hold(100) == .hostLimit, "and not a slot")
+        #expect(desk.entry(100).state == .queued)
+        for _ in 0..<4 {
+            desk.wait(.seconds(6))
+            let stopping = desk.ledger.entries.values.filter { $0.work == .stopping }
+            for entry in stopping { desk.ledger.transferEnded(entry.number, .stopped(nil), now: desk.now) }
+            desk.take()
+        }
+        #expect(desk.started.contains(100))
+        #expect(desk.ledger.nextWake == nil || desk.ledger.nextWake! > desk.now)
+        let before = desk.started
+        for _ in 0..<20 { desk.wait(.seconds(6)) }
+        #expect(desk.started == before, "it has its place; and in its own queue A may wait for itself")
+    }
+}
+
+@Suite struct `What is told of a wait` {
+    @Test func `comes to those at a host that servers have filled with silence, and when it is full no more`() {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
+        for number in 1...7 {
+            desk.add(UInt64(number))
+            if number <= 6 { desk.ledger.stalled(desk.entry(UInt64(number)), true, now: desk.now) }
+            desk.take()
+        }
+        #expect(desk.hold(7) == .hostLimit)
+        desk.ledger.stalled(desk.entry(1), false, now: desk.now)
+        desk.take()
+        #expect(desk.hold(7) == .hostLimit && desk.told == [])
+        for number in 2...6 { desk.ledger.stalled(desk.entry(UInt64(number)), false, now: desk.now) }
+        desk.take()
+        #expect(desk.hold(7) == nil && desk.told == [7], "now it is a slot, too, that is not there")
+    }
+
+    @Test func `comes to those whom a rule stops or frees, once`() {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in 1...3 { desk.add(UInt64(number)) }
+        #expect(desk.told == [])
+        desk.rule("h", second)
+        #expect(desk.told == [2, 3])
+        desk.rule("h", HostRule(requestInterval: .seconds(2)))
+        #expect(desk.told == [2, 3])
+        desk.rule("h", HostRule())
+        #expect(desk.told == [2, 3, 2, 3])
+    }
+
+    @Test func `comes to one whose turn at its host has come`() {
+        let desk = Desk { settings in
+            settings.maxActive = 2
+            try? settings.hostRules.set("h", HostRule(connections: 1))
+        }
+        for number in 1...3 { desk.add(UInt64(number)) }
+        for number in 4...5 { desk.add(UInt64(number), "http://other/\(number)", app: "other") }
+        #expect(desk.started == [1, 4] && desk.hold(2) == .hostLimit && desk.told == [])
+        desk.ledger.set(now: desk.now) { $0.maxActive = 1 }
+        desk.take()
+        desk.told = []
+        desk.finish(1)
+        #expect(desk.hold(2) == nil)
+    }
+}

@@ -1,0 +1,141 @@
+internal import DownloadModel
+internal import Testing
+
+@testable import Scheduling
+
+private let now = WallTime(microseconds: 1_000_000_000_000_000)
+
+/// Downloads that are added, and come to what a test says.
+private final class Desk {
+    let ledger: Ledger
+    private var last: UInt64 = 0
+
+    init() {
+        var settings = Settings()
+        settings.maxActive = 0
+        settings.maxPerHost = 0
+        ledger = Ledger(settings: settings) { 0.5 }
+    }
+
+    @discardableResult
+    func add(size: ByteCount? = nil, id: String? = nil, showsProgress: Bool = true) -> LedgerEntry {
+        last += 1
+        var options = DownloadOptions()
+        options.size = size
+        options.desktopID = id.flatMap { DesktopID($0) }
+        options.showProgress = showsProgress
+        let entry = ledger.insert(
+            DownloadRecord(
+                number: DownloadNumber(last), url: "http://h/\(last)", options: options, directory: "/d", state: .queued, queuedAt: now,
+                position: DownloadQueue.position(of: DownloadNumber(last))))
+        ledger.enter(entry, now: now)
+        return entry
+    }
+
+    func receive(_ entry: LedgerEntry, _ bytes: ByteCount, of total: ByteCount?) {
+        ledger.transferBegan(entry, fileName: "a", mediaType: nil, total: total, offset: 0, now: now)
+        let identity = FileIdentity(device: 1, inode: entry.number.value, mount: 1, boot: "b")
+        ledger.checkpoint(entry, ResumeData(written: bytes, total: total, validator: nil, identity: identity))
+    }
+
+    func fail(_ entry: LedgerEntry) {
+        ledger.transferEnded(
+            entry.number, .failed(DownloadFailure(.httpStatus, "404", httpStatus: 404), madeProgress: false, entry.record.resume), now: now)
+    }
+
+    func icon(_ id: String? = nil) -> ProgressTally? { ledger.icons[id.flatMap { DesktopID($0) }] }
+}
+
+@Suite struct `An icon's downloads` {
+    @Test func `are told apart by desktop entry, without those that show no progress, and are forgotten with the last`() throws {
+        let desk = Desk()
+        #expect(desk.ledger.icons.isEmpty)
+        let ours = desk.add()
+        let other = desk.add(id: "org.example.App")
+        desk.add(id: "org.example.App")
+        let hidden = desk.add(showsProgress: false)
+        #expect(desk.icon()?.remaining == 1)
+        #expect(desk.icon("org.example.App")?.remaining == 2)
+        #expect(desk.ledger.icons.count == 2)
+        try desk.ledger.apply(.pause, to: ours, now: now)
+        #expect(desk.icon()?.remaining == 1, "a paused one remains")
+        try desk.ledger.apply(.cancel, to: ours, now: now)
+        #expect(desk.icon() == nil)
+        desk.fail(other)
+        #expect(desk.icon("org.example.App")?.remaining == 1)
+        desk.fail(hidden)
+        #expect(desk.ledger.icons.count == 1)
+    }
+
+    @Test func `are measured by bytes where all sizes are known, and progress stays when one ends`() throws {
+        let desk = Desk()
+        let (a, b) = (desk.add(size: 300), desk.add(size: 100))
+        #expect(desk.icon()?.fractionOfBytes == 0)
+        desk.receive(a, 150, of: 300)
+        desk.receive(b, 50, of: 100)
+        #expect(desk.icon()?.fractionOfBytes == 0.5)
+        #expect(desk.icon()?.bytes.received == 200 && desk.icon()?.bytes.total == 400)
+        // What has failed has come as far as it will.
+        desk.fail(a)
+        #expect(desk.icon()?.bytes.received == 200 && desk.icon()?.bytes.total == 250)
+        #expect(desk.icon()?.remaining == 1 && desk.icon()?.ended == 1)
+        try desk.ledger.apply(.retry, to: a, now: now)
+        #expect(desk.icon()?.remaining == 2 && desk.icon()?.ended == 0)
+        #expect(desk.icon()?.fractionOfBytes == Double(a.record.received + 50) / 400)
+        try desk.ledger.apply(.cancel, to: a, now: now)
+        #expect(desk.icon()?.fractionOfBytes == 0.5, "what was cancelled is as if it had never been asked for")
+    }
+
+    @Test func `are measured by downloads where a size is not known, and a single one of that kind not at all`() {
+        let desk = Desk()
+        let a = desk.add()
+        #expect(desk.icon()?.fractionOfBytes == nil && desk.icon()?.fractionOfDownloads == nil)
+        desk.receive(a, 25, of: 100)
+        #expect(desk.icon()?.fractionOfBytes == 0.25 && desk.icon()?.fractionOfDownloads == 0.25)
+        let b = desk.add()
+        #expect(desk.icon()?.fractionOfBytes == nil && desk.icon()?.fractionOfDownloads == 0.125)
+        desk.receive(b, 7, of: nil)
+        #expect(desk.icon()?.fractionOfDownloads == 0.125)
+        desk.fail(b)
+        #expect(desk.icon()?.fractionOfDownloads == 0.625)
+    }
+
+    @Test func `take what runs as it is now, and any sizes that a server tells`() {
+        let desk = Desk()
+        let (a, b) = (desk.add(), desk.add())
+        desk.receive(a, 10, of: 100)
+        desk.receive(b, 0, of: .max)
+        var tally = desk.icon() ?? ProgressTally()
+        tally.take(received: 50, of: a.record)
+        #expect(tally.bytes.received == 50 && tally.bytes.total == nil && tally.fractionOfDownloads == 0.25)
+        #expect(desk.icon()?.bytes.received == 10)
+        tally.take(received: .max, of: b.record)
+        #expect((tally.fractionOfBytes ?? 2) <= 1)
+        let twice = tally + tally
+        #expect(twice.remaining == 4 && twice.fractionOfDownloads == tally.fractionOfDownloads)
+    }
+
+    @Test func `of a batch are its members, and a batch rests when all of them do`() throws {
+        let desk = Desk()
+        let members = (2...4 as ClosedRange<UInt64>).map { value in
+            var record = DownloadRecord(
+                number: DownloadNumber(value), url: "http://h/\(value)", options: DownloadOptions(), directory: "/d", state: .queued,
+                queuedAt: now, position: DownloadQueue.position(of: DownloadNumber(value)))
+            record.batch = BatchNumber(1)
+            return record
+        }
+        let (batch, entries) = desk.ledger.insert(BatchRecord(number: BatchNumber(1), count: 3), members)
+        desk.ledger.enter(batch, entries, now: now)
+        #expect(batch.progress.remaining == 3 && batch.progress == desk.icon())
+        desk.receive(entries[0], 50, of: 100)
+        #expect(batch.progress.fractionOfDownloads == 0.5 / 3)
+        try desk.ledger.apply(.cancel, to: entries[0], now: now)
+        #expect(batch.progress.remaining == 2 && batch.resting == 0)
+        desk.ledger.apply(.pause, to: batch, now: now)
+        #expect(batch.resting == 2)
+        desk.ledger.apply(.resume, to: batch, now: now)
+        #expect(batch.resting == 0)
+        desk.ledger.apply(.cancel, to: batch, now: now)
+        #expect(batch.progress == ProgressTally() && batch.resting == 0 && desk.ledger.icons.isEmpty)
+    }
+}

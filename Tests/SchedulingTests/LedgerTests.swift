@@ -1,0 +1,345 @@
+import DownloadModel
+import Testing
+
+@testable import Scheduling
+
+/// A ledger with downloads that are on disk already.
+private struct Desk {
+    let ledger: Ledger
+    var now = WallTime(microseconds: 1_000_000_000_000_000)
+
+    init(settings: Settings = Settings(), _ records: [DownloadRecord]) {
+        ledger = Ledger(settings: settings) { 0 }
+        ledger.restore(records, sweeps: [:], now: now)
+        ledger.schedule(now: now)
+    }
+
+    static func record(_ number: UInt64, _ change: (inout DownloadRecord) -> Void = { _ in }) -> DownloadRecord {
+        var record = DownloadRecord(
+            number: DownloadNumber(number), url: "http://h/\(number)", options: DownloadOptions(), directory: "/d", state: .queued,
+            queuedAt: WallTime(microseconds: 1), position: DownloadQueue.position(of: DownloadNumber(number)))
+        change(&record)
+        return record
+    }
+
+    func entry(_ number: UInt64) -> LedgerEntry { ledger[DownloadNumber(number)]! }
+    func state(_ number: UInt64) -> DownloadState { entry(number).state }
+
+    func fail(_ number: UInt64, _ failure: DownloadFailure) {
+        ledger.transferEnded(DownloadNumber(number), .failed(failure, madeProgress: false, nil), now: now)
+    }
+}
+
+private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRetryable: true, retryAfter: .seconds(100))
+
+@Suite struct `The ledger` {
+    @Test func `holds what was paused with all before its row was on disk, whatever it waits for`() throws {
+        let desk = Desk([])
+        let later = desk.now + .seconds(500)
+        let record = Desk.record(1) {
+            $0.options.notBefore = later
+            $0.state = .waiting(.notBefore, until: later)
+        }
+        let entry = desk.ledger.insert(record)
+        desk.ledger.pauseAll(now: desk.now)
+        desk.ledger.enter(entry, now: desk.now)
+        #expect(entry.state == .waiting(.pausedAll, until: nil))
+        desk.ledger.resumeAll(now: desk.now)
+        desk.ledger.continueSlices(now: desk.now)
+        #expect(entry.state == .waiting(.notBefore, until: later))
+    }
+
+    @Test func `holds no texts together that only look the same`() {
+        // "é" in one character, and in two: different folders and files, and equal to Swift.
+        let (composed, decomposed) = ("caf\u{E9}", "cafe\u{301}")
+        let desk = Desk(
+            [composed, decomposed].enumerated().map { index, name in
+                Desk.record(UInt64(index + 1)) {
+                    $0.directory = "/\(name)"
+                    $0.options.fileName = name
+                }
+            })
+        for (number, name) in [(UInt64(1), composed), (2, decomposed)] {
+            let record = desk.entry(number).record
+            #expect(Array(record.directory.utf8) == Array("/\(name)".utf8))
+            #expect(record.options.fileName.map { Array($0.utf8) } == Array(name.utf8))
+        }
+    }
+
+    @Test func `moves waits and deadlines with a clock that is set, and leaves not-before to the clock`() throws {
+        var desk = Desk([
+            Desk.record(1) { $0.options.deadline = .seconds(1000) },
+            Desk.record(2) {
+                $0.url = "http://other/2"  // the pause that a server asks for is its host's
+                $0.options.notBefore = WallTime(microseconds: 1_000_000_500_000_000)
+            },
+        ])
+        let start = desk.now
+        #expect(desk.state(2) == .waiting(.notBefore, until: start + .seconds(500)))
+        desk.fail(1, refusal)
+        #expect(desk.state(1) == .waiting(.retry, until: start + .seconds(100)))
+        desk.now = desk.now + .seconds(3600)
+        desk.ledger.clockJumped(by: .seconds(3600), now: desk.now)
+        #expect(desk.state(1) == .waiting(.retry, until: start + .seconds(3700)))
+        #expect(desk.entry(1).record.expiresAt == start + .seconds(4600))
+        #expect(desk.state(2) == .active, "its instant has come by the clock")
+        #expect(desk.ledger.nextWake == start + .seconds(3700))
+    }
+
+    @Test func `moves waits with a clock that is set in slices, and none of them ends by the clock before`() throws {
+        var desk = Desk((1...4).map { number in Desk.record(number) { $0.url = "http://h\(number)/" } })
+        let start = desk.now
+        for number in 1...4 { desk.fail(UInt64(number), refusal) }
+        desk.ledger.sliceSize.cost = 1
+        desk.now = desk.now + .seconds(3600)
+        desk.ledger.clockJumped(by: .seconds(3600), now: desk.now)
+        #expect(desk.ledger.hasSlices)
+        // What it comes to before the slice does is moved first.
+        try desk.ledger.apply(.pause, to: desk.entry(4), now: desk.now)
+        try desk.ledger.apply(.resume, to: desk.entry(4), now: desk.now)
+        for number in 1...4 { #expect(desk.state(UInt64(number)) == .waiting(.retry, until: start + .seconds(3700)), "\(number)") }
+        while desk.ledger.hasSlices { desk.ledger.continueSlices(now: desk.now) }
+        for number in 1...4 { #expect(desk.state(UInt64(number)) == .waiting(.retry, until: start + .seconds(3700)), "\(number)") }
+        desk.ledger.clockJumped(by: .seconds(-3600), now: start)
+        while desk.ledger.hasSlices { desk.ledger.continueSlices(now: start) }
+        for number in 1...4 { #expect(desk.state(UInt64(number)) == .waiting(.retry, until: start + .seconds(100)), "\(number)") }
+    }
+
+    @Test func `gives room in slices, and does not give it twice`() {
+        let full = DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 1000)
+        let desk = Desk((1...4).map { number in Desk.record(number) { $0.total = 1000 } })
+        for number in 1...4 { desk.fail(UInt64(number), full) }
+        desk.ledger.sliceSize.cost = 1
+        desk.ledger.folderSeen("/d", free: 2000, now: desk.now)
+        #expect(desk.state(1) == .active && desk.state(2) == .waiting(.diskSpace, until: nil))
+        while desk.ledger.hasSlices { desk.ledger.continueSlices(now: desk.now) }
+        #expect((1...4).map { desk.state($0) == .active } == [true, true, false, false])
+    }
+
+    @Test func `believes no instant that only a clock set back explains`() {
+        let desk = Desk([Desk.record(1) { $0.retryAt = WallTime(microseconds: 2_000_000_000_000_000) }])
+        #expect(desk.state(1) == .active)
+    }
+
+    @Test func `gives room that is seen to those that waited first, and to no more than fit`() {
+        var full = refusal
+        full = DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 1000)
+        let desk = Desk((1...3).map { number in Desk.record(number) { $0.total = 1000 } })
+        for number in 1...3 { desk.fail(UInt64(number), full) }
+        #expect(desk.ledger.counts.awaitingFolder == 3 && desk.ledger.awaitedFolders == ["/d"])
+        desk.ledger.folderSeen("/d", free: 999, now: desk.now)
+        #expect((1...3).allSatisfy { desk.state($0) == .waiting(.diskSpace, until: nil) })
+        desk.ledger.folderSeen("/d", free: 2999, now: desk.now)
+        #expect(desk.state(1) == .active && desk.state(2) == .active && desk.state(3) == .waiting(.diskSpace, until: nil))
+        desk.ledger.folderSeen("/d", free: nil, now: desk.now)
+        #expect(desk.state(3) == .waiting(.diskSpace, until: nil))
+    }
+
+    @Test func `tells two folders apart whose names only look the same`() {
+        let full = DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 1)
+        let (composed, decomposed) = ("/d/caf\u{E9}", "/d/cafe\u{301}")
+        let desk = Desk([
+            Desk.record(1) { ($0.directory, $0.total) = (composed, 1) }, Desk.record(2) { ($0.directory, $0.total) = (decomposed, 1) },
+        ])
+        for number in 1...2 { desk.fail(UInt64(number), full) }
+        #expect(desk.ledger.awaitedFolders.count == 2)
+        desk.ledger.folderSeen(decomposed, free: 1 << 30, now: desk.now)
+        #expect(desk.state(1) == .waiting(.diskSpace, until: nil) && desk.state(2) == .active)
+    }
+
+    /// The engine makes a part file and tells of it later: by then the download may be cancelled, and off the list.
+    @Test(arguments: [(false, false), (false, true), (true, false), (true, true)])
+    func `deletes the part file of a transfer that had not told of it yet`(isRemoved: Bool, isToDescriptor: Bool) throws {
+        for hasBegun in [true, false] {
+            let desk = Desk([])
+            let record = Desk.record(1) { record in
+                if isToDescriptor { (record.isToDescriptor, record.directory) = (true, "") }
+            }
+            let entry = desk.ledger.insert(record)
+            desk.ledger.enter(entry, now: desk.now)
+            #expect(entry.state == .active)
+            try desk.ledger.apply(.cancel, to: entry, now: desk.now)
+            if isRemoved { desk.ledger.remove(entry, now: desk.now) }
+            func sweeps() -> Int { desk.ledger.takeActions().count { if case .sweep = $0 { true } else { false } } }
+            #expect(sweeps() == 0, "the transfer still writes it")
+            if hasBegun { desk.ledger.transferBegan(entry, fileName: "a", mediaType: nil, total: 9, offset: 0, now: desk.now) }
+            desk.ledger.transferEnded(entry.number, .stopped(nil), now: desk.now)
+            #expect(sweeps() == (hasBegun ? 1 : 0))
+            if hasBegun { desk.ledger.swept(entry.number, isGone: true, now: desk.now) }
+            #expect(!desk.ledger.hasWork)
+            #expect(!desk.ledger.everything.contains { if case .sweep = $0 { true } else { false } })
+        }
+    }
+
+    /// What the rows that `actions` save tell of the bytes held, in order.
+    private func savedBytes(_ actions: [Ledger.Action]) -> [ResumeData?] {
+        actions.compactMap { if case .save(.put(let record)) = $0 { .some(record.resume) } else { nil } }
+    }
+
+    @Test func `saves no resume data of a download whose part file it has deleted`() throws {
+        let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "boot")
+        let held = ResumeData(written: 500, total: 1000, validator: .entityTag("\"v1\""), identity: identity)
+        for isActive in [true, false] {
+            let desk = Desk([Desk.record(1) { ($0.resume, $0.received, $0.total) = (held, 500, 1000) }])
+            if !isActive {
+                try desk.ledger.apply(.pause, to: desk.entry(1), now: desk.now)
+                desk.ledger.transferEnded(desk.entry(1).number, .stopped(held), now: desk.now)
+            }
+            _ = desk.ledger.takeActions()
+            try desk.ledger.apply(.cancel, to: desk.entry(1), now: desk.now)
+            let saved = savedBytes(desk.ledger.takeActions())
+            #expect(!saved.isEmpty && saved.allSatisfy { $0 == nil })
+        }
+        // A row of before, as an earlier version left it.
+        let desk = Desk([Desk.record(1) { ($0.state, $0.resume, $0.received) = (.cancelled, held, 500) }])
+        try desk.ledger.apply(.retry, to: desk.entry(1), now: desk.now)
+        #expect(desk.entry(1).record.resume == nil && desk.entry(1).record.received == 0)
+    }
+
+    @Test func `tells that all have ended also where the last one was an addition that could not be saved`() throws {
+        let desk = Desk([Desk.record(1)])
+        let added = desk.ledger.insert(Desk.record(2))
+        func ends() -> [UInt32] {
+            desk.ledger.takeActions().compactMap {
+                if case .allEnded(let finished, let failed, let cancelled) = $0 { finished + failed + cancelled } else { nil }
+            }
+        }
+        try desk.ledger.apply(.cancel, to: desk.entry(1), now: desk.now)
+        #expect(ends() == [], "the second is not over")
+        desk.ledger.undo(added, now: desk.now)
+        #expect(ends() == [1])
+        desk.ledger.undo(desk.ledger.insert(Desk.record(3)), now: desk.now)
+        #expect(ends() == [], "nothing has ended since")
+    }
+
+    @Test func `lets a deadline strike in a wait, and not in a pause`() throws {
+        var desk = Desk([Desk.record(1) { $0.options.deadline = .seconds(50) }, Desk.record(2) { $0.options.deadline = .seconds(50) }])
+        desk.fail(1, refusal)
+        desk.fail(2, refusal)
+        try desk.ledger.apply(.pause, to: desk.entry(2), now: desk.now)
+        #expect(desk.ledger.nextWake == desk.now + .seconds(50))
+        desk.now = desk.now + .seconds(50)
+        desk.ledger.tick(now: desk.now)
+        #expect(desk.state(1).failure?.name == .expired && desk.state(2) == .paused)
+        try desk.ledger.apply(.resume, to: desk.entry(2), now: desk.now)
+        #expect(desk.ledger.nextWake == desk.now + .seconds(50), "its time goes on where it stood")
+    }
+}
+
+@Suite struct `The journal's queue` {
+    @Test func `lets nothing go before its change is on disk, and everything in order`() {
+        var queue = JournalQueue<String>()
+        #expect(queue.isClear && queue.begin() == nil)
+        queue.append(.put(Desk.record(1)))
+        queue.post("a")
+        #expect(queue.begin()?.count == 1)
+        queue.append(.put(Desk.record(2)))
+        queue.post("b")
+        #expect(queue.next() == nil && queue.begin() == nil, "one commit at a time")
+        queue.succeeded()
+        #expect(queue.next() == "a" && queue.next() == nil)
+        #expect(queue.begin()?.count == 1)
+        queue.succeeded()
+        #expect(queue.next() == "b" && queue.isClear && !queue.isBusy)
+    }
+
+    @Test func `keeps the changes of a commit that failed, but not of an addition that is undone`() {
+        var queue = JournalQueue<String>()
+        queue.append(.put(Desk.record(1)))
+        queue.post("addition")
+        queue.append(.remove(DownloadNumber(9)))
+        queue.post("message")
+        _ = queue.begin()
+        queue.append(.put(Desk.record(2)))
+        queue.post("later")
+        queue.failed { $0 == "addition" ? .drop(undoing: [DownloadNumber(1)]) : .keep }
+        #expect(queue.next() == nil && !queue.isCommitting)
+        #expect(queue.begin() == [.remove(DownloadNumber(9)), .put(Desk.record(2))])
+        queue.succeeded()
+        #expect(queue.next() == "message" && queue.next() == "later" && queue.isClear)
+    }
+
+    @Test func `gives up what waits for a commit that does not come back, and removes what that may have added`() {
+        var queue = JournalQueue<String>()
+        queue.append(.put(Desk.record(1)))
+        queue.post("addition")
+        queue.post("message")
+        _ = queue.begin()
+        queue.append(.put(Desk.record(2)))
+        queue.post("later addition")
+        queue.post("answer")
+        queue.withdraw { item in
+            switch item {
+            case "addition": .drop(undoing: [DownloadNumber(1)])
+            case "later addition": .drop(undoing: [DownloadNumber(2)])
+            case "answer": .drop(undoing: [])
+            default: .keep
+            }
+        }
+        #expect(queue.waitingCount == 1 && queue.next() == nil && queue.isCommitting)
+        queue.succeeded()
+        #expect(queue.next() == "message" && !queue.isClear)
+        #expect(queue.begin() == [.remove(DownloadNumber(2)), .remove(DownloadNumber(1))])
+        queue.succeeded()
+        #expect(queue.isClear)
+    }
+
+    @Test func `begins a commit without a change where one is due`() {
+        var queue = JournalQueue<String>()
+        #expect(queue.begin(isDue: true) == [] && queue.isBusy && queue.begin(isDue: true) == nil)
+        queue.post("waits for nothing")
+        queue.append(.put(Desk.record(1)))
+        queue.post("later")
+        queue.failed { _ in .keep }
+        #expect(queue.next() == "waits for nothing" && queue.next() == nil)
+        #expect(queue.begin(isDue: true)?.count == 1)
+    }
+
+    @Test func `saves of one record the last, of one that was removed nothing but that`() {
+        var queue = JournalQueue<String>()
+        for received in [1, 2, 3] as [ByteCount] { queue.append(.put(Desk.record(1) { $0.received = received })) }
+        queue.append(.put(Desk.record(2)))
+        queue.append(.remove(DownloadNumber(2)))
+        #expect(queue.begin() == [.put(Desk.record(1) { $0.received = 3 }), .remove(DownloadNumber(2))])
+    }
+
+    @Test func `saves the last of each row, however long no commit succeeds`() {
+        var queue = JournalQueue<String>()
+        let (one, two) = (DownloadNumber(1), DownloadNumber(2))
+        func request(_ host: String, _ at: UInt64) -> HostRequest {
+            HostRequest(host: host, spacing: .zero, at: WallTime(microseconds: at), isSent: true)
+        }
+        for round in 1...100 as ClosedRange<UInt64> {
+            queue.append(.set(Settings()))
+            for host in ["a", "b"] { queue.append(.requested(request(host, round))) }
+            queue.append(.sweep(one, directory: "/a"))
+            queue.append(.swept(one))
+            queue.append(.sweep(two, directory: "/a"))
+            if round == 50 {
+                _ = queue.begin()
+                queue.append(.requestOver(host: "b", spacing: .zero))
+                queue.failed { _ in .keep }
+            }
+        }
+        queue.append(.requestOver(host: "b", spacing: .zero))
+        #expect(queue.changeCount == 5)
+        #expect(
+            queue.begin() == [
+                .set(Settings()), .requested(request("a", 100)), .requestOver(host: "b", spacing: .zero), .swept(one),
+                .sweep(two, directory: "/a"),
+            ])
+    }
+
+    @Test func `knows by its mark what waits still`() {
+        var queue = JournalQueue<String>()
+        queue.append(.put(Desk.record(1)))
+        let marks = ["a", "b", "c"].map { queue.post($0) }
+        _ = queue.begin()
+        queue.failed { $0 == "b" ? .drop(undoing: []) : .keep }
+        #expect(queue.waitingCount == 2 && marks.map(queue.isWaiting) == [true, true, true])
+        _ = queue.begin()
+        queue.succeeded()
+        #expect(queue.next() == "a" && marks.map(queue.isWaiting) == [false, false, true])
+        #expect(queue.next() == "c" && marks.map(queue.isWaiting) == [false, false, false] && queue.waitingCount == 0)
+    }
+}

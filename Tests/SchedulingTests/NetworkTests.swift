@@ -1,0 +1,230 @@
+import DownloadModel
+import Testing
+
+@testable import Scheduling
+
+/// A ledger with downloads that are on disk already: 1 to `count` from a host each, 9 from this machine.
+private final class Desk {
+    let ledger: Ledger
+    var now = WallTime(microseconds: 1_000_000_000_000_000)
+
+    init(_ count: UInt64 = 1, knowing network: NetworkCondition? = .open, _ change: (inout DownloadRecord) -> Void = { _ in }) {
+        ledger = Ledger(settings: Settings()) { 0 }
+        ledger.network(network, now: now)
+        let records = (Array(1...count) + [9]).map { number in
+            var record = DownloadRecord(
+                number: DownloadNumber(number), url: number == 9 ? "http://localhost/9" : "http://h\(number)/\(number)",
+                options: DownloadOptions(),
+                directory: "/d", state: .queued, queuedAt: now, position: DownloadQueue.position(of: DownloadNumber(number)))
+            if number != 9 { change(&record) }
+            return record
+        }
+        ledger.restore(records, sweeps: [:], now: now)
+        ledger.schedule(now: now)
+    }
+
+    func entry(_ number: UInt64) -> LedgerEntry { ledger[DownloadNumber(number)]! }
+    func state(_ number: UInt64 = 1) -> DownloadState { entry(number).state }
+    func network(_ reach: NetworkCondition.Reach, metered: Bool = false) {
+        ledger.network(NetworkCondition(reach: reach, isMetered: metered), now: now)
+    }
+
+    func end(_ number: UInt64 = 1, _ outcome: TransferOutcome) { ledger.transferEnded(DownloadNumber(number), outcome, now: now) }
+    func fail(_ number: UInt64 = 1, _ failure: DownloadFailure = .lost) { end(number, .failed(failure, madeProgress: false, nil)) }
+    func resume(_ number: UInt64 = 1) throws { try ledger.apply(.resume, to: entry(number), now: now); ledger.schedule(now: now) }
+
+    /// What the actions so far say, and forgets them.
+    func orders() -> [String] {
+        ledger.takeActions().compactMap { action in
+            switch action {
+            case .startTransfer(let entry, _): "start \(entry.number)"
+            case .stopTransfer(let entry): "stop \(entry.number)"
+            case .save(.put(let record)): "save \(record.number)"
+            default: nil
+            }
+        }
+    }
+}
+
+extension DownloadFailure {
+    fileprivate static let lost = DownloadFailure(.timeout, "…", isRetryable: true)
+    fileprivate static let refused = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRetryable: true, retryAfter: .seconds(100))
+    fileprivate static let unreachable = DownloadFailure(.network, "…", isRetryable: true, wait: .offline)
+}
+
+private let offline = DownloadState.waiting(.offline, until: nil)
+private let metered = DownloadState.waiting(.metered, until: nil)
+
+@Suite struct `Without a network` {
+    @Test func `nothing starts but what this machine serves, and all goes on when it is there`() {
+        let desk = Desk(3, knowing: NetworkCondition(reach: .offline))
+        #expect((1...3).allSatisfy { desk.state($0) == offline } && desk.state(9) == .active)
+        #expect(desk.orders() == ["start 9"], "nothing of it is saved: it is asked again at a start")
+        #expect(desk.ledger.nextWake == nil && desk.ledger.hasWork)
+        desk.network(.online)
+        #expect((1...3).allSatisfy { desk.state($0) == .active })
+        #expect(desk.orders() == ["start 1", "start 2", "start 3"])
+    }
+
+    @Test func `what runs is left alone; what is lost then waits for it, counts no retry, and goes on at once`() {
+        let desk = Desk { $0.options.retries = 0 }
+        desk.network(.offline)
+        #expect(desk.state() == .active)
+        desk.fail()
+        #expect(desk.state() == offline && desk.entry(1).record.lastFailure == .lost && desk.entry(1).record.retriesUsed == 0)
+        #expect(desk.orders().last == "save 1")
+        desk.fail(9, .refused)
+        #expect(desk.state(9) != offline, "this machine is there")
+        desk.network(.online)
+        #expect(desk.state() == .active)
+    }
+
+    @Test func `what a server refused meanwhile waits for it first, and then as the server asked`() {
+        let desk = Desk()
+        desk.network(.offline)
+        desk.fail(1, .refused)
+        #expect(desk.state() == offline)
+        desk.network(.online)
+        #expect(desk.state() == .waiting(.retry, until: desk.now + .seconds(100)))
+    }
+
+    @Test func `a back-off is not waited for any longer when it is back; what a server asked for is`() {
+        let desk = Desk(4)
+        desk.fail(1, .lost)
+        desk.fail(2, .refused)
+        desk.fail(3, .unreachable)
+        desk.fail(4, DownloadFailure(.httpStatus, "…", httpStatus: 500, isRetryable: true))
+        let until = desk.now + .seconds(100)
+        #expect(desk.state(2) == .waiting(.retry, until: until))
+        let ownDelay = desk.state(4)
+        desk.network(.offline)
+        #expect((1...4).allSatisfy { desk.state($0) == offline })
+        desk.network(.online)
+        #expect(desk.state(1) == .active && desk.state(2) == .waiting(.retry, until: until) && desk.state(3) == .active)
+        #expect(desk.state(4) == ownDelay)
+        desk.network(.online, metered: true)
+        #expect(desk.state(2) == .waiting(.retry, until: until), "a link of another kind hastens nothing")
+    }
+
+    @Test func `where a network may lead nowhere it is tried, and tried again at once when it leads somewhere`() {
+        let desk = Desk(2, knowing: NetworkCondition(reach: .limited))
+        #expect(desk.state(1) == .active)
+        desk.fail(1, .unreachable)
+        desk.fail(2, .refused)
+        #expect(desk.state(1) == .waiting(.offline, until: desk.ledger.nextWake))
+        desk.network(.online)
+        #expect(desk.state(1) == .active && desk.state(2) != .active)
+    }
+
+    @Test func `who resumes means now, until there is other news`() throws {
+        let desk = Desk(knowing: NetworkCondition(reach: .captive))
+        try desk.resume()
+        #expect(desk.state() == .active)
+        desk.fail()
+        #expect(desk.state() == offline, "once")
+        try desk.resume()
+        #expect(desk.state() == .active)
+        desk.network(.offline)
+        desk.network(.captive)
+        #expect(desk.state() == offline)
+    }
+
+    @Test func `what somebody has to end is told first, what failed behind it`() throws {
+        let desk = Desk(3) { record in
+            if record.number == DownloadNumber(2) { record.options.notBefore = WallTime(microseconds: 2_000_000_000_000_000) }
+            if record.number == DownloadNumber(3) { record.awaitsUrl = true }
+        }
+        desk.network(.offline)
+        #expect(desk.state(2) == .waiting(.notBefore, until: WallTime(microseconds: 2_000_000_000_000_000)))
+        #expect(desk.state(3) == .waiting(.needsUrl, until: nil))
+        desk.ledger.pauseAll(now: desk.now)
+        #expect(desk.state(1) == .waiting(.pausedAll, until: nil))
+        desk.network(.captive)
+        #expect(desk.state(1) == .waiting(.pausedAll, until: nil))
+        desk.end(1, .stopped(nil))
+        desk.ledger.resumeAll(now: desk.now)
+        #expect(desk.state(1) == offline)
+    }
+
+    @Test func `a deadline strikes all the same`() {
+        let desk = Desk { $0.options.deadline = .seconds(50) }
+        desk.network(.offline)
+        desk.fail()
+        desk.now = desk.now + .seconds(50)
+        desk.ledger.tick(now: desk.now)
+        #expect(desk.state().failure?.name == .expired)
+    }
+
+    @Test func `a captive portal stops what runs, but not what this machine serves`() {
+        let desk = Desk()
+        _ = desk.orders()
+        desk.network(.captive)
+        #expect(desk.state() == offline && desk.state(9) == .active)
+        #expect(desk.orders() == ["stop 1"])
+        desk.network(.online)
+        #expect(desk.state() == .queued, "the transfer before has not ended")
+        desk.end(1, .stopped(nil))
+        #expect(desk.state() == .active)
+    }
+}
+
+@Suite struct `A metered link` {
+    @Test func `stops those that must not use it, and lets them go on over another`() {
+        let desk = Desk(2) { $0.options.allowsMetered = $0.number != DownloadNumber(1) }
+        _ = desk.orders()
+        desk.network(.online, metered: true)
+        #expect(desk.state(1) == metered && desk.state(2) == .active && desk.state(9) == .active)
+        #expect(desk.orders() == ["stop 1"])
+        desk.end(1, .stopped(nil))
+        #expect(desk.orders() == ["save 1"], "its checkpoint")
+        desk.network(.offline, metered: true)
+        #expect(desk.state(1) == offline)
+        desk.network(.online, metered: true)
+        #expect(desk.state(1) == metered)
+        desk.network(.online)
+        #expect(desk.state(1) == .active)
+    }
+
+    @Test func `is not one that Resume takes for another`() throws {
+        let desk = Desk(knowing: NetworkCondition(isMetered: true)) { $0.options.allowsMetered = false }
+        try desk.resume()
+        #expect(desk.state() == metered)
+    }
+}
+
+@Suite struct `Before it is known what network there is` {
+    @Test func `what needs it stays queued, and nothing is told or saved of that`() {
+        let desk = Desk(2, knowing: nil) { $0.options.allowsMetered = $0.number != DownloadNumber(1) }
+        #expect(desk.state(1) == .queued && desk.state(2) == .queued && desk.state(9) == .active)
+        #expect(desk.orders() == ["start 9"])
+        desk.network(.online, metered: true)
+        #expect(desk.state(1) == metered && desk.state(2) == .active)
+        desk.ledger.network(nil, now: desk.now)
+        #expect(desk.state(1) == .queued && desk.state(2) == .active)
+    }
+}
+
+@Suite struct `Sleep` {
+    @Test func `stops what runs with a checkpoint, and what ran goes on at once`() {
+        let desk = Desk(2)
+        _ = desk.orders()
+        desk.ledger.sleep(now: desk.now)
+        #expect(desk.state(1) == .queued && desk.state(9) == .queued && !desk.ledger.isAtRest)
+        #expect(desk.orders() == ["stop 1", "stop 2", "stop 9"])
+        let resume = ResumeData(
+            written: 5, total: 9, validator: .entityTag("\"v\""), identity: FileIdentity(device: 1, inode: 1, mount: 1, boot: "b"))
+        desk.end(1, .stopped(resume))
+        desk.end(2, .complete(size: 9, fileName: "f", resume))
+        #expect(!desk.ledger.isAtRest)
+        desk.end(9, .failed(.lost, madeProgress: true, nil))
+        #expect(desk.ledger.isAtRest && desk.orders() == ["save 1", "save 2", "save 9"])
+        #expect(desk.entry(1).record.resume == resume)
+        // Neither an answer nor the clock starts anything.
+        desk.ledger.tick(now: desk.now)
+        desk.network(.online, metered: true)
+        #expect(desk.ledger.counts.active == 0 && desk.orders() == [])
+        desk.ledger.wake(now: desk.now)
+        #expect(desk.state(1) == .active && desk.state(2) == .verifying && desk.state(9) == .active)
+        #expect(desk.entry(9).record.retriesUsed == 0)
+    }
+}

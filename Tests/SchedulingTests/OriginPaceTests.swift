@@ -1,0 +1,136 @@
+import DownloadModel
+import Testing
+
+@testable import Scheduling
+
+@Suite struct `The pace of an origin` {
+    private let start = WallTime(microseconds: 1_000_000_000_000_000)
+
+    private func refuse(
+        _ pace: inout OriginPace, at seconds: Int, startedAt: Int? = nil, retryAfter: Duration? = nil, by app: String = "A",
+        ruled: Duration = .zero
+    ) {
+        pace.refused(
+            503, startedAt: start + .seconds(startedAt ?? seconds), retryAfter: retryAfter, by: app, ruled: ruled,
+            now: start + .seconds(seconds))
+    }
+
+    private func answer(_ pace: inout OriginPace, at seconds: Int, startedAt: Int? = nil, ruled: Duration = .zero) {
+        pace.answered(startedAt: start + .seconds(startedAt ?? seconds), ruled: ruled, now: start + .seconds(seconds))
+    }
+
+    @Test(
+        arguments: [
+            (60, 60, 60), (300, 300, 300), (301, 301, 300), (86_400, 86_400, 300), (0, nil, nil),
+        ] as [(Int, Int?, Int?)])
+    func `holds who provoked its pause as long as the server says, and others for minutes`(seconds: Int, own: Int?, others: Int?) {
+        var pace = OriginPace()
+        refuse(&pace, at: 0, retryAfter: .seconds(seconds))
+        #expect(pace.pausedUntil(for: "A") == own.map { start + .seconds($0) })
+        #expect(pace.pausedUntil(for: "B") == others.map { start + .seconds($0) })
+        #expect(pace.pausedUntil == own.map { start + .seconds($0) })
+        // A shorter one takes nothing away.
+        refuse(&pace, at: 1, retryAfter: .seconds(1), by: "B")
+        #expect(pace.pausedUntil(for: "A") == own.map { start + .seconds($0) } ?? start + .seconds(2))
+    }
+
+    @Test func `holds nobody who wants a request at once`() {
+        var pace = OriginPace()
+        refuse(&pace, at: 0, retryAfter: .seconds(3600))
+        #expect(pace.opens(for: "A", isUrgent: true, now: start) == start)
+        #expect(pace.opens(for: "A", isUrgent: false, now: start) == start + .seconds(3600))
+    }
+
+    /// When `app` may start, looked at each second, while "A" wants a request at once every `period` seconds for two hours and is refused.
+    private func openings(for app: String, period: Int, retryAfter: Int) -> [Int] {
+        var pace = OriginPace()
+        return (0..<7200).filter { second in
+            if second.isMultiple(of: period) { refuse(&pace, at: second, retryAfter: .seconds(retryAfter)) }
+            return pace.opens(for: app, isUrgent: false, now: start + .seconds(second)).map { $0 <= start + .seconds(second) } ?? false
+        }
+    }
+
+    @Test(arguments: [1, 10, 59, 60, 299, 300, 301, 599, 600, 700], [1, 60, 300, 86_400])
+    func `holds others for minutes, however often somebody provokes it`(period: Int, retryAfter: Int) {
+        let openings = openings(for: "B", period: period, retryAfter: retryAfter)
+        let gaps = zip([0] + openings, openings + [7200]).map { $1 - $0 }
+        #expect(gaps.max().map { $0 <= 302 } == true, "\(gaps.max() ?? 0) s")
+        if retryAfter == 86_400 { #expect(self.openings(for: "A", period: period, retryAfter: retryAfter).isEmpty) }
+    }
+
+    @Test func `is remembered over a restart for as long as it was to last, for others too`() {
+        var pace = OriginPace()
+        pace.recall(until: start + .seconds(86_000), by: "A", status: 503, refusedAt: start + .seconds(-400), now: start)
+        #expect(pace.pausedUntil(for: "A") == start + .seconds(86_000))
+        #expect(pace.pausedUntil(for: "B").map { $0 <= start } == true)
+        pace.recall(until: start + .seconds(-1), by: "C", status: 503, refusedAt: start + .seconds(-400), now: start)
+        #expect(pace.pausedUntil(for: "C").map { $0 <= start } == true)
+    }
+
+    @Test func `is forgotten an hour after the last refusal and request`() {
+        var pace = OriginPace()
+        refuse(&pace, at: 0)
+        pace.sent(DownloadNumber(1), at: start + .seconds(100))
+        #expect(!pace.isOver(now: start + .seconds(3700)))
+        #expect(pace.isOver(now: start + .seconds(3701)))
+    }
+
+    @Test func `is over with an answer to a request that was started after the refusal, and not before`() {
+        var pace = OriginPace()
+        refuse(&pace, at: 10, retryAfter: .seconds(3600))
+        answer(&pace, at: 11, startedAt: 9)
+        #expect(pace.pausedUntil(for: "A") != nil)
+        answer(&pace, at: 12, startedAt: 11)
+        #expect(pace.pausedUntil(for: "A") == nil && pace.interval == .seconds(1))
+    }
+
+    @Test func `slows with each refusal, and the first good answer brings the first interval back`() {
+        var pace = OriginPace()
+        var intervals: [Duration] = []
+        for second in [0, 2, 5, 10, 20, 40, 80, 160] {
+            refuse(&pace, at: second)
+            intervals.append(pace.interval)
+        }
+        #expect(intervals == [2, 2, 4, 8, 16, 32, 60, 60].map { .seconds($0) }.enumerated().map { $0 == 0 ? .seconds(1) : $1 })
+        answer(&pace, at: 230)
+        #expect(pace.interval == .seconds(1), "it was out of order for a while")
+        for second in 231...260 { answer(&pace, at: second) }
+        #expect(pace.interval == .zero && pace.isOver(now: start + .seconds(261)))
+    }
+
+    @Test func `of a server that has a limit is not tried at the first interval again and again`() {
+        var pace = OriginPace()
+        for second in [0, 2, 5, 10] { refuse(&pace, at: second) }
+        #expect(pace.interval == .seconds(8))
+        answer(&pace, at: 20)
+        #expect(pace.interval == .seconds(1))
+        for second in [21, 24, 29] { refuse(&pace, at: second) }
+        #expect(pace.interval == .seconds(8))
+        answer(&pace, at: 40)
+        #expect(pace.interval == .seconds(8), "ten answers halve it")
+        for second in 41...49 { answer(&pace, at: second) }
+        #expect(pace.interval == .seconds(4))
+        // After minutes without a refusal it is tried anew.
+        answer(&pace, at: 400)
+        #expect(pace.interval == .seconds(1))
+    }
+
+    @Test func `counts what was refused together once, and hastens nothing that the user's rule asks for`() {
+        var pace = OriginPace()
+        for _ in 0..<8 { refuse(&pace, at: 5, startedAt: 0) }
+        refuse(&pace, at: 6, startedAt: 1)
+        #expect(pace.interval == .seconds(1))
+        var ruled = OriginPace()
+        refuse(&ruled, at: 0, ruled: .seconds(5))
+        #expect(ruled.interval == .seconds(10))
+        answer(&ruled, at: 1, ruled: .seconds(5))
+        #expect(ruled.interval == .zero, "the rule's own interval is kept anyway")
+    }
+
+    @Test(arguments: [
+        "http://h/a", "https://h/", "http://h:8080/x?y", "http://[::1]/a", "https://[::1]:9/a", "http://127.0.0.1:80/", "http://h",
+    ]) func `is known by what the URL is quickly seen to be`(text: String) throws {
+        #expect(try DownloadURL.origin(of: DownloadURL(text).text) == DownloadURL(text).origin)
+        #expect(DownloadURL.origin(of: "http://user:a@h/") == "http://h:80" && DownloadURL.origin(of: "no URL") == "")
+    }
+}

@@ -1,0 +1,198 @@
+import DownloadModel
+import Testing
+
+@testable import Scheduling
+
+/// A ledger with one download of an owner that is to be called; `calls` are made as the service makes them.
+private struct Desk {
+    private(set) var ledger: Ledger
+    private(set) var now = WallTime(microseconds: 1_000_000_000_000_000)
+    /// What is on disk.
+    var row: DownloadRecord
+    let begin: WallTime
+
+    init(_ state: DownloadState = .active, activate: String? = "org.example.App") {
+        var options = DownloadOptions()
+        options.activate = activate
+        row = DownloadRecord(
+            number: DownloadNumber(1), url: "http://h/1", options: options, directory: "/d", state: state, queuedAt: now, position: 1)
+        begin = now
+        ledger = Ledger(settings: Settings()) { 0 }
+        restart()
+    }
+
+    var entry: LedgerEntry { ledger[DownloadNumber(1)]! }
+
+    mutating func restart(after pause: Duration = .zero) {
+        now = now + pause
+        ledger = Ledger(settings: Settings()) { 0 }
+        ledger.restore([row], sweeps: [:], now: now)
+        ledger.schedule(now: now)
+    }
+
+    mutating func end() throws { try ledger.apply(.cancel, to: entry, now: now) }
+
+    /// Carries out what is to be done, and makes the calls.
+    ///
+    /// - Returns: how many calls were made.
+    mutating func calls() -> Int {
+        var count = 0
+        while true {
+            let actions = ledger.takeActions()
+            if actions.isEmpty { return count }
+            for action in actions {
+                switch action {
+                case .save(.put(let record)): row = record
+                case .callOwner(let entry): if ledger.takeOwnerCall(entry, now: now) { count += 1 }
+                case .stopTransfer(let entry): ledger.transferEnded(entry.number, .stopped(nil), now: now)
+                case .sweep(let number, _): ledger.swept(number, isGone: true, now: now)
+                default: break
+                }
+            }
+        }
+    }
+
+    /// The service dies when what is to be saved is on disk, and before it calls.
+    mutating func save() {
+        for action in ledger.takeActions() { if case .save(.put(let record)) = action { row = record } }
+    }
+
+    mutating func pass(_ time: Duration) {
+        now = now + time
+        ledger.tick(now: now)
+    }
+
+    mutating func jump(_ delta: Duration) {
+        now = now + delta
+        ledger.clockJumped(by: delta, now: now)
+    }
+
+    /// How long it is until something is to be done by itself, in seconds.
+    var wait: Int64? { ledger.nextWake.map { ($0 - now).components.seconds } }
+}
+
+@Suite struct `An owner` {
+    @Test func `is called at the end, and again after 1, 10 and 60 minutes`() throws {
+        var desk = Desk()
+        #expect(desk.calls() == 0)
+        try desk.end()
+        #expect(desk.ledger.nextWake == nil, "the call is on its way")
+        #expect(desk.calls() == 1)
+        var at: [Int64] = []
+        while let wait = desk.wait {
+            desk.pass(.seconds(wait))
+            #expect(desk.calls() == 1)
+            at.append((desk.now - desk.begin).components.seconds)
+        }
+        #expect(at == [60, 600, 3600])
+        #expect(!desk.ledger.hasWork && desk.row.activations == 4)
+    }
+
+    @Test func `is called at each start for seven days, and the hour goes on where it was`() throws {
+        var desk = Desk()
+        try desk.end()
+        #expect(desk.calls() == 1)
+        desk.restart(after: .seconds(20))
+        #expect(desk.calls() == 1 && desk.wait == 40, "besides the reminder after a minute")
+        desk.restart(after: .seconds(100))
+        #expect(desk.calls() == 1 && desk.wait == 540, "in its place")
+        desk.restart(after: .seconds(6 * 24 * 3600))
+        #expect(desk.calls() == 1 && desk.wait == 3000)
+        desk.pass(.seconds(3000))
+        #expect(desk.calls() == 1 && desk.wait == nil)
+        desk.restart(after: .seconds(23 * 3600 - 3120))
+        #expect(desk.calls() == 1 && !desk.ledger.hasWork)
+        desk.restart(after: .seconds(3600))
+        #expect(desk.calls() == 0 && !desk.ledger.hasWork, "seven days")
+    }
+
+    @Test func `that has not been called yet is called at the next start, however late`() throws {
+        var desk = Desk()
+        try desk.end()
+        desk.save()
+        desk.restart(after: .seconds(20 * 24 * 3600))
+        #expect(desk.calls() == 1)
+        desk.restart()
+        #expect(desk.calls() == 0)
+    }
+
+    @Test func `that has acknowledged is called no more, over a restart too`() throws {
+        var desk = Desk()
+        #expect(desk.ledger.acknowledge(desk.entry) == false, "it has not ended")
+        try desk.end()
+        #expect(desk.calls() == 1)
+        #expect(desk.ledger.acknowledge(desk.entry) && desk.ledger.acknowledge(desk.entry))
+        #expect(desk.calls() == 0 && !desk.ledger.hasWork && desk.row.isAcknowledged)
+        desk.restart()
+        #expect(desk.calls() == 0 && !desk.ledger.hasWork)
+        // One that is acknowledged before its call's turn came is not called.
+        desk = Desk()
+        try desk.end()
+        #expect(desk.ledger.acknowledge(desk.entry) && desk.calls() == 0)
+    }
+
+    @Test func `is called again for the end of a retry, and not between`() throws {
+        var desk = Desk()
+        try desk.end()
+        #expect(desk.calls() == 1 && desk.ledger.acknowledge(desk.entry))
+        try desk.ledger.apply(.retry, to: desk.entry, now: desk.now)
+        #expect(desk.calls() == 0 && desk.wait == nil)
+        #expect(!desk.row.isAcknowledged && desk.row.activations == 0)
+        desk.restart()
+        #expect(desk.calls() == 0)
+        try desk.end()
+        #expect(desk.calls() == 1 && desk.wait == 60)
+        // One that begins again before its call's turn came is not called for the end before.
+        desk = Desk()
+        try desk.end()
+        try desk.ledger.apply(.retry, to: desk.entry, now: desk.now)
+        #expect(desk.calls() == 0)
+    }
+
+    @Test func `is not called for what was removed, nor where none is named`() throws {
+        var desk = Desk()
+        try desk.end()
+        desk.ledger.remove(desk.entry, now: desk.now)
+        #expect(desk.calls() == 0 && desk.ledger.nextWake == nil)
+        desk = Desk(activate: nil)
+        try desk.end()
+        #expect(desk.calls() == 0 && desk.ledger.nextWake == nil)
+        desk.restart()
+        #expect(desk.calls() == 0)
+    }
+
+    @Test func `hears of every outcome`() throws {
+        for event in [DownloadEvent.cancel, .fail(DownloadFailure(.network, "No route."))] {
+            var desk = Desk()
+            try desk.ledger.apply(event, to: desk.entry, now: desk.now)
+            #expect(desk.calls() == 1, "\(event)")
+        }
+        var desk = Desk(.committing)
+        desk.ledger.committed(desk.entry, path: "/d/1", skipped: false, now: desk.now)
+        #expect(desk.entry.state == .finished && desk.calls() == 1)
+    }
+
+    @Test func `is called by any row that a disk can hold`() throws {
+        var desk = Desk()
+        try desk.end()
+        #expect(desk.calls() == 1)
+        for time in [0, desk.now.microseconds, .max] as [UInt64] {
+            (desk.row.activations, desk.row.activateAt) = (.max, WallTime(microseconds: time))
+            desk.restart()
+            #expect(desk.calls() == 1 && (desk.wait ?? 0) <= 3000)
+        }
+    }
+
+    @Test func `is called in its time where the clock is set`() throws {
+        var desk = Desk()
+        try desk.end()
+        #expect(desk.calls() == 1)
+        desk.jump(.seconds(90_000))
+        #expect(desk.calls() == 0 && desk.wait == 60)
+        desk.jump(.seconds(-500_000))
+        #expect(desk.calls() == 0 && desk.wait == 60)
+        // While nobody looked: an instant that only a clock set back explains is not waited for.
+        desk.restart(after: .seconds(-500_000))
+        #expect(desk.calls() == 1 && (desk.wait ?? .max) <= 3000)
+    }
+}

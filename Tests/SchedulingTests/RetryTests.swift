@@ -1,0 +1,146 @@
+import DownloadModel
+import Testing
+
+@testable import Scheduling
+
+@Suite struct `Back-off` {
+    @Test(arguments: [(0, 1), (1, 2), (2, 4), (5, 32), (8, 256), (9, 300), (10, 300), (63, 300), (UInt32.max, 300)] as [(UInt32, Int)])
+    func `doubles from one second to five minutes, half of it by chance`(attempt: UInt32, seconds: Int) {
+        let whole: Duration = .seconds(seconds)
+        #expect(Backoff.delay(attempt: attempt, random: 0, floor: nil) == whole / 2)
+        #expect(Backoff.delay(attempt: attempt, random: 0.5, floor: nil) == whole * 3 / 4)
+        #expect(Backoff.delay(attempt: attempt, random: 0.999_999, floor: nil) <= whole)
+    }
+
+    @Test func `is lengthened by Retry-After and never hastened`() {
+        #expect(Backoff.delay(attempt: 0, random: 0.5, floor: .seconds(90)) == .seconds(90))
+        #expect(Backoff.delay(attempt: 9, random: 0, floor: .seconds(1)) == .seconds(150))
+        #expect(Backoff.delay(attempt: 9, random: 0, floor: .zero) == .seconds(150))
+    }
+}
+
+@Suite struct `Retries` {
+    private let now = WallTime(microseconds: 1_000_000_000_000)
+
+    private func record(used: UInt32, received: ByteCount = 0, retries: UInt32 = 10) -> DownloadRecord {
+        var options = DownloadOptions()
+        options.retries = retries
+        var record = DownloadRecord(
+            number: DownloadNumber(1), url: "http://a/", options: options, directory: "/", state: .active, queuedAt: now, position: 0)
+        (record.retriesUsed, record.received) = (used, received)
+        return record
+    }
+
+    private func refusal(_ status: UInt32, retryAfter: Duration? = nil) -> DownloadFailure {
+        DownloadFailure(.httpStatus, "…", httpStatus: status, isRetryable: true, retryAfter: retryAfter)
+    }
+
+    private let lost = DownloadFailure(.network, "…", isRetryable: true)
+
+    @Test(
+        arguments: [
+            (408, true), (425, true), (429, true), (500, true), (503, true), (599, true), (404, false), (403, false), (416, false),
+            (600, false),
+        ] as [(UInt32, Bool)])
+    func `follow the statuses that ask for them`(status: UInt32, isRetried: Bool) {
+        #expect(DownloadFailure.isRetryable(status: status) == isRetried)
+        let (verdict, _) = RetryPolicy.verdict(record: record(used: 0), failure: refusal(status), madeProgress: false, now: now, random: 0)
+        #expect((verdict != .fail) == isRetried)
+    }
+
+    @Test(
+        arguments: [
+            // used, retries, received, progress → delay in ms (random 0), used afterwards
+            (0, 10, 0, false, 500, 1), (3, 10, 0, false, 4000, 4), (9, 10, 0, false, 150_000, 10), (10, 10, 0, false, nil, 10),
+            (0, 0, 0, false, nil, 0),
+            (0, 1, 0, false, 500, 1), (1, 1, 0, false, nil, 1), (10, 10, 5, false, nil, 10), (10, 10, 5, true, 500, 1),
+            (5, 0, 5, true, nil, 0),
+        ] as [(UInt32, UInt32, ByteCount, Bool, Int?, UInt32)])
+    func `of a server's refusal are counted, and progress begins the count anew`(
+        used: UInt32, retries: UInt32, received: ByteCount, progress: Bool, delay: Int?, after: UInt32
+    ) {
+        let (verdict, usedAfter) = RetryPolicy.verdict(
+            record: record(used: used, received: received, retries: retries), failure: refusal(503), madeProgress: progress, now: now,
+            random: 0)
+        #expect(verdict == delay.map { .wait(.retry, until: now + .milliseconds($0)) } ?? .fail)
+        #expect(usedAfter == after)
+    }
+
+    @Test(
+        arguments: [
+            (0, 10, 0, false, 500, 1), (10, 10, 0, false, nil, 10), (0, 0, 0, false, nil, 0),  // never reached: counted
+            (0, 0, 0, true, 500, 1), (7, 0, 0, true, 500, 1), (0, 0, 5, false, 500, 1), (8, 0, 5, false, 128_000, 9),
+            (9, 0, 5, false, 150_000, 9),
+            (10, 10, 5, false, 150_000, 10),  // bytes flowed: always again, ever later
+        ] as [(UInt32, UInt32, ByteCount, Bool, Int?, UInt32)])
+    func `of a lost connection are counted only until bytes flowed`(
+        used: UInt32, retries: UInt32, received: ByteCount, progress: Bool, delay: Int?, after: UInt32
+    ) {
+        for name in [ErrorName.network, .timeout, .truncated] {
+            let failure = DownloadFailure(name, "…", isRetryable: true)
+            let (verdict, usedAfter) = RetryPolicy.verdict(
+                record: record(used: used, received: received, retries: retries), failure: failure, madeProgress: progress, now: now,
+                random: 0)
+            #expect(verdict == delay.map { .wait(.retry, until: now + .milliseconds($0)) } ?? .fail)
+            #expect(usedAfter == after)
+        }
+    }
+
+    @Test func `wait as long as the server says`() {
+        let failure = refusal(429, retryAfter: .seconds(3600))
+        let (verdict, _) = RetryPolicy.verdict(record: record(used: 0), failure: failure, madeProgress: false, now: now, random: 0.9)
+        #expect(verdict == .wait(.retry, until: now + .seconds(3600)))
+    }
+
+    @Test(arguments: [ErrorName.network, .tls, .checksumMismatch, .diskFull])
+    func `are not made of what cannot succeed later`(name: ErrorName) {
+        let failure = DownloadFailure(name, "…", isRetryable: false)
+        let (verdict, used) = RetryPolicy.verdict(
+            record: record(used: 2, received: 9), failure: failure, madeProgress: false, now: now, random: 0)
+        #expect(verdict == .fail)
+        #expect(used == 2)
+    }
+
+    @Test func `end after as many as were asked for`() {
+        var record = record(used: 0, retries: 3)
+        var tries = 0
+        while true {
+            let (verdict, used) = RetryPolicy.verdict(record: record, failure: lost, madeProgress: false, now: now, random: 0.5)
+            record.retriesUsed = used
+            if verdict == .fail { break }
+            tries += 1
+            #expect(tries < 100)
+        }
+        #expect(tries == 3)
+    }
+
+    @Test(arguments: [401, 403, 410] as [UInt32])
+    func `wait for a fresh link where the owner can give one`(status: UInt32) {
+        var record = record(used: 3)
+        let failure = DownloadFailure(.httpStatus, "…", httpStatus: status)
+        func verdict() -> RetryPolicy.Verdict {
+            RetryPolicy.verdict(record: record, failure: failure, madeProgress: false, now: now, random: 0).0
+        }
+        #expect(verdict() == .fail)
+        record.options.renewable = true
+        #expect(verdict() == .wait(.needsUrl, until: nil))
+        let missing = DownloadFailure(.httpStatus, "…", httpStatus: 404)
+        #expect(RetryPolicy.verdict(record: record, failure: missing, madeProgress: false, now: now, random: 0).0 == .fail)
+    }
+
+    @Test func `wait for the disk and the network without counting, but count a disk that fails`() {
+        let record = record(used: 10, retries: 10)
+        func verdict(_ name: ErrorName, _ wait: WaitReason, isRetryable: Bool = false) -> RetryPolicy.Verdict {
+            RetryPolicy.verdict(
+                record: record,
+                failure: DownloadFailure(
+                    name, "…", isRetryable: isRetryable, wait: wait, neededRoom: wait == .diskSpace ? 5 : nil),
+                madeProgress: false, now: now, random: 0
+            ).0
+        }
+        #expect(verdict(.diskFull, .diskSpace) == .wait(.diskSpace, until: nil))
+        #expect(verdict(.permissionDenied, .destination) == .wait(.destination, until: nil))
+        #expect(verdict(.network, .offline, isRetryable: true) == .wait(.offline, until: now + .seconds(150)))
+        #expect(verdict(.writeFailed, .destination, isRetryable: true) == .fail)
+    }
+}
