@@ -323,7 +323,7 @@ extension Running {
                 }
             }
         }
-        #expect(running.held == 0)
+        #expect(await eventually { running.held == 0 })
         #expect(listFolder("/proc/\(running.daemon.pid)/fd").count <= before + 4)
     }
 

@@ -1,7 +1,7 @@
 internal import DownloadModel
+internal import TransferEngine
 
 @testable internal import Transport
-internal import TransferEngine
 
 /// The header's field, then in a second line what follows the host in the URL.
 func fuzzFileNames(_ bytes: [UInt8]) {
