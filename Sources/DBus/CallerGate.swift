@@ -40,25 +40,24 @@ public enum CallerFinding: Sendable {
     private let inspect: @Sendable (ConnectionCredentials, Duration) -> CallerFinding
     private let limitError: (String) -> DBusError
     private var known: [String: CallerIdentity] = [:]
-    private var held: [String: Held] = [:]
+    private var held: [String: Held] = [:] { didSet { asks(!held.isEmpty) } }
+    private let asks: (Bool) -> Void
     private var heldBytes = 0
     private weak var connection: Connection?
 
-    /// Called when nobody is being asked about any more.
-    public var onQuiet: (() -> Void)?
-    /// Whether calls are held.
-    public var isAsking: Bool { !held.isEmpty }
     /// Connections that are known or asked about.
     public var connectionCount: Int { known.count + held.count }
 
     /// - Parameters:
     ///   - limitError: makes the error for a call beyond the bounds, of a sentence that says which.
+    ///   - asks: told whether calls are held, each time when that may have changed.
     ///   - inspect: tells who it is, on a thread of `Pool.callers`, by what the bus says of the connection; the duration is the time since
     ///     boot
     ///     (`CLOCK_BOOTTIME`) at which its first call was there.
     public init(
-        limitError: @escaping (String) -> DBusError, inspect: @escaping @Sendable (ConnectionCredentials, Duration) -> CallerFinding
-    ) { (self.limitError, self.inspect) = (limitError, inspect) }
+        limitError: @escaping (String) -> DBusError, asks: @escaping (Bool) -> Void = { _ in },
+        inspect: @escaping @Sendable (ConnectionCredentials, Duration) -> CallerFinding
+    ) { (self.limitError, self.asks, self.inspect) = (limitError, asks, inspect) }
 
     func attach(to connection: Connection) { self.connection = connection }
 
@@ -116,7 +115,6 @@ public enum CallerFinding: Sendable {
             connection?.removeMatch(Self.rule(for: sender))
             for call in entry.calls { call.fail(error) }
         }
-        if held.isEmpty { onQuiet?() }
     }
 
     /// Takes the bus's signals that a name has another owner.
@@ -133,7 +131,6 @@ public enum CallerFinding: Sendable {
         guard let entry else { return }
         heldBytes -= entry.bytes
         for call in entry.calls { call.giveUp() }
-        if held.isEmpty { onQuiet?() }
     }
 
     private static func rule(for sender: String) -> MatchRule {

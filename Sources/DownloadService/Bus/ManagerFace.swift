@@ -63,7 +63,6 @@ enum ManagerFace {
             }
             try downloader.foreground.set(app, isInFront, by: reply.call.sender)
             reply()
-            downloader.residenceChanged?()
         },
         Row(Manager.pauseAll) { downloader, _, reply in
             try reply.refuseSandboxed("pause what others have queued")
@@ -172,10 +171,7 @@ enum ManagerFace {
 }
 
 extension Downloader {
-    func answerChange(_ reply: Reply<Void>) {
-        journal.answer(reply, ())
-        residenceChanged?()
-    }
+    func answerChange(_ reply: Reply<Void>) { journal.answer(reply, ()) }
 
     /// Sums over what has not ended; the total is known only if each one's is. The ledger has what is saved, and those that run have more.
     var sums: (received: ByteCount, total: ByteCount?, speed: Speed) {

@@ -12,7 +12,8 @@ internal import EventLoop
     }
 
     private let connection: Connection
-    private var callers: [String: Caller] = [:]
+    private var callers: [String: Caller] = [:] { didSet { hold.isHeld = !callers.isEmpty } }
+    private let hold: Residence.Hold
     /// Calls that are going to wait: their downloads are not there yet.
     private var arriving: [String: Int] = [:]
     /// Calls of `WaitAll` that have not been answered, in the order in which they came.
@@ -21,12 +22,9 @@ internal import EventLoop
     private var tick: UInt64 = 0
     /// By ticks, when a download came on the list, or began again after an end, while such calls wait: those before do not wait for it.
     private var liveSince: [DownloadNumber: UInt64] = [:]
-    var changed: (() -> Void)?
 
-    init(connection: Connection) { self.connection = connection }
-
-    /// Whether any call waits: it keeps the service.
-    var anyWaits: Bool { !callers.isEmpty }
+    /// - Parameter hold: held while any call waits.
+    init(connection: Connection, hold: Residence.Hold) { (self.connection, self.hold) = (connection, hold) }
 
     /// Keeps `reply` until `download` ends.
     ///
@@ -118,7 +116,6 @@ internal import EventLoop
     /// All waiting calls of a download or a batch are being answered; a sender is named once for each of its calls.
     func answered(_ senders: [String], _ number: DownloadNumber) {
         for sender in senders { answered(sender, number) }
-        if !senders.isEmpty { changed?() }
     }
 
     /// The calls of `WaitAll` for which `download` was the last: they are being answered.
@@ -129,7 +126,6 @@ internal import EventLoop
         guard !done.isEmpty else { return [] }
         dropGroups { $0.remaining == 0 }
         for group in done { answered(group.sender, nil) }
-        changed?()
         return done
     }
 
@@ -155,7 +151,6 @@ internal import EventLoop
         }
         dropGroups { $0.sender == sender }
         forget(sender)
-        changed?()
     }
 
     private func forget(_ sender: String) {

@@ -41,18 +41,17 @@ internal import Logging
     private let connection: Connection
     private let log: Logger
     private let starts: OwnerStarts
-    private var queues: [String: Queue] = [:]
+    private var queues: [String: Queue] = [:] { didSet { hold.isHeld = !queues.isEmpty } }
+    private let hold: Residence.Hold
     /// Owners whose next call may begin, in order.
     private var turns: [String] = []
     private var underWay = 0
     private var blamed: Set<String> = []
-    /// Called when nothing is to be called any more.
-    var onQuiet: (() -> Void)?
 
-    init(connection: Connection, starts: OwnerStarts, log: Logger) { (self.connection, self.starts, self.log) = (connection, starts, log) }
-
-    /// Whether any owner is called, or is to be: it keeps the service.
-    var isBusy: Bool { !queues.isEmpty }
+    /// - Parameter hold: held while any owner is called, or is to be called.
+    init(connection: Connection, starts: OwnerStarts, hold: Residence.Hold, log: Logger) {
+        (self.connection, self.starts, self.hold, self.log) = (connection, starts, hold, log)
+    }
 
     /// Has the owner of `download` called when its turn comes.
     ///
@@ -69,7 +68,6 @@ internal import Logging
             let owner = turns.removeFirst()
             guard let download = nextWanted(of: owner) else {
                 queues[owner] = nil
-                if queues.isEmpty { onQuiet?() }
                 continue
             }
             underWay += 1

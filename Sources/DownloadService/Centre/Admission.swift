@@ -124,7 +124,8 @@ internal import TransferEngine
 
     unowned let downloader: Downloader  // the centre owns its door
     /// By caller, in the order of the calls.
-    private var queues: [String: Queue] = [:]
+    private var queues: [String: Queue] = [:] { didSet { hold.isHeld = !queues.isEmpty } }
+    private let hold: Residence.Hold
     /// How many downloads the requests are about.
     private var waiting = 0
     /// The same by app, of those in a sandbox.
@@ -134,9 +135,8 @@ internal import TransferEngine
     private var looking: [ByteText: (asked: [Request], gathered: [Request], makes: Bool)] = [:]
     private var timer: Poller.Token?
 
-    init(_ downloader: Downloader) { self.downloader = downloader }
-
-    var isBusy: Bool { !queues.isEmpty }
+    /// - Parameter hold: held while calls are neither taken in nor refused.
+    init(_ downloader: Downloader, hold: Residence.Hold) { (self.downloader, self.hold) = (downloader, hold) }
 
     /// Takes in one call of `Download`, `Fetch` or `DownloadToFd`.
     ///
@@ -274,7 +274,6 @@ internal import TransferEngine
             request.proceed()
         }
         if queues[caller]?.first == nil { queues[caller] = nil }
-        downloader.residenceChanged?()
     }
 
     /// One timer for all: it rings when the first in a queue is due, or was due before it went.

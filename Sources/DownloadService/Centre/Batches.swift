@@ -48,7 +48,6 @@ extension Downloader {
         let end = BatchEnd(batch, outcomes)
         journal.afterCommit { [self] in
             toaster.ended(entry, end)
-            residenceChanged?()
         }
     }
 

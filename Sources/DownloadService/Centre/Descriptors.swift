@@ -16,7 +16,11 @@ internal import TransferEngine
     private var held: [DownloadNumber: Held] = [:]
     /// Counted from a call's arrival on.
     private var counts: [String: Int] = [:]
-    private var total = 0
+    private var total = 0 { didSet { hold.isHeld = isHolding } }
+    private let hold: Residence.Hold
+
+    /// - Parameter hold: held while a descriptor is.
+    init(hold: Residence.Hold) { self.hold = hold }
 
     /// Whether any is held: what is to be written into it ends with this process.
     var isHolding: Bool { total > 0 }
@@ -95,7 +99,6 @@ extension Downloader {
         } then: { [self] in
             decide { ledger, now in ledger.swept(number, isGone: true, now: now) }
             glance(number)?.rewind()
-            residenceChanged?()
         }
     }
 }

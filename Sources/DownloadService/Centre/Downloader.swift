@@ -22,7 +22,10 @@ internal import TransferEngine
     let foreground: Foreground
     private let ownerCalls: OwnerCalls
     let log: Logger
-    private(set) lazy var admission = Admission(self)
+    private(set) lazy var admission = Admission(self, hold: residence.makeHold())
+    private let residence: Residence
+    /// Held while there is work, and while an app in front has downloads that have not ended.
+    private let hold: Residence.Hold
     /// What the machine does under us; set once, when all parts are there.
     var surroundings: Surroundings?
     /// What the user asks for from outside; set likewise.
@@ -59,7 +62,7 @@ internal import TransferEngine
     private(set) var fetches: [CopyKey: Set<DownloadNumber>] = [:]
     /// The key that each of them had when it was added: a fresh link changes its URL, and not what was asked for.
     private(set) var fetchKeys: [DownloadNumber: CopyKey] = [:]
-    let descriptors = Descriptors()
+    let descriptors: Descriptors
     private(set) var batches: [BatchNumber: ManagedBatch] = [:]
     private var isPerforming = false
     /// For so long it is left to the bus to take what was told.
@@ -70,13 +73,13 @@ internal import TransferEngine
     private var lastStretch: Ledger.CallNumber = 0
     /// Whether that whose record is being changed had ended.
     private var hadEnded = false
-    /// Called when something that kept the service may have ended.
-    var residenceChanged: (() -> Void)?
 
     init(
         journal: Journal, engine: Engines, announcer: Announcer, toaster: Toaster, callers: Callers, foreground: Foreground,
-        ownerCalls: OwnerCalls, intake: Intake, opening: StoreOpening, mapFolder: String, allowsHiddenFolders: Bool, log: Logger
+        ownerCalls: OwnerCalls, intake: Intake, opening: StoreOpening, mapFolder: String, allowsHiddenFolders: Bool, residence: Residence,
+        log: Logger
     ) {
+        (self.residence, hold, descriptors) = (residence, residence.makeHold(), Descriptors(hold: residence.makeHold()))
         (self.journal, self.engine, self.announcer, self.toaster) = (journal, engine, announcer, toaster)
         (self.callers, self.foreground, self.ownerCalls, self.log) = (callers, foreground, ownerCalls, log)
         (self.mapFolder, partNames) = (mapFolder, opening.partNames)
@@ -116,7 +119,7 @@ internal import TransferEngine
             decide { ledger, now in ledger.schedule(now: now) }
         }
         ledger.mayStart = { [unowned self] in !self.journal.isFull }
-        ownerCalls.onQuiet = { [unowned self] in residenceChanged?() }
+        foreground.changed = { [unowned self] in weigh() }
         for entry in ledger.endRestore(now: .now) { track(entry.record) }
         for batch in ledger.batches.values { track(batch) }
     }
@@ -214,13 +217,10 @@ internal import TransferEngine
         if let download = downloads[number], download.isDispensable { downloads[number] = nil }
     }
 
-    /// What is neither paused nor ended nor waits for somebody; and owners that are called.
-    var hasWork: Bool { ledger.hasWork || ledger.hasSlices || ownerCalls.isBusy }
-
-    /// Whether an app that says it is in front has downloads that have not ended: a service that left would forget that it is.
-    var servesForeground: Bool {
-        guard !foreground.isEmpty, counts.remaining > 0 else { return false }
-        return ledger.entries.values.contains { !$0.state.hasEnded && foreground.isInFront($0.record.options.app) }
+    /// The service stays while anything goes on by itself. It stays, too, while an app that says it is in front has downloads that have
+    /// not ended: a service that left would forget that the app is in front.
+    private func weigh() {
+        hold.isHeld = ledger.hasWork || ledger.hasSlices || foreground.apps.contains { ledger.holdings(of: $0).remaining > 0 }
     }
 
     /// Where downloads go that name no folder.
@@ -281,6 +281,7 @@ internal import TransferEngine
         toaster.progress.settle(self)
         icons?.changed()
         jobs?.changed()
+        weigh()
     }
 
     /// The next slice of what is done to many, in a turn of its own: calls of others are answered between two. While the bus has not taken
@@ -293,7 +294,6 @@ internal import TransferEngine
             guard !ledger.isEnding else { return }
             guard !announcer.isBehind else { return continueSoon() }
             decide { ledger, now in ledger.continueSlices(now: now) }
-            if !ledger.hasSlices { residenceChanged?() }
         }
         if announcer.isBehind { Poller.shared.schedule(after: Self.breath, next) } else { BusActor.spawn { next() } }
     }
@@ -337,7 +337,6 @@ internal import TransferEngine
             untrack(entry)
             journal.post(Manager.downloadRemoved.message(from: BusName.managerPath, download.path))
             toaster.removed(download.number)
-            residenceChanged?()
         case .batchRemoved(let batch): batchRemoved(batch)
         case .stretchEnded(let call): stretchAnswers.removeValue(forKey: call)?()
         case .callOwner(let entry):
@@ -367,7 +366,6 @@ internal import TransferEngine
             culprits?.ended(download.number)
             toaster.ended(download)
             forget(download.number)
-            residenceChanged?()
         }
     }
 
@@ -375,7 +373,6 @@ internal import TransferEngine
 
     private func tick() {
         decide { ledger, now in ledger.tick(now: now) }
-        residenceChanged?()
     }
 
     private func clockJumped(by delta: Duration) {
@@ -418,7 +415,6 @@ internal import TransferEngine
             $0.clearEnded(answering: $1, now: $2)
         } answer: { [self] in
             journal.answer(reply, UInt32(clamping: count))
-            residenceChanged?()
         }
     }
 

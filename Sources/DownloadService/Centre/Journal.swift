@@ -24,7 +24,8 @@ internal import Scheduling
     private let store: Store
     private let send: (Message) -> Void
     private let log: Logger
-    private var queue = JournalQueue<Item>()
+    private var queue = JournalQueue<Item>() { didSet { hold.isHeld = isBusy } }
+    private let hold: Residence.Hold
     private var isScheduled = false
     private var failures = 0
     /// Since when a commit is in flight.
@@ -33,7 +34,7 @@ internal import Scheduling
     /// Where among the waiting items the last is after which progress of a download has to come.
     private var marks: [DownloadNumber: JournalQueue<Item>.Mark] = [:]
     /// The database was lost, and the new one does not hold everything yet: that is tried again whether or not there are changes.
-    private var owesEverything = false
+    private var owesEverything = false { didSet { hold.isHeld = isBusy } }
     /// The store is being closed: what comes now is not saved.
     private var isEnded = false
     /// The number that the next download will have; saved with every commit.
@@ -41,8 +42,6 @@ internal import Scheduling
     /// Everything there is, for a new database where the old one is damaged; and who hears where that was put.
     var everything: () -> [StoreChange] = { [] }
     var onSetAside: ((String) -> Void)?
-    /// Called when the last change has been committed and nothing waits.
-    var onQuiet: (() -> Void)?
     /// Called when a commit has succeeded after `gathers` was true.
     var onRecovery: (() -> Void)?
     private var owesRecovery = false
@@ -50,8 +49,9 @@ internal import Scheduling
     /// Whether the bus has much to take yet.
     var isBehind: () -> Bool = { false }
 
-    init(store: Store, nextNumber: DownloadNumber, log: Logger, send: @escaping (Message) -> Void) {
-        (self.store, self.nextNumber, self.log, self.send) = (store, nextNumber, log, send)
+    /// - Parameter hold: held while something is not on disk yet, or waits for what is not.
+    init(store: Store, nextNumber: DownloadNumber, hold: Residence.Hold, log: Logger, send: @escaping (Message) -> Void) {
+        (self.store, self.nextNumber, self.hold, self.log, self.send) = (store, nextNumber, hold, log, send)
     }
 
     /// With so many items waiting for a commit, what can be told as one later is: the disk answers too slowly, or not at all.
@@ -191,7 +191,6 @@ internal import Scheduling
 
     /// Nothing waits: the store may do what would keep a caller waiting.
     private func rest() {
-        onQuiet?()
         BusActor.spawn { [store] in await store.tidy() }
     }
 
@@ -230,7 +229,6 @@ internal import Scheduling
         let more: @BusActor @Sendable () -> Void = { [self] in
             isReleasing = false
             release()
-            if !isBusy { onQuiet?() }
         }
         // While the bus has not taken what was sent, the answers to others would wait behind that.
         if isBehind() { Poller.shared.schedule(after: .milliseconds(2), more) } else { BusActor.spawn { more() } }

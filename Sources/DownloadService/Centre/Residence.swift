@@ -3,26 +3,49 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Logging
 
-/// When the service leaves by itself: a while after nothing keeps it.
+/// When the service leaves by itself: a while after the last hold ended.
 @BusActor final class Residence {
+    /// One reason for the service to stay. The owner of the reason says when it begins and when it ends.
+    @BusActor final class Hold {
+        private weak var residence: Residence?
+
+        fileprivate init(_ residence: Residence) { self.residence = residence }
+
+        /// Whether the reason is there now.
+        var isHeld = false {
+            didSet { if isHeld != oldValue { residence?.changed(by: isHeld ? 1 : -1) } }
+        }
+    }
+
     private let connection: Connection
     private let idle: Duration
     private let log: Logger
-    private let isKept: () -> Bool
-    private let leave: () -> Void
+    private var leave: (() -> Void)?
+    /// How many holds are held.
+    private var held = 0
     private var idleSince: ContinuousClock.Instant?
     private var timer: Poller.Token?
 
-    /// - Parameters:
-    ///   - idle: how long nothing must keep the service before it leaves; calls count.
-    ///   - leave: ends the program; the name has been released and nothing has come since.
-    init(connection: Connection, idle: Duration, log: Logger, isKept: @escaping () -> Bool, leave: @escaping () -> Void) {
-        (self.connection, self.idle, self.log, self.isKept, self.leave) = (connection, idle, log, isKept, leave)
+    /// - Parameter idle: how long there must be no hold and no call before the service leaves.
+    init(connection: Connection, idle: Duration, log: Logger) { (self.connection, self.idle, self.log) = (connection, idle, log) }
+
+    func makeHold() -> Hold { Hold(self) }
+
+    /// From here on the service may leave.
+    ///
+    /// - Parameter leave: ends the program. The name has been released then, and no call has come since.
+    func begin(leave: @escaping () -> Void) {
+        self.leave = leave
+        look()
     }
 
-    /// Something that may have kept the service has begun or ended.
-    func changed() {
-        if isKept() {
+    private func changed(by step: Int) {
+        held += step
+        if leave != nil { look() }
+    }
+
+    private func look() {
+        if held > 0 {
             idleSince = nil
             if let timer { Poller.shared.cancel(timer) }
             timer = nil
@@ -40,7 +63,7 @@ internal import Logging
     }
 
     private func due() {
-        guard !isKept() else { return changed() }
+        guard held == 0 else { return look() }
         guard connection.lastCall + idle <= .now else { return arm() }
         let before = connection.callsReceived
         do {
@@ -49,13 +72,13 @@ internal import Logging
             guard connection.callsReceived == before else {
                 if try connection.requestName(BusName.service) {
                     idleSince = nil
-                    return changed()
+                    return look()
                 }
                 log.notice("another service took the name while this one was leaving")
-                return leave()
+                return leave?() ?? ()
             }
         } catch { log.notice("the name could not be released", metadata: ["cause": "\(error.message)"]) }
         log.info("nothing to do: leaving")
-        leave()
+        leave?()
     }
 }

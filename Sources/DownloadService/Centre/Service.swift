@@ -109,7 +109,8 @@ public struct ServiceOptions: Sendable {
     ) {
         let log = options.logger
         let links = Links()
-        journal = Journal(store: store, nextNumber: opening.nextNumber, log: log) { connection.send($0) }
+        let residence = Residence(connection: connection, idle: options.idle, log: log)
+        journal = Journal(store: store, nextNumber: opening.nextNumber, hold: residence.makeHold(), log: log) { connection.send($0) }
         var configuration = EngineConfiguration(version: Self.version)
         let proxies = DesktopProxies(connection: connection)
         configuration.desktopProxy = { await proxies.choice(for: $0) }
@@ -123,59 +124,48 @@ public struct ServiceOptions: Sendable {
         let opener = Opener(connection: connection)
         toaster = Toaster(
             notifier: notifier, opener: opener, foreground: foreground,
-            lasting: LastingToasts(connection: connection, application: BusName.service), clickable: options.clickable, log: log)
-        let callers = Callers(connection: connection)
+            lasting: LastingToasts(connection: connection, application: BusName.service), clickable: options.clickable,
+            hold: residence.makeHold(), log: log)
+        let callers = Callers(connection: connection, hold: residence.makeHold())
         downloader = Downloader(
             journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes }, toaster: toaster,
             callers: callers, foreground: foreground,
-            ownerCalls: OwnerCalls(connection: connection, starts: OwnerStarts("\(folder)/starts"), log: log),
+            ownerCalls: OwnerCalls(connection: connection, starts: OwnerStarts("\(folder)/starts"), hold: residence.makeHold(), log: log),
             intake: intake, opening: opening, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
-            log: log)
+            residence: residence, log: log)
         downloader.culprits = culprits
         let (downloader, journal, toaster) = (downloader, journal, toaster)
+        let asking = residence.makeHold()
         let gate = CallerGate {
             Refusal(.limitExceeded, $0).dbusError
+        } asks: {
+            asking.isHeld = $0
         } inspect: {
             CallerInspection.finding($0, arrival: $1)
         }
         connection.guardCalls(by: gate)
-        residence = Residence(connection: connection, idle: options.idle, log: log) {
-            downloader.hasWork || downloader.descriptors.isHolding || downloader.admission.isBusy || callers.anyWaits || gate.isAsking
-                || toaster.keepsService || downloader.jobs?.keepsService == true || journal.isBusy || downloader.servesForeground
-                || downloader.clicks?.isBusy == true
-        } leave: {
-            links.leave?()
-        }
-        let residence = residence
+        self.residence = residence
         (self.options, self.connection, self.store) = (options, connection, store)
         downloader.surroundings = Surroundings(downloader, session: connection)
-        downloader.clicks = Clicks(downloader, opener: opener, trash: Trash(connection: connection))
+        downloader.clicks = Clicks(downloader, opener: opener, trash: Trash(connection: connection), hold: residence.makeHold())
         toaster.opened = { downloader.noteOpened($0) }
         toaster.file = { downloader.ledger[$0]?.record.resume?.identity }
         toaster.path = { downloader.glance($0)?.path ?? downloader.batch($0)?.path }
         toaster.start = { downloader.clicks?.start($0) }
         toaster.inherit(from: downloader)
         downloader.icons = DockIcons(downloader, session: connection)
-        downloader.jobs = DesktopJobs(downloader, session: connection)
+        downloader.jobs = DesktopJobs(downloader, session: connection, hold: residence.makeHold())
         links.downloader = downloader
         links.toaster = toaster
-        downloader.residenceChanged = { residence.changed() }
-        callers.changed = { residence.changed() }
-        foreground.changed = { residence.changed() }
-        gate.onQuiet = { residence.changed() }
-        toaster.changed = { residence.changed() }
-        journal.onQuiet = { residence.changed() }
         toaster.settled = { toast in downloader.decide { ledger, _ in ledger.settle(toast) } }
         toaster.retry = { downloader.retryByClick($0) }
         foreground.cameToFront = { [unowned toaster] in toaster.cameToFront($0) }
-        links.leave = { [weak self] in self?.end(status: 0) }
     }
 
     /// What the engine and the notifier report to; filled when all parts are there.
     private final class Links: Sendable {
         @BusActor weak var downloader: Downloader?
         @BusActor weak var toaster: Toaster?
-        @BusActor var leave: (() -> Void)?
         nonisolated init() {}
     }
 
@@ -189,7 +179,7 @@ public struct ServiceOptions: Sendable {
             }
             connection.export(Tree(downloader))
             downloader.begin()
-            residence.changed()
+            residence.begin { [weak self] in self?.end(status: 0) }
         }
     }
 

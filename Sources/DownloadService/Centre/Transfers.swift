@@ -145,7 +145,6 @@ extension Downloader {
         case .unchanged(let copy): outcome = .unchanged(copy)
         }
         decide { ledger, now in ledger.transferEnded(number, outcome, now: now) }
-        residenceChanged?()
     }
 
     // MARK: In the pool
@@ -262,7 +261,6 @@ extension Downloader {
         } then: { [self] isGone in
             decide { ledger, now in ledger.swept(number, isGone: isGone, now: now) }
             glance(number)?.rewind()
-            residenceChanged?()
         }
     }
 }

@@ -21,14 +21,13 @@ internal import TransferEngine
     private let trash: Trash
     /// What ended before has no toast that could reach this process but by `Activate`.
     private let begun = WallTime.now
-    private var underWay = 0
+    private var underWay = 0 { didSet { hold.isHeld = underWay > 0 } }
+    private let hold: Residence.Hold
 
-    init(_ downloader: Downloader, opener: Opener, trash: Trash) {
-        (self.downloader, self.opener, self.trash) = (downloader, opener, trash)
+    /// - Parameter hold: held while a program of the desktop is asked to do something.
+    init(_ downloader: Downloader, opener: Opener, trash: Trash, hold: Residence.Hold) {
+        (self.downloader, self.opener, self.trash, self.hold) = (downloader, opener, trash, hold)
     }
-
-    /// It keeps the service.
-    var isBusy: Bool { underWay > 0 }
 
     // MARK: org.freedesktop.Application
 
@@ -194,7 +193,6 @@ internal import TransferEngine
         BusActor.spawn { [self] in
             await work()
             underWay -= 1
-            downloader.residenceChanged?()
         }
     }
 

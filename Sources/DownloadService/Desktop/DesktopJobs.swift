@@ -32,16 +32,19 @@ internal import Scheduling
     private lazy var views = JobViews(session: session, icon: BusName.service) { [weak self] key, wish in
         self?.take(wish, DownloadNumber(key))
     } servedChanged: { [weak self] in
-        self?.downloader.residenceChanged?()
+        self?.weigh()
     }
+    private let hold: Residence.Hold
     private let session: Connection
-    private var shown: [DownloadNumber: Shown] = [:]
+    private var shown: [DownloadNumber: Shown] = [:] { didSet { weigh() } }
     private var catalog = Catalog(.japanese)
 
-    init(_ downloader: Downloader, session: Connection) { (self.downloader, self.session) = (downloader, session) }
+    init(_ downloader: Downloader, session: Connection, hold: Residence.Hold) {
+        (self.downloader, self.session, self.hold) = (downloader, session, hold)
+    }
 
-    /// Whether a job can be clicked whose download does not run: it would go with the service.
-    var keepsService: Bool { !shown.isEmpty && views.isServed && shown.contains { $0.value.phase == .resting } }
+    /// A job can be clicked whose download does not run. It would go with the service, so the service stays.
+    private func weigh() { hold.isHeld = !shown.isEmpty && views.isServed && shown.contains { $0.value.phase == .resting } }
 
     // MARK: What is told
 
@@ -111,7 +114,6 @@ internal import Scheduling
         guard let one = shown.removeValue(forKey: number) else { return }
         if let timer = one.timer { Poller.shared.cancel(timer) }
         views.end(number.value, finished: finished)
-        if one.phase == .resting { downloader.residenceChanged?() }
     }
 
     /// Has it shown as it is now.
@@ -194,6 +196,5 @@ internal import Scheduling
             ledger.advance(entry, event, now: now)  // one that comes too late is dropped
         }
         update(number)
-        downloader.residenceChanged?()
     }
 }

@@ -9,14 +9,17 @@ internal import EventLoop
 @BusActor final class Foreground {
     private let connection: Connection
     private var callers: [String: (subscription: Connection.Subscription, apps: Set<String>)] = [:]
-    private var counts: [String: Int] = [:]
+    /// How many connections say it of each app.
+    private var counts: [String: Int] = [:] { didSet { changed?() } }
+    /// Called when other apps may be in front than before.
     var changed: (() -> Void)?
     /// An app of which no connection said so is in front now.
     var cameToFront: ((String) -> Void)?
 
     init(connection: Connection) { self.connection = connection }
 
-    var isEmpty: Bool { callers.isEmpty }
+    /// The apps that are in front.
+    var apps: some Collection<String> { counts.keys }
 
     /// Whether any connection that is on the bus says so.
     func isInFront(_ app: String) -> Bool { counts[app] != nil }
@@ -61,7 +64,6 @@ internal import EventLoop
     private func left(_ sender: String) {
         for app in callers[sender]?.apps ?? [] { drop(app) }
         forget(sender)
-        changed?()
     }
 
     private func forget(_ sender: String) {

@@ -41,22 +41,22 @@ internal import TransferEngine
     /// With a timer those that can be clicked.
     private var shown: [DownloadNumber: (toast: EndToast, timer: Poller.Token?)] = [:]
     /// Those of them that keep the service. A click on an older one is answered as long as the service is there for another reason.
-    private var keeping: Set<DownloadNumber> = []
+    private var keeping: Set<DownloadNumber> = [] { didSet { weigh() } }
     /// Toasts handed to the notifier whose fate is not told yet, in order: they keep the service too. Those of ends are owed.
-    private var handed: [DownloadNumber: [(toast: EndToast, owed: Ledger.OwedToast?)]] = [:]
+    private var handed: [DownloadNumber: [(toast: EndToast, owed: Ledger.OwedToast?)]] = [:] { didSet { weigh() } }
     private let lasting: LastingToasts
     /// Those that the desktop has taken over, as far as is known.
     private var bequeathed: Set<DownloadNumber> = []
     /// The object of a download or a batch; nil: it is off the list.
     var path: (DownloadNumber) -> ObjectPath? = { _ in nil }
-    private var delayed: [DownloadNumber: Delayed] = [:]
+    private var delayed: [DownloadNumber: Delayed] = [:] { didSet { weigh() } }
     /// Downloads that wait for their user, and the number of the toast that says so: for room all have one, for a link those of a batch.
     private var waiting: [DownloadNumber: DownloadNumber] = [:]
     /// How many of them each of these toasts is for.
     private var waiters: [DownloadNumber: Int] = [:]
     /// Tries a failed download, or what failed of a batch, again.
     var retry: ((DownloadNumber) -> Void)?
-    var changed: (() -> Void)?
+    private let hold: Residence.Hold
     /// What was owed was shown, or never will be.
     var settled: ((Ledger.OwedToast) -> Void)?
     /// What is not shown any more is owed still.
@@ -71,9 +71,10 @@ internal import TransferEngine
     var start: ((@escaping @BusActor @Sendable () async -> Void) -> Void)?
 
     init(
-        notifier: Notifier, opener: Opener, foreground: Foreground, lasting: LastingToasts, clickable: Duration, log: Logger
+        notifier: Notifier, opener: Opener, foreground: Foreground, lasting: LastingToasts, clickable: Duration, hold: Residence.Hold,
+        log: Logger
     ) {
-        (self.notifier, self.opener, self.foreground, self.lasting) = (notifier, opener, foreground, lasting)
+        (self.notifier, self.opener, self.foreground, self.lasting, self.hold) = (notifier, opener, foreground, lasting, hold)
         (self.clickable, self.log) = (clickable, log)
         sound = Sound { log.debug("a sound was not played", metadata: ["error": "\($0)"]) }
         progress = ProgressToasts(notifier: notifier)
@@ -88,8 +89,8 @@ internal import TransferEngine
         }
     }
 
-    /// Whether a toast of ours can still be clicked, or is on its way.
-    var keepsService: Bool { !keeping.isEmpty || !handed.isEmpty || !delayed.isEmpty }
+    /// The service stays while a toast of ours can still be clicked, or is on its way.
+    private func weigh() { hold.isHeld = !keeping.isEmpty || !handed.isEmpty || !delayed.isEmpty }
 
     /// What a member says of toasts counts less than what its batch was given.
     private func isWanted(_ entry: LedgerEntry) -> Bool {
@@ -149,7 +150,6 @@ internal import TransferEngine
         if let waiting = delayed.removeValue(forKey: number) { Poller.shared.cancel(waiting.timer) }
         if shown[number] != nil || handed[number] != nil { notifier.withdraw(number) }
         takeFromDesktop(number)
-        changed?()
     }
 
     private func takeFromDesktop(_ number: DownloadNumber) {
@@ -222,18 +222,15 @@ internal import TransferEngine
             if foreground.allows(policy, of: app) { hand(toast, owed) } else { settle(owed) }
         }
         delayed[number] = Delayed(toast: toast, owed: owed, app: app, policy: policy, timer: timer)
-        changed?()
     }
 
     private func hand(_ toast: EndToast, _ owed: Ledger.OwedToast? = nil) {
         handed[toast.number, default: []].append((toast, owed))
         notifier.show(toast)
-        changed?()
     }
 
     private func settle(_ owed: Ledger.OwedToast) {
         settled?(owed)
-        changed?()
     }
 
     /// Shows what an earlier process owed, at its time where that is still to come.
@@ -259,7 +256,6 @@ internal import TransferEngine
         takeFromDesktop(number)
         guard let waiting = delayed.removeValue(forKey: number) else { return }
         Poller.shared.cancel(waiting.timer)
-        changed?()
     }
 
     /// The app is in front: it shows itself what its toasts were to say.
@@ -269,7 +265,6 @@ internal import TransferEngine
             Poller.shared.cancel(waiting.timer)
             settled?(waiting.owed)
         }
-        changed?()
     }
 
     // MARK: What the notifier tells
@@ -295,7 +290,6 @@ internal import TransferEngine
         case .progressDismissed: progress.dismissed()
         case .sounds(let name): sound.play(name)
         }
-        changed?()
     }
 
     /// Nobody has clicked it for long, and it keeps the service no more: where the desktop can start us by a click, it answers for it from
@@ -331,7 +325,6 @@ internal import TransferEngine
     /// It keeps the service no more.
     private func release(_ number: DownloadNumber) {
         keeping.remove(number)
-        changed?()
         if keeping.isEmpty { endHandingOn() }
     }
 
@@ -406,7 +399,6 @@ extension Downloader {
             for entry in failed { _ = try? ledger.apply(.retry, to: entry, now: now) }
             ledger.schedule(now: now)
         }
-        residenceChanged?()
         return !failed.isEmpty
     }
 
