@@ -625,7 +625,7 @@ private let nowhere = "http://127.0.0.1:1"
         let (other, _) = try await running.batch(["\(nowhere)/x"], paused)
         let filter: [String: Variant] = ["batch": .objectPath(batch)]
         try await client.cancel(members[1])
-        let answers = await Answers()
+        let answers = Answers()
         await answers.start("all") { "\(try await client.call(Manager.waitAll, filter))" }
         await answers.start("paused") {
             "\(try await client.call(Manager.waitAll, filter.merging(["state": .string("paused")]) { $1 }))"

@@ -322,7 +322,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         }
         #expect(await eventually { running.world.files == ["0", "1", "2", "3"] })
         #expect(server.requests.count == 4)
-        #expect(await running.daemon.isRunning)
+        #expect(running.daemon.isRunning)
     }
 
     @Test func `of a connection on which 256 wait already is refused`() async throws {
