@@ -54,7 +54,8 @@ package final class PartFile {
         return PartFile(in: held, identity: identity, written: 0)
     }
 
-    /// Resumes in a caller's file; nil if none of its bytes count. It has no written map, because it lasts only as long as this process.
+    /// Resumes in a caller's file; nil if none of its bytes count. A caller's file has no written map, because its download ends with this
+    /// process.
     package static func reopen(
         in held: HeldDescriptor, resume: ResumeData?, hasChecksum: Bool, boot: String
     ) throws(DiskError) -> PartFile? {
