@@ -8,9 +8,9 @@ public enum Destination {
     /// - Parameters:
     ///   - allowHidden: whether a component may begin with a dot.
     ///   - create: makes missing folders (0777 & umask), for a default directory.
-    /// - Returns: the path without superfluous slashes and dots. `InvalidOption` if the path is not absolute, does not exist or is not a
-    ///   folder; `PermissionDenied` if the folder is not writable; `NotAllowed` if the folder is hidden, or reached through a symbolic link
-    ///   of another user.
+    /// - Returns: the path without superfluous slashes and dots, or a refusal. `InvalidOption`: the path is not absolute, does not exist or
+    ///   is not a folder. `PermissionDenied`: the folder is not writable. `NotAllowed`: the folder is hidden, or reached through a symbolic
+    ///   link of another user.
     public static func check(_ directory: String, allowHidden: Bool, create: Bool) -> Result<String, Refusal> {
         do throws(Refusal) {
             return .success(try walk(directory, allowHidden, create))

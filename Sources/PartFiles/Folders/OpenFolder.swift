@@ -4,8 +4,8 @@ package import Glibc
 
 /// An open folder, reached without following another user's symbolic link.
 ///
-/// The path is walked component by component. Each is opened relative to the one before (openat(2) with O_PATH and O_NOFOLLOW), so the
-/// folder that was checked is the one that is opened, even if a link or a folder is replaced meanwhile.
+/// The path is walked component by component. Each component is opened relative to the one before (openat(2) with O_PATH and O_NOFOLLOW).
+/// So the folder that was checked is the one that is opened, even if a link or a folder is replaced meanwhile.
 package final class OpenFolder {
     /// Most symbolic links on one path; the kernel's limit.
     static let linkLimit = 40
@@ -89,7 +89,7 @@ package final class OpenFolder {
     /// As `walk`, with an obstacle as a `DiskError`.
     ///
     /// - Parameter allowHidden: as for `walk`. To write or name a file, pass the service's rule. To delete a file of ours, or to look at
-    ///   one with a known identity, pass true: files written while hidden folders were allowed must not stay for ever.
+    ///   one with a known identity, pass true. Otherwise files written while hidden folders were allowed would stay for ever.
     package static func open(_ directory: String, allowHidden: Bool) throws(DiskError) -> OpenFolder {
         do throws(Obstacle) {
             return try walk(directory, allowHidden: allowHidden)
@@ -117,10 +117,10 @@ package final class OpenFolder {
         return (try open("/" + path[..<name.startIndex], allowHidden: true), String(name))
     }
 
-    /// Whether `status`, of an entry in this folder, is that of a regular file of ours: its owner is the owner of the files that we create
-    /// here.
+    /// Whether `status`, of an entry in this folder, is that of a regular file of ours. A file is ours if it has the owner of the files
+    /// that we create here.
     ///
-    /// On NTFS, FAT, SMB and all-squash NFS that is seldom this user. A new file, which is removed again, shows the owner there.
+    /// On NTFS, FAT, SMB and all-squash NFS that owner is seldom this user. A new file, which is removed again, shows the owner there.
     package func isOurs(_ status: stat) -> Bool {
         status.isRegular && (status.st_uid == geteuid() || status.st_uid == ownerOfNewFiles)
     }

@@ -6,9 +6,11 @@ internal import Glibc
 /// It is in the page cache like the part file's bytes, so it survives the death of this process exactly as they do. It is never flushed,
 /// and is worthless after a reboot.
 ///
-/// The format, with little-endian numbers: at 0 the header, `MapHeader`; at `slotsStart` one 16-byte slot for each segment, the first byte
-/// and the end of its written prefix (two 64-bit numbers). A map is written under another name, with its first slot, and then renamed
-/// (rename(2)). So a torn map does not occur; if one does, the header's checksum refuses it.
+/// All numbers in the file are little-endian. The header, `MapHeader`, is at 0. At `slotsStart` follows one 16-byte slot for each segment:
+/// the first byte and the end of its written prefix (two 64-bit numbers).
+///
+/// A map is written under another name, with its first slot, and then renamed (rename(2)). So a torn map does not occur; if one does, the
+/// header's checksum refuses it.
 package final class WrittenMap {
     /// A map is created once this many bytes are written. Together with the bytes in flight at a kill, at most 1 MiB is lost.
     package static let threshold: ByteCount = 256 << 10
@@ -81,9 +83,12 @@ package final class WrittenMap {
 
 /// The file that a written map describes, and what that file's bytes belong to.
 ///
-/// On disk: the magic with its version, the length of the fields, their FNV-1a checksum (64 bits), then the fields. The fields are device,
-/// inode, mount, total (all ones while unknown) and the kind of validator (0 none: a checksum must prove the whole file, 1 entity tag, 2
-/// Last-Modified), then boot id and validator as length and bytes.
+/// On disk: the magic with its version, the length of the fields, their FNV-1a checksum (64 bits), then the fields:
+///
+/// - device, inode, mount
+/// - total; all ones while unknown
+/// - kind of validator: 0 none (a checksum must prove the whole file), 1 entity tag, 2 Last-Modified
+/// - boot id and validator, each as length and bytes
 package struct MapHeader: Equatable {
     private static let magic: UInt64 = 0x0001_5041_4D4B_4454  // "TDKMAP" and version 1
 
