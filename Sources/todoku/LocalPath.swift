@@ -2,8 +2,8 @@ internal import Glibc
 
 /// Makes paths of the command line absolute, because the service has another working directory.
 enum LocalPath {
-    /// An absolute path without ".", ".." and doubled slashes. ".." is resolved on the disk if the path exists, because the parent of a
-    /// symbolic link's target differs from the link's; otherwise it is resolved by name.
+    /// An absolute path without ".", ".." and doubled slashes. If the path exists, ".." is resolved on the disk, because a symbolic link's
+    /// target has another parent than the link. Otherwise ".." is resolved by name.
     static func absolute(_ path: String) -> String { absolute(path, in: currentFolder()) }
 
     static func absolute(_ path: String, in folder: String) -> String {
