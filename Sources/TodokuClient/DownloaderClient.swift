@@ -153,8 +153,8 @@ public final class DownloaderClient: Sendable {
     /// - Returns: how many were removed.
     public func clearEnded() async throws(ClientError) -> UInt32 { try await core.call(Manager.clearEnded, ()) }
 
-    /// Reports whether a window of `app` is in front. While it is, no toasts are shown for its downloads. The report holds until the next
-    /// one, or until this client is gone. A restarted service gets it again.
+    /// Reports whether a window of `app` is in front. While it is, downloads of `app` with the option `notify` at `background` get no
+    /// toast. The report holds until the next one, or until this client is gone. A restarted service gets it again.
     public func setForeground(_ app: String, _ isInFront: Bool) async throws(ClientError) {
         try await core.setForeground(app, isInFront)
     }
@@ -216,9 +216,11 @@ public final class DownloaderClient: Sendable {
 
     // MARK: Looking on
 
-    /// The data for a tray: the state of the service; at most `current` unended downloads (active ones first, then in queue order); and the
-    /// `recent` last ones that finished or failed, newest first. 0: none; at most 1,000 each.
+    /// The data for a tray: the state of the service and two lists, each of at most 1,000 downloads; 0: an empty list.
     ///
+    /// - Parameters:
+    ///   - current: most unended downloads; active ones come first, then the others in queue order.
+    ///   - recent: most downloads that finished or failed, newest first.
     /// - Returns: nil if the service does not run (it is not started), or does not answer.
     public func overview(current: Int = 10, recent: Int = 10) async throws(ClientError) -> ServiceOverview? {
         try await core.overview(current: min(current, Limits.listed), recent: min(recent, Limits.listed))
