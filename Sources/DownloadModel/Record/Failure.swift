@@ -55,7 +55,7 @@ public struct DownloadFailure: Error, Equatable, Sendable {
     public var isRetryable: Bool
     /// The server's `Retry-After`, as a delay: a floor for the back-off.
     public var retryAfter: Duration?
-    /// The wait that replaces the failure: `diskSpace`, `destination` or `offline`. nil: the failure is no wait.
+    /// What the download waits for instead of failing: `diskSpace`, `destination` or `offline`. nil: there is nothing to wait for.
     public var wait: WaitReason?
     /// How many bytes are missing on the disk, if `wait` is `diskSpace` and the number is known.
     public var missingBytes: ByteCount?
