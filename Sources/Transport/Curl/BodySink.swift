@@ -21,11 +21,11 @@ open class BodySink {
     /// One header line with its line end. Status lines, the empty line at the end, and trailers come here, too.
     open func receiveHeader(_ line: UnsafeRawBufferPointer) -> Answer { .accepted }
 
-    /// Whether a connection may be made to this address, which is the proxy's if there is one. Not called for a kept connection; `mayTalk`
-    /// is always called.
+    /// Whether a connection may be made to this address, the proxy's if there is a proxy. Not called for a kept connection; `mayTalk` is
+    /// always called.
     open func mayConnect(to address: String) -> Bool { true }
 
-    /// Whether the request may be sent to this address, which is the proxy's if there is one.
+    /// Whether the request may be sent to this address, the proxy's if there is a proxy.
     open func mayTalk(to address: String) -> Bool { true }
 }
 

@@ -21,7 +21,7 @@ struct EasyHandle: ~Copyable {
         errorText.deallocate()
     }
 
-    /// Sets an option; libcurl copies strings. A missing option is our mistake, because libcurl's version is checked when it is loaded.
+    /// Sets an option; libcurl copies strings. An option that libcurl rejects is our mistake, and stops a build with assertions.
     func set(_ option: CURLoption, _ value: String) { check(easy_setopt(raw, option, value)) }
     func set(_ option: CURLoption, _ value: Int) { check(easy_setopt(raw, option, value)) }
     func set(_ option: CURLoption, _ value: UnsafeMutableRawPointer?) { check(easy_setopt(raw, option, value)) }

@@ -90,7 +90,8 @@ package final class Exchange {
         }
         if let file = options.certificateFile { easy.set(CURLOPT_CAINFO, file) }
         if let folder = options.certificateFolder { easy.set(CURLOPT_CAPATH, folder) }
-        // Request no coding. libcurl would decode a coded body, but would not report a coded stream that ends early: see `ContentDecoder`.
+        // Set the field here instead of CURLOPT_ACCEPT_ENCODING. With that option libcurl would decode a body that is coded nevertheless,
+        // but would not report a coded stream that ends early: see `ContentDecoder`.
         easy.setHeaders(["Accept-Encoding: identity"] + options.headerLines)
         easy.set(CURLOPT_WRITEFUNCTION, bodySinkWrite)
         easy.set(CURLOPT_WRITEDATA, context)

@@ -25,7 +25,7 @@ package final class MultiHandle {
         distrusted.insert(place)
     }
 
-    /// `add` and `remove` do not move the exchange's handle. An exchange removes itself in its `deinit` at the latest.
+    /// The exchange keeps ownership of its handle. It removes the handle in its `deinit` at the latest.
     func add(_ easy: UnsafeMutableRawPointer) throws(CurlError) {
         let code = multi_add_handle(raw, easy)
         if code != CURLM_OK { throw CurlError(.other, "curl_multi_add_handle failed with \(code.rawValue)") }

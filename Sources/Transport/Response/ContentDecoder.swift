@@ -111,7 +111,7 @@ package final class ContentDecoder {
         return nil
     }
 
-    /// To be called at the end of the body. Returns a failure if the coded stream has not ended.
+    /// Call at the end of the body. Returns a failure if the coded stream has not ended.
     package func finish(host: String, isEmptyAnnounced: Bool) -> DownloadFailure? {
         if isAtEnd || taken == 0 && isEmptyAnnounced { return nil }
         return DownloadFailure(
