@@ -29,6 +29,13 @@ static void load(void) {
     return; \
   }
   TODOKU_CURL_FUNCTIONS(TODOKU_CURL_FILL)
+  // An older libcurl would ignore options that keep a download safe (CURLOPT_PROTOCOLS_STR: no redirect to file://).
+  enum { OLDEST = 0x075500 };  // 7.85.0
+  __typeof__(&curl_version_info) version_info = (__typeof__(&curl_version_info))dlsym(library, "curl_version_info");
+  if (!version_info || version_info(CURLVERSION_NOW)->version_num < OLDEST) {
+    failure = "libcurl is older than 7.85.0";
+    return;
+  }
   ssl_pending = (__typeof__(ssl_pending))dlsym(library, "SSL_pending");
   if (todoku_curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) failure = "curl_global_init failed";
 }

@@ -1,4 +1,4 @@
-/// What we ask of the bus itself.
+/// The methods and signals of the bus daemon that we use.
 public enum BusDaemon {
     public static let name = "org.freedesktop.DBus"
     public static let path = ObjectPath("/org/freedesktop/DBus")

@@ -1,35 +1,37 @@
 public import EventLoop
 internal import Glibc
 
-/// Who a call comes from, as far as callers are told apart.
+/// Who makes a call, as far as we tell callers apart.
 public enum CallerIdentity: Hashable, Sendable {
-    /// A program outside of any sandbox: it may do what the user may.
+    /// A program outside of any sandbox: it may do whatever the user may.
     case user
-    /// A program in a sandbox, which speaks for the application of this id and for no other; and whether it may reach the network itself.
+    /// A program in a sandbox. It speaks for the application with this id and for no other. `hasNetwork`: whether it may use the network
+    /// itself.
     case app(String, hasNetwork: Bool = true)
 }
 
-/// What a look at a connection's process came to.
+/// The result of inspecting a connection's process.
 public enum CallerFinding: Sendable {
     case known(CallerIdentity)
-    /// It cannot be told: the calls at hand are answered with this error, and the next one asks anew.
+    /// The caller cannot be identified: its held calls get this error, and its next call asks again.
     case refused(DBusError)
 }
 
-/// Finds out who is behind a connection before the first of its calls is answered.
+/// Identifies the program behind a connection before its first call is answered.
 ///
-/// A connection is asked about once, by one exchange with the bus and one look by threads of its own; what was found is kept until the bus
-/// says that its unique name, which is never given again, has left. Calls that come meanwhile are held, in their order, and other
-/// connections do not wait for them. Calls of one that leaves before it is known are dropped: who would be answerable for them is gone.
+/// A connection is asked about once, by one call to the bus and one inspection on a thread of the gate's own pool. The result is kept until
+/// the bus reports that its unique name has left; a unique name is never reused. Calls that arrive meanwhile are held in order. Calls of
+/// other connections do not wait. If a connection leaves before it is identified, its calls are dropped.
 ///
-/// What is held is bounded: libdbus reads nothing more, not even the answer that is waited for, while 63 MiB of messages live.
+/// The held calls are bounded, because libdbus stops reading while 63 MiB of messages live: it would not even read the answer that the gate
+/// waits for.
 @BusActor public final class CallerGate {
-    /// Most calls of one connection that are held.
+    /// Most held calls of one connection.
     public static let mostCalls = 10_000
-    /// Most bytes of calls that are held for all connections together; each call counts `callOverhead` more than its message has.
+    /// Most bytes of held calls over all connections. Each call counts `callOverhead` more than the size of its message.
     public static let mostBytes = 32 << 20
     private static let callOverhead = 1024
-    /// For so long the look at a process is waited for.
+    /// Most time for the inspection of a process.
     private static let patience: Duration = .seconds(10)
 
     private struct Held {
@@ -45,15 +47,14 @@ public enum CallerFinding: Sendable {
     private var heldBytes = 0
     private weak var connection: Connection?
 
-    /// Connections that are known or asked about.
+    /// Connections that are known or being identified.
     public var connectionCount: Int { known.count + held.count }
 
     /// - Parameters:
-    ///   - limitError: makes the error for a call beyond the bounds, of a sentence that says which.
-    ///   - asks: told whether calls are held, each time when that may have changed.
-    ///   - inspect: tells who it is, on a thread of `Pool.callers`, by what the bus says of the connection; the duration is the time since
-    ///     boot
-    ///     (`CLOCK_BOOTTIME`) at which its first call was there.
+    ///   - limitError: makes the error for a call beyond a bound, from a sentence that names the bound.
+    ///   - asks: told whether calls are held, each time this may have changed.
+    ///   - inspect: identifies the caller from the bus's credentials, on a thread of `Pool.callers`. The duration is the time since boot
+    ///     (`CLOCK_BOOTTIME`) at which the connection's first call arrived.
     public init(
         limitError: @escaping (String) -> DBusError, asks: @escaping (Bool) -> Void = { _ in },
         inspect: @escaping @Sendable (ConnectionCredentials, Duration) -> CallerFinding
@@ -61,7 +62,7 @@ public enum CallerFinding: Sendable {
 
     func attach(to connection: Connection) { self.connection = connection }
 
-    /// Who `sender` is; nil: not known yet, `hold` asks.
+    /// The identity of `sender`; nil while unknown (call `hold`).
     func identity(of sender: String) -> CallerIdentity? { known[sender] }
 
     /// Keeps `call` until its sender is known.
@@ -84,7 +85,8 @@ public enum CallerFinding: Sendable {
     }
 
     private func begin(_ sender: String) {
-        // The rule is with the bus before the question: one that leaves in between is told of, one that left before answers no question.
+        // Add the match rule before asking. Then a sender that leaves in between is reported by a signal, and one that left earlier by an
+        // error.
         connection?.addMatch(Self.rule(for: sender))
         var now = timespec()
         clock_gettime(CLOCK_BOOTTIME, &now)
@@ -105,7 +107,7 @@ public enum CallerFinding: Sendable {
     }
 
     private func settle(_ sender: String, _ finding: CallerFinding) {
-        guard let entry = held.removeValue(forKey: sender) else { return }  // it has left
+        guard let entry = held.removeValue(forKey: sender) else { return }  // the sender has left
         heldBytes -= entry.bytes
         switch finding {
         case .known(let identity):
@@ -117,7 +119,7 @@ public enum CallerFinding: Sendable {
         }
     }
 
-    /// Takes the bus's signals that a name has another owner.
+    /// Handles the bus's signal that a name has lost its owner.
     func take(_ message: Message) {
         guard let (name, _, owner) = BusDaemon.nameOwnerChanged.read(message), owner.isEmpty else { return }
         left(name)

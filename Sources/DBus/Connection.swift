@@ -2,13 +2,13 @@ internal import CDBus
 public import EventLoop
 internal import Glibc
 
-/// A connection to a message bus, driven by the bus loop: libdbus' watches and timeouts are the loop's.
+/// A connection to a message bus. The bus loop serves libdbus' watches and timeouts.
 ///
-/// Everything happens on `BusActor`. A connection lives until its program ends or the bus goes away.
+/// Everything runs on `BusActor`. A connection lives until its program ends or the bus goes away.
 @BusActor public final class Connection {
-    /// Most messages handled in one turn of the loop, so that descriptors and deadlines get theirs.
+    /// Most messages handled in one turn of the loop, so that other descriptors and deadlines get their turn.
     private static let messagesPerTurn = 64
-    /// Most readings of the socket, of about 2 KiB each, by `dispatchArrived`.
+    /// Most reads of the socket by `dispatchArrived`, of about 2 KiB each.
     private static let mostReadings = 10_000
 
     let raw: OpaquePointer
@@ -23,13 +23,13 @@ internal import Glibc
     private var refusal: DBusError?
     private(set) var isConnected = true
 
-    /// Method calls received since the connection was made, and when the last one was.
+    /// Method calls received since the connection was made, and the time of the last one.
     public private(set) var callsReceived: UInt64 = 0
     public private(set) var lastCall = ContinuousClock.now
     /// Called once when the bus goes away.
     public var onDisconnect: (@BusActor () -> Void)?
 
-    /// Connects to the session bus and says Hello; waits for the answer.
+    /// Connects to the session bus and says Hello. Blocks until the bus answers.
     public static func session() throws(DBusError) -> Connection { try connect(to: DBUS_BUS_SESSION) }
 
     private static func connect(to bus: DBusBusType) throws(DBusError) -> Connection {
@@ -38,21 +38,21 @@ internal import Glibc
         return Connection(adopting: raw)
     }
 
-    /// Connects to the bus at `address` (D-Bus specification, "Server Addresses") and says Hello; waits for the answer.
+    /// Connects to the bus at `address` (D-Bus specification, "Server Addresses") and says Hello. Blocks until the bus answers.
     public static func open(address: String) throws(DBusError) -> Connection {
         let raw = try withDBusError { dbus_connection_open_private(address, &$0) }
         guard let raw else { throw .disconnected("nothing answers at \(address)") }
-        let connection = Connection(adopting: raw)  // closes it where the bus does not take us
+        let connection = Connection(adopting: raw)  // its deinit closes the connection if registering fails
         _ = try withDBusError { dbus_bus_register(raw, &$0) }
         return connection
     }
 
-    /// Takes over the private connection `raw` (+1); it is closed when the last reference to this object goes.
+    /// Adopts the private connection `raw` (+1). It is closed with the last reference to this object.
     init(adopting raw: OpaquePointer) {
         self.raw = raw
         dbus_connection_set_exit_on_disconnect(raw, 0)
         dbus_connection_set_route_peer_messages(raw, 0)
-        let me = Unmanaged.passUnretained(self).toOpaque()  // the functions are taken off again in deinit
+        let me = Unmanaged.passUnretained(self).toOpaque()  // deinit removes the functions
         dbus_connection_set_watch_functions(raw, watchAdded, watchRemoved, watchToggled, me, nil)
         dbus_connection_set_timeout_functions(raw, timeoutAdded, timeoutRemoved, timeoutToggled, me, nil)
         dbus_connection_add_filter(raw, messageReceived, me, nil)
@@ -73,16 +73,16 @@ internal import Glibc
 
     // MARK: Names
 
-    /// Asks for `name`; waits for the answer. False where another owns it.
+    /// Requests `name`. Blocks until the bus answers. False if another connection owns the name.
     public func requestName(_ name: String) throws(DBusError) -> Bool {
         try check(name)
         let raw = raw
-        defer { scheduleDispatch() }  // what came before the answer has been read, and no descriptor tells of it any more
+        defer { scheduleDispatch() }  // messages that came before the answer have been read already, so no descriptor announces them
         let result = try withDBusError { dbus_bus_request_name(raw, name, UInt32(DBUS_NAME_FLAG_DO_NOT_QUEUE), &$0) }
         return result == DBUS_REQUEST_NAME_REPLY_PRIMARY_OWNER || result == DBUS_REQUEST_NAME_REPLY_ALREADY_OWNER
     }
 
-    /// Gives `name` back; waits for the answer.
+    /// Releases `name`. Blocks until the bus answers.
     public func releaseName(_ name: String) throws(DBusError) {
         try check(name)
         let raw = raw
@@ -90,36 +90,36 @@ internal import Glibc
         _ = try withDBusError { dbus_bus_release_name(raw, name, &$0) }
     }
 
-    /// libdbus ends the process on a malformed name.
+    /// libdbus aborts on a malformed name.
     private func check(_ name: String) throws(DBusError) {
         guard dbus_validate_bus_name(name, nil) != 0 else { throw .invalidArgs("\"\(name)\" is not a bus name") }
     }
 
     // MARK: Messages out
 
-    /// Hands `message` to libdbus, which writes it when the bus takes it. Order is kept. Nothing happens once the bus is gone.
+    /// Queues `message` in libdbus, which writes it in order when the socket is writable. Does nothing once the bus is gone.
     public func send(_ message: Message) {
         guard isConnected else { return }
         dbus_connection_send(raw, message.raw, nil)
     }
 
-    /// Bytes that the bus has not taken yet.
+    /// Bytes that are not yet written to the bus.
     public var outgoingBytes: Int { Int(dbus_connection_get_outgoing_size(raw)) }
 
-    /// Waits until all that was sent has been written.
+    /// Blocks until all sent messages have been written.
     public func flush() {
         guard isConnected else { return }
         dbus_connection_flush(raw)
-        scheduleDispatch()  // it reads, too
+        scheduleDispatch()  // flushing also reads messages
     }
 
     /// Calls a method of another program and awaits the answer.
     ///
     /// - Parameters:
-    ///   - timeout: after which `NoReply` is thrown; nil: never.
-    ///   - starts: whether the bus may start a program for the call; if not, and none is there, `NameHasNoOwner` is thrown.
-    /// - Throws: the other's error; `NoReply`; `Disconnected` when the bus goes away meanwhile; `InvalidArgs` for what is no name or
-    ///   path, and for an answer of other types than declared.
+    ///   - timeout: `NoReply` is thrown after this time; nil: never.
+    ///   - starts: whether the bus may start a program for the call. If false and the name has no owner, `NameHasNoOwner` is thrown.
+    /// - Throws: the other program's error; `NoReply`; `Disconnected` when the bus goes away meanwhile; `InvalidArgs` for an invalid name
+    ///   or path, and for an answer of other types than declared.
     public func call<In, Out>(
         _ method: MethodOf<In, Out>, on destination: String, at path: ObjectPath, _ arguments: In, timeout: Duration? = .seconds(25),
         starts: Bool = true
@@ -138,9 +138,9 @@ internal import Glibc
         return try reply.read(method.readOut)
     }
 
-    /// Calls a method of another program and asks for no answer, whatever it would be.
+    /// Calls a method of another program without asking for an answer.
     ///
-    /// - Throws: `InvalidArgs` for what is no name or path.
+    /// - Throws: `InvalidArgs` for an invalid name or path.
     public func tell<In, Out>(_ method: MethodOf<In, Out>, on destination: String, at path: ObjectPath, _ arguments: In) throws(DBusError) {
         try check(destination)
         guard ObjectPath.isValid(path.value) else { throw .invalidArgs("\"\(path)\" is not an object path") }
@@ -153,7 +153,7 @@ internal import Glibc
 
     private func exchange(_ message: Message, timeout: Duration?) async -> Result<Message, DBusError> {
         guard isConnected else { return .failure(.disconnected("the bus is gone")) }
-        // libdbus ends the process on a negative time; the greatest one means never.
+        // libdbus aborts on a negative time; the largest time means never.
         let milliseconds = timeout.map { Int32(max(.zero, min($0, .milliseconds(Int32.max - 1))) / .milliseconds(1)) }
         return await withCheckedContinuation { continuation in
             var pending: OpaquePointer?
@@ -167,32 +167,32 @@ internal import Glibc
 
     // MARK: Messages in
 
-    /// Keeps what arrives until `export`: for the time between owning a name and being able to answer.
+    /// Holds arriving messages until `export`: for the time between owning a name and being able to answer.
     public func hold() { isHeld = true }
 
-    /// Answers with `error` what has arrived and was held, and gives `name` back: for a service that cannot begin.
+    /// Answers the held calls with `error` and releases `name`: for a service that cannot start.
     public func refuse(_ error: DBusError, leaving name: String) {
         refusal = error
         isHeld = false
-        try? releaseName(name)  // what comes from here on is not for us
+        try? releaseName(name)  // later calls are not for us
         dispatchArrived()
         flush()
     }
 
-    /// Has `gate` find out who calls, before a call is answered. Without a gate every caller is `.user`.
+    /// Makes `gate` identify each caller before its calls are answered. Without a gate every caller is `.user`.
     public func guardCalls(by gate: CallerGate) {
         gate.attach(to: self)
         self.gate = gate
     }
 
-    /// Answers method calls from now on by `tree`.
+    /// From now on `tree` answers method calls.
     public func export(_ tree: any ObjectTree) {
         self.tree = tree
         isHeld = false
         scheduleDispatch()
     }
 
-    /// Names a subscription.
+    /// Identifies a subscription.
     public struct Subscription: Hashable, Sendable { fileprivate let number: UInt64 }
 
     /// Calls `receive` with each signal that matches, until `unsubscribe`.
@@ -203,9 +203,9 @@ internal import Glibc
         return Subscription(number: nextSubscription)
     }
 
-    /// Has the bus send what matches from now on. It counts equal rules.
+    /// Asks the bus to send matching messages. The bus counts equal rules.
     func addMatch(_ rule: MatchRule) {
-        if isConnected { dbus_bus_add_match(raw, rule.text, nil) }  // without an error to fill in, it does not wait
+        if isConnected { dbus_bus_add_match(raw, rule.text, nil) }  // does not block, because no error is asked for
     }
 
     func removeMatch(_ rule: MatchRule) {
@@ -219,7 +219,7 @@ internal import Glibc
 
     /// Calls `changed` with the new owner's unique name, or nil, whenever the owner of `name` changes.
     ///
-    /// For a unique name (`:1.7`), which never comes back, nil is the last that is told; it is told also if its owner had left before.
+    /// A unique name (`:1.7`) never comes back, so nil is its last value. `changed` gets nil even if the owner had left before this call.
     public func watchOwner(of name: String, _ changed: @escaping @BusActor (String?) -> Void) -> Subscription {
         var rule = MatchRule(sender: "org.freedesktop.DBus", interface: "org.freedesktop.DBus", member: "NameOwnerChanged")
         rule.argument0 = name
@@ -231,7 +231,7 @@ internal import Glibc
         return subscription
     }
 
-    /// The owner may have left before the bus took the match rule: then no signal comes.
+    /// The owner may have left before the bus added the match rule; then no signal comes.
     private func tellIfGone(_ name: String, _ subscription: Subscription, _ tell: @BusActor () -> Void) async {
         let answer = try? await call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, name, timeout: nil)
         guard answer == false, subscriptions[subscription.number] != nil else { return }
@@ -243,7 +243,7 @@ internal import Glibc
     public func dispatchArrived() {
         guard !isHeld else { return }
         for _ in 0..<Self.mostReadings {
-            dbus_connection_read_write(raw, 0)  // takes about 2 KiB
+            dbus_connection_read_write(raw, 0)  // reads about 2 KiB
             while dbus_connection_dispatch(raw) == DBUS_DISPATCH_DATA_REMAINS {}
             guard hasInput else { return }
         }
@@ -265,7 +265,8 @@ internal import Glibc
         }
     }
 
-    /// Dispatches one portion of messages. Does nothing while a portion is scheduled, so that a turn of the loop has at most one.
+    /// Dispatches at most `messagesPerTurn` messages. Does nothing while another dispatch is scheduled, so that there is one in a turn of
+    /// the loop.
     fileprivate func dispatch() {
         guard !isHeld, !dispatchIsScheduled, dbus_connection_get_dispatch_status(raw) == DBUS_DISPATCH_DATA_REMAINS else { return }
         for _ in 0..<Self.messagesPerTurn where dbus_connection_dispatch(raw) != DBUS_DISPATCH_DATA_REMAINS { return }
@@ -296,7 +297,7 @@ internal import Glibc
                 return DBUS_HANDLER_RESULT_HANDLED
             }
             if let gate, message.sender == BusDaemon.name { gate.take(message) }
-            // In the order of subscribing; a receiver may unsubscribe others.
+            // In the order of subscription. A receiver may unsubscribe others.
             let matching = subscriptions.filter { $0.value.rule.matches(message) }.keys.sorted()
             for number in matching { subscriptions[number]?.receive(message) }
             return DBUS_HANDLER_RESULT_HANDLED
@@ -304,7 +305,7 @@ internal import Glibc
         }
     }
 
-    /// Answers `call`, now that it is known who calls.
+    /// Answers `call`, whose caller is now known.
     func answer(_ call: PendingCall, from identity: CallerIdentity) {
         call.caller = identity
         if let tree { answer(call, from: tree) } else { call.fail(.unknownObject("nothing is here")) }
@@ -321,7 +322,7 @@ internal import Glibc
         if flags & UInt32(DBUS_WATCH_WRITABLE.rawValue) != 0 { events.insert(.writable) }
         // The pointer is libdbus' and valid until it calls `watchRemoved`, which cancels the token.
         watches[watch] = Poller.shared.watch(dbus_watch_get_unix_fd(watch), for: events) { [weak self] found in
-            guard let self else { return }  // its last reference went on another thread: `deinit` is on its way to this one
+            guard let self else { return }  // the last reference was released on another thread; `deinit` has yet to run here
             var flags: UInt32 = 0
             if found.contains(.readable) { flags |= UInt32(DBUS_WATCH_READABLE.rawValue) }
             if found.contains(.writable) { flags |= UInt32(DBUS_WATCH_WRITABLE.rawValue) }
@@ -342,7 +343,7 @@ internal import Glibc
         timeouts[timeout] = Poller.shared.schedule(after: delay) { [weak self] in
             guard let self else { return }
             timeouts[timeout] = nil
-            add(timeout: timeout)  // libdbus' timeouts repeat until removed
+            add(timeout: timeout)  // libdbus' timeouts repeat until they are removed
             dbus_timeout_handle(timeout)
             dispatch()
         }
@@ -362,7 +363,7 @@ func withDBusError<R>(_ body: (inout CDBus.DBusError) -> R) throws(DBusError) ->
     throw DBusError(error.name.map { String(cString: $0) } ?? "", error.message.map { String(cString: $0) } ?? "")
 }
 
-/// Who waits for a reply. Its end is told once: by the reply or, where libdbus drops the call with the connection, by `deinit`.
+/// Waits for a reply and gets one result: the reply or, if libdbus drops the call with the connection, an error from `deinit`.
 private final class AwaitedReply {
     private var continuation: CheckedContinuation<Result<Message, DBusError>, Never>?
     init(_ continuation: CheckedContinuation<Result<Message, DBusError>, Never>) { self.continuation = continuation }
@@ -374,14 +375,14 @@ private final class AwaitedReply {
     }
 }
 
-// C callbacks. libdbus calls them on the thread that drives the connection, which `assumeIsolated` verifies.
+// C callbacks. libdbus calls them on the thread that drives the connection; `assumeIsolated` verifies that.
 
-/// Finds the connection and enters the actor; the pointer belongs to libdbus for the length of the call.
+/// Finds the connection and enters the actor. The pointer belongs to libdbus for the duration of the call.
 private func enter<R: Sendable>(
     _ context: UnsafeMutableRawPointer?, _ pointer: OpaquePointer?, _ body: @BusActor (Connection, OpaquePointer) -> R
 ) -> R? {
     guard let context, let pointer else { return nil }
-    nonisolated(unsafe) let lent = pointer  // to the body, which runs within this call on this thread: nothing is sent anywhere
+    nonisolated(unsafe) let lent = pointer  // lent to the body, which runs within this call on this thread
     let connection = Unmanaged<Connection>.fromOpaque(context).takeUnretainedValue()
     return BusActor.assumeIsolated { body(connection, lent) }
 }

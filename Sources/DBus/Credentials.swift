@@ -1,11 +1,10 @@
 internal import CDBus
 internal import Glibc
 
-/// What the bus knows of a connection (`GetConnectionCredentials`, `a{sv}`). Keys that it does not give, or that we do not know, are left
-/// out.
+/// The bus's credentials of a connection (`GetConnectionCredentials`, `a{sv}`). Missing and unknown keys are ignored.
 ///
-/// All of it was taken from the socket when the connection was made (`SO_PEERCRED`, `SO_PEERSEC`, `SO_PEERPIDFD`). The number of a process
-/// can have been given to another since; the label and the process descriptor cannot.
+/// The bus read all of them from the socket when the connection was made (`SO_PEERCRED`, `SO_PEERSEC`, `SO_PEERPIDFD`). The process id may
+/// have been reused since; the label and the process descriptor cannot.
 public struct ConnectionCredentials: Sendable {
     /// `ProcessID`, in the bus's pid namespace.
     public var processID: UInt32?
@@ -13,7 +12,7 @@ public struct ConnectionCredentials: Sendable {
     public var userID: UInt32?
     /// `LinuxSecurityLabel` without its final NUL: an AppArmor label, an SELinux context.
     public var securityLabel: String?
-    /// `ProcessFD`, where bus and kernel (Linux 6.5) give it.
+    /// `ProcessFD`; nil unless bus and kernel (Linux 6.5) support it.
     public var process: ProcessDescriptor?
     public init() {}
 }
@@ -21,7 +20,7 @@ public struct ConnectionCredentials: Sendable {
 /// A descriptor of a process (pidfd_open(2)), closed with its last reference.
 public final class ProcessDescriptor: Sendable {
     public let number: Int32
-    /// Takes over the descriptor `number`.
+    /// Adopts the descriptor `number`.
     public init(adopting number: Int32) { self.number = number }
     deinit { close(number) }
 }

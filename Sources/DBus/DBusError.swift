@@ -20,17 +20,17 @@ public struct DBusError: Error, Equatable, Sendable {
 }
 
 extension DBusError {
-    /// Most bytes of the text of an error that we send: a path of 4 KiB may be named in it, a MiB that a caller sent may not.
+    /// Most bytes of an error's text that we send. It leaves room for a path of 4 KiB, but not for a MiB that a caller sent.
     static let longest = 8 << 10
 
-    /// The same, its text cut where it is longer than `longest`.
+    /// This error, with its text cut to `longest`.
     var bounded: DBusError {
         guard message.utf8.count > Self.longest else { return self }
         return DBusError(name, String(decoding: message.utf8.prefix(Self.longest - 8), as: UTF8.self) + "…")
     }
 }
 
-/// A name or path as an error may repeat it: D-Bus names have at most 255 bytes, but what stands in a name's place may have any number.
+/// A name or path for an error message, cut if it is too long. D-Bus names have at most 255 bytes, but a caller may send any text.
 func brief(_ text: String) -> String {
     text.utf8.count <= 255 ? text : String(String.UnicodeScalarView(text.unicodeScalars.prefix(60))) + "…"
 }
@@ -44,7 +44,7 @@ public struct ObjectPath: Hashable, Comparable, Sendable, CustomStringConvertibl
     public var description: String { value }
 
     public static func isValid(_ text: String) -> Bool {
-        let bytes = text.utf8  // not characters: "/" and a combining mark after it are one
+        let bytes = text.utf8  // bytes, because "/" followed by a combining mark is one character
         guard bytes.first == UInt8(ascii: "/") else { return false }
         if bytes.count == 1 { return true }
         return bytes.dropFirst().split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).allSatisfy { element in
@@ -61,8 +61,8 @@ public struct ObjectPath: Hashable, Comparable, Sendable, CustomStringConvertibl
         }
     }
 
-    /// `text` as one element of a path, escaped as sd-bus does: what is not `[A-Za-z0-9]`, and a leading digit, as `_` and two
-    /// hexadecimal digits; the empty string as `_`. Reversible.
+    /// Escapes `text` as one element of a path, as sd-bus does. Bytes other than `[A-Za-z0-9]`, and a leading digit, become `_` and two
+    /// hexadecimal digits; the empty string becomes `_`. Reversible.
     public static func escape(_ text: String) -> String {
         if text.isEmpty { return "_" }
         var result = ""

@@ -1,4 +1,5 @@
-/// A method's name and types, once for both sides: the service writes a `Row` for it, a client calls it. A mismatch does not compile.
+/// A method's name and types, declared once for both sides: the service writes a `Row` for it, a client calls it. A mismatch does not
+/// compile.
 public struct MethodOf<In: Sendable, Out: Sendable>: Sendable {
     public let interface: String
     public let name: String
@@ -59,7 +60,7 @@ public struct SignalOf<Arguments: Sendable>: Sendable {
 
 /// A property's name and type.
 public struct PropertyOf<Value: DBusBasic>: Sendable {
-    /// Whether `PropertiesChanged` tells of it (annotation `EmitsChangedSignal`).
+    /// Whether `PropertiesChanged` announces changes of the property (annotation `EmitsChangedSignal`).
     public enum Change: Sendable { case told, untold, constant }
     public let interface: String
     public let name: String

@@ -1,4 +1,4 @@
-/// Which signals a subscription wants; nil fields match all.
+/// The signals that a subscription receives; a nil field matches everything.
 public struct MatchRule: Sendable {
     public var sender: String?
     public var path: String?
@@ -18,13 +18,13 @@ public struct MatchRule: Sendable {
         return text
     }
 
-    /// Between quotes all bytes stand for themselves; a quote is written outside of them (specification, "Match Rules").
+    /// Escapes a value. Within quotes every byte stands for itself; a quote must be outside of them (specification, "Match Rules").
     private static func escaped(_ value: String) -> String {
         value.split(separator: "'", omittingEmptySubsequences: false).joined(separator: "'\\''")
     }
 
-    /// The bus itself is known by its name and a connection by its unique one. Another well-known sender cannot be compared with the
-    /// unique name in the message: there the bus has matched it, but for messages to us alone, which pass no rules and are not taken.
+    /// The bus's own messages have its well-known name as sender, all others a unique name. So a sender with another well-known name cannot
+    /// be compared here. The bus has matched it already, except for messages addressed to us: they pass no rules and are refused.
     private func isFrom(_ sender: String, _ message: Message) -> Bool {
         sender.hasPrefix(":") || sender == BusDaemon.name ? message.sender == sender : !message.isAddressed
     }

@@ -4,13 +4,13 @@ internal import CDBus
 public final class Message: Sendable {
     public enum Kind: Sendable { case call, reply, error, signal }
 
-    // The pointer never changes, libdbus' reference count is atomic, and what it points to is changed only before others have it.
+    // The pointer never changes, libdbus' reference count is atomic, and the message is only changed before it is shared.
     nonisolated(unsafe) let raw: OpaquePointer
 
-    /// Takes over the reference that the caller holds (+1).
+    /// Adopts the caller's reference (+1).
     init(adopting raw: OpaquePointer) { self.raw = raw }
 
-    /// Takes a reference of its own (+0 lent).
+    /// Retains a reference of its own (the caller's is lent, +0).
     init(retaining raw: OpaquePointer) { self.raw = dbus_message_ref(raw) }
 
     deinit { dbus_message_unref(raw) }
@@ -25,18 +25,18 @@ public final class Message: Sendable {
     }
 
     public var path: String { text(dbus_message_get_path(raw)) }
-    /// Empty where the caller named none.
+    /// Empty if the caller named none.
     public var interface: String { text(dbus_message_get_interface(raw)) }
     public var member: String { text(dbus_message_get_member(raw)) }
-    /// The sender's unique name, as the bus daemon vouches for it.
+    /// The sender's unique name. The bus daemon sets it, so a sender cannot forge it.
     public var sender: String { text(dbus_message_get_sender(raw)) }
     public var signature: String { text(dbus_message_get_signature(raw)) }
-    /// Whether it is for one connection, not for all who subscribed.
+    /// Whether the message is addressed to one connection, not broadcast to subscribers.
     var isAddressed: Bool { dbus_message_get_destination(raw) != nil }
     public var serial: UInt32 { dbus_message_get_serial(raw) }
     public var wantsReply: Bool { dbus_message_get_no_reply(raw) == 0 }
 
-    /// Bytes on the wire, for keeping count; costs a copy of the message.
+    /// Size on the wire in bytes. Marshals a copy of the message.
     var wireSize: Int {
         var pointer: UnsafeMutablePointer<CChar>?
         var count: Int32 = 0
@@ -64,7 +64,7 @@ public final class Message: Sendable {
     /// Reads one argument.
     public func first<V: DBusValue>(_: V.Type = V.self) throws(DBusError) -> V { try read(V.init(from:)) }
 
-    /// A call like this one without its arguments: enough to answer it.
+    /// A copy of this call without its arguments, enough to answer it.
     func withoutArguments() -> Message {
         let bare = Message.allocated(dbus_message_new(DBUS_MESSAGE_TYPE_METHOD_CALL))
         dbus_message_set_path(bare, dbus_message_get_path(raw))
@@ -80,7 +80,7 @@ public final class Message: Sendable {
         Message(adopting: allocated(dbus_message_new_method_call(destination, path, interface, member)))
     }
 
-    /// For a call before it is sent: the bus starts no program for it.
+    /// Makes the bus start no program for this call. Only before it is sent.
     func startsNothing() { dbus_message_set_auto_start(raw, 0) }
 
     public static func signal(path: String, interface: String, member: String, _ write: (inout Writer) -> Void) -> Message {
@@ -98,12 +98,12 @@ public final class Message: Sendable {
     }
 
     func reply(_ error: DBusError) -> Message {
-        // libdbus ends the process on a malformed name; ours come from tables, and a foreign one is checked here.
+        // libdbus aborts on a malformed name. Our names come from tables; other programs' names are checked here.
         let name = dbus_validate_error_name(error.name, nil) != 0 ? error.name : "org.freedesktop.DBus.Error.Failed"
         return Message(adopting: Message.allocated(dbus_message_new_error(raw, name, error.bounded.message)))
     }
 
-    /// libdbus answers NULL only when memory is gone, which nothing here survives.
+    /// libdbus returns NULL only when memory is exhausted, which the process cannot survive.
     private static func allocated(_ raw: OpaquePointer?) -> OpaquePointer {
         guard let raw else { preconditionFailure("libdbus is out of memory") }
         return raw
@@ -111,10 +111,10 @@ public final class Message: Sendable {
 }
 
 extension Message {
-    /// One value in the wire format, to be kept in a file; `value(_:from:)` is the way back.
+    /// A value in the wire format, for a file. `value(_:from:)` decodes it.
     public static func bytes(of value: some DBusValue) -> [UInt8] {
         let message = signal(path: "/", interface: "org.todoku.Stored", member: "Value") { value.write(to: &$0) }
-        dbus_message_set_serial(message.raw, 1)  // marshalling asks for one
+        dbus_message_set_serial(message.raw, 1)  // marshalling requires a serial
         var pointer: UnsafeMutablePointer<CChar>?
         var count: Int32 = 0
         guard dbus_message_marshal(message.raw, &pointer, &count) != 0, let pointer else { return [] }
@@ -122,7 +122,7 @@ extension Message {
         return pointer.withMemoryRebound(to: UInt8.self, capacity: Int(count)) { Array(UnsafeBufferPointer(start: $0, count: Int(count))) }
     }
 
-    /// nil where the bytes are none of `bytes(of:)` of this type.
+    /// nil unless the bytes are from `bytes(of:)` with this type.
     public static func value<V: DBusValue>(_: V.Type = V.self, from bytes: [UInt8]) -> V? {
         let raw = bytes.withUnsafeBytes { buffer in
             dbus_message_demarshal(buffer.baseAddress?.assumingMemoryBound(to: CChar.self), Int32(buffer.count), nil)

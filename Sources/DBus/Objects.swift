@@ -8,15 +8,15 @@ extension DBusError: DBusErrorConvertible {
     public var dbusError: DBusError { self }
 }
 
-/// A call that has not been answered. It is answered exactly once: one that is dropped answers `NoReply` by itself.
+/// A call that has not been answered yet. It is answered exactly once: if it is dropped, it answers `NoReply` itself.
 @BusActor public final class PendingCall {
-    /// Its arguments are there as long as the handler runs.
+    /// The message keeps its arguments while the handler runs.
     public private(set) var message: Message
-    /// Who calls; `.user` where the connection has no gate.
+    /// The caller; `.user` if the connection has no gate.
     public internal(set) var caller = CallerIdentity.user
     private let connection: Connection
     private var isAnswered = false
-    /// Whether the method may answer with an error of this name; looked at in builds with assertions only.
+    /// Whether the method may answer with this error name. Checked only in builds with assertions.
     var permits: ((String) -> Bool)?
 
     init(message: Message, connection: Connection) { (self.message, self.connection) = (message, connection) }
@@ -27,23 +27,24 @@ extension DBusError: DBusErrorConvertible {
 
     public var sender: String { message.sender }
 
-    /// For a call that is answered later. libdbus reads nothing more while 63 MiB of messages live, so none is kept for its answer.
+    /// Drops the arguments of a call that is answered later. libdbus stops reading while 63 MiB of messages live, so unanswered calls must
+    /// be small.
     func forgetArguments() { if !isAnswered, !message.signature.isEmpty { message = message.withoutArguments() } }
 
-    /// For a caller that has left: no answer.
+    /// Sends no answer, because the caller has left.
     func giveUp() { isAnswered = true }
 
     func succeed(_ write: (inout Writer) -> Void) { if let reply = take({ $0.reply(write) }) { connection.send(reply) } }
 
     func fail(_ error: DBusError) { if let reply = take(failing: error) { connection.send(reply) } }
 
-    /// The error as a message to be sent later; nil where none is wanted or the call has been answered.
+    /// The error as a message to send later; nil if the caller wants none or the call has been answered.
     func take(failing error: DBusError) -> Message? {
         assert(permits?(error.name) ?? true, "\(message.interface).\(message.member) fails with \(error.name), which its XML does not name")
         return take { $0.reply(error) }
     }
 
-    /// The answer as a message to be sent later; nil where none is wanted or one has been given.
+    /// The answer as a message to send later; nil if the caller wants none or the call has been answered.
     func take(_ make: (Message) -> Message) -> Message? {
         guard !isAnswered else { return nil }
         isAnswered = true
@@ -62,7 +63,7 @@ extension DBusError: DBusErrorConvertible {
     public func callAsFunction(_ out: Out) { call.succeed { write(out, &$0) } }
     public func fail(_ error: any DBusErrorConvertible) { call.fail(error.dbusError) }
 
-    /// The answer, to be sent later; nil where the caller wants none.
+    /// The answer, to be sent later; nil if the caller wants none.
     public func message(_ out: Out) -> Message? { call.take { $0.reply { write(out, &$0) } } }
     public func message(failing error: any DBusErrorConvertible) -> Message? { call.take(failing: error.dbusError) }
 }
@@ -70,18 +71,18 @@ extension Reply where Out == Void {
     public func callAsFunction() { self(()) }
     public func message() -> Message? { message(()) }
 
-    /// The same answer, without a value, for what would be answered with one.
+    /// This reply in the type of another that has a value; it is still sent without one.
     public func withoutValue<Other>() -> Reply<Other> { Reply<Other>(call) { [write] _, writer in write((), &writer) } }
 }
 
-/// A method of an interface, and what does it.
+/// A method of an interface, and its handler.
 public struct Row<Object: AnyObject & Sendable>: Sendable {
     let name: String
     let inSignature: String
     let outSignature: String
     let handle: @BusActor @Sendable (Object, PendingCall) throws -> Void
 
-    /// - Parameter body: answers by its `Reply`, now or later, or throws an error that answers.
+    /// - Parameter body: answers through its `Reply`, now or later, or throws an error, which is the answer.
     public init<In, Out>(_ method: MethodOf<In, Out>, _ body: @escaping @BusActor @Sendable (Object, In, Reply<Out>) throws -> Void) {
         (name, inSignature, outSignature) = (method.name, method.inSignature, method.outSignature)
         handle = { object, call in
@@ -91,7 +92,7 @@ public struct Row<Object: AnyObject & Sendable>: Sendable {
     }
 }
 
-/// A property of an interface, and what gives it.
+/// A property of an interface, with its getter and setter.
 public struct PropertyRow<Object: AnyObject & Sendable>: Sendable {
     public let name: String
     public let signature: String
@@ -120,20 +121,20 @@ public struct PropertyRow<Object: AnyObject & Sendable>: Sendable {
     }
 }
 
-/// An interface as a table: its rows, its properties, and its introspection data (an `<interface>` element).
+/// An interface as a table: methods, properties, and its introspection data (an `<interface>` element).
 public struct Face<Object: AnyObject & Sendable>: Sendable {
     public let interface: String
-    /// Made when it is asked for.
+    /// Computed on demand.
     public let xml: @Sendable () -> String
     public let methods: [String: Row<Object>]
     public let properties: [PropertyRow<Object>]
-    /// Those whose changes are told, in the order of `toldValues`.
+    /// Properties whose changes are announced, in the order of `toldValues`.
     public let told: [PropertyRow<Object>]
     public let signals: [String: String]
-    /// Whether a method may answer with an error: their names, method first.
+    /// Whether a method (first name) may answer with an error (second name).
     let permits: @Sendable (String, String) -> Bool
 
-    /// - Parameter permits: asked in builds with assertions only, at each error that answers a call of a method.
+    /// - Parameter permits: checked for each error answer to a method call, only in builds with assertions.
     public init(
         _ interface: String, xml: @escaping @Sendable () -> String, methods: [Row<Object>], properties: [PropertyRow<Object>] = [],
         signals: [String: String] = [:], permits: @escaping @Sendable (_ method: String, _ error: String) -> Bool = { _, _ in true }
@@ -147,17 +148,17 @@ public struct Face<Object: AnyObject & Sendable>: Sendable {
     /// This interface of `object`.
     public func of(_ object: Object) -> BoundFace { BoundFace(face: self, object: object) }
 
-    /// Values of the named properties, or all.
+    /// Values of the properties that `wanted` selects; all by default.
     @BusActor public func values(of object: Object, _ wanted: (PropertyRow<Object>) -> Bool = { _ in true }) -> [String: Variant] {
         var values: [String: Variant] = [:]
         for property in properties where wanted(property) { values[property.name] = property.get(object) }
         return values
     }
 
-    /// Values of the properties whose changes are told; without their names, for comparing.
+    /// Values of the properties whose changes are announced, without their names, for comparing.
     @BusActor public func toldValues(of object: Object) -> [Variant] { told.map { $0.get(object) } }
 
-    /// Each method's name with its signatures, each property's name with its signature: for comparing code with XML.
+    /// Each method's name with its signatures, and each property's name with its signature. A test compares them with the XML.
     public var members: [String] {
         methods.values.map { "method \($0.name)(\($0.inSignature))->(\($0.outSignature))" }
             + properties.map {
@@ -202,11 +203,11 @@ public struct BoundFace {
     }
 }
 
-/// What a connection answers for. What `caller` may not know of is not there for it.
+/// The objects that a connection serves. An object that `caller` may not see does not exist for that caller.
 @BusActor public protocol ObjectTree: AnyObject {
-    /// The interfaces of the object at `path`; nil where there is none.
+    /// The interfaces of the object at `path`; nil if there is no object.
     func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]?
-    /// The names one level below `path`, at most `limit`; empty where nothing is below.
+    /// At most `limit` names one level below `path`.
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String]
 }
 
@@ -224,7 +225,7 @@ extension Connection {
         }
     }
 
-    /// Peer is not here: libdbus answers it by itself, for every path.
+    /// The interface Peer is missing here, because libdbus answers it itself for every path.
     private func route(_ call: PendingCall, in tree: any ObjectTree) throws {
         let message = call.message
         let path = message.path
@@ -243,7 +244,7 @@ extension Connection {
             try routeProperty(call, member, faces)
         case (let interface, let member):
             guard let faces else {
-                // A node between has no interfaces of ours, but it is there.
+                // An intermediate node exists, but has no interfaces of ours.
                 if tree.children(of: path, limit: 1, for: call.caller).isEmpty {
                     throw DBusError.unknownObject("there is no object \(brief(path))")
                 }

@@ -12,7 +12,7 @@ public enum Standard {
     public static let set = MethodOf(properties, "Set", in: String.self, String.self, Variant.self)
     public static let propertiesChanged = SignalOf(properties, "PropertiesChanged", String.self, [String: Variant].self, [String].self)
 
-    /// The introspection document of a node: its interfaces, these three where it has any, and its children.
+    /// The introspection document of a node: its interfaces, these three if it has any, and its children.
     static func document(faces: [BoundFace]?, children: [String]) -> String {
         var text = """
             <!DOCTYPE node PUBLIC "-//freedesktop//DTD D-BUS Object Introspection 1.0//EN"

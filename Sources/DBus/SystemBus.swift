@@ -3,26 +3,26 @@ internal import EventLoop
 internal import Glibc
 
 extension Connection {
-    /// Where the system bus is unless `DBUS_SYSTEM_BUS_ADDRESS` says otherwise (D-Bus specification, "Well-known Message Bus Instances").
+    /// The address of the system bus if `DBUS_SYSTEM_BUS_ADDRESS` is not set (D-Bus specification, "Well-known Message Bus Instances").
     private static let systemAddress = "unix:path=/var/run/dbus/system_bus_socket"
 
-    /// Connects to the system bus and says Hello. The loop goes on meanwhile, also where that bus hangs.
+    /// Connects to the system bus and says Hello. The loop runs meanwhile, even if that bus hangs.
     ///
-    /// - Parameter limit: how long it may take; then `NoReply` is thrown.
+    /// - Parameter limit: `NoReply` is thrown after this time.
     public static func system(within limit: Duration) async throws(DBusError) -> Connection {
         let address = getenv("DBUS_SYSTEM_BUS_ADDRESS").map { String(cString: $0) } ?? ""
         return try await open(address: address.isEmpty ? systemAddress : address, within: limit)
     }
 
-    /// Another connection to the session bus, made like that to the system bus.
+    /// Makes another connection to the session bus, in the same way.
     public static func anotherToSession(within limit: Duration) async throws(DBusError) -> Connection {
         func variable(_ name: String) -> String { getenv(name).map { String(cString: $0) } ?? "" }
         let address = variable("DBUS_SESSION_BUS_ADDRESS")
         return try await open(address: address.isEmpty ? "unix:path=\(variable("XDG_RUNTIME_DIR"))/bus" : address, within: limit)
     }
 
-    /// connect(2) waits where nobody accepts, so it has a thread of its own; Hello is a call like any other. libdbus' own way, which
-    /// `dbus_bus_register` goes, waits up to 25 s for the answer, and holds a lock meanwhile that every other connection needs.
+    /// connect(2) blocks while nobody accepts, so it runs on a thread of its own; Hello is an ordinary call. We do not use
+    /// `dbus_bus_register`: it waits up to 25 s for the answer and holds a lock that every other connection needs.
     static func open(address: String, within limit: Duration) async throws(DBusError) -> Connection {
         let deadline = ContinuousClock.now + limit
         let result = await withCheckedContinuation { continuation in
@@ -46,9 +46,9 @@ extension Connection {
     }
 }
 
-/// A connection that nobody drives yet, on its way from one thread to another.
+/// A connection that no loop drives yet, on its way from one thread to another.
 private struct Dialled: Sendable {
-    // The dialling thread makes the connection, hands it over once, and does not use it afterwards. So one thread at a time uses it.
+    // The dialling thread makes the connection, hands it over once, and does not use it afterwards. So only one thread at a time uses it.
     nonisolated(unsafe) let raw: OpaquePointer
 }
 
@@ -62,7 +62,7 @@ private func dial(_ address: String) -> Result<Dialled, DBusError> {
     } catch { return .failure(error) }
 }
 
-/// Who waits for a connection. What comes after the end is closed.
+/// Waits for a connection. A connection that comes too late is closed.
 @BusActor private final class Dialling {
     private var continuation: CheckedContinuation<Result<Dialled, DBusError>, Never>?
     init(_ continuation: CheckedContinuation<Result<Dialled, DBusError>, Never>) { self.continuation = continuation }

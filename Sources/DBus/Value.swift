@@ -2,7 +2,7 @@ internal import CDBus
 internal import Glibc
 internal import Synchronization
 
-/// A Swift type with one D-Bus type. The signature is static: a method's wire types are its declaration's Swift types.
+/// A Swift type with one D-Bus type. The signature is static, so a method's Swift types declare its wire types.
 public protocol DBusValue: Sendable {
     static var signature: String { get }
     func write(to writer: inout Writer)
@@ -20,7 +20,7 @@ public struct Writer: ~Copyable {
         withUnsafePointer(to: value) { _ = dbus_message_iter_append_basic(&iterator, Int32(type), $0) }
     }
 
-    /// Strings are cut at a NUL, which the wire cannot carry.
+    /// A string ends at its first NUL, which the wire format cannot hold.
     mutating func string(_ type: Int, _ value: String) { value.withCString { basic(type, $0) } }
 
     mutating func container(_ type: Int, _ signature: String?, _ body: (inout Writer) -> Void) {
@@ -35,12 +35,12 @@ public struct Writer: ~Copyable {
     }
 }
 
-/// Takes values from a message, within bounds that keep what it makes of them in proportion, and able to be sent again.
+/// Reads values from a message. Its limits keep the memory in proportion to the message, and keep the values small enough to be sent again.
 public struct Reader: ~Copyable {
-    /// Most containers in each other. The bus takes 64 and ends the connection of one who sends more; what we are given is sent
-    /// again inside containers of our own.
+    /// Most nesting of containers. The bus allows 64 and disconnects a sender of more; we send received values again inside containers of
+    /// our own.
     static let mostLevels = 32
-    /// Most strings and values in variants in one message: a byte takes some 50 here.
+    /// Most strings and variant values in one message. One byte on the wire may take some 50 bytes here.
     static let mostValues = 1_000_000
 
     private var iterator = DBusMessageIter()
@@ -53,7 +53,7 @@ public struct Reader: ~Copyable {
     var type: Int { mutating get { Int(dbus_message_iter_get_arg_type(&iterator)) } }
     var elementType: Int { mutating get { Int(dbus_message_iter_get_element_type(&iterator)) } }
 
-    /// The signature of the value that comes next.
+    /// The signature of the next value.
     var nextSignature: String {
         mutating get {
             guard let text = dbus_message_iter_get_signature(&iterator) else { return "" }
@@ -72,7 +72,7 @@ public struct Reader: ~Copyable {
         return value
     }
 
-    /// Counts a value that takes more room here than on the wire.
+    /// Counts a value that takes more memory here than on the wire.
     mutating func count() throws(DBusError) {
         values += 1
         if values > Self.mostValues {
@@ -89,7 +89,7 @@ public struct Reader: ~Copyable {
         return pointer.map { String(cString: $0) } ?? ""
     }
 
-    /// Enters the container that comes next; it is passed when `body` returns.
+    /// Reads the next container with `body`, then moves past it.
     mutating func container<R>(_ type: Int, _ body: (inout Reader) throws(DBusError) -> R) throws(DBusError) -> R {
         guard self.type == type else { throw .invalidArgs("a value has the wrong type") }
         guard level < Self.mostLevels else { throw .limitsExceeded("values may be nested at most \(Self.mostLevels) deep") }
@@ -174,7 +174,7 @@ extension Array: DBusValue where Element: DBusValue {
     }
 }
 
-/// Written in the order of its keys, so that a foreign program prints the same text each time.
+/// Written in the order of the keys, so that other programs print the same text each time.
 extension Dictionary: DBusValue where Key: DBusValue & Comparable, Value: DBusValue {
     public static var signature: String { "a{" + Key.signature + Value.signature + "}" }
     public func write(to writer: inout Writer) {
@@ -222,25 +222,27 @@ public struct Structure<each Field: DBusValue>: DBusValue {
     }
 }
 
-/// A descriptor of an open file (`h`): lent for sending, or received and then closed with the last copy of this value, unless it is taken.
+/// The descriptor of an open file (`h`). It is lent for sending, or received; a received one is closed with the last copy of this value,
+/// unless it is taken.
 public struct FileDescriptor: DBusValue {
-    /// Valid as long as this value is; of one that was taken, as long as its new owner keeps it.
+    /// Valid while this value lives. After `take`, valid while its new owner keeps it open.
     public let number: Int32
     private let received: ReceivedDescriptor?
 
-    /// Lends a descriptor, which stays the holder's.
+    /// Lends a descriptor. The caller still owns it.
     public init(_ number: Int32) { (self.number, received) = (number, nil) }
 
-    /// Takes a received descriptor out of this value and its copies: it is the caller's to close. Of a lent one this is the lender's own.
+    /// Takes a received descriptor out of this value and its copies; the caller must close it. A lent descriptor still belongs to its
+    /// lender.
     public consuming func take() -> Int32 {
         received?.giveUp()
         return number
     }
 
     public static var signature: String { "h" }
-    /// libdbus sends a duplicate; the descriptor stays the holder's.
+    /// libdbus sends a duplicate; the caller still owns the descriptor.
     public func write(to writer: inout Writer) { writer.basic(Int(kUnixFD), number) }
-    /// A duplicate made by libdbus. It has an owner before the next argument is read: one that cannot be read must not leave it open.
+    /// Adopts libdbus' duplicate. The descriptor gets its owner before the next argument is read, so that an error there does not leak it.
     public init(from reader: inout Reader) throws(DBusError) {
         let number = try reader.basic(Int(kUnixFD), zero: Int32(-1))
         guard number >= 0 else { throw .limitsExceeded("the file descriptor of the message cannot be opened: there are too many") }
@@ -248,7 +250,7 @@ public struct FileDescriptor: DBusValue {
     }
 }
 
-/// Closes a descriptor that came in a message, unless somebody has taken it.
+/// Closes a received descriptor, unless it was taken.
 private final class ReceivedDescriptor: Sendable {
     private let number: Int32
     private let isOurs = Atomic<Bool>(true)

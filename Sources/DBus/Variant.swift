@@ -1,6 +1,7 @@
 internal import CDBus
 
-/// A value of any D-Bus type: what a variant `v` holds. Keeps every type that a caller may send, so that it can be given back untouched.
+/// A value of any D-Bus type, the content of a variant `v`. It keeps every type that a caller may send, so that the value can be returned
+/// unchanged.
 public indirect enum Variant: Hashable, Sendable {
     case byte(UInt8)
     case bool(Bool)
@@ -26,7 +27,7 @@ public indirect enum Variant: Hashable, Sendable {
         public init(key: Variant, value: Variant) { (self.key, self.value) = (key, value) }
     }
 
-    /// The signature of the value inside.
+    /// The signature of the content.
     public var type: String {
         switch self {
         case .byte: "y"
@@ -91,7 +92,7 @@ extension Variant: DBusValue {
         self = try reader.container(Int(kVariant)) { (inner: inout Reader) throws(DBusError) -> Variant in try Variant(content: &inner) }
     }
 
-    /// Reads the value that comes next, whatever its type. `Reader` bounds how deep and how many.
+    /// Reads the next value of any type. `Reader` limits depth and number.
     private init(content reader: inout Reader) throws(DBusError) {
         try reader.count()
         switch Int32(reader.type) {
@@ -144,7 +145,7 @@ extension Variant: DBusValue {
     }
 }
 
-// Between Swift values and variants.
+// Conversions between Swift values and variants.
 extension Variant {
     public init(_ value: some DBusBasic) { self = value.variant }
     public static func strings(_ values: [String]) -> Variant { .array(of: "s", values.map { .string($0) }) }
@@ -184,7 +185,7 @@ extension Variant {
     }
 }
 
-/// The types that are one variant case each; used to declare properties.
+/// The types with a variant case of their own; used to declare properties.
 public protocol DBusBasic: DBusValue {
     var variant: Variant { get }
     init?(_ variant: Variant)

@@ -1,9 +1,9 @@
 public import DBus
 
-/// `org.freedesktop.Application` (Desktop Entry Specification 1.5, "D-Bus Activation"): how the desktop starts an application, and hands
-/// clicks on.
+/// `org.freedesktop.Application` (Desktop Entry Specification 1.5, "D-Bus Activation"): the desktop calls it to start an application and to
+/// pass clicks on.
 ///
-/// The service has it on the manager's object; the same calls go to owners that are activated (option `activate`).
+/// The service implements it on the manager's object, and calls it on owners that it activates (option `activate`).
 public enum Application {
     public static let interface = "org.freedesktop.Application"
 
@@ -12,7 +12,7 @@ public enum Application {
     public static let activateAction = MethodOf(interface, "ActivateAction", in: String.self, [Variant].self, [String: Variant].self)
 }
 
-/// The actions that `ActivateAction` of the service takes.
+/// The service's actions for `ActivateAction`.
 public enum ApplicationAction: String, CaseIterable, Sendable {
     case open
     case showFolder = "show-folder"
@@ -21,7 +21,7 @@ public enum ApplicationAction: String, CaseIterable, Sendable {
     case pauseAll = "pause-all"
     case resumeAll = "resume-all"
 
-    /// Whether it is about one object, whose path is its parameter.
+    /// Whether the action's parameter is an object path, of the one object that it is about.
     public var isAboutObject: Bool {
         switch self {
         case .open, .showFolder, .retry: true

@@ -24,6 +24,6 @@ public enum Batch {
 }
 
 extension OutcomeCounts {
-    /// As in the answer of `Wait` and in `Completed`.
+    /// The order in the answer of `Wait` and in `Completed`.
     public var wire: (UInt32, UInt32, UInt32) { (finished, failed, cancelled) }
 }

@@ -1,15 +1,15 @@
 public import DBus
 public import DownloadModel
 
-/// The filter of `ListBatches`. All keys must match; an empty one matches every batch.
+/// The filter of `ListBatches`. All keys must match; an empty filter matches every batch.
 public struct BatchFilter: Equatable, Sendable {
     public var app: String?
-    /// Only those that have ended; false: only those that have not.
+    /// true: only ended batches; false: only those that have not ended.
     public var hasEnded: Bool?
-    /// Only what was added after this batch; with `isNewestFirst` before it.
+    /// Only batches added after this one; with `isNewestFirst`, before it.
     public var after: ObjectPath?
     public var isNewestFirst = false
-    /// Most answers, 1 to `Limits.listed`.
+    /// Most batches in the answer, 1 to `Limits.listed`.
     public var limit = Limits.listed
 
     public init() {}

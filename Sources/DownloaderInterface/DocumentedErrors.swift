@@ -1,27 +1,28 @@
 internal import DownloadModel
 
-/// The errors that the interface files name: of each method behind "Errors:", and those that a download ends in, at the signal `Completed`.
+/// The errors in the documentation of the interface files: those after "Errors:" of each method, and those that a download may end in, at
+/// the signal `Completed`.
 ///
-/// A build with assertions holds each error that answers a call, and each end, against these. So every test of the service is a test of the
+/// A build with assertions compares every error answer and every download's error with them. So every test of the service also tests the
 /// documentation.
 public enum DocumentedErrors {
-    /// What the XML says instead of a list, where a method is answered with the end of a download.
+    /// The XML's phrase for methods that may answer with any error of a download.
     private static let endsPhrase = "errors that a download ends in"
 
-    /// The bus names that `method` may answer with; nil where its documentation has no "Errors:".
+    /// The bus names of the errors that `method` may answer with; nil if its documentation has no "Errors:".
     public static func names(of method: String, in interface: String) -> Set<String>? { lists[interface]?[method] }
 
-    /// Read once: a hundred thousand calls may fail.
+    /// Computed once, because 100,000 calls may fail.
     private static let lists = sections.mapValues { members in
         members.compactMapValues { text in
             text.after("Errors:").map { names(in: $0).union($0.contains(endsPhrase) ? ends : []) }
         }
     }
 
-    /// The bus names of what a download ends in.
+    /// The bus names of the errors that a download may end in.
     public static let ends = (sections[Download.interface]?["Completed"]?.after("\(endsPhrase):")).map(names) ?? []
 
-    /// Whether a call of `method` may be answered with the error `name`: a documented one, or one that D-Bus itself defines for any call.
+    /// Whether a call of `method` may be answered with the error `name`: a documented error, or one that D-Bus defines for any call.
     public static func permits(_ name: String, of method: String, in interface: String) -> Bool {
         standard.contains(name) || names(of: method, in: interface)?.contains(name) ?? false
     }
@@ -31,7 +32,7 @@ public enum DocumentedErrors {
             "org.freedesktop.DBus.Error.\($0)"
         })
 
-    /// Comments of the interface files by the member that they are about, with one space between two words.
+    /// Comments of the interface files, keyed by member, with single spaces between words.
     private static let sections: [String: [String: String]] = Dictionary(
         uniqueKeysWithValues: [Manager.interface, Download.interface, Batch.interface].map { interface in
             let comments = (InterfaceXML.document(of: interface) ?? "").split(separator: "<!--").dropFirst()
@@ -54,6 +55,6 @@ public enum DocumentedErrors {
 }
 
 extension String {
-    /// What stands behind the first `words`; nil where they are not there.
+    /// The text after the first occurrence of `words`; nil if there is none.
     fileprivate func after(_ words: String) -> String? { firstRange(of: words).map { String(self[$0.upperBound...]) } }
 }

@@ -1,7 +1,7 @@
 public import DBus
 public import DownloadModel
 
-/// `org.todoku.Download1`: every member that is built, as in `data/dbus-interfaces/org.todoku.Download1.xml`.
+/// `org.todoku.Download1`: every implemented member, as in `data/dbus-interfaces/org.todoku.Download1.xml`.
 public enum Download {
     public static let interface = "org.todoku.Download1"
 
@@ -50,11 +50,11 @@ public enum Download {
     public static let speedLimit = PropertyOf(interface, "SpeedLimit", UInt64.self, writable: true)
 }
 
-/// What a download ended in, as on the bus: `(ssa{sv})`, the strings empty where it succeeded or has not ended.
+/// A download's error on the bus: `(ssa{sv})`. Both strings are empty if it succeeded or has not ended.
 public struct EndError: DBusBasic, Equatable {
     public var name: String
     public var message: String
-    /// `http-status` `u`, `retryable` `b`, `host` `s`, `missing-bytes` `t`; where nothing new has come `unchanged` `b`.
+    /// `http-status` `u`, `retryable` `b`, `host` `s`, `missing-bytes` `t`; `unchanged` `b` if the server had nothing newer.
     public var details: [String: Variant]
 
     public init(name: String = "", message: String = "", details: [String: Variant] = [:]) {
@@ -114,11 +114,11 @@ extension DownloadEvent {
 }
 
 extension ByteCount? {
-    /// As on the bus: -1 while unknown.
+    /// The form on the bus: -1 while unknown.
     public var wireTotal: Int64 { map { Int64(clamping: $0) } ?? -1 }
 }
 
-/// Received over total, 0.0–1.0; -1.0 while the total is unknown. An empty file is whole.
+/// Received over total, 0.0–1.0; -1.0 while the total is unknown. 1.0 for an empty file.
 public func wireFraction(received: ByteCount, total: ByteCount?) -> Double {
     guard let total else { return -1 }
     return total == 0 ? 1 : min(1, Double(received) / Double(total))

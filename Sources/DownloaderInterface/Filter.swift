@@ -1,7 +1,7 @@
 public import DBus
 public import DownloadModel
 
-/// The filter of `List` and `Describe`. All keys must match; an empty one matches every download.
+/// The filter of `List` and `Describe`. All keys must match; an empty filter matches every download.
 public struct DownloadFilter: Equatable, Sendable {
     public var app: String?
     public var tag: String?
@@ -9,11 +9,11 @@ public struct DownloadFilter: Equatable, Sendable {
     public var states: Set<String>?
     /// Only the members of this batch.
     public var batch: ObjectPath?
-    /// Only what comes after this download in queue order.
+    /// Only downloads after this one in queue order.
     public var after: ObjectPath?
-    /// The order turned round: what ended last comes first.
+    /// Reverses the order: the download that ended last comes first.
     public var isNewestFirst = false
-    /// Most answers, 1 to `Limits.listed`.
+    /// Most downloads in the answer, 1 to `Limits.listed`.
     public var limit = Limits.listed
 
     public static let stateNames = ["queued", "waiting", "active", "paused", "verifying", "finished", "failed", "cancelled"]
@@ -43,7 +43,7 @@ extension DownloadFilter: ListFilter {
         FilterKey("states", "as", { $0.strings }) { (filter, names) throws(Refusal) in try filter.add(names, of: "states") },
         FilterKey("batch", "o", { $0.objectPath }) { $0.batch = $1 })
 
-    /// Asks for downloads in the states `names`, too.
+    /// Adds the states `names` to those that match.
     private mutating func add(_ names: [String], of key: String) throws(Refusal) {
         for name in names where !Self.stateNames.contains(name) {
             throw Refusal(

@@ -1,14 +1,14 @@
 internal import DBus
 internal import DownloadModel
 
-/// One key of a filter's dictionary: its name, and how its value is put into the filter.
+/// One key of a filter's dictionary, and how its value sets a field of the filter.
 struct FilterKey<Filter>: Sendable {
     let name: String
     let put: @Sendable (Variant, inout Filter) throws(Refusal) -> Void
 
     /// - Parameters:
-    ///   - type: the signature of the value.
-    ///   - read: nil where the value has another type.
+    ///   - type: the value's signature.
+    ///   - read: converts the value; nil if it has another type.
     init<Value>(
         _ name: String, _ type: String, _ read: @escaping @Sendable (Variant) -> Value?,
         _ set: @escaping @Sendable (inout Filter, Value) throws(Refusal) -> Void
@@ -23,20 +23,20 @@ struct FilterKey<Filter>: Sendable {
     }
 }
 
-/// What the filters of downloads and of batches have in common.
+/// The common fields of the filters for downloads and for batches.
 protocol ListFilter: Sendable {
     var app: String? { get set }
     var after: ObjectPath? { get set }
     var isNewestFirst: Bool { get set }
     var limit: Int { get set }
 
-    /// Every key of this filter, in the order in which an error lists them.
+    /// Every key of this filter, in the order of the error's list.
     static var keys: [FilterKey<Self>] { get }
     init()
 }
 
 extension ListFilter {
-    /// The keys of a filter: which app, those of its `own`, and which part of the list is answered.
+    /// The keys of a filter: `app`, its `own` keys, and those that select a part of the list.
     static func allKeys(_ own: FilterKey<Self>...) -> [FilterKey<Self>] {
         var keys = [FilterKey<Self>("app", "s", { $0.string }) { $0.app = $1 }]
         keys.append(contentsOf: own)

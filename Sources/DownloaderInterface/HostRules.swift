@@ -1,7 +1,7 @@
 public import DBus
 public import DownloadModel
 
-/// The rules of all hosts, as on the bus: `a{sa{sv}}`, a dictionary for each host.
+/// The rules of all hosts on the bus: `a{sa{sv}}`, a dictionary for each host.
 public struct HostRuleTable: DBusBasic, Equatable {
     public var rules: [String: HostRule]
     public init(_ rules: [String: HostRule]) { self.rules = rules }
@@ -33,7 +33,7 @@ extension HostRule {
     private static let connectionsKey = "connections"
     private static let intervalKey = "request-interval"
 
-    /// `connections` `u`, `request-interval` `u` in milliseconds; a key that is missing says nothing.
+    /// `connections` `u`, `request-interval` `u` in milliseconds. A missing key means "not set".
     public var dictionary: [String: Variant] {
         var dictionary: [String: Variant] = [:]
         if let connections { dictionary[Self.connectionsKey] = .uint32(connections) }
@@ -63,9 +63,9 @@ extension HostRule {
 }
 
 extension HostRules {
-    /// The name under which a rule is kept: lower case, without a dot at its end; `*` stands for all others.
+    /// The key of a host's rule: lower case, without a dot at the end. `*` is for all other hosts.
     ///
-    /// - Throws: `InvalidOption` for what is no host name and no address.
+    /// - Throws: `InvalidOption` if `host` is neither a host name nor an address.
     public static func name(of host: String) throws(Refusal) -> String {
         if host == others { return host }
         let isAddress = host.utf8.contains(UInt8(ascii: ":"))

@@ -1,6 +1,6 @@
-/// The contract's machine form: `data/dbus-interfaces/*.xml`, embedded at build time. The files are the only source.
+/// The machine-readable contract: `data/dbus-interfaces/*.xml`, embedded at build time. These files are its only source.
 public enum InterfaceXML {
-    /// The whole file of `interface`; nil where it is not one of ours.
+    /// The whole file of `interface`; nil if it is not one of our interfaces.
     public static func document(of interface: String) -> String? {
         switch interface {
         case Manager.interface: String(decoding: PackageResources.org_todoku_Downloader1_xml, as: UTF8.self)
@@ -11,9 +11,9 @@ public enum InterfaceXML {
         }
     }
 
-    /// The `<interface>…</interface>` element of `interface`, for introspection: the file without its prologue, its comments kept.
+    /// The `<interface>…</interface>` element of `interface` for introspection: the file without its prologue, with its comments.
     ///
-    /// - Precondition: `interface` is one of ours.
+    /// - Precondition: `interface` is one of our interfaces.
     public static func element(of interface: String) -> String {
         guard let document = document(of: interface), let element = element(in: document) else {
             preconditionFailure("\(interface) has no interface file with an interface element")

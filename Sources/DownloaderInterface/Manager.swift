@@ -1,6 +1,6 @@
 public import DBus
 
-/// `org.todoku.Downloader1`: every member that is built, as in `data/dbus-interfaces/org.todoku.Downloader1.xml`.
+/// `org.todoku.Downloader1`: every implemented member, as in `data/dbus-interfaces/org.todoku.Downloader1.xml`.
 public enum Manager {
     public static let interface = "org.todoku.Downloader1"
 
@@ -58,11 +58,11 @@ public enum Manager {
     public static let supportedOptions = PropertyOf(interface, "SupportedOptions", [String].self, change: .constant)
 }
 
-/// What was read of a database that was damaged, as on the bus: `(ub)`.
+/// The result of salvaging a damaged database, as on the bus: `(ub)`.
 public struct SalvageReport: DBusBasic, Equatable {
-    /// Downloads that are on the list again.
+    /// The number of recovered downloads.
     public var downloads: UInt32
-    /// Whether others may have been lost.
+    /// Whether other downloads may be lost.
     public var mayHaveLost: Bool
 
     public init(downloads: UInt32 = 0, mayHaveLost: Bool = false) { (self.downloads, self.mayHaveLost) = (downloads, mayHaveLost) }
@@ -82,7 +82,7 @@ public struct SalvageReport: DBusBasic, Equatable {
 
 /// The first word of `Fetch`'s answer.
 public enum FetchOutcome: String, CaseIterable, Sendable {
-    /// A file has come, and is at the path.
+    /// A new file is at the path.
     case newData = "new-data"
     /// The server has nothing newer than the copy at the path.
     case noData = "no-data"

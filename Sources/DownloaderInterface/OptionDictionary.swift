@@ -1,12 +1,12 @@
 public import DBus
 public import DownloadModel
 
-// The options of a call, between the bus's dictionary `a{sv}` and `DownloadOptions`.
+// Converts the options of a call between the bus's dictionary `a{sv}` and `DownloadOptions`.
 
 extension DownloadOptions {
-    /// Reads the dictionary of a call. What it names is checked; the disk is not looked at.
+    /// Decodes and checks the dictionary of a call. Does not access the disk.
     ///
-    /// - Parameter defaults: what the dictionary does not name: of an item of a batch, the batch's.
+    /// - Parameter defaults: values for the keys that are missing; for an item of a batch, the batch's options.
     /// - Throws: `InvalidOption` naming the key that is unknown, has the wrong type or an impossible value; `LimitExceeded`.
     public init(decoding dictionary: [String: Variant], over defaults: DownloadOptions = DownloadOptions()) throws(Refusal) {
         self = defaults
@@ -60,10 +60,9 @@ extension Variant {
 }
 
 extension FreshLink {
-    /// Reads the arguments of `ReplaceUrl`.
+    /// Decodes the arguments of `ReplaceUrl`.
     ///
-    /// - Throws: what is wrong with the URL; `InvalidOption`, naming the key, for an option that this call does not take, or that is
-    ///   malformed.
+    /// - Throws: the error of an invalid URL; `InvalidOption`, naming the key, for an option that is malformed or not one of this call.
     public init(_ url: String, decoding dictionary: [String: Variant]) throws(Refusal) {
         self.init(try DownloadURL(url))
         for name in dictionary.keys.sorted() where !OptionRow.ofURL.contains(name) {

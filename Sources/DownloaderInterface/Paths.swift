@@ -1,7 +1,7 @@
 public import DBus
 public import DownloadModel
 
-/// Where things are on the bus.
+/// Names and object paths on the bus.
 public enum BusName {
     public static let service = "org.todoku.Downloader1"
     public static let managerPath = ObjectPath("/org/todoku/Downloader1")
@@ -9,7 +9,8 @@ public enum BusName {
     public static let batchesPath = "/org/todoku/Downloader1/batch"
     public static let tokensPath = "/org/todoku/Downloader1/download/by_token"
 
-    /// Where an application of this bus name has its `org.freedesktop.Application` (Desktop Entry Specification, "D-Bus Activation").
+    /// The object path at which the application with this bus name implements `org.freedesktop.Application` (Desktop Entry Specification,
+    /// "D-Bus Activation").
     public static func applicationPath(_ name: String) -> ObjectPath {
         ObjectPath(
             "/"
@@ -21,12 +22,12 @@ public enum BusName {
 
     public static func path(ofBatch number: BatchNumber) -> ObjectPath { ObjectPath("\(batchesPath)/\(number)") }
 
-    /// The path of a download with a token: known to its caller before the call.
+    /// The path of a download with a token. The caller knows it before the call.
     public static func path(app: String, token: String) -> ObjectPath {
         ObjectPath("\(tokensPath)/\(ObjectPath.escape(app))/\(ObjectPath.escape(token))")
     }
 
-    /// The path at which a download is announced.
+    /// The path in signals about a download.
     public static func path(of record: DownloadRecord) -> ObjectPath {
         if let token = record.options.token { path(app: record.options.app, token: token) } else { path(of: record.number) }
     }

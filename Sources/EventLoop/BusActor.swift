@@ -1,9 +1,9 @@
 internal import CSystem
 internal import Glibc
 
-/// The actor of everything but bytes: one thread that waits in poll(2).
+/// The actor of all code that moves no body bytes: one thread that waits in poll(2).
 ///
-/// In a program, `runMain` makes the main thread that thread. Anywhere else (tests, apps) the first job starts one.
+/// In a program, `runMain` runs it on the main thread. Elsewhere (tests, apps) the first job starts a thread for it.
 @globalActor public actor BusActor {
     public static let shared = BusActor()
 
@@ -25,24 +25,24 @@ internal import Glibc
         loop.run { block in assumeIsolated { Poller.shared.turn(block: block) } }
     }
 
-    /// Runs `body` on the calling thread's loop and then the loop, until `stop`. The calling thread must be the first to use the actor.
+    /// Runs `body`, then the loop on the calling thread until `stop`. The calling thread must be the first to use the actor.
     public static func runMain(_ body: @escaping @BusActor @Sendable () async -> Void) {
         precondition(shared.loop.claim(), "the bus loop runs on another thread already")
         spawn(body)
         drive(shared.loop)
     }
 
-    /// Ends `runMain`.
+    /// Makes `runMain` return.
     public static func stop() { shared.loop.stop() }
 
-    /// The one door for tasks: every continuation comes back to this loop. Bodies start in the order of the calls.
+    /// The only way to start a task: every continuation returns to this loop. Bodies start in the order of the calls.
     public static func spawn(_ body: @escaping @BusActor @Sendable () async -> Void) {
         Task(executorPreference: shared.loop) { await go(body) }
     }
 
     private static func go(_ body: @BusActor @Sendable () async -> Void) async { await body() }
 
-    /// The door for C callbacks that come on this loop's thread; traps on any other.
+    /// The way into the actor for C callbacks on this loop's thread. Traps on any other thread.
     public static func assumeIsolated<R: Sendable>(_ body: @BusActor () throws -> R) rethrows -> R {
         shared.preconditionIsolated()
         // A global actor's closure has the same representation as a nonisolated one; MainActor.assumeIsolated does the same.
@@ -50,5 +50,5 @@ internal import Glibc
     }
 }
 
-/// Keeps the heap of a program of few threads small; to be called first in `main`. Measured: a third of a MiB less at the peak.
+/// Keeps the heap small in a program with few threads. Call first in `main`. Measured: one third of a MiB less at the peak.
 public func keepHeapSmall() { todoku_keep_heap_small() }

@@ -1,36 +1,36 @@
 internal import CSystem
 internal import Glibc
 
-/// Which piece of work (by its number, above 0) this process was at when it crashed, for the next process: a line for each crash in a file,
-/// written by a signal handler. A process that is killed, or loses its power, leaves none.
+/// Records the piece of work (a number above 0) at which this process crashed, for the next process. A signal handler appends a line to a
+/// file for each crash. A process that is killed, or loses power, leaves no line.
 public enum CrashMarks {
-    /// From now on a crash leaves its mark in the file `path`, absolute.
+    /// From now on a crash is recorded in the file `path`, which must be absolute.
     public static func keep(in path: String) { todoku_mark_crashes(path) }
 
-    /// Says that the thread works on `number` while `body` runs.
+    /// Marks the thread as working on `number` while `body` runs.
     public static func working<R, E: Error>(on number: UInt64, _ body: () throws(E) -> R) throws(E) -> R {
         let before = todoku_work_on(number)
         defer { _ = todoku_work_on(before) }
         return try body()
     }
 
-    /// A transfer is under way: where it is the only one, a crash of any thread is laid to it.
+    /// A transfer has started. While it is the only one, a crash of any thread counts against it.
     public static func transferBegan(_ number: UInt64) { todoku_transfer_began(number) }
     public static func transferEnded(_ number: UInt64) { todoku_transfer_ended(number) }
 
-    /// How often each number was worked on at a crash. Blocks.
+    /// How many crashes each number has. Blocks.
     public static func read(_ path: String) -> [UInt64: Int] {
         let descriptor = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
         guard descriptor >= 0 else { return [:] }
         defer { close(descriptor) }
-        // A crash costs 21 bytes at most, and two of one download end that.
+        // A crash adds at most 21 bytes, and a download ends after two crashes.
         var bytes = [UInt8](repeating: 0, count: 1 << 16)
         let count = bytes.withUnsafeMutableBytes { Glibc.read(descriptor, $0.baseAddress, $0.count) }
         let lines = String(decoding: bytes.prefix(max(0, count)), as: UTF8.self).split(separator: "\n")
         return lines.reduce(into: [:]) { counts, line in if let number = UInt64(line) { counts[number, default: 0] += 1 } }
     }
 
-    /// Writes what is still to be remembered. Blocks; what fails is remembered too long.
+    /// Replaces the file with the counts to keep. Blocks. If it fails, old crashes are kept longer than needed.
     public static func write(_ counts: [UInt64: Int], to path: String) {
         guard !counts.isEmpty else {
             unlink(path)

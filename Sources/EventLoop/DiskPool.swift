@@ -1,39 +1,39 @@
 internal import CSystem
 internal import Glibc
 
-/// Where work of a `DiskPool` is done.
+/// The place on a disk at which a `DiskPool` works.
 public enum DiskPlace: Sendable {
-    /// An absolute path, of anything: its disk is that on which it lies once links are followed.
+    /// An absolute path. Its disk is that of the path after all symbolic links.
     case path(String)
     /// An open file.
     case descriptor(Int32)
     case disk(DiskKey)
 }
 
-/// Threads for calls that wait for a disk, a few for each disk: one that hangs or is slow holds up its own work alone.
+/// Threads for calls that wait for a disk, a few for each disk: a disk that hangs or is slow delays only its own work.
 ///
-/// Which disk a path lies on is read from the table of mounts, which never hangs. Links are followed on the threads of the disk on which
-/// they lie. At most `mostDisks` have threads of their own at a time; while so many are at work, further ones share one more set.
+/// The disk of a path is read from the mount table, which never hangs. Symbolic links are followed on the threads of the disk that holds
+/// them. At most `mostDisks` disks have threads of their own at a time; while all of those are busy, further disks share one more set.
 public final class DiskPool: Sendable {
     public static let shared = DiskPool(name: "todoku-disk")
     static let mostDisks = 16
-    /// Most threads of a disk for looks, renames and the like, and again for what may take long.
+    /// Most threads of a disk for short work (looks, renames), and again for long work.
     static let width = 4
 
     private struct State {
         var mounts = MountWatch()
-        /// In the order of their last use.
+        /// Least recently used first.
         var lanes: [(disk: DiskKey, isLong: Bool, pool: Pool)] = []
         var overflow: Pool?
     }
 
     private let name: String
-    // The pointer never changes, and what it points to is touched by pthread’s own functions only.
+    // The pointer never changes. Only pthread’s own functions touch what it points to.
     private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>
-    // Touched between lock and unlock of `mutex` only.
+    // Every access is between lock and unlock of `mutex`.
     private nonisolated(unsafe) var state = State()
 
-    /// - Parameter name: of the threads, at most 15 bytes.
+    /// - Parameter name: the threads' name, at most 15 bytes.
     public init(name: String) {
         self.name = name
         mutex = .allocate(capacity: 1)
@@ -42,9 +42,9 @@ public final class DiskPool: Sendable {
 
     deinit { preconditionFailure("a pool lives as long as the program") }
 
-    /// Runs `work` on a thread of the disk of `place`, then `done` with its value on the bus loop.
+    /// Runs `work` on a thread for the disk of `place`, then `done` with its value on the bus loop.
     ///
-    /// - Parameter takesLong: whether it reads a file or flushes one: nobody’s look at a folder waits for that.
+    /// - Parameter takesLong: whether the work reads or flushes a file. Short work on a folder does not wait for long work.
     public func perform<R: Sendable>(
         at place: DiskPlace, takesLong: Bool = false, _ work: @escaping @Sendable () -> R,
         then done: @escaping @BusActor @Sendable (R) -> Void
@@ -55,8 +55,8 @@ public final class DiskPool: Sendable {
         }
     }
 
-    /// The same; `done` is given nil where `work` has not come back within `patience`, as from a disk that hangs. Work that has not begun
-    /// by then is not done any more; a value that comes later is given to `late`, as to close a descriptor.
+    /// The same, with a time limit: `done` gets nil if `work` has not returned within `patience`, as on a disk that hangs. Work that has
+    /// not begun by then is dropped. A value that comes later goes to `late`, which may close a descriptor.
     @BusActor public func perform<R: Sendable>(
         at place: DiskPlace, takesLong: Bool = false, within patience: Duration, late: @escaping @Sendable (R) -> Void = { _ in },
         _ work: @escaping @Sendable () -> R, then done: @escaping @BusActor @Sendable (R?) -> Void
@@ -68,7 +68,7 @@ public final class DiskPool: Sendable {
         }
     }
 
-    /// What `work` comes to; nil where it has not come back within `patience`.
+    /// The value of `work`; nil if it has not returned within `patience`.
     @BusActor public func value<R: Sendable>(
         at place: DiskPlace, takesLong: Bool = false, within patience: Duration, late: @escaping @Sendable (R) -> Void = { _ in },
         _ work: @escaping @Sendable () -> R
@@ -78,8 +78,7 @@ public final class DiskPool: Sendable {
         }
     }
 
-    /// Finds out which disk a path lies on, all links followed; `done` is given nil where a disk on the way does not answer within
-    /// `patience`.
+    /// Finds the disk of a path after all symbolic links. `done` gets nil if a disk on the way does not answer within `patience`.
     @BusActor public func locate(
         _ place: DiskPlace, within patience: Duration, then done: @escaping @BusActor @Sendable (DiskKey?) -> Void
     ) {
@@ -90,10 +89,10 @@ public final class DiskPool: Sendable {
         }
     }
 
-    /// The disk on which an absolute path lies where none of its components is a link. Waits for nothing.
+    /// The disk of an absolute path, provided that none of its components is a symbolic link. Never waits.
     public func disk(byTextOf path: String) -> DiskKey { locked { $0.mounts.current().disk(of: path) } }
 
-    /// Closes a descriptor on a thread of its disk: on a network's file system close(2) waits for what was written.
+    /// Closes a descriptor on a thread of its disk. On a network file system close(2) waits until written data has been sent.
     public func close(_ descriptor: Int32) { submit(at: .descriptor(descriptor), nil) { _ in _ = Glibc.close(descriptor) } }
 
     private func locked<R>(_ body: (inout State) -> R) -> R {
@@ -105,10 +104,10 @@ public final class DiskPool: Sendable {
     private func submit(
         at place: DiskPlace, isLong: Bool = false, links: Int = 0, _ ticket: Ticket?, _ work: @escaping @Sendable (DiskKey) -> Void
     ) {
-        // What is thrown out ends behind the lock.
+        // The dropped items are released after the unlock.
         _ = locked { state in
             let disk = Self.disk(of: place, &state)
-            // Under the lock, so that the lane is not given to another disk meanwhile.
+            // Submit under the lock, so that the lane is not given to another disk meanwhile.
             return lane(of: disk, isLong, &state).submit(ticket) { [self] in
                 if case .path(let path) = place, links < 40,
                     let other = pathOnOtherDisk(path, from: disk, disk: { path in locked { $0.mounts.current().disk(of: path) } })
@@ -131,7 +130,7 @@ public final class DiskPool: Sendable {
             state.lanes.append((disk, isLong, pool))
             return pool
         }
-        // The two that had work last stay with their disk: as a rule that of the home, however many others hang.
+        // The two idle lanes that were used last keep their disk. As a rule one of them is the home's, however many other disks hang.
         let idle = state.lanes.indices.filter { state.lanes[$0].pool.isIdle }
         if idle.count > 2 {
             let pool = state.lanes.remove(at: idle[0]).pool
@@ -151,7 +150,7 @@ public final class DiskPool: Sendable {
         }
     }
 
-    /// The id of the mount of an open file, by `/proc/self/fdinfo` (proc_pid_fdinfo(5)): fstat(2) may hang.
+    /// The mount id of an open file, from `/proc/self/fdinfo` (proc_pid_fdinfo(5)), because fstat(2) may hang.
     private static func mount(of descriptor: Int32) -> UInt64? {
         let file = open("/proc/self/fdinfo/\(descriptor)", O_RDONLY | O_CLOEXEC)
         guard file >= 0 else { return nil }

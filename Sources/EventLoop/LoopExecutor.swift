@@ -1,11 +1,11 @@
 internal import CSystem
 internal import Glibc
 
-/// An executor on one thread, whose thread also waits for input and output.
+/// An executor on one thread, which also waits for input and output.
 ///
-/// Actors that share a `LoopExecutor` run on its thread. Between jobs the thread calls `turn`, which serves descriptors
-/// and, when there is nothing to run, blocks until one is ready or `wake` is called. Wakes must be sticky: one that comes
-/// before the wait makes the next wait return (an eventfd, `curl_multi_wakeup`, `g_main_context_wakeup` all are).
+/// Actors that share a `LoopExecutor` run on its thread. Between jobs the thread calls `turn`. `turn` serves descriptors; if there is
+/// nothing to run, it blocks until a descriptor is ready or `wake` is called. Wakes must be sticky: a wake before the wait makes the next
+/// wait return (as with an eventfd, `curl_multi_wakeup` and `g_main_context_wakeup`).
 public final class LoopExecutor: SerialExecutor, TaskExecutor {
     private struct Inbox {
         var jobs: [UnownedJob] = []
@@ -25,7 +25,7 @@ public final class LoopExecutor: SerialExecutor, TaskExecutor {
 
     /// - Parameters:
     ///   - wake: makes a blocked `turn` return; called from any thread.
-    ///   - drive: called once, with the first job, unless `claim` came before; starts the thread that calls `run`.
+    ///   - drive: starts the thread that calls `run`. Called once, with the first job, unless `claim` was called before.
     public init(wake: @escaping @Sendable () -> Void, drive: @escaping @Sendable (LoopExecutor) -> Void) {
         self.wake = wake
         self.drive = drive
@@ -44,7 +44,7 @@ public final class LoopExecutor: SerialExecutor, TaskExecutor {
         return body(&inbox)
     }
 
-    /// Says that the caller's thread will drive the loop by `run`. False where another already does.
+    /// Declares that the caller's thread will drive the loop by `run`. False if another thread already does.
     public func claim() -> Bool {
         locked { inbox in
             defer { inbox.driven = true }
@@ -66,7 +66,7 @@ public final class LoopExecutor: SerialExecutor, TaskExecutor {
         if ring { wake() }
     }
 
-    /// Makes `run` return after the jobs it has begun. From any thread.
+    /// Makes `run` return after the jobs that it has begun. Callable from any thread.
     public func stop() {
         locked { $0.stopped = true }
         wake()
@@ -101,7 +101,7 @@ public final class LoopExecutor: SerialExecutor, TaskExecutor {
     }
 }
 
-/// Starts a detached thread called `name` (at most 15 bytes) with all signals blocked, and runs `body` on it.
+/// Runs `body` on a new detached thread named `name` (at most 15 bytes). All signals but those of a crash are blocked on it.
 public func startThread(_ name: String, _ body: @escaping @Sendable () -> Void) {
     final class Start: Sendable {
         let name: String
@@ -111,9 +111,9 @@ public func startThread(_ name: String, _ body: @escaping @Sendable () -> Void) 
     var all = sigset_t()
     var before = sigset_t()
     sigfillset(&all)
-    // A defect's own signals go to the thread that has it: blocked, they would end the process before `CrashMarks` hears of them.
+    // Signals of a crash stay unblocked. If they were blocked, they would end the process before `CrashMarks` records the crash.
     for signal in [SIGILL, SIGTRAP, SIGSEGV, SIGBUS, SIGABRT, SIGFPE] { sigdelset(&all, signal) }
-    pthread_sigmask(SIG_SETMASK, &all, &before)  // the new thread inherits the mask: signals stay with the main thread's signalfd
+    pthread_sigmask(SIG_SETMASK, &all, &before)  // the new thread inherits this mask, so signals stay with the main thread's signalfd
     defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
     var id = pthread_t()
     let context = Unmanaged.passRetained(Start(name, body)).toOpaque()

@@ -1,29 +1,29 @@
 internal import CSystem
 internal import Glibc
 
-/// A disk, network share or other file system, as far as calls on one must not wait for another.
+/// A disk, network share or other file system. Calls on one must not wait for another.
 public struct DiskKey: Hashable, Sendable {
-    /// Device numbers as in `/proc/self/mountinfo` ("8:1"); empty: unknown.
+    /// Device numbers as in `/proc/self/mountinfo` ("8:1"); empty if unknown.
     let name: String
 }
 
-/// The mounts of this process (proc_pid_mountinfo(5)). A look at them never waits for the file systems themselves, as stat(2) may.
+/// The mounts of this process (proc_pid_mountinfo(5)). Unlike stat(2), a look-up never waits for the file systems themselves.
 struct MountTable {
     private var byPath: [ArraySlice<UInt8>: DiskKey] = [:]
     private var byNumber: [UInt64: DiskKey] = [:]
 
-    /// - Parameter text: of `/proc/self/mountinfo`. Lines that cannot be read are left out.
+    /// - Parameter text: the content of `/proc/self/mountinfo`. Malformed lines are skipped.
     init(_ text: [UInt8]) {
         for line in text.split(separator: UInt8(ascii: "\n")) {
             let fields = line.split(separator: UInt8(ascii: " "), maxSplits: 5)
             guard fields.count > 4, let number = UInt64(String(decoding: fields[0], as: UTF8.self)) else { continue }
             let disk = DiskKey(name: String(decoding: fields[2], as: UTF8.self))
-            byPath[Self.path(Self.unescaped(fields[4]))[...]] = disk  // of two on one place, the later is on top
+            byPath[Self.path(Self.unescaped(fields[4]))[...]] = disk  // a later mount at the same place hides the earlier one
             byNumber[number] = disk
         }
     }
 
-    /// The disk on which `path`, an absolute path, lies by its text: links on the way are not looked at.
+    /// The disk of the absolute path `path`, by its text. Symbolic links are not followed.
     func disk(of path: String) -> DiskKey {
         var rest = Self.path(Array(path.utf8)[...])[...]
         while true {
@@ -33,10 +33,10 @@ struct MountTable {
         }
     }
 
-    /// The disk of the mount with this id, as told by `/proc/self/fdinfo`. Memory files lie on a mount that is in no table.
+    /// The disk of the mount with this id, as in `/proc/self/fdinfo`. The mount of memory files is in no table.
     func disk(ofMount number: UInt64) -> DiskKey { byNumber[number] ?? DiskKey(name: "mount \(number)") }
 
-    /// Without superfluous slashes and dots; the root is empty.
+    /// The path without superfluous slashes and dots; the root is empty.
     private static func path(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
         var result: [UInt8] = []
         for part in bytes.split(separator: UInt8(ascii: "/")) where part != [UInt8(ascii: ".")] {
@@ -50,7 +50,7 @@ struct MountTable {
         return result
     }
 
-    /// Space, tab, newline and backslash are written `\040` and so on.
+    /// Decodes space, tab, newline and backslash, which are written as `\040` and so on.
     private static func unescaped(_ bytes: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
         guard bytes.contains(UInt8(ascii: "\\")) else { return bytes }
         var result: [UInt8] = []
@@ -69,7 +69,7 @@ struct MountTable {
     }
 }
 
-/// `MountTable`, read again when the kernel says that mounts have changed (POLLPRI). Used under its owner's lock.
+/// A `MountTable` that is read again when the kernel reports changed mounts (POLLPRI). Used under its owner's lock.
 struct MountWatch {
     private var descriptor: Int32 = -1
     private var table: MountTable?
@@ -98,9 +98,9 @@ struct MountWatch {
     }
 }
 
-/// Follows the symbolic links of `path` as long as they stay on `disk`, where `path` lies by its text.
+/// Follows the symbolic links of `path` while they stay on `disk`, the disk of `path` by its text.
 ///
-/// - Returns: the path that a link leads to on another disk; nil where there is none.
+/// - Returns: the path on another disk that a link leads to; nil if there is none.
 func pathOnOtherDisk(_ path: String, from disk: DiskKey, disk diskOf: (String) -> DiskKey) -> String? {
     var rest = Array(path.utf8.split(separator: UInt8(ascii: "/")).map { String($0) ?? "" }.reversed())
     var way: [String] = []
@@ -114,7 +114,7 @@ func pathOnOtherDisk(_ path: String, from disk: DiskKey, disk diskOf: (String) -
         way.append(part)
         guard let target = linkTarget("/" + way.joined(separator: "/")) else { continue }
         links += 1
-        guard links <= 40 else { return nil }  // as many as the kernel follows
+        guard links <= 40 else { return nil }  // the kernel's limit
         way = target.hasPrefix("/") ? [] : way.dropLast()
         rest += target.split(separator: "/").map(String.init).reversed()
         let led = "/" + (way + rest.reversed()).joined(separator: "/")
@@ -123,7 +123,7 @@ func pathOnOtherDisk(_ path: String, from disk: DiskKey, disk diskOf: (String) -
     return nil
 }
 
-/// The text of the symbolic link at `path`; nil where there is none, or it is not UTF-8.
+/// The target of the symbolic link at `path`; nil if `path` is no link, or its target is not UTF-8.
 private func linkTarget(_ path: String) -> String? {
     var bytes = [CChar](repeating: 0, count: Int(PATH_MAX))
     let count = readlink(path, &bytes, bytes.count)

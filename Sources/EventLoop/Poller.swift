@@ -1,11 +1,11 @@
 internal import CSystem
 internal import Glibc
 
-/// What the bus loop waits for: descriptors and deadlines. Nothing else wakes it.
+/// The descriptors and deadlines that the bus loop waits for. Nothing else wakes it.
 @BusActor public final class Poller {
     public static let shared = Poller()
 
-    /// What to wait for on a descriptor, and what was found: poll(2)'s bits.
+    /// The poll(2) bits to wait for on a descriptor, or that were found.
     public struct Events: OptionSet, Sendable {
         public let rawValue: Int16
         public init(rawValue: Int16) { self.rawValue = rawValue }
@@ -15,7 +15,7 @@ internal import Glibc
         public static let hangUp = Events(rawValue: Int16(POLLHUP))
     }
 
-    /// Names one watched descriptor or one deadline.
+    /// Identifies one watched descriptor or one deadline.
     public struct Token: Hashable, Sendable { fileprivate let number: UInt64 }
 
     private struct Source {
@@ -44,7 +44,7 @@ internal import Glibc
         return Token(number: next)
     }
 
-    /// Calls `ready` on each turn in which `descriptor` has one of `events` (or an error, or a hang-up), until `cancel`.
+    /// Calls `ready` on each turn in which `descriptor` has one of `events`, an error or a hang-up, until `cancel`.
     public func watch(_ descriptor: Int32, for events: Events, _ ready: @escaping @BusActor (Events) -> Void) -> Token {
         let token = token()
         sources[token] = Source(descriptor: descriptor, events: events, ready: ready)
@@ -52,7 +52,7 @@ internal import Glibc
         return token
     }
 
-    /// Calls `action` once at `deadline` or soon after; the clock goes on in suspend (CLOCK_BOOTTIME).
+    /// Calls `action` once at `deadline` or soon after. The clock runs during suspend (CLOCK_BOOTTIME).
     @discardableResult
     public func schedule(at deadline: ContinuousClock.Instant, _ action: @escaping @BusActor () -> Void) -> Token {
         let token = token()
@@ -61,21 +61,21 @@ internal import Glibc
         return token
     }
 
-    /// Calls `action` once when `delay` has passed.
+    /// Calls `action` once after `delay`.
     @discardableResult
     public func schedule(after delay: Duration, _ action: @escaping @BusActor () -> Void) -> Token {
         schedule(at: ContinuousClock.now + delay, action)
     }
 
-    /// Forgets a descriptor or a deadline; one that has gone already is ignored.
+    /// Removes a descriptor or a deadline. A token that is gone already is ignored.
     public func cancel(_ token: Token) {
         if sources.removeValue(forKey: token) != nil { changed = true }
         actions.removeValue(forKey: token)
-        // Cancelled deadlines that lie far ahead would pile up below the top.
+        // Cancelled deadlines in the far future would pile up in the heap.
         if deadlines.count > 2 * actions.count + 1000 { deadlines.keep { actions[Token(number: $0)] != nil } }
     }
 
-    /// Deadlines in memory, cancelled ones with them.
+    /// Deadlines in memory, including cancelled ones.
     var heldDeadlines: Int { deadlines.count }
 
     func turn(block: Bool) {
@@ -108,7 +108,7 @@ internal import Glibc
             _ = read(timer, &value, 8)
             armed = nil
         }
-        // A handler may watch or cancel: the list of owners belongs to this turn, the source is looked up again.
+        // A handler may watch or cancel. So the list of owners is that of this turn, and each source is looked up again.
         let ready = owners.indices.compactMap { table[$0 + 2].revents != 0 ? (owners[$0], table[$0 + 2].revents) : nil }
         for (token, events) in ready { sources[token]?.ready(Events(rawValue: events)) }
     }
@@ -116,7 +116,7 @@ internal import Glibc
     private func runDeadlines() {
         guard deadlines.first != nil else { return }
         let now = ContinuousClock.now
-        // What an action schedules comes in a later turn, even if it is due already.
+        // A deadline that an action schedules runs in a later turn, even if it is due already.
         var due: [Token] = []
         while let first = deadlines.first, first.deadline <= now {
             due.append(Token(number: first.number))
@@ -137,7 +137,7 @@ internal import Glibc
     }
 }
 
-/// A binary heap of deadlines, earliest first. Cancelled ones stay until they come to the top or `keep` sifts them out.
+/// A binary heap of deadlines, earliest first. A cancelled deadline stays until it reaches the top or `keep` removes it.
 struct DeadlineHeap {
     struct Entry {
         let deadline: ContinuousClock.Instant

@@ -2,13 +2,13 @@ internal import CSystem
 internal import Glibc
 internal import Synchronization
 
-/// A few threads for calls that wait. What waits for a disk belongs into the `DiskPool`.
+/// A few threads for calls that wait. Calls that wait for a disk belong into the `DiskPool`.
 ///
-/// Threads start with work and end after five seconds without, so that nothing wakes up at idle.
+/// Threads start when there is work and end after five idle seconds, so that an idle service never wakes up.
 public final class Pool: Sendable {
     /// For other programs, which may take seconds to answer.
     public static let programs = Pool(name: "todoku-programs", width: 4)
-    /// For the question who calls. Nothing else is done there, so that an answer never waits for a disk or a program.
+    /// For finding out who calls. Nothing else runs here, so that the answer never waits for a disk or a program.
     public static let callers = Pool(name: "todoku-callers", width: 4)
 
     struct Item {
@@ -19,7 +19,7 @@ public final class Pool: Sendable {
 
     private struct State {
         var work: [Item] = []
-        /// At so many items those that were withdrawn are thrown out.
+        /// At this number of items the withdrawn ones are dropped.
         var cleansAt = 64
         var threads = 0
         var waiting = 0
@@ -27,10 +27,10 @@ public final class Pool: Sendable {
 
     private let name: String
     private let width: Int
-    // The pointers never change, and what they point to is touched by pthread’s own functions only.
+    // The pointers never change. Only pthread’s own functions touch what they point to.
     private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>
     private nonisolated(unsafe) let condition: UnsafeMutablePointer<pthread_cond_t>
-    // Touched between lock and unlock of `mutex` only.
+    // Every access is between lock and unlock of `mutex`.
     private nonisolated(unsafe) var state = State()
 
     /// - Parameter width: most threads at a time.
@@ -57,15 +57,15 @@ public final class Pool: Sendable {
         }
     }
 
-    /// Whether it has nothing to do, and does nothing.
+    /// Whether no work is queued or running.
     var isIdle: Bool {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
         return state.work.isEmpty && state.threads == state.waiting
     }
 
-    /// - Returns: what was withdrawn and is thrown out. To be let go behind all locks: with it go values whose ends may come back here, as
-    ///   the closing of a descriptor does.
+    /// - Returns: the withdrawn items that were dropped. Release them after all locks are released: their values' deinits may call back
+    ///   into the pool, for example to close a descriptor.
     func submit(_ ticket: Ticket?, _ work: @escaping @Sendable () -> Void) -> [Item] {
         var thrownOut: [Item] = []
         pthread_mutex_lock(mutex)
@@ -83,11 +83,11 @@ public final class Pool: Sendable {
     }
 
     private func serve() {
-        // An item ends with its turn, while nothing is locked.
+        // Each item is released after its turn, while no lock is held.
         while let item = next() { if !item.isWithdrawn { item.work() } }
     }
 
-    /// The next item; nil where none came for five seconds: the thread is to end.
+    /// The next item; nil after five seconds without one: the thread must end.
     private func next() -> Item? {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }

@@ -1,8 +1,8 @@
 internal import Synchronization
 
 extension Pool {
-    /// What `work` comes to, done on a thread of the pool; nil where it has not come back within `patience`, as from a program that hangs:
-    /// it goes on there all the same. Work that has not begun by then is not done any more; a value that comes later is given to `late`.
+    /// The value of `work`, which runs on a thread of the pool; nil if it has not returned within `patience`, as with a program that hangs.
+    /// The work itself goes on. Work that has not begun by then is dropped. A value that comes later goes to `late`.
     @BusActor public func value<R: Sendable>(
         within patience: Duration, late: @escaping @Sendable (R) -> Void = { _ in }, _ work: @escaping @Sendable () -> R
     ) async -> R? {
@@ -16,18 +16,18 @@ extension Pool {
     }
 }
 
-/// Of work that may be given up before it has begun.
+/// Belongs to work that may be withdrawn before it begins.
 final class Ticket: Sendable {
     let isWithdrawn = Atomic<Bool>(false)
 }
 
-/// Between a value and a deadline: the first end counts.
+/// A race between a value and a deadline: the first to come counts.
 @BusActor final class Race<R: Sendable> {
     nonisolated let ticket = Ticket()
     private var done: (@BusActor @Sendable (R?) -> Void)?
     private var timer: Poller.Token?
 
-    /// Withdraws the ticket and gives nil to `done` when `patience` is over.
+    /// After `patience`, withdraws the ticket and gives nil to `done`.
     init(within patience: Duration, _ done: @escaping @BusActor @Sendable (R?) -> Void) {
         self.done = done
         timer = Poller.shared.schedule(after: patience) { [self] in
@@ -36,7 +36,7 @@ final class Ticket: Sendable {
         }
     }
 
-    /// False where there was one before.
+    /// False if the race had ended before.
     func end(_ result: R?) -> Bool {
         guard let done else { return false }
         if let timer { Poller.shared.cancel(timer) }

@@ -3,12 +3,12 @@ internal import Glibc
 
 /// Signals as events of the bus loop (signalfd(2)).
 ///
-/// They must be blocked before the first thread starts (`block`), or another thread takes them.
+/// Call `block` before the first thread starts; otherwise another thread receives the signals.
 @BusActor public final class SignalSource {
     private let descriptor: Int32
     private var token: Poller.Token?
 
-    /// Blocks `signals` for the calling thread and all that it starts; to be called first in `main`.
+    /// Blocks `signals` for the calling thread and all threads that it starts. Call first in `main`.
     public nonisolated static func block(_ signals: [Int32]) {
         var set = mask(signals)
         pthread_sigmask(SIG_BLOCK, &set, nil)
@@ -21,7 +21,7 @@ internal import Glibc
         return set
     }
 
-    /// Calls `received` with each of `signals` that comes, as long as this object lives.
+    /// Calls `received` with each of `signals` that arrives, while this object lives.
     public init(_ signals: [Int32], _ received: @escaping @BusActor (Int32) -> Void) {
         var set = Self.mask(signals)
         let descriptor = signalfd(-1, &set, Int32(SFD_CLOEXEC | SFD_NONBLOCK))

@@ -2,11 +2,11 @@ internal import CSystem
 internal import Glibc
 
 extension LoopExecutor {
-    /// A loop on a thread of its own that runs its jobs and waits for nothing else: for an actor whose calls block, as on a disk.
+    /// A loop on a thread of its own, which runs jobs and waits for nothing else. For an actor whose calls block, as on a disk.
     ///
-    /// The thread starts with the first job and ends with `stop`; jobs enqueued after that never run.
+    /// The thread starts with the first job and ends with `stop`. Jobs enqueued after that never run.
     ///
-    /// - Parameter name: of the thread, at most 15 bytes.
+    /// - Parameter name: the thread's name, at most 15 bytes.
     public static func onThread(_ name: String) -> LoopExecutor {
         let bell = Bell()
         return LoopExecutor(wake: { bell.ring() }) { loop in
@@ -30,7 +30,7 @@ private final class Bell: Sendable {
 
     func ring() { _ = eventfd_write(descriptor, 1) }
 
-    /// Returns once it was rung, also before the call.
+    /// Returns once the bell has been rung, even if that was before the call.
     func wait() {
         var value: UInt64 = 0
         _ = eventfd_read(descriptor, &value)

@@ -1,26 +1,26 @@
 internal import CSystem
 internal import Glibc
 
-/// One alarm on the wall clock: it rings at an instant of CLOCK_REALTIME, over suspend too, and says when that clock is set meanwhile
+/// One alarm on the wall clock (CLOCK_REALTIME), which also rings after a suspend. It reports when somebody sets that clock
 /// (timerfd_create(2), `TFD_TIMER_CANCEL_ON_SET`).
 ///
-/// The descriptor is made with the first alarm. Nothing wakes the loop while none is set.
+/// The descriptor is created with the first alarm. Without an alarm, nothing wakes the loop.
 @BusActor public final class WallAlarm {
     private let ring: @BusActor () -> Void
     private let clockSet: @BusActor (Duration) -> Void
-    /// timerfd_settime(2): 0 or errno.
+    /// timerfd_settime(2); returns 0 or errno.
     private let arm: (Int32, itimerspec) -> Int32
     private var descriptor: Int32 = -1
     private var armed: UInt64?
-    /// What CLOCK_REALTIME was ahead of CLOCK_BOOTTIME when the alarm was set.
+    /// How far CLOCK_REALTIME was ahead of CLOCK_BOOTTIME when the alarm was set.
     private var offset: Duration = .zero
 
-    /// - Parameter clockSet: hears by how much the clock was set forward; the alarm is set no more then.
+    /// - Parameter clockSet: gets the time by which the clock was set forward. The alarm is then off.
     public convenience init(_ ring: @escaping @BusActor () -> Void, clockSet: @escaping @BusActor (Duration) -> Void) {
         self.init(ring, clockSet: clockSet, arm: Self.armTimer)
     }
 
-    /// `arm`: so that a test can be a clock that is set.
+    /// `arm` lets a test simulate a clock that is set.
     init(
         _ ring: @escaping @BusActor () -> Void, clockSet: @escaping @BusActor (Duration) -> Void,
         arm: @escaping (Int32, itimerspec) -> Int32
@@ -31,7 +31,8 @@ internal import Glibc
         return timerfd_settime(descriptor, Int32(TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET), &spec, nil) == 0 ? 0 : errno
     }
 
-    /// Sets the alarm to an instant, microseconds since the Unix epoch, or off. One that has passed rings in the next turn of the loop.
+    /// Sets the alarm to an instant in microseconds since the Unix epoch; nil turns it off. An instant in the past rings in the next turn
+    /// of the loop.
     public func set(microseconds: UInt64?) {
         guard microseconds != armed else { return }
         if descriptor < 0 { open() }
@@ -45,7 +46,7 @@ internal import Glibc
         let before = offset
         offset = Self.offset
         guard arm(descriptor, spec) == ECANCELED else { return }
-        // The clock was set after the alarm before was, and was to be told by the next read: setting the alarm anew has taken that away.
+        // The clock was set after the previous alarm. The next read would have reported that, but arming again has discarded the report.
         armed = nil
         _ = arm(descriptor, itimerspec())
         let delta = offset - before

@@ -1,7 +1,7 @@
 internal import CSystem
 internal import Glibc
 
-/// Microseconds since the Unix epoch, by CLOCK_REALTIME (clock_gettime(2)); 0 before it.
+/// Microseconds since the Unix epoch, by CLOCK_REALTIME (clock_gettime(2)); 0 before the epoch.
 public func wallClock() -> UInt64 {
     var time = timespec()
     clock_gettime(CLOCK_REALTIME, &time)

@@ -1,11 +1,11 @@
 public import DownloadModel
 
-/// Sizes, speeds and times as people read them.
+/// Sizes, speeds and times for people.
 extension Catalog {
     /// "512 B", "1.5 MiB": binary multiples, one decimal.
     public func size(_ bytes: ByteCount) -> String { HumanText.size(bytes, point: numbers.point) }
 
-    /// "1.5 MiB of 30.0 MiB"; without a whole "1.5 MiB".
+    /// "1.5 MiB of 30.0 MiB"; "1.5 MiB" if `whole` is nil.
     public func size(_ bytes: ByteCount, of whole: ByteCount?) -> String {
         whole.map { text("%1$s of %2$s", size(bytes), size($0)) } ?? size(bytes)
     }
@@ -19,7 +19,7 @@ extension Catalog {
     /// "12,345".
     public func count(_ count: some BinaryInteger) -> String { numbers.grouped(UInt64(clamping: count)) }
 
-    /// "45 s", "2 min 5 s", "1 h 3 min", "2 d 4 h": the two largest units, rounded up to whole seconds; "0 s" for what is not positive.
+    /// "45 s", "2 min 5 s", "1 h 3 min", "2 d 4 h": the two largest units, rounded up to whole seconds; "0 s" if not positive.
     public func duration(_ duration: Duration) -> String {
         let (whole, rest) = max(duration, .zero).components
         let seconds = rest > 0 && whole < .max ? whole + 1 : whole
@@ -37,9 +37,9 @@ extension Catalog {
         }
     }
 
-    /// "10 finished, 2 failed": what there is of each.
+    /// "10 finished, 2 failed": the counts that are not 0.
     ///
-    /// - Parameter always: what finished, also where that is nothing.
+    /// - Parameter always: whether to write the number of finished ones even if it is 0.
     public func outcomes(_ outcomes: OutcomeCounts, always: Bool = false) -> String {
         let (finished, failed, cancelled) = (UInt64(outcomes.finished), UInt64(outcomes.failed), UInt64(outcomes.cancelled))
         return list([
@@ -49,7 +49,7 @@ extension Catalog {
         ])
     }
 
-    /// "one, two, three" of what there is.
+    /// "one, two, three": the parts that are not nil.
     public func list(_ parts: [String?]) -> String {
         let parts = parts.compactMap(\.self)
         return parts.dropFirst().reduce(parts.first ?? "") { text("%1$s, %2$s", $0, $1) }

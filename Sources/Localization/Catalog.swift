@@ -1,21 +1,21 @@
 public import DownloadModel
 
-/// Texts in the language of a person, from the catalogues of `data/po`, and numbers as that person writes them.
+/// Texts in the user's language, from the catalogues in `data/po`, and the user's number format.
 ///
-/// The texts in the sources are English and are the keys (msgid). Arguments stand in them as `%1$s`, `%2$s` …, so that a translation may
-/// change their order; a percent sign beside them is `%%`. `meson-helpers/translations` finds the keys by the calls of `text`: write them
-/// as literals.
+/// The English texts in the sources are the keys (msgid). Arguments are `%1$s`, `%2$s` …, so that a translation may change their order; in
+/// texts with arguments a percent sign is `%%`. `meson-helpers/translations` finds the keys in the calls of `text`, so write them as
+/// literals.
 public final class Catalog: Sendable {
     public let language: Language
-    /// Points and separators of numbers.
+    /// Decimal point and separators of numbers.
     public let numbers: NumberStyle
-    /// What `language` is here: Japanese or English.
+    /// The language in use: Japanese or English. `auto` is resolved.
     public let spoken: Language
 
-    /// Read with the first text that is asked for.
+    /// Loaded when the first text is needed.
     private static let japanese = Messages(PackageResources.ja_po)
 
-    /// - Parameter environment: a variable of the process's, which says what `auto` is.
+    /// - Parameter environment: returns a variable of the process's environment, from which `auto` is resolved.
     public init(_ language: Language, environment: (String) -> String? = SessionLocale.variable) {
         let session = language == .auto ? SessionLocale(environment) : nil
         self.language = language
@@ -23,17 +23,17 @@ public final class Catalog: Sendable {
         numbers = session?.numbers ?? NumberStyle()
     }
 
-    /// The translation of `text`, or `text` itself where there is none.
+    /// The translation of `text`; `text` itself if there is none.
     public func text(_ text: String, _ arguments: String...) -> String { Self.filled(messages?[text] ?? text, arguments) }
 
-    /// The form of the language for `count`, of which the English ones are `one` and `other`. `%1$s` is the count.
+    /// The plural form for `count`; the English forms are `one` and `other`. `%1$s` is the count.
     public func text(_ one: String, _ other: String, count: UInt64, _ arguments: String...) -> String {
         Self.filled(messages?[one, count] ?? (count == 1 ? one : other), [numbers.grouped(count)] + arguments)
     }
 
     private var messages: Messages? { spoken == .japanese ? Self.japanese : nil }
 
-    /// One pass: what an argument holds is not looked at.
+    /// Fills the arguments in, in one pass: placeholders inside an argument stay.
     private static func filled(_ text: String, _ arguments: [String]) -> String {
         guard text.utf8.contains(UInt8(ascii: "%")) else { return text }
         var result = String.UnicodeScalarView()

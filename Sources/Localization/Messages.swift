@@ -1,6 +1,6 @@
-/// A gettext catalogue, read from its source form (PO). It is embedded in the program, so nothing has to be installed for it to be found.
+/// A gettext catalogue, read from its source format (PO). It is embedded in the program, so no file must be installed.
 struct Messages: Sendable {
-    /// The translated forms of each msgid: one, or one for each plural form.
+    /// The translations of each msgid: one, or one for each plural form.
     private(set) var forms: [String: [String]] = [:]
     private(set) var plural = PluralRule.none
 
@@ -12,7 +12,7 @@ struct Messages: Sendable {
         return forms.indices.contains(form) ? forms[form] : forms.first
     }
 
-    /// - Parameter file: a PO file that `msgfmt --check` takes, without contexts; `meson-helpers/translations` sees to that.
+    /// - Parameter file: a PO file without contexts that `msgfmt --check` accepts; `meson-helpers/translations` checks both.
     init(_ file: [UInt8]) {
         var (id, texts, isForm) = ("", [String](), false)
         func keep(_ messages: inout Self) {

@@ -1,20 +1,20 @@
 internal import Glibc
 
-/// How numbers are written. As made, as in Japanese and English: "1,234.5".
+/// The number format. The default is that of Japanese and English: "1,234.5".
 public struct NumberStyle: Equatable, Sendable {
     public private(set) var point = "."
-    /// Between groups of digits; empty: none.
+    /// The separator between groups of digits; empty: none.
     public private(set) var separator = ","
-    /// Digits of each group from the right; the last goes on. 0: no more groups.
+    /// Digits of each group from the right; the last size repeats. 0 ends the grouping.
     private var groups = [3]
 
     public init() {}
     init(point: String, separator: String, groups: [Int]) { (self.point, self.separator, self.groups) = (point, separator, groups) }
 
-    /// As the locale "C" has it: no groups.
+    /// The format of the locale "C": no groups.
     public static let plain = NumberStyle(point: ".", separator: "", groups: [])
 
-    /// As the C library has it of a locale. nil: it does not have that locale, or not in UTF-8.
+    /// The C library's format for a locale; nil if the locale does not exist, or its separators are not UTF-8.
     public init?(locale name: String) {
         guard let locale = newlocale(1 << LC_NUMERIC, name, nil) else { return nil }
         defer { freelocale(locale) }
@@ -31,7 +31,7 @@ public struct NumberStyle: Equatable, Sendable {
             let separator = String(validating: bytes(Int(THOUSEP)), as: UTF8.self)
         else { return nil }
         (self.point, self.separator) = (point, separator)
-        // CHAR_MAX ends the groups.
+        // CHAR_MAX ends the grouping.
         groups = separator.isEmpty ? [] : bytes(Int(__GROUPING)).map { $0 < 127 ? Int($0) : 0 }
     }
 

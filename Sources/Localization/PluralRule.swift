@@ -1,4 +1,4 @@
-/// Which plural form a count takes: the expression of a catalogue's header, in gettext's part of C, as in `nplurals=2; plural=(n != 1);`.
+/// The plural form for a count: the expression in a catalogue's header, in gettext's subset of C, as in `nplurals=2; plural=(n != 1);`.
 struct PluralRule: Sendable {
     private indirect enum Expression: Sendable {
         case count
@@ -15,7 +15,7 @@ struct PluralRule: Sendable {
 
     private init(expression: Expression) { self.expression = expression }
 
-    /// nil: it is no such expression.
+    /// nil if the header has no valid expression.
     init?(_ header: some StringProtocol) {
         guard let text = header.split(separator: ";").lazy.map({ $0.drop { $0 == " " } }).first(where: { $0.hasPrefix("plural=") }) else {
             return nil

@@ -1,8 +1,8 @@
 public import DownloadModel
 
-/// Errors of the contract, said to people. The messages on the bus are English and have the details.
+/// The contract's errors in the user's language. The messages on the bus are English and have the details.
 extension Catalog {
-    /// One short sentence; with the server's status where there was one.
+    /// One short sentence, with the server's status if there was one.
     public func reason(_ name: ErrorName, httpStatus: UInt32? = nil) -> String {
         switch name {
         case .invalidUrl: text("The URL is not valid.")

@@ -1,10 +1,10 @@
 public import DownloadModel
 internal import Glibc
 
-/// What the environment says about language and numbers: locale(7), and gettext's `LANGUAGE`. The locale need not be installed, unless its
-/// numbers are other than ours.
+/// Language and number format from the environment: locale(7), and gettext's `LANGUAGE`. The locale must be installed only if its number
+/// format differs from ours.
 public struct SessionLocale: Sendable {
-    /// The first language wished for that there is; English where there is none.
+    /// The first requested language that we have; otherwise English.
     public let language: Language
     public let numbers: NumberStyle
 
@@ -17,7 +17,7 @@ public struct SessionLocale: Sendable {
         numbers = Self.isPlain(name) ? .plain : NumberStyle(locale: name) ?? NumberStyle()
     }
 
-    /// As gettext: `LANGUAGE` goes before the locale, except where that is "C", which wants programs as they are written.
+    /// As in gettext: `LANGUAGE` overrides the locale, unless the locale is "C", which means untranslated texts.
     private static func language(messages: String, wishes: String) -> Language {
         guard !isPlain(messages) else { return .english }
         for wish in wishes.isEmpty ? [messages[...]] : wishes.split(separator: ":") {

@@ -8,20 +8,20 @@ public import EventLoop
     private var tree = MenuTree()
     private var connection: Connection?
 
-    /// Whether changes are told: without anybody who listens they are only kept.
+    /// Whether changes are signalled. False while nobody listens; changes are then only stored.
     public var isWatched = true
-    /// Called when a panel has opened the menu, and when it is about to: some say the one, some the other, some both. Some are about to
-    /// without doing so.
+    /// `opened` is called when a panel has opened the menu, `aboutToShow` before it opens. Some panels report one, some the other, some
+    /// both. Some report `aboutToShow` without opening the menu.
     public var opened: () -> Void = {}
     public var aboutToShow: () -> Void = {}
-    /// Of entries, properties or events, in one call: many more than there are.
+    /// Most entries, properties or events in one call: far more than a menu has.
     private static let mostAtOnce = 1000
 
     public init() {}
 
     func attach(to connection: Connection) { self.connection = connection }
 
-    /// Shows `items` from now on, and tells what is different.
+    /// Replaces the menu by `items`, and signals the differences.
     public func show(_ items: [MenuItem]) {
         let change = tree.replace(by: items)
         guard let connection, isWatched else { return }
@@ -39,7 +39,7 @@ public import EventLoop
         switch event {
         case "clicked": tree.nodes[number]?.action?()
         case "opened" where number == 0: opened()
-        default: break  // hovered, closed, and a vendor's own (x-…)
+        default: break  // hovered, closed, or a vendor's own event (x-…)
         }
     }
 
@@ -70,7 +70,7 @@ public import EventLoop
                 reply(value)
             },
             Row(MenuInterface.event) { menu, arguments, reply in
-                // Answered first: what is clicked may take its time, and the panel waits.
+                // Reply first, because the panel waits and the action may take long.
                 guard menu.tree.nodes[arguments.0] != nil else { throw noSuchEntry(arguments.0) }
                 reply()
                 menu.take(arguments.1, of: arguments.0)
@@ -84,7 +84,7 @@ public import EventLoop
             },
             Row(MenuInterface.aboutToShow) { menu, number, reply in
                 guard menu.tree.nodes[number] != nil else { throw noSuchEntry(number) }
-                reply(false)  // what changes is told
+                reply(false)  // false: changes are signalled
                 if number == 0 { menu.aboutToShow() }
             },
             Row(MenuInterface.aboutToShowGroup) { menu, numbers, reply in

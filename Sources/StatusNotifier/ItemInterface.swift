@@ -17,7 +17,7 @@ public enum ItemInterface {
     public static let overlayIconPixmap = PropertyOf(name, "OverlayIconPixmap", IconPixmaps.self, change: .untold)
     public static let attentionIconName = PropertyOf(name, "AttentionIconName", String.self, change: .untold)
     public static let attentionIconPixmap = PropertyOf(name, "AttentionIconPixmap", IconPixmaps.self, change: .untold)
-    /// What a screen reader says of the icon: of the Ayatana project, read by GNOME's extension.
+    /// The icon's text for a screen reader. An extension of the Ayatana project, read by GNOME's extension.
     public static let iconAccessibleDesc = PropertyOf(name, "IconAccessibleDesc", String.self, change: .untold)
     public static let attentionAccessibleDesc = PropertyOf(name, "AttentionAccessibleDesc", String.self, change: .untold)
     public static let attentionMovieName = PropertyOf(name, "AttentionMovieName", String.self, change: .untold)
@@ -29,7 +29,7 @@ public enum ItemInterface {
     public static let activate = MethodOf(name, "Activate", in: Int32.self, Int32.self)
     public static let secondaryActivate = MethodOf(name, "SecondaryActivate", in: Int32.self, Int32.self)
     public static let scroll = MethodOf(name, "Scroll", in: Int32.self, String.self)
-    /// For the window that the next call opens (Plasma on Wayland).
+    /// The token is for the window that the next call opens (Plasma on Wayland).
     public static let provideXdgActivationToken = MethodOf(name, "ProvideXdgActivationToken", in: String.self)
 
     public static let newTitle = SignalOf(name, "NewTitle")
@@ -90,7 +90,7 @@ public enum ItemInterface {
         """
 }
 
-/// `org.kde.StatusNotifierWatcher`: who keeps the list of items, for the panels.
+/// `org.kde.StatusNotifierWatcher`: keeps the list of items for the panels.
 public enum WatcherInterface {
     public static let name = "org.kde.StatusNotifierWatcher"
     public static let path = ObjectPath("/StatusNotifierWatcher")

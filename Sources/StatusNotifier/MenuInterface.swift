@@ -4,7 +4,7 @@ public import DBus
 public enum MenuInterface {
     public static let name = "com.canonical.dbusmenu"
 
-    /// An item with what is below it, as far as it was asked for: number, properties, the same of each child.
+    /// An item and its children down to the requested depth: number, properties, and the same for each child.
     public typealias Layout = Structure<Int32, [String: Variant], [Variant]>
     public typealias ItemProperties = Structure<Int32, [String: Variant]>
     public typealias RemovedProperties = Structure<Int32, [String]>

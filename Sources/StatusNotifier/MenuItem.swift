@@ -5,20 +5,20 @@ internal import EventLoop
 public struct MenuItem: Sendable {
     public enum Toggle: Equatable, Sendable {
         case check(Bool)
-        /// One of those beside it.
+        /// One of several neighbouring entries.
         case radio(Bool)
     }
 
-    /// Tells it from all others of the menu. An entry that is there again with the same key is the same entry.
+    /// Unique in the menu. An entry with the same key after an update is the same entry.
     public var key: String
-    /// As it is to be read: underscores stand for themselves.
+    /// The text to display; underscores are literal.
     public var label: String
     public var isSeparator = false
     public var isEnabled = true
-    /// Of the icon theme.
+    /// An icon's name in the icon theme.
     public var iconName = ""
     public var toggle: Toggle?
-    /// With any it is a submenu.
+    /// If not empty, the entry is a submenu.
     public var children: [MenuItem] = []
     public var action: (@BusActor @Sendable () -> Void)?
 
@@ -32,10 +32,10 @@ public struct MenuItem: Sendable {
         return item
     }
 
-    /// What is not the protocol's default.
+    /// The properties that differ from the protocol's defaults.
     var properties: [String: Variant] {
         if isSeparator { return ["type": .string("separator")] }
-        // An underscore marks the letter that chooses the entry.
+        // In a label, an underscore marks the access key, so double it.
         var properties: [String: Variant] = ["label": .string(label.replacing("_", with: "__"))]
         if !isEnabled { properties["enabled"] = .bool(false) }
         if !iconName.isEmpty { properties["icon-name"] = .string(iconName) }

@@ -1,9 +1,9 @@
 internal import DBus
 internal import EventLoop
 
-/// A menu by the numbers that its entries have on the bus. Pure.
+/// A menu whose entries are keyed by their numbers on the bus. Pure.
 ///
-/// 0 is the menu itself. An entry keeps its number as long as its key stays; a number is never given to another.
+/// 0 is the menu itself. An entry keeps its number while its key exists. A number is never reused.
 struct MenuTree {
     struct Node: Sendable {
         var properties: [String: Variant]
@@ -11,9 +11,9 @@ struct MenuTree {
         var action: (@BusActor @Sendable () -> Void)?
     }
 
-    /// What panels are told.
+    /// The changes to signal to panels.
     struct Change: Equatable {
-        /// Below which entries or their order have changed: the only one, or 0 for several; nil: the layout is as before.
+        /// The entry whose children changed; 0 if there are several. nil: the layout is unchanged.
         var layout: Int32?
         var updated: [Int32: [String: Variant]] = [:]
         var removed: [Int32: [String]] = [:]
@@ -27,7 +27,7 @@ struct MenuTree {
     private var numbers: [String: Int32] = [:]
     private var next: Int32 = 1
 
-    /// - Precondition: no two of `items`, at whatever depth, have the same key.
+    /// - Precondition: the keys in `items` are unique over all levels.
     mutating func replace(by items: [MenuItem]) -> Change {
         let before = nodes
         var after: [Int32: Node] = [:]
@@ -63,9 +63,9 @@ struct MenuTree {
     }
 
     /// - Parameters:
-    ///   - depth: how many levels below; -1: all.
-    ///   - names: of the properties that are wanted; empty: all.
-    /// - Returns: nil where there is no such entry.
+    ///   - depth: how many levels below the entry; -1: all.
+    ///   - names: the requested properties; empty: all.
+    /// - Returns: nil if there is no such entry.
     func layout(of number: Int32, depth: Int32, names: [String]) -> MenuInterface.Layout? {
         guard let node = nodes[number] else { return nil }
         var children: [Variant] = []
@@ -79,7 +79,7 @@ struct MenuTree {
         return Structure(number, properties(of: node, names), children)
     }
 
-    /// Of those of `wanted` that are there, or, where it is empty, of all.
+    /// Properties of the existing entries in `wanted`, or of all entries if it is empty.
     func properties(of wanted: [Int32], names: [String]) -> [MenuInterface.ItemProperties] {
         let numbers = wanted.isEmpty ? nodes.keys.sorted() : wanted
         return numbers.compactMap { number in nodes[number].map { Structure(number, properties(of: $0, names)) } }
@@ -89,7 +89,7 @@ struct MenuTree {
         names.isEmpty ? node.properties : node.properties.filter { names.contains($0.key) }
     }
 
-    /// The protocol's value for what an entry does not say.
+    /// The protocol's default for a property that an entry does not have.
     static func defaultValue(of property: String) -> Variant? {
         switch property {
         case "type": .string("standard")

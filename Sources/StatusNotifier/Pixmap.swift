@@ -1,12 +1,12 @@
 public import DBus
 
-/// An icon as the wire has it: rows from the top, each pixel alpha, red, green, blue, not premultiplied.
+/// An icon in the wire format: rows from the top, each pixel as alpha, red, green, blue, not premultiplied.
 public struct Pixmap: Equatable, Sendable {
     public let width: Int32
     public let height: Int32
     public let bytes: [UInt8]
 
-    /// - Precondition: `bytes` has four for each pixel.
+    /// - Precondition: `bytes` has four bytes for each pixel.
     public init(width: Int32, height: Int32, bytes: [UInt8]) {
         precondition(bytes.count == 4 * Int(width) * Int(height), "\(bytes.count) bytes are no picture of \(width) x \(height)")
         (self.width, self.height, self.bytes) = (width, height, bytes)
@@ -15,7 +15,7 @@ public struct Pixmap: Equatable, Sendable {
     var variant: Variant { .structure([.int32(width), .int32(height), .array(of: "y", bytes.map { .byte($0) })]) }
 }
 
-/// `a(iiay)`: the same icon in several sizes. Hosts read it again and again, so its wire form is made once.
+/// `a(iiay)`: one icon in several sizes. Hosts read it often, so its wire form is computed once.
 public struct IconPixmaps: DBusBasic, Equatable {
     public static let none = IconPixmaps([])
 
@@ -41,9 +41,9 @@ public struct IconPixmaps: DBusBasic, Equatable {
         (self.pixmaps, self.variant) = (pixmaps, variant)
     }
 
-    /// Whether `bytes` are those of a picture of this size, whatever a foreign program says the size is.
+    /// Whether `bytes` fits the size that another program gave.
     private static func holds(_ bytes: [UInt8], _ width: Int32, _ height: Int32) -> Bool {
-        // Of two positive 32-bit numbers four times the product fits into 64 bits without a sign, and not into an Int.
+        // Four times the product of two positive 32-bit numbers fits into a UInt64, but not into an Int.
         width >= 0 && height >= 0 && UInt64(bytes.count) == 4 * UInt64(width) * UInt64(height)
     }
 
@@ -67,7 +67,7 @@ public struct IconPixmaps: DBusBasic, Equatable {
     }
 }
 
-/// `(sa(iiay)ss)`: what a host shows under the pointer. The text may be taken as markup, so it has no names of others in it.
+/// `(sa(iiay)ss)`: the tooltip that a host shows. Some hosts parse the text as markup, so it holds no names from outside.
 public struct ToolTip: DBusBasic, Equatable {
     public var title: String
     public var text: String

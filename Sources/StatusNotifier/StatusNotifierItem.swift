@@ -1,7 +1,7 @@
 public import DBus
 public import EventLoop
 
-/// An item in the panel's tray: an icon, a tooltip, a menu, and clicks. Where no panel is there it waits for one.
+/// An item in the panel's tray: an icon, a tooltip, a menu, and clicks. Without a panel it waits for one.
 @BusActor public final class StatusNotifierItem {
     public enum Status: String, Sendable {
         /// Hosts may hide it.
@@ -10,35 +10,35 @@ public import EventLoop
         case needsAttention = "NeedsAttention"
     }
 
-    /// What hosts show.
+    /// The item's appearance in hosts.
     public struct Appearance: Equatable, Sendable {
         public var title = ""
         public var status = Status.passive
-        /// Of the icon theme; hosts prefer it to the pixmaps.
+        /// An icon's name in the icon theme; hosts prefer it to the pixmaps.
         public var iconName = ""
         public var icon = IconPixmaps.none
-        /// Shown instead where the status is `needsAttention`.
+        /// Shown instead of `icon` if the status is `needsAttention`.
         public var attentionIcon = IconPixmaps.none
         public var toolTip = ToolTip()
         public init() {}
     }
 
-    /// What a person does with the icon.
+    /// A user's action on the icon.
     public enum Gesture: Equatable, Sendable {
         case activate
         case secondaryActivate
-        /// The host has no menu of its own making: it asks us to show ours. It cannot be shown without a toolkit.
+        /// The host draws no menus and asks us to show ours. We cannot, without a toolkit.
         case contextMenu
-        /// Up is positive.
+        /// `delta` is positive for up.
         case scroll(delta: Int32, isHorizontal: Bool)
     }
 
-    /// Between two changes that are told: xfce4-panel and Plasma read all properties again for each.
+    /// Least time between two signalled changes: xfce4-panel and Plasma read all properties again at each.
     static let leastInterval: Duration = .milliseconds(500)
-    /// Between two attempts to register with a watcher that refuses: it may be starting.
+    /// Time between two attempts to register with a watcher that refuses, because it may be starting.
     private static let retryDelay: Duration = .seconds(2)
     private static let mostRetries = 5
-    /// For so long hosts may be busy with what has just come into sight.
+    /// How long hosts may read the properties of an item that has just appeared.
     private static let takingIn: Duration = .seconds(3)
 
     private let connection: Connection
@@ -49,22 +49,22 @@ public import EventLoop
     private var wanted: Appearance
     private var told: Appearance
     private var lastTold: ContinuousClock.Instant?
-    /// When it was registered, or another status was told.
+    /// When the item was registered, or last signalled another status.
     private var lastAppearance: ContinuousClock.Instant?
     private var timer: Poller.Token?
     private var token: String?
 
-    /// Whether a watcher has taken it: nobody sees it otherwise.
+    /// Whether a watcher has accepted the item; otherwise nobody sees it.
     public private(set) var isRegistered = false
-    /// Called when that changes.
+    /// Called when `isRegistered` changes.
     public var registeredChanged: (Bool) -> Void = { _ in }
     public var received: (Gesture) -> Void = { _ in }
-    /// Whether hosts have had it for a while as it is: what they ask now, somebody asks who uses it.
+    /// Whether hosts have known the item unchanged for a while. A call from a host then comes from a user.
     public var isFamiliar: Bool { lastAppearance.map { .now - $0 >= Self.takingIn } ?? false }
 
-    /// Exports item and menu on `connection`, which is for them alone, and registers wherever a watcher is or appears.
+    /// Exports item and menu on `connection`, which must serve nothing else. Registers with each watcher that runs or appears.
     ///
-    /// - Parameter id: unique to the program and the same at each start.
+    /// - Parameter id: unique to the program, and the same at each start.
     public init(_ id: String, on connection: Connection, menu: DBusMenu, _ appearance: Appearance) {
         (self.id, self.connection, self.menu, wanted, told) = (id, connection, menu, appearance, appearance)
         menu.attach(to: connection)
@@ -84,13 +84,14 @@ public import EventLoop
     private func register(with owner: String, retries: Int) {
         BusActor.spawn { [self] in
             do throws(DBusError) {
-                // By its path, as Ayatana's library does: GNOME's extension then follows our unique name alone. Of an item with a name of
-                // its own it hears twice, and now and then never shows it. To the watcher's unique name, which nobody else can get.
+                // Register by object path, as Ayatana's library does: GNOME's extension then follows our unique name only. An item with a
+                // well-known name is announced to the extension twice, and sometimes never shown. Call the watcher's unique name, which
+                // nobody else can own.
                 let path = ItemInterface.path.value
                 try await connection.call(WatcherInterface.registerItem, on: owner, at: WatcherInterface.path, path)
                 setRegistered(true)
             } catch {
-                // One that has gone is followed by its next owner.
+                // A watcher that is gone has a successor, whose name we follow.
                 guard retries < Self.mostRetries, error.name != "org.freedesktop.DBus.Error.ServiceUnknown" else { return }
                 retry = Poller.shared.schedule(after: Self.retryDelay) { [self] in register(with: owner, retries: retries + 1) }
             }
@@ -105,7 +106,7 @@ public import EventLoop
         registeredChanged(value)
     }
 
-    /// Shows `appearance`: at once, or half a second after the last change; what is superseded until then is never told.
+    /// Shows `appearance` at once, or half a second after the last change. An appearance that is replaced before then is never signalled.
     public func show(_ appearance: Appearance) {
         wanted = appearance
         guard wanted != told, timer == nil, isRegistered else { return }
@@ -135,7 +136,7 @@ public import EventLoop
 
     // MARK: Being clicked
 
-    /// The token that the host gave for the window which the click opens; each is good once.
+    /// Takes the host's activation token for the window that a click opens. A token works only once.
     public func takeActivationToken() -> String? {
         defer { token = nil }
         return token

@@ -3,20 +3,20 @@ internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 
-/// The client's side of the bus: one connection, its calls and its watches.
+/// The client's side of the bus: one connection with its calls and watches.
 @BusActor final class ClientCore {
-    /// The longest that an answer is awaited: the bus may have to start the service, and the service to take in a long list.
+    /// Most time for an answer: the bus may have to start the service, and the service may have to read in a long list.
     private static let callTimeout: Duration = .seconds(60)
-    /// How often, in a row, a service that goes away while it is asked is asked again.
+    /// How many times in a row a call is repeated if the service goes away before it answers.
     private static let mostLosses = 6
-    /// A service that was there for so long before it went is not one that fails at each start.
+    /// A service that ran for this long before it went away does not fail at each start.
     private static let steadyTime: Duration = .seconds(30)
 
     private let connection: Connection
     private var watches: [UInt64: WatchState] = [:]
     private var presences: [UInt64: Presence] = [:]
     private var nextWatch: UInt64 = 0
-    /// The applications that this client says are in front.
+    /// The applications that this client reports as being in front.
     private var inFront: Set<String> = []
     private var foregroundWatch: Connection.Subscription?
 
@@ -35,7 +35,7 @@ internal import EventLoop
 
     // MARK: Calls
 
-    /// - Parameter repeatable: whether the call may be made again where the service went away before it answered.
+    /// - Parameter repeatable: whether the call may be repeated if the service goes away before it answers.
     func call<In, Out>(_ method: MethodOf<In, Out>, _ arguments: In, repeatable: Bool = false) async throws(ClientError) -> Out {
         try await call(method, arguments, at: BusName.managerPath, repeatable: repeatable)
     }
@@ -64,7 +64,7 @@ internal import EventLoop
         try await call(Standard.set, (property.interface, property.name, value.variant), at: path, repeatable: true)
     }
 
-    /// A call that answers late, as often as the service goes away before.
+    /// A call that may take long. It is repeated if the service goes away.
     func wait<Out>(_ method: MethodOf<[String: Variant], Out>, at path: ObjectPath) async throws(ClientError) -> Out {
         try await untilAnswered(method, at: path, [:]).answer
     }
@@ -77,11 +77,12 @@ internal import EventLoop
 
     func fetch(_ url: String, _ options: [String: Variant]) async throws(ClientError) -> FetchedFile {
         let ((outcome, path), wasLost) = try await untilAnswered(Manager.fetch, at: BusName.managerPath, (url, options))
-        // The first call's answer may have been lost with the service: better twice new than never.
+        // The first call's answer may have been lost with the service. So report the file as new: a client would rather process a file
+        // twice than never.
         return FetchedFile(isNew: wasLost || outcome != FetchOutcome.noData.rawValue, path: path)
     }
 
-    /// Calls without a limit of time, again where the service goes away.
+    /// Calls without a time limit, and repeats the call if the service goes away.
     private func untilAnswered<In, Out>(
         _ method: MethodOf<In, Out>, at path: ObjectPath, _ arguments: In
     ) async throws(ClientError) -> (answer: Out, wasLost: Bool) {
@@ -104,7 +105,7 @@ internal import EventLoop
     func setForeground(_ app: String, _ isInFront: Bool) async throws(ClientError) {
         if isInFront { inFront.insert(app) } else { inFront.remove(app) }
         try await call(Manager.setForeground, (app, isInFront), repeatable: true)
-        // From here on: the call itself may have started the service.
+        // Watch the owner only after the call, because the call itself may have started the service.
         if inFront.isEmpty, let subscription = foregroundWatch {
             connection.unsubscribe(subscription)
             foregroundWatch = nil
@@ -116,12 +117,12 @@ internal import EventLoop
         }
     }
 
-    /// A service that starts anew knows of none.
+    /// A restarted service knows of no application in front, so report them again.
     private func sayForegroundAgain() async {
         for app in inFront { try? await call(Manager.setForeground, (app, true)) }
     }
 
-    /// Before the service is asked again: at once, then after 1, 2, 4 … seconds.
+    /// The delay before the service is called again: none, then 1, 2, 4 … seconds.
     private static func pause(after losses: Int) -> Duration { losses <= 1 ? .zero : .seconds(1 << min(losses - 2, 16)) }
 
     private func sleep(for delay: Duration) async {
@@ -131,7 +132,7 @@ internal import EventLoop
 
     /// A call that does not start the service.
     ///
-    /// - Throws: with the cause `serviceUnavailable` where it does not run.
+    /// - Throws: with the cause `serviceUnavailable` if the service does not run.
     private func ask<In, Out>(_ method: MethodOf<In, Out>, _ arguments: In) async throws(ClientError) -> Out {
         do throws(DBusError) {
             return try await connection.call(
@@ -144,11 +145,11 @@ internal import EventLoop
     func overview(current: Int, recent: Int) async throws(ClientError) -> ServiceOverview? {
         do throws(ClientError) {
             var overview = ServiceOverview(status: ServiceStatus(try await ask(Standard.getAll, Manager.interface)))
-            // As many as there are, so that the service need not look through all of its queue for more.
+            // Ask for no more than there are; otherwise the service would search its whole queue for more.
             let running = min(current, Int(overview.status.active))
             overview.current = try await page([.active], limit: running)
             let rest = min(current, Int(overview.status.remaining)) - overview.current.count
-            // What has stopped since the first page is in both.
+            // A download that stopped since the first page is in both pages.
             let known = Set(overview.current.map(\.reference))
             overview.current += try await page([.queued, .waiting, .paused, .verifying], limit: rest)
                 .filter { !known.contains($0.reference) }
@@ -160,7 +161,7 @@ internal import EventLoop
         }
     }
 
-    /// One answer of `Describe`, without starting the service.
+    /// One page of `Describe`, without starting the service.
     private func page(
         _ states: Set<DownloadDescription.State>, limit: Int, isNewestFirst: Bool = false
     ) async throws(ClientError) -> [DownloadDescription] {
@@ -180,7 +181,7 @@ internal import EventLoop
         DownloadDescription(download, try await call(Standard.getAll, Download.interface, at: download, repeatable: true))
     }
 
-    /// All pages of `Describe`. What is removed between two pages makes the list begin again, three times at most.
+    /// All pages of `Describe`. If a download is removed between two pages, the list is read again from the start, at most three times.
     func describe(_ filter: DownloadFilter, properties: [String]) async throws(ClientError) -> [DownloadDescription] {
         var beginnings = 0
         while true {
@@ -216,7 +217,7 @@ internal import EventLoop
         nextWatch += 1
         let number = nextWatch
         watches[number] = state
-        // Signals first, then the state: what happens between the two is told twice rather than never.
+        // Subscribe first, then read the state: a change between the two is reported twice rather than never.
         state.subscriptions = subscribe(state)
         do throws(ClientError) {
             try await tellAll(state)
@@ -253,7 +254,7 @@ internal import EventLoop
                 if state.knows(download) {
                     state.change(message.path) { $0.apply(changed) }
                 } else if state.wantsNew, let name = changed[Download.state.name]?.string, !DownloadDescription.State(name).hasEnded {
-                    // One that had ended begins again.
+                    // An ended download has started again.
                     BusActor.spawn { await self.tell(download, to: state) }
                 }
             },
@@ -266,14 +267,14 @@ internal import EventLoop
             },
             connection.watchOwner(of: BusName.service) { [weak self, weak state] owner in
                 guard let self, let state else { return }
-                // Idle exit and a crash look the same; only what would go on by itself is a reason to start the service again.
+                // Idle exit and a crash look the same. Start the service again only for downloads that would continue by themselves.
                 guard owner != nil || state.goesOn else { return }
                 BusActor.spawn { await self.tellAgain(state, wasLost: owner == nil) }
             },
         ]
     }
 
-    /// Tells a watch of each of its downloads as it is now.
+    /// Reports the present state of each download to its watch.
     private func tellAll(_ state: WatchState) async throws(ClientError) {
         if let wanted = state.wanted {
             for download in wanted.sorted(by: { $0.path < $1.path }) {
@@ -295,12 +296,12 @@ internal import EventLoop
         do throws(ClientError) {
             state.tell(try await describe(download))
         } catch {
-            // Gone again already; if it is the service that went, its next owner is told of.
+            // The download is gone already. If the service is gone, `watchOwner` reports its next owner.
             if error.cause == .unknownDownload { state.remove(download) }
         }
     }
 
-    /// After the service went away or came back: asks until it answers, a few times.
+    /// Reads the state again after the service went away or came back, with a few retries.
     private func tellAgain(_ state: WatchState, wasLost: Bool) async {
         if wasLost { countLoss(of: state) }
         guard !state.isAsking else { return }
@@ -333,6 +334,6 @@ internal import EventLoop
 }
 
 extension DBusError {
-    /// The one that was asked went away, or took too long.
+    /// The called program went away, or took too long.
     fileprivate var isNoReply: Bool { name == "org.freedesktop.DBus.Error.NoReply" }
 }

@@ -1,16 +1,16 @@
 internal import DBus
 public import DownloadModel
 
-/// Why a call of the client did not succeed. `message` is one English sentence.
+/// Why a call of the client failed. `message` is one English sentence.
 public struct ClientError: Error, Equatable, Sendable, CustomStringConvertible {
     public enum Cause: Hashable, Sendable {
-        /// The session bus cannot be reached, or has gone.
+        /// The session bus cannot be reached, or is gone.
         case busUnavailable
         /// The service is not installed, cannot be started, or goes away again and again.
         case serviceUnavailable
-        /// There is no such download (any more).
+        /// The download does not exist, or no longer.
         case unknownDownload
-        /// The service refused, or what was waited for ended so: `errorName` says which.
+        /// The service refused the call, or the awaited download failed: see `errorName`.
         case refused
     }
 
@@ -21,7 +21,7 @@ public struct ClientError: Error, Equatable, Sendable, CustomStringConvertible {
 
     public init(_ cause: Cause, name: String, message: String) { (self.cause, self.name, self.message) = (cause, name, message) }
 
-    /// Which of the contract's errors it is; nil for an error of the bus itself, and for one newer than this client.
+    /// The contract's error name; nil for an error of the bus itself, and for an error newer than this client.
     public var errorName: ErrorName? {
         let prefix = "org.todoku.Error."
         return name.hasPrefix(prefix) ? ErrorName(rawValue: String(name.dropFirst(prefix.utf8.count))) : nil
@@ -31,7 +31,7 @@ public struct ClientError: Error, Equatable, Sendable, CustomStringConvertible {
 }
 
 extension ClientError {
-    /// What libdbus or the service answered.
+    /// From an error of libdbus or the service.
     init(_ error: DBusError) {
         let standard = "org.freedesktop.DBus.Error."
         let short = error.name.hasPrefix(standard) ? String(error.name.dropFirst(standard.utf8.count)) : ""

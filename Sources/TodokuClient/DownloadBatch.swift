@@ -2,7 +2,7 @@ internal import DBus
 public import DownloadModel
 internal import DownloaderInterface
 
-/// Names one batch: its object on the bus, and what people call it.
+/// Identifies one batch by its object path on the bus.
 public struct BatchReference: Hashable, Sendable, CustomStringConvertible {
     /// The object path, `/org/todoku/Downloader1/batch/7`.
     public let path: String
@@ -10,24 +10,24 @@ public struct BatchReference: Hashable, Sendable, CustomStringConvertible {
     init(_ path: ObjectPath) { self.path = path.value }
     var objectPath: ObjectPath { ObjectPath(path) }
 
-    /// The batch of this number.
+    /// The batch with this number.
     public init(number: UInt64) { path = "\(BusName.batchesPath)/\(number)" }
 
-    /// Reads what people write: a number, or an object path of the service. nil: it is neither.
+    /// Reads a number, or an object path of the service; nil for any other text.
     public init?(_ text: String) {
         let digits = text.hasPrefix(BusName.batchesPath + "/") ? String(text.dropFirst(BusName.batchesPath.utf8.count + 1)) : text
         guard let number = UInt64(digits), String(number) == digits else { return nil }
         self.init(number: number)
     }
 
-    /// What `init(_:)` reads: the number.
+    /// The number, which `init(_:)` reads.
     public var description: String { String(path.dropFirst(BusName.batchesPath.utf8.count + 1)) }
 }
 
-/// One download of a batch that is to be queued.
+/// One download to queue with a batch.
 public struct BatchItem: Equatable, Sendable {
     public var url: String
-    /// What it says itself is stronger than what the batch says for all.
+    /// The item's own options, which override those of the batch.
     public var request: DownloadRequest
 
     public init(_ url: String, _ request: DownloadRequest = DownloadRequest()) { (self.url, self.request) = (url, request) }
@@ -40,20 +40,20 @@ public struct QueuedBatch: Equatable, Sendable {
     public let downloads: [DownloadReference]
 }
 
-/// One batch as it is now.
+/// The present state of one batch.
 public struct BatchDescription: Equatable, Sendable {
     public let reference: BatchReference
-    /// Empty where none was given.
+    /// Empty if none was given.
     public let title: String
     /// Members that have not ended.
     public let remaining: UInt32
-    /// What the others ended in, those included that are off the list.
+    /// Outcomes of the other members, including those that are no longer in the list.
     public let outcomes: OutcomeCounts
     public let received: ByteCount
-    /// nil while that of one that has not ended is unknown.
+    /// nil while the total of an unended member is unknown.
     public let total: ByteCount?
 
-    /// How many downloads were queued with it.
+    /// How many downloads were queued with the batch.
     public var count: UInt32 { remaining +| outcomes.finished +| outcomes.failed +| outcomes.cancelled }
 
     /// 0.0–1.0; nil while the total is unknown.
@@ -75,11 +75,11 @@ public struct BatchDescription: Equatable, Sendable {
 }
 
 extension DownloaderClient {
-    /// Queues 1 to 10,000 downloads as one batch: all of them or, where one is refused, none. The error's message then begins with the
-    /// index of that item: `Item 0: …` is about the first.
+    /// Queues 1 to 10,000 downloads as one batch. If one is refused, none is queued, and the error's message begins with the index of that
+    /// item: `Item 0: …` is about the first.
     ///
-    /// - Parameter defaults: what holds for each item that does not say otherwise; its `title`, `body`, `icon`, `sound` and `notify` are of
-    ///   the one toast at the end.
+    /// - Parameter defaults: options for each item that does not set its own. `title`, `body`, `icon`, `sound` and `notify` are those of
+    ///   the one toast at the end of the batch.
     public func downloadBatch(
         _ items: [BatchItem], _ defaults: DownloadRequest = DownloadRequest()
     ) async throws(ClientError) -> QueuedBatch {
@@ -102,12 +102,12 @@ extension DownloaderClient {
     public func cancel(_ batch: BatchReference) async throws(ClientError) {
         try await core.call(Batch.cancel, (), at: batch.objectPath, repeatable: false)
     }
-    /// Takes the batch and all its downloads off the list; what has not ended is cancelled first.
+    /// Removes the batch and all its downloads from the list; those that have not ended are cancelled first.
     public func remove(_ batch: BatchReference, deleteFiles: Bool = false) async throws(ClientError) {
         try await core.call(Batch.remove, deleteFiles, at: batch.objectPath, repeatable: false)
     }
 
-    /// Waits, for as long as it takes, until all of the batch have ended. Should the service go away meanwhile, it is asked again.
+    /// Waits without a time limit until all downloads of the batch have ended. If the service goes away meanwhile, the call is repeated.
     public func wait(for batch: BatchReference) async throws(ClientError) -> OutcomeCounts {
         let (finished, failed, cancelled) = try await core.wait(Batch.wait, at: batch.objectPath)
         return OutcomeCounts(finished: finished, failed: failed, cancelled: cancelled)

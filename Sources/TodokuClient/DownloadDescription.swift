@@ -2,42 +2,42 @@ internal import DBus
 public import DownloadModel
 internal import DownloaderInterface
 
-/// One download as it is now: every property of `org.todoku.Download1`, typed.
+/// The present state of one download: every property of `org.todoku.Download1`, typed.
 public struct DownloadDescription: Equatable, Sendable {
     public let reference: DownloadReference
-    /// Without credentials and query; `DownloaderClient.url(of:)` has the whole.
+    /// Without credentials and query; `DownloaderClient.url(of:)` returns the whole URL.
     public internal(set) var url = ""
     public internal(set) var app = ""
     public internal(set) var tag = ""
     public internal(set) var state = State.queued
-    /// The contract's word, while it is `waiting`.
+    /// The contract's reason while the state is `waiting`.
     public internal(set) var waitReason: String?
-    /// When the wait ends, where that is known.
+    /// When the wait ends, if known.
     public internal(set) var waitUntil: WallTime?
-    /// How many go before it, while it is queued or waits for its host.
+    /// How many downloads start before this one, while it is queued or waits for its host.
     public internal(set) var ahead: UInt32 = 0
     /// Bytes in the part file.
     public internal(set) var received: ByteCount = 0
-    /// Bytes in all; nil while unknown.
+    /// Complete size in bytes; nil while unknown.
     public internal(set) var total: ByteCount?
     /// Smoothed over about 3 s.
     public internal(set) var speed: Speed = 0
-    /// Bare; known once the server has answered.
+    /// A bare name; known once the server has answered.
     public internal(set) var fileName: String?
     public internal(set) var mediaType: String?
-    /// The final path, once finished.
+    /// The final path of a finished download.
     public internal(set) var path: String?
-    /// What it failed by; of one that waits, what the last attempt failed by. nil where it finished, and where nothing failed.
+    /// Why the download failed; while it waits, why the last attempt failed. nil if it finished, or nothing failed.
     public internal(set) var error: DownloadError?
     public internal(set) var attempts: UInt32 = 0
     public internal(set) var connections: UInt32 = 0
     public internal(set) var queuedAt: WallTime?
     public internal(set) var startedAt: WallTime?
     public internal(set) var endedAt: WallTime?
-    /// The object path of its batch.
+    /// The object path of its batch, if any.
     public internal(set) var batch: String?
     public internal(set) var priority: Int32 = 0
-    /// Bytes per second at most; nil: no limit.
+    /// Most bytes per second; nil: no limit.
     public internal(set) var speedLimit: Speed?
 
     /// 0.0–1.0; nil while the total is unknown.
@@ -46,7 +46,7 @@ public struct DownloadDescription: Equatable, Sendable {
         return fraction < 0 ? nil : fraction
     }
 
-    /// The file's name: as it came to be once finished, before that as the server says or, until it has answered, the URL.
+    /// The file's final name once finished; before that the server's name, or the URL's until the server has answered.
     public var displayName: String {
         if let path, let name = path.split(separator: "/").last { return String(name) }
         if let fileName { return fileName }
@@ -61,7 +61,7 @@ public struct DownloadDescription: Equatable, Sendable {
         apply(properties)
     }
 
-    /// Takes the properties that are there; one of an unexpected type is passed over.
+    /// Applies the given properties; a property of an unexpected type is ignored.
     mutating func apply(_ properties: [String: Variant]) {
         func value<V>(_ property: PropertyOf<V>) -> V? { properties[property.name].flatMap(V.init) }
         func instant(_ property: PropertyOf<UInt64>) -> WallTime?? {
@@ -95,7 +95,7 @@ public struct DownloadDescription: Equatable, Sendable {
 }
 
 extension DownloadDescription {
-    /// The contract's states. A service newer than this client may have others.
+    /// The contract's states. A newer service may have others.
     public enum State: Hashable, Sendable {
         case queued, waiting, active, paused, verifying, extracting, finished, failed, cancelled
         case other(String)
@@ -104,7 +104,7 @@ extension DownloadDescription {
 
         public init(_ name: String) { self = Self.known.first { $0.name == name } ?? .other(name) }
 
-        /// The contract's word.
+        /// The state's name in the contract.
         public var name: String {
             switch self {
             case .queued: "queued"
@@ -124,7 +124,7 @@ extension DownloadDescription {
     }
 }
 
-/// What a download ended in, where it did not finish.
+/// Why a download did not finish.
 public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible {
     /// The name on the bus, such as `org.todoku.Error.HttpStatus`.
     public let name: String
@@ -134,10 +134,10 @@ public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible
     public let host: String?
     /// Whether the same request may succeed later.
     public let isRetryable: Bool
-    /// What does not fit on the disk, where that is why, and it is known.
+    /// The bytes that do not fit on the disk, if that is the reason and the number is known.
     public let missingBytes: ByteCount?
 
-    /// nil where there is no error.
+    /// nil if there is no error.
     init?(_ error: EndError) {
         guard !error.name.isEmpty else { return nil }
         (name, message) = (error.name, error.message)

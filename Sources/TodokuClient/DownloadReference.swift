@@ -1,7 +1,7 @@
 internal import DBus
 internal import DownloaderInterface
 
-/// Names one download: its object on the bus, and what people call it.
+/// Identifies one download by its object path on the bus.
 public struct DownloadReference: Hashable, Sendable, CustomStringConvertible {
     /// The object path, `/org/todoku/Downloader1/download/7`.
     public let path: String
@@ -9,13 +9,14 @@ public struct DownloadReference: Hashable, Sendable, CustomStringConvertible {
     init(_ path: ObjectPath) { self.path = path.value }
     var objectPath: ObjectPath { ObjectPath(path) }
 
-    /// The download of this number.
+    /// The download with this number.
     public init(number: UInt64) { path = "\(BusName.downloadsPath)/\(number)" }
 
-    /// The download that `app` queued, or will queue, with this token; known before the call, so it can be watched from the start.
+    /// The download that `app` queued, or will queue, with this token. The path is known before the call, so the download can be watched
+    /// from the start.
     public init(app: String, token: String) { path = BusName.path(app: app, token: token).value }
 
-    /// Reads what people write: a number, `APP/TOKEN`, or an object path of the service. nil: it is none of these.
+    /// Reads a number, `APP/TOKEN`, or an object path of the service; nil for any other text.
     public init?(_ text: String) {
         if let number = UInt64(text), String(number) == text {
             self.init(number: number)
@@ -28,12 +29,12 @@ public struct DownloadReference: Hashable, Sendable, CustomStringConvertible {
         }
     }
 
-    /// nil for a download that is named by a token.
+    /// nil for a download with a token.
     public var number: UInt64? {
         path.hasPrefix(BusName.downloadsPath + "/") ? UInt64(path.dropFirst(BusName.downloadsPath.utf8.count + 1)) : nil
     }
 
-    /// What `init(_:)` reads: the number, or `APP/TOKEN`.
+    /// The number, or `APP/TOKEN`; `init(_:)` reads both.
     public var description: String {
         if let number { return String(number) }
         guard path.hasPrefix(BusName.tokensPath + "/") else { return path }
@@ -42,7 +43,7 @@ public struct DownloadReference: Hashable, Sendable, CustomStringConvertible {
         return "\(app)/\(token)"
     }
 
-    /// The way back from `ObjectPath.escape`; nil where `element` is nothing that it makes.
+    /// Reverses `ObjectPath.escape`; nil if `element` is not in its form.
     static func unescape(_ element: Substring) -> String? {
         if element == "_" { return "" }
         var bytes: [UInt8] = []

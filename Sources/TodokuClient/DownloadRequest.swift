@@ -2,9 +2,9 @@ public import DBus
 public import DownloadModel
 internal import DownloaderInterface
 
-/// How one download is wanted: any of `DownloadOptions`, by the same names, as `request.priority = 5`.
+/// The options of one download: any of `DownloadOptions`, by the same names, as in `request.priority = 5`.
 ///
-/// An option that is not set is left to the service, or to the batch that the download is an item of.
+/// An option that is not set takes its value from the batch, if any, or from the service.
 @dynamicMemberLookup
 public struct DownloadRequest: Equatable, Sendable {
     private var wanted = DownloadOptions()
@@ -12,12 +12,12 @@ public struct DownloadRequest: Equatable, Sendable {
     private var given: Set<String> = []
     /// `sha256:<hex>`, `sha512`, `sha1`, `md5`. The service checks it.
     public var checksum: String?
-    /// The caller's own; `DownloaderClient.metadata(of:)` gives it back.
+    /// The caller's own data; `DownloaderClient.metadata(of:)` returns it.
     public var metadata: [String: Variant] = [:]
 
     public init() {}
 
-    /// An option. Where it may be without a value, nil says so: no limit, no deadline.
+    /// An option. nil means "no value" for an option that allows it, such as no limit or no deadline.
     public subscript<V>(dynamicMember option: WritableKeyPath<DownloadOptions, V>) -> V {
         get { wanted[keyPath: option] }
         set {
@@ -26,12 +26,12 @@ public struct DownloadRequest: Equatable, Sendable {
         }
     }
 
-    /// Sets an option, where there is a value for it.
+    /// Sets an option if `value` is not nil.
     public mutating func set<V>(_ option: WritableKeyPath<DownloadOptions, V>, to value: V?) {
         if let value { self[dynamicMember: option] = value }
     }
 
-    /// Sets an option that may be without a value, where there is one for it.
+    /// Sets an option of an optional type if `value` is not nil.
     public mutating func set<V>(_ option: WritableKeyPath<DownloadOptions, V?>, to value: V?) {
         if let value { self[dynamicMember: option] = value }
     }
@@ -48,12 +48,12 @@ public struct DownloadRequest: Equatable, Sendable {
     }
 }
 
-/// Which downloads are meant; what is nil matches all.
+/// Selects downloads; a nil field matches all.
 public struct DownloadQuery: Equatable, Sendable {
     public var app: String?
     public var tag: String?
     public var states: Set<DownloadDescription.State>?
-    /// Only its members.
+    /// Only members of this batch.
     public var batch: BatchReference?
 
     public init(
@@ -62,9 +62,9 @@ public struct DownloadQuery: Equatable, Sendable {
         (self.app, self.tag, self.states, self.batch) = (app, tag, states, batch)
     }
 
-    /// What has not ended.
+    /// Downloads that have not ended.
     public static let remaining = DownloadQuery(states: [.queued, .waiting, .active, .paused, .verifying])
-    /// What has ended.
+    /// Downloads that have ended.
     public static let ended = DownloadQuery(states: [.finished, .failed, .cancelled])
 
     var filter: DownloadFilter {

@@ -3,42 +3,43 @@ public import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 
-/// The download service as an async Swift API: values that are `Sendable`, and functions that may be called from anywhere.
+/// The download service as an async Swift API: `Sendable` values, and functions that may be called from any thread.
 ///
-/// A client has one connection to the session bus, served by a thread of this library's own (`EventLoop`'s), or by the main thread of a
-/// program that runs that loop. The service is started by the bus where it does not run. Calls are answered within a minute or fail;
-/// `wait` has no limit. Errors are `ClientError`.
+/// A client has one connection to the session bus. A thread of this library (`EventLoop`'s) serves it, or the main thread of a program that
+/// runs that loop. The bus starts the service if it does not run. A call is answered within a minute or fails; `wait` has no limit. Errors
+/// are `ClientError`.
 public final class DownloaderClient: Sendable {
     let core: ClientCore
 
     private init(_ core: ClientCore) { self.core = core }
 
-    /// Connects to the session bus, or to the bus at `address` (as in DBUS_SESSION_BUS_ADDRESS). The service is not started before it is
-    /// asked something.
+    /// Connects to the session bus, or to the bus at `address` (as in DBUS_SESSION_BUS_ADDRESS). Connecting does not start the service; the
+    /// first call does.
     public static func connect(to address: String? = nil) async throws(ClientError) -> DownloaderClient {
         DownloaderClient(try await ClientCore.connect(to: address))
     }
 
     // MARK: Queueing and finding
 
-    /// Queues one download. Once this returns it is on disk: no crash loses it.
+    /// Queues one download. When this returns, the download is saved on disk and survives a crash.
     public func download(_ url: String, _ request: DownloadRequest = DownloadRequest()) async throws(ClientError) -> DownloadReference {
         let path = try await core.call(Manager.download, (url, request.options), repeatable: request.token != nil)
         return DownloadReference(path)
     }
 
-    /// Downloads, and returns when the file is there; without a limit. Where nothing has changed since the last Fetch of the same that is
-    /// the copy that there is.
+    /// Downloads a file, and returns when it is complete; without a time limit. If nothing has changed since the last Fetch of the same
+    /// file, the result is the cached copy.
     ///
-    /// Where the service goes away meanwhile it is started again, and the same Fetch is waited for; what had come just then is called new.
+    /// If the service goes away meanwhile, it is started again and the same Fetch is awaited. A file that was completed just then is
+    /// reported as new.
     ///
-    /// - Throws: what the download ended in, or why it is refused.
+    /// - Throws: why the download failed, or why it is refused.
     public func fetch(_ url: String, _ request: DownloadRequest = DownloadRequest()) async throws(ClientError) -> FetchedFile {
         try await core.fetch(url, request.options)
     }
 
-    /// Queues one download into the caller's own file: a regular one, open for writing. The service has its own duplicate of `descriptor`,
-    /// which stays the caller's to close.
+    /// Queues one download into the caller's own file, a regular one that is open for writing. The service gets a duplicate of
+    /// `descriptor`; the caller still closes its own.
     public func download(
         _ url: String, into descriptor: Int32, _ request: DownloadRequest = DownloadRequest()
     ) async throws(ClientError) -> DownloadReference {
@@ -46,7 +47,7 @@ public final class DownloaderClient: Sendable {
         return DownloadReference(try await core.call(Manager.downloadToFd, arguments, repeatable: request.token != nil))
     }
 
-    /// What has not ended in queue order, then what has ended, oldest first.
+    /// Unended downloads in queue order, then ended ones, oldest first.
     public func list(_ query: DownloadQuery = DownloadQuery()) async throws(ClientError) -> [DownloadReference] {
         try await core.describe(query.filter, properties: [Download.state.name]).map(\.reference)
     }
@@ -70,31 +71,31 @@ public final class DownloaderClient: Sendable {
     }
     public func cancel(_ download: DownloadReference) async throws(ClientError) { try await core.call(Download.cancel, (), at: download) }
     public func retry(_ download: DownloadReference) async throws(ClientError) { try await core.call(Download.retry, (), at: download) }
-    /// Takes it off the list; a running one is cancelled first.
+    /// Removes the download from the list; a running one is cancelled first.
     public func remove(_ download: DownloadReference, deleteFile: Bool = false) async throws(ClientError) {
         try await core.call(Download.remove, deleteFile, at: download)
     }
 
-    /// Puts the finished file into the desktop's trash, and takes the download off the list.
+    /// Moves the finished file to the desktop's trash, and removes the download from the list.
     public func trash(_ download: DownloadReference) async throws(ClientError) {
         try await core.call(Download.trash, (), at: download)
     }
 
-    /// Waits, for as long as it takes, until the download has ended. Should the service go away meanwhile, it is asked again.
+    /// Waits without a time limit until the download has ended. If the service goes away meanwhile, the call is repeated.
     ///
     /// - Returns: the path of the file.
-    /// - Throws: what the download ended in, or why it cannot be waited for.
+    /// - Throws: why the download failed, or why it cannot be awaited.
     public func wait(for download: DownloadReference) async throws(ClientError) -> String {
         try await core.wait(Download.wait, at: download.objectPath)
     }
 
-    /// Waits, for as long as it takes, until all that match now have ended. Should the service go away meanwhile, it is asked again: then
-    /// those count that match by then.
+    /// Waits without a time limit until all downloads that match now have ended. If the service goes away meanwhile, the call is repeated,
+    /// with the downloads that match then.
     public func waitAll(_ query: DownloadQuery = DownloadQuery()) async throws(ClientError) -> OutcomeCounts {
         try await core.waitAll(query.filter)
     }
 
-    /// Says that what ended has been taken: the application named by `activate` is not called any more.
+    /// Acknowledges the outcome: the application in the option `activate` is no longer called.
     public func acknowledge(_ download: DownloadReference) async throws(ClientError) {
         try await core.call(Download.acknowledge, (), at: download, repeatable: true)
     }
@@ -106,16 +107,17 @@ public final class DownloaderClient: Sendable {
     public func metadata(of download: DownloadReference) async throws(ClientError) -> [String: Variant] {
         try await core.call(Download.getMetadata, (), at: download, repeatable: true)
     }
-    /// A read-only descriptor of the finished file: the caller's to close.
+    /// A read-only descriptor of the finished file; the caller closes it.
     public func openFile(_ download: DownloadReference) async throws(ClientError) -> Int32 {
         try await core.call(Download.openFile, (), at: download, repeatable: true).take()
     }
-    /// Has the download go on from its bytes with a fresh link for the same file.
+    /// Resumes the download from its bytes with a fresh link for the same file.
     ///
-    /// What is nil stays as it is, where the link is of the same origin; what belonged to another origin is forgotten.
+    /// A nil argument keeps its present value if the new link has the same origin. If it has another origin, the values of the old link are
+    /// dropped.
     ///
     /// - Parameters:
-    ///   - headers: the request headers from now on.
+    ///   - headers: the new request headers.
     ///   - referrer: the page that led to the link; empty: none.
     public func replaceURL(
         of download: DownloadReference, with url: String, headers: [HeaderField]? = nil, referrer: String? = nil, username: String? = nil,
@@ -128,7 +130,7 @@ public final class DownloaderClient: Sendable {
         request.set(\.password, to: password)
         try await core.call(Download.replaceUrl, (url, request.options), at: download, repeatable: true)
     }
-    /// Its place among those of its priority, 0 = next.
+    /// Moves the download to a position among those of its priority; 0 is next.
     public func move(_ download: DownloadReference, to position: UInt32) async throws(ClientError) {
         try await core.call(Download.moveTo, position, at: download, repeatable: true)
     }
@@ -142,38 +144,38 @@ public final class DownloaderClient: Sendable {
 
     // MARK: All
 
-    /// Holds everything, also what is queued later, until `resumeAll`.
+    /// Holds all downloads, including those queued later, until `resumeAll`.
     public func pauseAll() async throws(ClientError) { try await core.call(Manager.pauseAll, (), repeatable: true) }
     public func resumeAll() async throws(ClientError) { try await core.call(Manager.resumeAll, (), repeatable: true) }
     public func cancelAll() async throws(ClientError) { try await core.call(Manager.cancelAll, (), repeatable: true) }
-    /// Takes all that has ended off the list; files stay.
+    /// Removes all ended downloads from the list; files stay.
     ///
-    /// - Returns: how many.
+    /// - Returns: how many were removed.
     public func clearEnded() async throws(ClientError) -> UInt32 { try await core.call(Manager.clearEnded, ()) }
 
-    /// Says whether a window of `app` is in front, so that no toasts are shown of what the user sees there. It holds until it is said
-    /// otherwise, or this client goes; a service that starts anew is told again.
+    /// Reports whether a window of `app` is in front. While it is, downloads of `app` with the option `notify` at `background` get no
+    /// toast. The report holds until the next one, or until this client is gone. A restarted service gets it again.
     public func setForeground(_ app: String, _ isInFront: Bool) async throws(ClientError) {
         try await core.setForeground(app, isInFront)
     }
 
     // MARK: The desktop
 
-    /// Has what was downloaded last opened or shown, as a click on the service's entry in a dock does.
+    /// Opens or shows the most recent download, as a click on the service's dock icon does.
     ///
-    /// - Parameter activationToken: what lets the window that opens take the focus.
+    /// - Parameter activationToken: lets the window that opens take the focus.
     public func activate(activationToken: String? = nil) async throws(ClientError) {
         try await core.call(Application.activate, Self.platformData(activationToken))
     }
 
-    /// Has the download folder opened, likewise.
+    /// Opens the download folder. `activationToken` as for `activate`.
     public func openFolder(activationToken: String? = nil) async throws(ClientError) {
         try await core.call(
             Application.activateAction, (ApplicationAction.openFolder.rawValue, [], Self.platformData(activationToken)))
     }
 
-    /// Has a finished file opened, or shown in its folder, as a click on its toast does: a program is never started, and where the file is
-    /// gone, its folder is opened.
+    /// Opens a finished file, or shows it in its folder, as a click on its toast does. A program is never started. If the file is gone, its
+    /// folder is opened.
     public func open(_ download: DownloadReference, inFolder: Bool, activationToken: String? = nil) async throws(ClientError) {
         let action: ApplicationAction = inFolder ? .showFolder : .open
         try await core.call(
@@ -197,43 +199,45 @@ public final class DownloaderClient: Sendable {
         }
     }
 
-    /// What is asked of a host and its subdomains, over all applications; an empty rule takes it away.
+    /// Sets the limits for requests to a host and its subdomains, over all applications. An empty rule removes them.
     public func setHostRule(_ rule: HostRule, of host: String) async throws(ClientError) {
         try await core.call(Manager.setHostRule, (host, rule.dictionary), repeatable: true)
     }
 
-    /// The origins ("https://example.org:443") that refused requests (429, 503) and are asked less often.
+    /// The origins ("https://example.org:443") that refused requests (429, 503) and now get fewer.
     public func slowedHosts() async throws(ClientError) -> [String: SlowedHost] {
         try await core.call(Manager.listSlowedHosts, (), repeatable: true).mapValues { SlowedHost($0) }
     }
 
-    /// Forgets what a host, and those that share its rule, asked for by refusing requests.
+    /// Forgets the pauses and intervals of a host that refused requests, and of those that share its rule.
     public func resetHost(_ host: String) async throws(ClientError) {
         try await core.call(Manager.resetHost, host, repeatable: true)
     }
 
     // MARK: Looking on
 
-    /// What a tray shows: the service as a whole, at most `current` downloads that have not ended (those that transfer first, then by queue
-    /// order), and the `recent` last ones that finished or failed, newest first. 0: none; at most 1,000 each.
+    /// The data for a tray: the state of the service and two lists, each of at most 1,000 downloads; 0: an empty list.
     ///
-    /// - Returns: nil where the service does not run, for it is not started, and where it does not answer.
+    /// - Parameters:
+    ///   - current: most unended downloads; active ones come first, then the others in queue order.
+    ///   - recent: most downloads that finished or failed, newest first.
+    /// - Returns: nil if the service does not run (it is not started), or does not answer.
     public func overview(current: Int = 10, recent: Int = 10) async throws(ClientError) -> ServiceOverview? {
         try await core.overview(current: min(current, Limits.listed), recent: min(recent, Limits.listed))
     }
 
-    /// Calls `receive` on the client's thread when the service comes, goes, or has something else to tell of itself; it is never started
-    /// for that. How many bytes have come is not told: who shows it looks again, as often as it likes.
+    /// Calls `receive` on the client's thread when the service starts, ends, or has other news about itself. Never starts the service.
+    /// Received bytes are no news: to show them, call `overview` as often as needed.
     public func watchService(_ receive: @escaping @Sendable (ServiceNews) -> Void) async -> Watch {
         Watch(await core.watchService(receive), of: core)
     }
 
     // MARK: Watching
 
-    /// Calls `receive` with each of `downloads` as it is now, and again whenever one changes, in order, on the client's thread.
-    /// nil: with everything that has not ended, and with all that is queued later.
+    /// Calls `receive` with the present state of each of `downloads`, and again at each change, in order, on the client's thread. nil
+    /// watches all downloads that have not ended, and all that are queued later.
     ///
-    /// - Returns: after the first calls; the watch lasts until `stop`, or until nothing holds it.
+    /// - Returns: after the first calls. The watch lasts until `stop`, or until it is released.
     public func watch(
         _ downloads: [DownloadReference]? = nil, _ receive: @escaping @Sendable (DownloadUpdate) -> Void
     ) async throws(ClientError) -> Watch {
@@ -241,7 +245,7 @@ public final class DownloaderClient: Sendable {
     }
 }
 
-/// What a Fetch came to.
+/// The result of a Fetch.
 public struct FetchedFile: Equatable, Sendable {
     /// False: the server has nothing newer than the copy at the path.
     public var isNew: Bool
@@ -250,42 +254,42 @@ public struct FetchedFile: Equatable, Sendable {
     public init(isNew: Bool, path: String) { (self.isNew, self.path) = (isNew, path) }
 }
 
-/// What a look at the service has found.
+/// The state of the service and of its downloads.
 public struct ServiceOverview: Equatable, Sendable {
     public internal(set) var status: ServiceStatus
-    /// What has not ended; those that transfer first.
+    /// Downloads that have not ended; active ones first.
     public internal(set) var current: [DownloadDescription] = []
-    /// What has finished or failed, newest first.
+    /// Downloads that finished or failed, newest first.
     public internal(set) var recent: [DownloadDescription] = []
 }
 
-/// What is told of the service as a whole.
+/// News about the service as a whole.
 public enum ServiceNews: Equatable, Sendable {
-    /// It runs: it has just been found, or started.
+    /// The service runs: it was just found, or started.
     case present
-    /// It does not run: it has nothing to do, or was stopped.
+    /// The service does not run: it has nothing to do, or was stopped.
     case absent
-    /// Its counts or its settings are different.
+    /// The service's counts or settings have changed.
     case changed
-    /// A download has ended so.
+    /// A download has ended in this state.
     case ended(DownloadReference, DownloadDescription.State)
-    /// A download is off the list.
+    /// A download was removed from the list.
     case removed(DownloadReference)
-    /// The session bus has gone: nothing more will come.
+    /// The session bus is gone; this is the last call.
     case lost
 }
 
-/// What a watch tells.
+/// An update of a watched download.
 public enum DownloadUpdate: Equatable, Sendable {
-    /// The download as it is now.
+    /// The download's present state.
     case changed(DownloadDescription)
-    /// It is off the list.
+    /// The download was removed from the list.
     case removed(DownloadReference)
-    /// Nothing more will come: the bus has gone, or the service cannot be started again.
+    /// This is the last update: the bus is gone, or the service cannot be started again.
     case lost(ClientError)
 }
 
-/// A watch in force.
+/// A running watch.
 public final class Watch: Sendable {
     private let number: UInt64
     private let core: ClientCore
@@ -294,7 +298,7 @@ public final class Watch: Sendable {
 
     deinit { stop() }
 
-    /// Ends it. What has been handed over on the client's thread already may still arrive.
+    /// Ends the watch. Updates that are already queued on the client's thread may still arrive.
     public func stop() {
         let (core, number) = (core, number)
         BusActor.spawn { core.stopWatch(number) }

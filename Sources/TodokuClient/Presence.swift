@@ -2,7 +2,7 @@ internal import DBus
 internal import DownloaderInterface
 internal import EventLoop
 
-/// One who is told whether the service runs, and that it has changed.
+/// Reports to one receiver whether the service runs, and its changes.
 @BusActor final class Presence {
     private let connection: Connection
     private let receive: @Sendable (ServiceNews) -> Void
@@ -20,7 +20,7 @@ internal import EventLoop
         }
         subscriptions = [
             connection.subscribe(properties) { _ in receive(.changed) },
-            // One that ends as soon as it is queued changes no count.
+            // A download that ends as soon as it is queued changes no count.
             connection.subscribe(signal(Manager.downloadEnded)) { message in
                 guard let (path, state, _) = Manager.downloadEnded.read(message) else { return }
                 receive(.ended(DownloadReference(path), DownloadDescription.State(state)))

@@ -2,20 +2,20 @@ internal import DBus
 public import DownloadModel
 internal import DownloaderInterface
 
-/// The service as a whole, as it is now.
+/// The present state of the service as a whole.
 public struct ServiceStatus: Equatable, Sendable {
-    /// Not yet ended; transferring; not started.
+    /// The numbers of downloads that have not ended, that transfer now, and that have not started.
     public internal(set) var remaining: UInt32 = 0
     public internal(set) var active: UInt32 = 0
     public internal(set) var queued: UInt32 = 0
-    /// Sums over what has not ended; the total is nil while any one is unknown.
+    /// Sums over the unended downloads; `total` is nil while any of their totals is unknown.
     public internal(set) var received: ByteCount = 0
     public internal(set) var total: ByteCount?
     public internal(set) var speed: Speed = 0
-    /// Everything is held until `resumeAll`.
+    /// All downloads are held until `resumeAll`.
     public internal(set) var isPaused = false
     public internal(set) var settings = ServiceSettings()
-    /// By host; `*`: of all that have none of their own.
+    /// Rules by host; `*` is for all hosts without a rule of their own.
     public internal(set) var hostRules: [String: HostRule] = [:]
     public internal(set) var version = ""
     public internal(set) var supportedOptions: [String] = []
@@ -43,7 +43,7 @@ public struct ServiceStatus: Equatable, Sendable {
     }
 }
 
-/// What the service keeps over restarts. 0: no limit.
+/// Settings that the service keeps over restarts. 0: no limit.
 public struct ServiceSettings: Equatable, Sendable {
     public internal(set) var maxActive: UInt32 = 0
     public internal(set) var maxPerHost: UInt32 = 0

@@ -3,16 +3,16 @@ internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 
-/// What one watch knows, and whom it tells.
+/// The known downloads of one watch, and its receiver.
 @BusActor final class WatchState {
-    /// nil: everything.
+    /// The watched downloads; nil: all.
     let wanted: Set<DownloadReference>?
     private let receive: @Sendable (DownloadUpdate) -> Void
     private var known: [String: (description: DownloadDescription, meter: ClientSpeedMeter)] = [:]
     var subscriptions: [Connection.Subscription] = []
     var isStopped = false
     var isAsking = false
-    /// How often in a row the service went away, and when it last did.
+    /// How often in a row the service went away, and when it did last.
     var losses = 0
     var lastLoss: ContinuousClock.Instant?
 
@@ -22,14 +22,14 @@ internal import EventLoop
 
     var wantsNew: Bool { wanted == nil }
 
-    /// Whether something is left that the service would do by itself.
+    /// Whether a known download would continue by itself.
     var goesOn: Bool { known.values.contains { !$0.description.state.hasEnded && $0.description.state != .paused } }
 
     var notEnded: Set<DownloadReference> { Set(known.values.map(\.description).filter { !$0.state.hasEnded }.map(\.reference)) }
 
     func knows(_ download: DownloadReference) -> Bool { known[download.path] != nil }
 
-    /// Takes a description that the service gave.
+    /// Reports a description from the service.
     func tell(_ description: DownloadDescription) {
         guard !isStopped, wanted?.contains(description.reference) ?? true else { return }
         let meter = known[description.reference.path]?.meter ?? ClientSpeedMeter(description.speed, at: .now)
@@ -37,7 +37,7 @@ internal import EventLoop
         receive(.changed(description))
     }
 
-    /// What has ended is not kept where everything is watched: it is as much as the service has ever done.
+    /// Ended downloads are dropped if everything is watched: otherwise the list would grow without a bound.
     private func keep(_ description: DownloadDescription, _ meter: ClientSpeedMeter) {
         let path = description.reference.path
         known[path] = wantsNew && description.state.hasEnded ? nil : (description, meter)
@@ -55,7 +55,7 @@ internal import EventLoop
         if entry.description != before { receive(.changed(entry.description)) }
     }
 
-    /// Takes a signal of a download.
+    /// Applies a signal of a download.
     func take(_ message: Message) {
         let path = message.path
         guard !isStopped, known[path] != nil else { return }
@@ -87,17 +87,19 @@ internal import EventLoop
     }
 }
 
-/// Bytes per second from what signals say was written: an exponential mean over about 3 s.
+/// Bytes per second, from the written bytes in signals: an exponential mean over about 3 s.
 struct ClientSpeedMeter: Equatable, Sendable {
     private static let span = 3.0
     private var speed: Double
     private var last: ContinuousClock.Instant
     private var pending: ByteCount = 0
 
-    /// - Parameter speed: what the service said at `now`.
+    /// - Parameter speed: the service's speed at `now`.
     init(_ speed: Speed, at now: ContinuousClock.Instant) { (self.speed, last) = (Double(speed), now) }
 
-    /// Bytes that were written between the last call and `now`.
+    /// Adds the bytes written between the last call and `now`.
+    ///
+    /// - Returns: the new speed.
     mutating func add(_ bytes: ByteCount, at now: ContinuousClock.Instant) -> Speed {
         pending +|= bytes
         let seconds = (now - last) / .seconds(1)

@@ -1,16 +1,16 @@
 internal import EventLoop
 internal import Glibc
 
-/// One request and its response on a connection, which is closed after it.
+/// One request and its response on a connection, which is then closed.
 @BusActor final class DemoExchange {
     nonisolated static let path = "/demo"
-    /// 「届く-デモ.bin」, and a name for who knows no `filename*` (RFC 6266).
+    /// 「届く-デモ.bin」, and a name for clients without `filename*` (RFC 6266).
     private static let disposition =
         "attachment; filename=\"todoku-demo.bin\"; filename*=UTF-8''%E5%B1%8A%E3%81%8F-%E3%83%87%E3%83%A2.bin"
     private static let mostRequestBytes = 16 * 1024
     private static let tick = Duration.milliseconds(50)
     private static let ticksPerSecond: UInt64 = 20
-    /// Ticks without a byte read or taken, after which the connection is closed: 30 s.
+    /// Ticks without a byte received or sent before the connection is closed: 30 s.
     private static let patience = 600
 
     private let connection: Int32
@@ -23,7 +23,7 @@ internal import Glibc
     private var idleTicks = 0
     private var watch: Poller.Token?
 
-    /// Owns `connection`. `ended` is called once, when it has been closed.
+    /// Owns `connection`. Calls `ended` once, after closing it.
     init(on connection: Int32, file: DemoFile, rate: UInt64, ended: @escaping @BusActor () -> Void) {
         (self.connection, self.file, self.rate, self.ended) = (connection, file, rate, ended)
     }
@@ -42,7 +42,7 @@ internal import Glibc
         ended()
     }
 
-    /// While the request is awaited.
+    /// Closes the connection if the request does not come in time.
     private func closeIfIdle() {
         guard watch != nil else { return }
         idleTicks += 1
@@ -64,7 +64,7 @@ internal import Glibc
         send()
     }
 
-    /// The position after the head's last line; nil while it is not whole.
+    /// The position after the head's last line; nil while the head is incomplete.
     private func endOfHead() -> Int? {
         guard request.count >= 4 else { return nil }
         return (0...request.count - 4).first { request[$0...].starts(with: "\r\n\r\n".utf8) }
@@ -97,7 +97,7 @@ internal import Glibc
         String(text.drop { $0 == " " || $0 == "\t" }.reversed().drop { $0 == " " || $0 == "\t" }.reversed())
     }
 
-    /// Sends the head, and a tick's share of the body; comes back with the next tick.
+    /// Sends the head and one tick's share of the body, then schedules itself for the next tick.
     private func send() {
         var share = max(1, rate / Self.ticksPerSecond)
         var blocked = false

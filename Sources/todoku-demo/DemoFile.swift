@@ -1,7 +1,7 @@
-/// A file that is never stored: the byte at an offset follows from the offset alone.
+/// A file that is not stored: each byte is computed from its offset.
 struct DemoFile: Sendable {
     let size: UInt64
-    /// What the file repeats; its length is no power of two, so that a part put at a wrong place shows.
+    /// The repeated content. Its length is no power of two, so that a part at a wrong offset is noticed.
     private let pattern: [UInt8]
 
     init(size: UInt64) {
@@ -13,7 +13,7 @@ struct DemoFile: Sendable {
         }
     }
 
-    /// A strong validator (RFC 9110 §8.8.3): the same for the same bytes.
+    /// A strong validator (RFC 9110 §8.8.3), equal for equal bytes.
     var entityTag: String { "\"demo-\(size)\"" }
 
     /// The bytes from `offset` to the end of the pattern, at most `limit` and the file's end.

@@ -1,4 +1,4 @@
-/// What is answered to a request for the demo file (RFC 9110 §13.1.5, §14).
+/// The response to a request for the demo file (RFC 9110 §13.1.5, §14).
 struct DemoResponse {
     let status: String
     /// Bytes of the file that follow the head.
@@ -9,7 +9,7 @@ struct DemoResponse {
     /// Whether the head describes the file.
     let isFile: Bool
 
-    /// - Parameter fields: the request's, by their names in lower case.
+    /// - Parameter fields: the request's fields, by name in lower case.
     init(method: String, target: String, fields: [String: String], file: DemoFile) {
         func bare(_ status: String, range: String? = nil) -> DemoResponse {
             DemoResponse(status: status, body: 0..<0, length: 0, contentRange: range, isFile: false)
@@ -40,7 +40,7 @@ struct DemoResponse {
         (self.status, self.body, self.length, self.contentRange, self.isFile) = (status, body, length, contentRange, isFile)
     }
 
-    /// Reads a `Range` field with one range. Empty: it cannot be satisfied. nil: the field is to be ignored.
+    /// Reads a `Range` field with one range. An empty result cannot be satisfied; nil means that the field must be ignored.
     private static func range(_ field: String, of size: UInt64) -> Range<UInt64>? {
         guard field.hasPrefix("bytes=") else { return nil }
         let ends = field.dropFirst("bytes=".count).split(separator: "-", omittingEmptySubsequences: false)

@@ -7,14 +7,14 @@ struct SystemError: Error {
     init() { message = String(cString: strerror(errno)) }
 }
 
-/// An HTTP/1.1 server for one file, on a free port of 127.0.0.1. Slow on purpose: progress is to be seen.
+/// An HTTP/1.1 server for one file, on a free port of 127.0.0.1. Slow on purpose, so that progress is visible.
 @BusActor final class DemoServer {
-    /// Most exchanges at a time; a further connection is closed.
+    /// Most exchanges at a time; further connections are closed.
     private static let mostExchanges = 16
 
     let url: String
     private let file: DemoFile
-    /// Bytes per second, of each exchange.
+    /// Bytes per second of each exchange.
     private let rate: UInt64
     private let listener: Int32
     private var exchanges: [Int32: DemoExchange] = [:]
@@ -37,7 +37,7 @@ struct SystemError: Error {
         url = "http://127.0.0.1:\(UInt16(bigEndian: address.sin_port))\(DemoExchange.path)"
     }
 
-    /// Serves from now on, for as long as the program runs.
+    /// Starts serving, until the program ends.
     func start() {
         _ = Poller.shared.watch(listener, for: .readable) { [self] _ in
             let connection = accept(listener, nil, nil)

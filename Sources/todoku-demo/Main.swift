@@ -2,8 +2,7 @@ internal import DBus
 internal import EventLoop
 internal import Glibc
 
-/// What `meson-helpers/run` needs around the service where a machine has nothing: a file to download, and a screen for toasts.
-/// It is not installed.
+/// Helpers for `meson-helpers/run` on a bare machine: a file to download, and a notification server that prints toasts. Not installed.
 @main struct Demo {
     static let usage = """
         usage: todoku-demo serve [--size BYTES] [--rate BYTES_PER_SECOND]
@@ -29,7 +28,7 @@ internal import Glibc
         }
     }
 
-    /// The values of `--size` and `--rate`; nil where they are none, or 0.
+    /// The values of `--size` and `--rate`; nil if one is not a number, 0 or too large.
     private static func numbers(_ arguments: ArraySlice<String>) -> (size: UInt64, rate: UInt64)? {
         var (size, rate): (UInt64, UInt64) = (24 << 20, 5 << 20)
         var rest = arguments
@@ -68,7 +67,7 @@ internal import Glibc
         endWithStandardInput()
     }
 
-    /// Whoever started us holds the other end: where it dies, however it dies, we end.
+    /// Ends the program with its parent: the parent holds the other end of standard input, which closes however the parent dies.
     @BusActor private static func endWithStandardInput() {
         _ = Poller.shared.watch(0, for: [.readable, .hangUp]) { _ in
             var buffer = [UInt8](repeating: 0, count: 256)

@@ -1,7 +1,7 @@
 internal import DBus
 internal import EventLoop
 
-/// `org.freedesktop.Notifications`, as far as text can show it.
+/// `org.freedesktop.Notifications`, as far as text can show toasts.
 enum Notifications {
     private static let name = ToastScreen.name
     private static let notify = MethodOf(

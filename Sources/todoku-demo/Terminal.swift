@@ -6,10 +6,10 @@ func say(_ line: String) { write(line + "\n", to: 1) }
 /// Writes a line to standard error.
 func complain(_ line: String) { write(line + "\n", to: 2) }
 
-/// Whether standard output is a terminal, where a line can be drawn over.
+/// Whether standard output is a terminal, on which a line can be overwritten.
 func outputIsTerminal() -> Bool { isatty(1) == 1 }
 
-/// Writes `text` as it is; what cannot be written is lost.
+/// Writes `text` unchanged; text that cannot be written is dropped.
 func write(_ text: String, to descriptor: Int32) {
     var rest = Array(text.utf8)[...]
     while !rest.isEmpty {
@@ -20,12 +20,12 @@ func write(_ text: String, to descriptor: Int32) {
     }
 }
 
-/// `text` without what would steer a terminal.
+/// `text` with control characters replaced by spaces, so that it cannot control the terminal.
 func printable(_ text: String) -> String {
     String(String.UnicodeScalarView(text.unicodeScalars.map { $0.value < 0x20 || (0x7F...0x9F).contains($0.value) ? " " : $0 }))
 }
 
-/// Columns that `text` takes in a terminal: two for what Unicode's East Asian Width calls wide.
+/// Terminal columns of `text`: two for characters that Unicode's East Asian Width calls wide.
 func columns(_ text: String) -> Int {
     text.unicodeScalars.reduce(0) { sum, scalar in
         if scalar.properties.generalCategory == .nonspacingMark { return sum }
@@ -38,7 +38,7 @@ func columns(_ text: String) -> Int {
     }
 }
 
-/// `lines` in a frame with `title` in its upper edge.
+/// `lines` in a frame, with `title` in its top edge.
 func framed(_ title: String, _ lines: [String]) -> String {
     let width = max(columns(title) + 2, lines.map(columns).max() ?? 0, 40)
     func pad(_ text: String, _ filler: String) -> String { text + String(repeating: filler, count: max(0, width - columns(text))) }

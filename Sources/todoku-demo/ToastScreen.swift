@@ -1,20 +1,20 @@
 internal import DBus
 internal import EventLoop
 
-/// A small real notification server (Desktop Notifications Specification 1.2) that shows toasts as text.
+/// A small but real notification server (Desktop Notifications Specification 1.2) that shows toasts as text.
 @BusActor final class ToastScreen: ObjectTree {
     nonisolated static let name = "org.freedesktop.Notifications"
     nonisolated static let path = ObjectPath("/org/freedesktop/Notifications")
-    /// Most toasts held; beyond it the oldest is closed.
+    /// Most toasts held; after that the oldest is closed.
     private static let mostToasts = 100
 
     private let connection: Connection
     private var toasts: [UInt32: ShownToast] = [:]
     private var last: UInt32 = 0
-    /// Whether the line of a progress toast stands unfinished in the terminal.
+    /// Whether the terminal's current line is a progress toast without a line end.
     private var lineIsOpen = false
 
-    /// - Throws: where there is no session bus, or another server owns the name.
+    /// - Throws: if there is no session bus, or another server owns the name.
     init() throws(DBusError) {
         connection = try Connection.session()
         guard try connection.requestName(Self.name) else { throw .failed("a notification server is there already") }
@@ -35,7 +35,9 @@ internal import EventLoop
         return below.split(separator: "/").prefix(min(1, limit)).map(String.init)
     }
 
-    /// Shows a toast, in place of the one called `replaced` where that is still shown; its id.
+    /// Shows a toast, which replaces the toast `replaced` if that is still shown.
+    ///
+    /// - Returns: the toast's id.
     func show(_ toast: ShownToast, replacing replaced: UInt32) -> UInt32 {
         let previous = toasts[replaced]
         if previous == nil { last = last == .max ? 1 : last + 1 }
@@ -58,7 +60,7 @@ internal import EventLoop
             endLine()
             return say(framed("toast from \(toast.app)", toast.lines))
         }
-        // A toast that only moves on is one line: drawn over in a terminal, else told at each quarter.
+        // A progress toast is one line. A terminal overwrites it; otherwise a line is written for each quarter.
         let line = "toast: " + toast.lines.joined(separator: "  ")
         if outputIsTerminal() {
             write("\r\u{1B}[K\(line)", to: 1)
@@ -74,19 +76,19 @@ internal import EventLoop
     }
 }
 
-/// A toast as it was asked for.
+/// A toast as requested.
 struct ShownToast: Equatable {
     var app: String
     var summary: String
     var body: String
-    /// What its buttons say.
+    /// The labels of its buttons.
     var labels: [String]
-    /// Percent, of a progress toast.
+    /// The percentage of a progress toast; nil for others.
     var value: Int32?
 
     init(app: String, summary: String, body: String, actions: [String], hints: [String: Variant]) {
         (self.app, self.summary, self.body) = (printable(app), printable(summary), body)
-        // Pairs of a key and a label; "default" is a click on the toast itself and no button.
+        // Pairs of key and label. "default" is a click on the toast itself, not a button.
         labels = stride(from: 0, to: actions.count - 1, by: 2).filter { actions[$0] != "default" }.map { printable(actions[$0 + 1]) }
         value = hints["value"]?.int32
     }

@@ -1,17 +1,16 @@
 internal import Glibc
 
-/// Whether the tray starts at login (Desktop Application Autostart Specification): by the entry that is installed, and the user's own,
-/// which overrides it.
+/// Whether the tray starts at login (Desktop Application Autostart Specification). The user's own entry overrides the installed one.
 struct Autostart: Sendable {
     static let fileName = "todoku-tray.desktop"
-    /// Longer ones are no desktop entries of ours.
+    /// Most bytes of an entry; a longer file is not ours.
     private static let longestEntry = 64 << 10
 
     /// The user's own entry.
     let path: String
-    /// Where installed ones are looked for, the most important first.
+    /// Paths of installed entries, the most important first.
     let systemPaths: [String]
-    /// For an entry of the user's own, where none is installed.
+    /// The program for the user's own entry, if none is installed.
     let program: String
 
     init(environment: [String: String], home: String, program: String) {
@@ -22,15 +21,15 @@ struct Autostart: Sendable {
         self.program = program
     }
 
-    /// Reads a small file or two.
+    /// Whether the tray starts at login. Reads one or more small files.
     var isOn: Bool {
         if let own = Self.text(path) { return Self.starts(own) }
         return systemPaths.lazy.compactMap(Self.text).first.map(Self.starts) ?? false
     }
 
-    /// Writes the user's own entry, whole or not at all, or deletes it where it would say nothing.
+    /// Writes the user's own entry atomically, or deletes it if it is not needed.
     ///
-    /// - Returns: whether that worked.
+    /// - Returns: whether that succeeded.
     func set(_ isOn: Bool) -> Bool {
         let installed = systemPaths.lazy.compactMap(Self.text).first
         guard let text = Self.entry(own: Self.text(path), installed: installed, isOn: isOn, program: program) else {
@@ -41,7 +40,7 @@ struct Autostart: Sendable {
 
     // MARK: Entries
 
-    /// What the user's own entry is to be; nil: none.
+    /// The new text of the user's own entry; nil: none is needed.
     static func entry(own: String?, installed: String?, isOn: Bool, program: String) -> String? {
         if isOn, installed.map(starts) == true, own.map(isOverrideOnly) ?? true { return nil }
         guard let base = own.flatMap({ isOverrideOnly($0) ? nil : $0 }) ?? installed else {
@@ -51,10 +50,10 @@ struct Autostart: Sendable {
         return with(isOn, base)
     }
 
-    /// Whether an entry has nothing but what switches it off.
+    /// Whether an entry only switches the installed one off.
     private static func isOverrideOnly(_ text: String) -> Bool { value(of: "Exec", in: text) == nil }
 
-    /// The same entry, started or not.
+    /// The same entry, switched on or off.
     private static func with(_ isOn: Bool, _ text: String) -> String {
         var lines = text.split(separator: "\n", omittingEmptySubsequences: false).map(String.init)
         let (group, end) = mainGroup(lines)
@@ -81,13 +80,13 @@ struct Autostart: Sendable {
         return nil
     }
 
-    /// The lines of `[Desktop Entry]`, without its head.
+    /// The range of lines of `[Desktop Entry]`, without its heading.
     private static func mainGroup(_ lines: [String]) -> (Int, Int) {
         guard let head = lines.firstIndex(where: { $0.hasPrefix("[Desktop Entry]") }) else { return (lines.count, lines.count) }
         return (head + 1, lines[(head + 1)...].firstIndex { $0.hasPrefix("[") } ?? lines.count)
     }
 
-    /// As an argument of `Exec` (Desktop Entry Specification, "The Exec key").
+    /// Quotes an argument of `Exec` (Desktop Entry Specification, "The Exec key").
     private static func quoted(_ program: String) -> String {
         let special = "\"`$\\"
         return "\"" + program.map { special.contains($0) ? "\\\($0)" : $0 == "%" ? "%%" : "\($0)" }.joined() + "\""

@@ -7,7 +7,7 @@ internal import TodokuClient
 /// The downloads in the panel's tray. See todoku-tray(1).
 @main struct Main {
     static let version = "0.1.0"
-    /// Whoever owns it is the tray of this session.
+    /// The owner of this name is the session's tray.
     static let busName = "org.todoku.Tray"
 
     private static let help = """

@@ -4,24 +4,24 @@ internal import StatusNotifier
 struct ProgressRing: Equatable {
     enum Sign: Equatable {
         case arrow
-        /// Two bars: nothing goes on until somebody says so.
+        /// Two bars: everything is paused until somebody resumes it.
         case pause
         /// An exclamation mark.
         case attention
     }
 
-    /// How much of the ring is lit, in whole percent.
+    /// The coloured part of the ring, in whole percent.
     enum Lit: Equatable {
         case none
         case percent(Int)
-        /// The total is not known: a quarter of the ring, which moves on with each turn.
+        /// The total is unknown: a quarter of the ring, which moves with each turn.
         case moving(turn: Int)
     }
 
     var sign = Sign.arrow
     var lit = Lit.none
 
-    /// 22 pixels is what panels are made for, 44 the same where a pixel is half as wide.
+    /// Panels expect 22 pixels, and 44 on screens with twice the resolution.
     static let sizes: [Int32] = [22, 44]
 
     var pixmaps: IconPixmaps { IconPixmaps(Self.sizes.map { pixmap($0) }) }
@@ -33,7 +33,7 @@ struct ProgressRing: Equatable {
         var alpha: UInt32 = 255
     }
 
-    // Seen on a light panel as on a dark one.
+    // Visible on light and on dark panels.
     private static let track = Colour(red: 0x8c, green: 0x8c, blue: 0x8c, alpha: 0xb0)
     private static let blue = Colour(red: 0x3d, green: 0x9a, blue: 0xe8)
     private static let amber = Colour(red: 0xe8, green: 0xa3, blue: 0x2c)
@@ -47,10 +47,10 @@ struct ProgressRing: Equatable {
         }
     }
 
-    /// In units of the icon's width, from its middle.
+    /// Radii of the ring, in units of the icon's width.
     private static let outer = 0.48
     private static let inner = 0.36
-    /// Samples of a pixel in each direction.
+    /// Samples per pixel in each direction.
     private static let samples = 4
 
     func pixmap(_ size: Int32) -> Pixmap {
@@ -78,7 +78,7 @@ struct ProgressRing: Equatable {
         return Pixmap(width: size, height: size, bytes: bytes)
     }
 
-    /// Alpha, red, green, blue of a pixel of which so many samples have one of two colours, and the others none.
+    /// The mean colour of a pixel (alpha, red, green, blue): `countA` samples have colour `a`, `countB` colour `b`, the others none.
     private static func mixed(_ a: Colour, _ countA: UInt32, _ b: Colour, _ countB: UInt32) -> [UInt8] {
         let (weightA, weightB) = (countA * a.alpha, countB * b.alpha)
         let weight = weightA + weightB
@@ -92,14 +92,14 @@ struct ProgressRing: Equatable {
         let across = x < 0 ? -x : x
         switch sign {
         case .arrow:
-            // A shaft, and a head whose point is below.
+            // A shaft, and a head that points down.
             return across <= 0.055 && (-0.22...0.04).contains(y) || (0...0.22).contains(y) && across <= 0.22 - y
         case .pause: return (0.05...0.135).contains(across) && (-0.17...0.17).contains(y)
         case .attention: return across <= 0.055 && ((-0.22...0.07).contains(y) || (0.13...0.22).contains(y))
         }
     }
 
-    /// A part of the circle, clockwise from `start`; a whole turn is 1 and the top is 0.
+    /// A part of the circle, clockwise from `start`. A whole turn is 1; 0 is the top.
     private struct Arc {
         private let start: (x: Double, y: Double)
         private let end: (x: Double, y: Double)
@@ -115,9 +115,10 @@ struct ProgressRing: Equatable {
             (start, end) = (Self.point(begin), Self.point(begin + length))
         }
 
-        /// Where the hand of a clock points after `turns` of it. By a series: the model's Glibc is not needed for a circle.
+        /// The point on the unit circle after `turns`, clockwise from the top. A series avoids the import of Glibc for sine and cosine.
         private static func point(_ turns: Double) -> (x: Double, y: Double) {
-            // To within a quarter turn of the top, where the series is short; then turned on by quarters.
+            // Reduce the angle to an eighth of a turn around the nearest quarter, where few terms of the series are enough; then rotate by
+            // quarters.
             let quarter = (turns * 4).rounded()
             let angle = (turns - quarter / 4) * 2 * .pi
             let square = angle * angle
@@ -134,7 +135,7 @@ struct ProgressRing: Equatable {
         func contains(_ x: Double, _ y: Double) -> Bool {
             guard length > 0 else { return false }
             guard length < 1 else { return true }
-            // On the clockwise side of the start, on the other one of the end.
+            // The point is clockwise of the start, and counterclockwise of the end.
             let isBehindStart = start.x * y - start.y * x >= 0
             let isBeforeEnd = end.x * y - end.y * x < 0
             return length <= 0.5 ? isBehindStart && isBeforeEnd : isBehindStart || isBeforeEnd

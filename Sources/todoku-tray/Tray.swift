@@ -7,15 +7,15 @@ internal import Localization
 internal import StatusNotifier
 internal import TodokuClient
 
-/// The tray: looks at the service as long as a panel shows it, and carries out what is clicked.
+/// The tray: reads the service's state while a panel shows the tray, and performs what the user clicks.
 @BusActor final class Tray {
-    /// Between two looks while bytes come.
+    /// Time between two overviews while bytes are received.
     static let lookInterval: Duration = .seconds(1)
-    /// Between two looks at the least, however much is told.
+    /// Least time between two overviews, whatever signals come.
     static let leastInterval: Duration = .milliseconds(500)
-    /// For so long the icon stays when nothing is left to do.
+    /// How long the icon stays active after the last download ended.
     static let passiveDelay: Duration = .seconds(10)
-    /// A wheel tells of many steps at once; for so long after one nothing more is taken.
+    /// A wheel reports many steps at once; further steps within this time are ignored.
     private static let scrollPause: Duration = .milliseconds(250)
     private static let iconName = "org.todoku.Downloader1"
     private static let attentionIcon = ProgressRing(sign: .attention, lit: .percent(100)).pixmaps
@@ -34,7 +34,7 @@ internal import TodokuClient
     private var overview: ServiceOverview?
     private var startsAtLogin = false
     private var failures: UnseenFailures
-    /// When the last look began; another one is under way, is wanted after it, or is scheduled.
+    /// When the last overview was begun; whether one is in flight; whether another must follow; and when it is scheduled.
     private var lastLook: ContinuousClock.Instant?
     private var isLooking = false
     private var wantsLook = false
@@ -46,8 +46,8 @@ internal import TodokuClient
     private var lastScroll: ContinuousClock.Instant?
 
     /// - Parameters:
-    ///   - connection: for the item alone.
-    ///   - language: whatever the service says; nil: as it says.
+    ///   - connection: serves the item only.
+    ///   - language: overrides the service's setting; nil: the setting applies.
     ///   - finish: ends the program with this status.
     init(_ client: DownloaderClient, on connection: Connection, language: Language?, finish: @escaping (Int32) -> Void) {
         (self.client, self.language, self.finish) = (client, language, finish)
@@ -64,7 +64,7 @@ internal import TodokuClient
         item.registeredChanged = { [unowned self] in panel(isThere: $0) }
         item.received = { [unowned self] in take($0) }
         menu.opened = { [unowned self] in wasOpened() }
-        // GNOME's extension says it also when it takes the menu in, as it does each time that the icon comes into sight.
+        // GNOME's extension also reports `AboutToShow` when it loads the menu, each time the icon appears.
         menu.aboutToShow = { [unowned self] in if item.isFamiliar { wasOpened() } else if isPresent { look() } }
         readAutostart()
     }
@@ -75,7 +75,7 @@ internal import TodokuClient
         return count > 0 ? String(decoding: buffer.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self) : nil
     }
 
-    /// Whether panels will find our icon by name; they show a broken one otherwise.
+    /// Whether panels will find our icon by name. If not, they would show a broken one.
     private static func findThemeIcon(_ environment: [String: String]) -> Bool {
         let home = environment["XDG_DATA_HOME"] ?? "\(Folders.home(environment))/.local/share"
         let system = environment["XDG_DATA_DIRS"].flatMap { $0.isEmpty ? nil : $0 } ?? "/usr/local/share:/usr/share"
@@ -86,7 +86,7 @@ internal import TodokuClient
 
     // MARK: Looking
 
-    /// Without a panel nobody sees it, so nothing is listened to.
+    /// Watches the service only while there is a panel, because nobody sees the tray otherwise.
     private func panel(isThere: Bool) {
         menu.isWatched = isThere
         guard isThere else {
@@ -128,7 +128,7 @@ internal import TodokuClient
         (lookTimer, wantsLook) = (nil, false)
     }
 
-    /// Looks at the service, soon.
+    /// Reads the overview soon.
     private func look() {
         guard !isLooking else {
             wantsLook = true
@@ -138,7 +138,7 @@ internal import TodokuClient
         if due <= .now { lookNow() } else { lookAgain(at: due) }
     }
 
-    /// An earlier time than the one that was planned counts.
+    /// Reads the overview at `due`, which replaces a later time.
     private func lookAgain(at due: ContinuousClock.Instant) {
         if let lookTimer { Poller.shared.cancel(lookTimer) }
         lookTimer = Poller.shared.schedule(at: due) { [self] in
@@ -151,7 +151,7 @@ internal import TodokuClient
         if let lookTimer { Poller.shared.cancel(lookTimer) }
         (lookTimer, isLooking, wantsLook, lastLook) = (nil, true, false, .now)
         BusActor.spawn { [self] in
-            // Whether the service runs is the watch's word alone: one that does not answer may only be slow.
+            // Only the watch tells whether the service runs: a service that does not answer may just be slow.
             var isUnanswered = false
             do throws(ClientError) {
                 if starting { _ = try await client.status() }
@@ -188,9 +188,9 @@ internal import TodokuClient
         appearance.toolTip = ToolTip(title: texts.summary(look), text: texts.details(look))
         appearance.status = look.unseenFailures > 0 ? .needsAttention : isPassive ? .passive : .active
         appearance.icon = icon(look.ring(turn: turn))
-        // It stands still: hosts read everything again for each change.
+        // The icon is static, because hosts read everything again at each change.
         if look.unseenFailures > 0 { appearance.attentionIcon = Self.attentionIcon }
-        // A name is preferred to what we draw, so there is one only where nothing is drawn.
+        // Hosts prefer the name to our pixmaps, so set it only while nothing must be drawn.
         if !look.isBusy, !look.isPaused, look.unseenFailures == 0, hasThemeIcon { appearance.iconName = Self.iconName }
         item.show(appearance)
         menu.show(TrayMenu(look: look, texts: texts, startsAtLogin: startsAtLogin) { [weak self] in self?.carryOut($0) }.items)
@@ -215,7 +215,7 @@ internal import TodokuClient
         }
     }
 
-    /// Reads it in the pool, and shows what has changed.
+    /// Reads the autostart entry in the pool, and updates the menu if it changed.
     private func readAutostart() {
         DiskPool.shared.perform(at: .path(autostart.path)) { [autostart] in
             autostart.isOn
@@ -228,14 +228,15 @@ internal import TodokuClient
 
     // MARK: Being clicked
 
-    /// Somebody looks: what failed until now is no news any more.
+    /// The user opened the menu: earlier failures are no longer news.
     private func wasOpened() {
         readAutostart()
         markSeen()
         if isPresent {
             look()
         } else if !isLooking, overview.map({ $0.status.remaining > 0 }) ?? true {
-            // Opened before the service was ever met, what came last and the settings are worth a start; later, what is left undone.
+            // Start the service only if it has not been seen yet, to show recent downloads and the settings, or if it left downloads
+            // undone.
             lookNow(starting: true)
         }
     }
@@ -251,7 +252,7 @@ internal import TodokuClient
         case .activate: carryOut(.openDownloadFolder)
         case .secondaryActivate:
             let look = trayLook
-            // By a slip of the finger nothing is to be held that nobody sees.
+            // Ignore a middle click while nothing is running.
             if look.isPaused { carryOut(.resumeAll) } else if look.isBusy { carryOut(.pauseAll) }
         case .scroll(let delta, false): scroll(delta)
         case .contextMenu, .scroll: break
@@ -309,7 +310,7 @@ internal import TodokuClient
     }
 
     private func complain(_ error: ClientError) {
-        // The end of the session is told by the connection.
+        // The connection reports the end of the session.
         if error.cause != .busUnavailable { complain(error.message) }
     }
 

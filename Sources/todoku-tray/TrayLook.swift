@@ -2,24 +2,24 @@ internal import DownloadModel
 internal import StatusNotifier
 internal import TodokuClient
 
-/// What the tray shows of what the service says. Pure.
+/// The state of the service as the tray shows it. Pure.
 struct TrayLook: Equatable {
     enum Activity: Equatable {
         case idle
-        /// So many transfer.
+        /// This number of downloads transfer.
         case downloading(Int)
-        /// None transfers; so many will by themselves, or when somebody does something.
+        /// None transfers. This number will later, by themselves or when somebody acts.
         case waiting(Int)
-        /// All that is left is there, and is looked through.
+        /// All remaining downloads are verifying.
         case checking(Int)
-        /// All that is left was paused, each by itself.
+        /// All remaining downloads were paused individually.
         case paused(Int)
-        /// Everything is held; so many have not ended.
+        /// Everything is paused; this number of downloads have not ended.
         case held(Int)
     }
 
     let activity: Activity
-    /// Of all that has not ended, rounded down; nil while a total is unknown.
+    /// The progress of all unended downloads together, rounded down; nil while a total is unknown.
     let percent: Int?
     let speed: Speed
     let timeLeft: Duration?
@@ -28,18 +28,18 @@ struct TrayLook: Equatable {
     let unseenFailures: Int
     let current: [DownloadDescription]
     let recent: [DownloadDescription]
-    /// How many have not ended and are not in `current`.
+    /// How many unended downloads are not in `current`.
     let moreCurrent: Int
     let isPaused: Bool
 
     /// - Parameters:
-    ///   - overview: as the service last gave it; nil where it has not been met.
+    ///   - overview: the last one from the service; nil if there was none yet.
     ///   - isPresent: whether the service runs.
     init(_ overview: ServiceOverview?, isPresent: Bool, unseenFailures: Int) {
         let all = overview?.current ?? []
         let resting = all.filter(\.rests)
-        // The service leaves by itself where all that is left rests: that is as it was. What else was going on as it went is not known any
-        // more.
+        // The service exits by itself if all remaining downloads rest, so the last overview is still right. Otherwise it is unknown what
+        // became of the downloads that ran when the service went away.
         let isAsItWas = isPresent || overview?.status.active == 0 && resting.count == all.count
         let status = isAsItWas ? overview?.status : nil
         let remaining = status.map { Int($0.remaining) } ?? resting.count
@@ -53,7 +53,7 @@ struct TrayLook: Equatable {
         if let status, let total = status.total, remaining > 0 {
             percent = total == 0 ? 100 : min(100, Int(clamping: Double(status.received) / Double(total) * 100))
             let missing = total -| status.received
-            // Beyond a hundred days nobody knows.
+            // More than a hundred days is no useful estimate.
             let seconds = status.speed > 0 ? missing / status.speed : .max
             timeLeft = missing > 0 && seconds < 100 * 86_400 ? .seconds(Int64(seconds) + 1) : nil
         } else {
@@ -74,7 +74,7 @@ struct TrayLook: Equatable {
         }
     }
 
-    /// Whether there is something to look at. That everything is held is only where something is.
+    /// Whether there is something to show. "Everything is paused" counts only if downloads are left.
     var isBusy: Bool {
         switch activity {
         case .idle: false
@@ -83,7 +83,7 @@ struct TrayLook: Equatable {
         }
     }
 
-    /// - Parameter turn: counts the changes of the icon, for a total that is not known.
+    /// - Parameter turn: the number of icon updates, which moves the ring while the total is unknown.
     func ring(turn: Int) -> ProgressRing {
         let lit: ProgressRing.Lit =
             switch (isBusy, percent, activity) {
@@ -102,18 +102,18 @@ struct TrayLook: Equatable {
 }
 
 extension DownloadDescription {
-    /// Nothing becomes of it by itself: such downloads do not keep the service.
+    /// Whether the download waits for somebody. Such downloads do not keep the service running.
     fileprivate var rests: Bool { state == .paused || state == .waiting && ["paused-all", "needs-url"].contains(waitReason) }
 }
 
-/// What failed since somebody last looked, however much has ended since. Pure.
+/// The downloads that failed since the user last looked, even if many others have ended since. Pure.
 struct UnseenFailures {
-    /// More are not told apart.
+    /// The counter stops here.
     static let most = 1000
     private var downloads: Set<DownloadReference> = []
     private var seenAt: WallTime
 
-    /// - Parameter since: what failed later is news.
+    /// - Parameter since: later failures are news.
     init(since: WallTime) { seenAt = since }
 
     var count: Int { downloads.count }
@@ -121,7 +121,7 @@ struct UnseenFailures {
     mutating func insert(_ download: DownloadReference) { if downloads.count < Self.most { downloads.insert(download) } }
     mutating func remove(_ download: DownloadReference) { downloads.remove(download) }
 
-    /// What failed while nobody listened is found in the list; what has begun anew has not failed any more.
+    /// Adds failures that the list shows, in case nobody listened when they happened. Removes downloads that have started again.
     mutating func take(_ overview: ServiceOverview) {
         for download in overview.current { remove(download.reference) }
         for download in overview.recent {
@@ -133,7 +133,7 @@ struct UnseenFailures {
         }
     }
 
-    /// Somebody looks at `overview`.
+    /// The user has seen `overview`.
     mutating func see(_ overview: ServiceOverview?) {
         downloads = []
         seenAt = max(seenAt, overview?.recent.compactMap(\.endedAt).max() ?? seenAt)
@@ -142,12 +142,12 @@ struct UnseenFailures {
 
 /// Steps of the speed limit.
 enum SpeedSteps {
-    /// Slowest first; bytes per second.
+    /// In bytes per second, slowest first.
     static let limits: [Speed] = [100 << 10, 200 << 10, 500 << 10, 1 << 20, 2 << 20, 5 << 20, 10 << 20, 20 << 20, 50 << 20]
-    /// Those of the menu.
+    /// The limits in the menu.
     static let offered: [Speed] = [100 << 10, 500 << 10, 1 << 20, 5 << 20, 10 << 20]
 
-    /// The next limit that is faster or slower than `limit`; 0 is none, and faster than all. nil: there is no further step.
+    /// The next limit that is faster or slower than `limit`. 0 means no limit, the fastest. nil: there is no further step.
     static func next(after limit: Speed, faster: Bool) -> Speed? {
         if faster { return limit == 0 ? nil : limits.first { $0 > limit } ?? 0 }
         return limit == 0 ? limits.last : limits.last { $0 < limit }

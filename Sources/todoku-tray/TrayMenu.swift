@@ -3,7 +3,7 @@ internal import EventLoop
 internal import StatusNotifier
 internal import TodokuClient
 
-/// What a person asks for by the menu or the icon.
+/// A user's action in the menu or on the icon.
 enum TrayWish: Equatable, Sendable {
     case pause(DownloadReference)
     case resume(DownloadReference)
@@ -19,7 +19,7 @@ enum TrayWish: Equatable, Sendable {
     case quit
 }
 
-/// The menu, made of what the tray shows. Pure.
+/// The menu for the tray's state. Pure.
 struct TrayMenu {
     let look: TrayLook
     let texts: TrayTexts
@@ -71,7 +71,7 @@ struct TrayMenu {
         let go: (label: String, wish: TrayWish) =
             switch (download.state, download.waitReason) {
             case (.paused, _): (texts.resume, .resume(reference))
-            // It is held with all others: its own resumption would change nothing.
+            // A download that is paused with all others cannot be resumed alone.
             case (_, "paused-all"): (texts.resumeAll, .resumeAll)
             default: (texts.pause, .pause(reference))
             }
@@ -82,12 +82,12 @@ struct TrayMenu {
         return item
     }
 
-    /// A click opens it, where there is a file, or tries it again. No submenu: GNOME shows none in another.
+    /// A click opens the file, or retries the download. No submenu, because GNOME shows no submenu inside another.
     private func ended(_ download: DownloadDescription) -> MenuItem {
         let key = "recent" + download.reference.path
         if download.state == .failed { return entry(key, texts.retryLine(download), .retry(download.reference)) }
         if let path = download.path { return entry(key, texts.line(download), .open(path)) }
-        // It has gone into a descriptor.
+        // It was downloaded into a caller's descriptor.
         var item = MenuItem(key, texts.line(download))
         item.isEnabled = false
         return item

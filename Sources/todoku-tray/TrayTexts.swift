@@ -2,7 +2,7 @@ internal import DownloadModel
 internal import Localization
 internal import TodokuClient
 
-/// The words of the tray in one language.
+/// The tray's texts in one language.
 struct TrayTexts {
     private let catalog: Catalog
     init(_ language: Language) { catalog = Catalog(language) }
@@ -15,7 +15,7 @@ struct TrayTexts {
 
     var title: String { catalog.text("Downloads") }
 
-    /// "3 downloading · 45 %": what fits where a host shows one line only.
+    /// "3 downloading · 45 %": for a host that shows one line only.
     func summary(_ look: TrayLook) -> String {
         switch look.activity {
         case .idle: return look.unseenFailures > 0 ? failures(look.unseenFailures) : catalog.text("No downloads")
@@ -34,7 +34,7 @@ struct TrayTexts {
         }
     }
 
-    /// "2.1 MiB/s · 3 min left", and what else there is to say; empty where there is nothing.
+    /// "2.1 MiB/s · 3 min left" and further facts; empty if there are none.
     func details(_ look: TrayLook) -> String {
         var facts: [String?] = []
         if case .downloading = look.activity { facts = [catalog.speed(look.speed), look.timeLeft.map(left)] }
@@ -45,7 +45,7 @@ struct TrayTexts {
         return joined(facts)
     }
 
-    /// Both on one line: for the menu.
+    /// `summary` and `details` on one line, for the menu.
     func line(_ look: TrayLook) -> String { joined([summary(look), details(look)]) }
 
     private func failures(_ count: Int) -> String { catalog.text("%1$s failed", "%1$s failed", count: UInt64(count)) }
@@ -63,7 +63,7 @@ struct TrayTexts {
     /// "photos.zip — 45 % · 1.2 MiB/s".
     func line(_ download: DownloadDescription) -> String { "\(name(download)) — \(state(download))" }
 
-    /// "photos.zip — failed · try again": of one that failed, to be clicked.
+    /// "photos.zip — failed · try again": the entry of a failed download.
     func retryLine(_ download: DownloadDescription) -> String {
         "\(name(download)) — \(joined([state(download), catalog.text("try again")]))"
     }
@@ -99,7 +99,7 @@ struct TrayTexts {
         }
     }
 
-    /// At most `length` characters, an ellipsis in the middle: beginning and ending say most about a file.
+    /// At most `length` characters, with an ellipsis in the middle: the start and the end say most about a file.
     static func shortened(_ name: String, to length: Int) -> String {
         guard name.count > length else { return name }
         let tail = length / 3

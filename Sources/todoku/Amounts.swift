@@ -2,9 +2,9 @@ internal import ArgumentParser
 internal import DownloadModel
 internal import Glibc
 
-/// Numbers as people write them.
+/// Numbers, durations and times as users write them.
 enum Amounts {
-    /// "10M", "10 MiB", "1.5G": powers of 1024; "10MB": powers of 1000; bytes without a unit. nil: it is none, or too large.
+    /// "10M", "10 MiB", "1.5G": powers of 1024; "10MB": powers of 1000; bytes without a unit. nil: malformed or too large.
     static func bytes(_ text: String) -> ByteCount? {
         let lower = text.lowercased()
         let number = lower.prefix { $0.isASCII && ($0.isNumber || $0 == ".") }
@@ -31,7 +31,7 @@ enum Amounts {
         return product < 9e18 ? UInt64(product) : nil
     }
 
-    /// "30s", "500ms", "2m", "1h"; seconds without a unit. nil: it is none, or longer than 49 days (the bus's u32 of milliseconds).
+    /// "30s", "500ms", "2m", "1h"; seconds without a unit. nil: malformed, or longer than 49 days (the bus's u32 of milliseconds).
     static func duration(_ text: String) -> Duration? {
         let number = text.prefix { $0.isASCII && $0.isNumber }
         let units: [String: UInt64] = ["": 1000, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000]
@@ -41,8 +41,8 @@ enum Amounts {
         return .milliseconds(Int64(milliseconds))
     }
 
-    /// "23:30" (the next such), "2026-12-24T03:00", "2026-12-24 03:00:30" in local time; "+2h" from now; "@1800000000" in seconds since the
-    /// Unix epoch. nil: it is none.
+    /// "23:30" (the next one), "2026-12-24T03:00", "2026-12-24 03:00:30" in local time; "+2h" from now; "@1800000000" in seconds since the
+    /// Unix epoch. nil: malformed.
     static func instant(_ text: String, now: time_t = time(nil)) -> WallTime? {
         if text.hasPrefix("+") {
             return duration(String(text.dropFirst())).map { WallTime(microseconds: UInt64(now) * 1_000_000) + $0 }
@@ -73,7 +73,7 @@ enum Amounts {
         return seconds >= 0 ? WallTime(microseconds: UInt64(seconds) * 1_000_000) : nil
     }
 
-    /// Decimal numbers between separators; nil where anything else is there.
+    /// Decimal numbers between separators; nil if there is anything else.
     private static func numbers(_ text: Substring, separator: Character) -> [Int32]? {
         let parts = text.split(separator: separator, omittingEmptySubsequences: false)
         let numbers = parts.compactMap { part in part.allSatisfy { $0.isASCII && $0.isNumber } ? Int32(part) : nil }
@@ -90,7 +90,7 @@ enum Amounts {
         throw ValidationError("“\(text)” is no size; write it as in 500K, 10MiB or 1.5G.")
     }
 
-    /// As `parseBytes`; "none" is 0.
+    /// As `parseBytes`, with an optional "/s"; "none" is 0.
     @Sendable static func parseSpeed(_ text: String) throws -> Speed {
         if text == "none" { return 0 }
         if let bytes = bytes(text.hasSuffix("/s") ? String(text.dropLast(2)) : text) { return bytes }

@@ -2,7 +2,7 @@ public import ArgumentParser
 public import DownloadModel
 public import TodokuClient
 
-// How the contract's values are written at a command line.
+// Parses the contract's values on the command line.
 
 extension DownloadReference: ExpressibleByArgument {
     public init?(argument: String) { self.init(argument) }
@@ -12,7 +12,7 @@ extension BatchReference: ExpressibleByArgument {
     public init?(argument: String) { self.init(argument) }
 }
 
-/// What is steered: a download or a batch. A number may be that of either, for they are of one sequence.
+/// The object of a command: a download or a batch. Both are numbered in one sequence, so a number may be either's.
 struct Target: ExpressibleByArgument {
     /// nil for the object path of a batch.
     let download: DownloadReference?
@@ -27,9 +27,9 @@ struct Target: ExpressibleByArgument {
     init(_ download: DownloadReference) { (self.download, batch) = (download, nil) }
 }
 
-/// A place in the queue as people count: `first`, 1 (the same), 2 …, `last`.
+/// A position in the queue, counted from 1: `first`, 1 (the same), 2 …, `last`.
 struct Place: ExpressibleByArgument {
-    /// 0 = next.
+    /// Counted from 0, which is next.
     let position: UInt32
 
     init?(argument: String) {

@@ -42,7 +42,7 @@ struct BatchCommand: ParsableCommand {
         let (request, list) = Program.require(json: json) { () throws(CommandFailure) in
             (try self.request.request(), try URLList(file: file))
         }
-        SignalSource.block([SIGINT])  // before the first thread
+        SignalSource.block([SIGINT])  // block before the first thread starts
         Program.run(json: json) { client in
             let batch: QueuedBatch
             do throws(ClientError) {
@@ -58,7 +58,7 @@ struct BatchCommand: ParsableCommand {
     }
 }
 
-/// The lines of a list that have a URL, with their numbers.
+/// The URLs of a list, with their line numbers.
 struct URLList: Equatable {
     struct Line: Equatable {
         let number: Int
@@ -89,7 +89,7 @@ struct URLList: Equatable {
         try self.init(bytes, name: name)
     }
 
-    /// - Throws: naming the first line that has no URL that may be asked for.
+    /// - Throws: naming the first line without a valid URL.
     init(_ bytes: [UInt8], name: String) throws(CommandFailure) {
         self.name = name
         let mark: [UInt8] = [0xEF, 0xBB, 0xBF]  // a byte order mark, as Windows' Notepad writes
@@ -140,7 +140,7 @@ struct URLList: Equatable {
         return bytes
     }
 
-    /// What the service refused, naming the line where it names the item.
+    /// The service's refusal. If it names an item, the message names that item's line.
     func failure(_ error: ClientError) -> CommandFailure {
         guard error.cause == .refused, error.message.hasPrefix("Item "), let colon = error.message.firstIndex(of: ":"),
             let index = Int(error.message[..<colon].dropFirst(5)), lines.indices.contains(index)

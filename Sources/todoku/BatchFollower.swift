@@ -3,9 +3,9 @@ internal import EventLoop
 internal import Localization
 internal import TodokuClient
 
-/// Follows a batch to its end, showing its counts: a line at a terminal that is drawn anew each second, lines for a log, or JSON.
+/// Follows a batch to its end and shows its counts: one line on a terminal, redrawn each second; lines for a log; or JSON.
 @BusActor final class BatchFollower: Interruptible {
-    /// Between two looks.
+    /// Time between two requests for the batch's state.
     private static let interval: Duration = .seconds(1)
 
     private let client: DownloaderClient
@@ -18,14 +18,14 @@ internal import TodokuClient
     private var isAbandoned = false
     private var parked: CheckedContinuation<Void, Never>?
     private var shown: BatchDescription?
-    /// Columns of the line that is on the terminal now.
+    /// Bytes of the line that is on the terminal now; 0: none.
     private var width = 0
 
     init(_ client: DownloaderClient, _ batch: QueuedBatch, json: Bool, isQuiet: Bool) {
         (self.client, self.batch, self.json, self.isQuiet) = (client, batch, json, isQuiet)
     }
 
-    /// Tells that it is queued.
+    /// Prints that the batch is queued.
     func queued() {
         guard !isQuiet else { return }
         guard json else { return Output.write("\(batch.reference)\n") }
@@ -36,7 +36,7 @@ internal import TodokuClient
             ]).text + "\n")
     }
 
-    /// - Returns: by the outcomes.
+    /// - Returns: the exit status for the outcomes.
     func follow() async throws -> ExitStatus {
         await look()
         let outcomes: OutcomeCounts
@@ -46,7 +46,7 @@ internal import TodokuClient
             throw CommandFailure(.ended, catalog.text("batch %1$s was removed", "\(batch.reference)"), name: error.name)
         }
         stop()
-        // Cancelled by Ctrl-C: that ends the program.
+        // The batch was cancelled by Ctrl-C; `Interrupt` ends the program.
         if isAbandoned { await withCheckedContinuation { parked = $0 } }
         try await tell(outcomes)
         return outcomes.failed + outcomes.cancelled > 0 ? .ended : .success
@@ -57,7 +57,7 @@ internal import TodokuClient
         do throws(ClientError) {
             if outcomes.failed > 0 { failed = try await client.describe(DownloadQuery(states: [.failed], batch: batch.reference)) }
         } catch {
-            // It may have been removed since.
+            // The batch may have been removed meanwhile.
             guard error.errorName == .noSuchObject else { throw error }
         }
         if json {
@@ -95,7 +95,7 @@ internal import TodokuClient
 
     private func look() async {
         guard !isOver, !isQuiet else { return }
-        // A service that went away is started again by the call that waits.
+        // If the service went away, the call that waits for the batch starts it again.
         if let now = try? await client.describe(batch.reference), !isOver, !isSilent { show(now) }
         guard !isOver else { return }
         timer = Poller.shared.schedule(after: Self.interval) { [weak self] in
@@ -150,7 +150,7 @@ internal import TodokuClient
             try await client.cancel(batch.reference)
             Output.complain(catalog.text("batch %1$s is cancelled", "\(batch.reference)"))
         } catch {
-            if error.errorName != .invalidState { Output.complain(catalog.explanation(error)) }  // else it has ended meanwhile
+            if error.errorName != .invalidState { Output.complain(catalog.explanation(error)) }  // otherwise the batch has ended meanwhile
         }
     }
 }

@@ -4,7 +4,7 @@ internal import Glibc
 internal import Localization
 internal import TodokuClient
 
-/// The user and the password for a server, as options of a command.
+/// User name and password for a server, as options of a command.
 struct CredentialArguments: ParsableArguments {
     @Option(
         help: ArgumentHelp(
@@ -23,8 +23,8 @@ struct CredentialArguments: ParsableArguments {
         }
     }
 
-    /// - Returns: nil, nil where none were given.
-    /// - Throws: where the password can be neither read nor asked for.
+    /// - Returns: nil, nil if none was given.
+    /// - Throws: if the password can neither be read nor be asked for.
     func read() throws(CommandFailure) -> (String?, String?) {
         guard let user else { return (nil, nil) }
         if let colon = user.firstIndex(of: ":") { return (String(user[..<colon]), String(user[user.index(after: colon)...])) }

@@ -2,7 +2,7 @@ internal import DownloadModel
 internal import TodokuClient
 
 extension DownloadDescription {
-    /// The contract's words as keys. Bytes, bytes per second, microseconds since the Unix epoch; null: not known, not yet, none.
+    /// Keys are the contract's words. Numbers are bytes, bytes per second, or microseconds since the Unix epoch. null: unknown or none.
     var json: [(String, JSON)] {
         [
             ("download", .string(reference.description)), ("object-path", .string(reference.path)), ("url", .string(url)),

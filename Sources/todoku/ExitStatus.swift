@@ -2,24 +2,24 @@ internal import DownloadModel
 internal import Localization
 internal import TodokuClient
 
-/// What the command ends with; documented in `todoku --help` and in the man page.
+/// The command's exit status; documented in `todoku --help` and in the man page.
 enum ExitStatus: Int32 {
     case success = 0
     /// A download failed, or was cancelled or removed.
     case ended = 1
     case usage = 2
-    /// The service or the bus refused, or cannot be reached.
+    /// The service or the bus refused the command, or cannot be reached.
     case refused = 3
-    /// `fetch --exit-code`: the server has nothing newer than what is there.
+    /// `fetch --exit-code`: the server has nothing newer than the cached copy.
     case unchanged = 4
-    /// Ctrl-C: detached, or cancelled by a second one.
+    /// Ctrl-C was pressed once (the downloads continue) or twice (they are cancelled).
     case interrupted = 130
 
-    /// The graver of two: what was refused may never have been queued.
+    /// The worse of two statuses.
     func and(_ other: ExitStatus) -> ExitStatus { other.rawValue > rawValue ? other : self }
 }
 
-/// Why the command stops: one sentence and an exit status.
+/// Why the command fails: one sentence and an exit status.
 struct CommandFailure: Error, Equatable {
     let status: ExitStatus
     let message: String
@@ -51,7 +51,7 @@ struct CommandFailure: Error, Equatable {
         }
     }
 
-    /// `error` about one of several URLs; what may hold secrets is not repeated.
+    /// `error` about one of several URLs. The message repeats no part of the URL that may hold secrets.
     init(_ error: ClientError, about url: String, number: Int, of count: Int) {
         self.init(error)
         if count > 1 { self.prefix((try? DownloadURL(url))?.redacted ?? catalog.text("URL %1$s", String(number))) }

@@ -52,7 +52,7 @@ extension FetchedFile {
 }
 
 extension ClientError {
-    /// What the download ended in, rather than why it was not taken.
+    /// Whether the error is a failed download's, not a refusal of the call.
     fileprivate var isEnd: Bool {
         switch errorName {
         case nil, .invalidUrl, .unsupportedScheme, .invalidOption, .noSuchObject, .invalidState, .limitExceeded, .notAllowed, .storage:

@@ -3,7 +3,7 @@ internal import EventLoop
 internal import Localization
 internal import TodokuClient
 
-/// Follows downloads to their end, and hands what happens to a display.
+/// Follows downloads to their end, and passes changes to a display.
 @BusActor final class Follower: Interruptible {
     private let client: DownloaderClient
     private let display: any ProgressDisplay
@@ -26,20 +26,20 @@ internal import TodokuClient
         return Terminal.current == nil ? PlainDisplay() : LiveDisplay(utf8: Terminal.isUTF8)
     }
 
-    /// What has not ended, in the order of the command line.
+    /// The downloads that have not ended, in the order of the command line.
     var remaining: [DownloadReference] { order.filter(pending.contains) }
 
-    /// Takes note of a download that was queued just now.
+    /// Notes a download that was just queued.
     func queued(_ download: DownloadReference) {
         guard pending.insert(download).inserted else { return }
         order.append(download)
         display.queued(download)
     }
 
-    /// Follows `downloads` until all have ended, or everything without an end (nil).
+    /// Follows `downloads` until all have ended; nil: follows all downloads without an end.
     ///
-    /// - Returns: by their outcomes.
-    /// - Throws: `ClientError` where they cannot be followed any more.
+    /// - Returns: the exit status for their outcomes.
+    /// - Throws: `ClientError` if they can no longer be followed.
     func follow(_ downloads: [DownloadReference]?) async throws -> ExitStatus {
         isEndless = downloads == nil
         for download in downloads ?? [] where pending.insert(download).inserted { order.append(download) }
@@ -47,7 +47,7 @@ internal import TodokuClient
         // The client calls on its own thread, which is this program's loop.
         watch = try await client.watch(downloads) { [weak self] update in BusActor.assumeIsolated { self?.take(update) } }
         await withCheckedContinuation { continuation in
-            // Looked at in here: the last end may come between a check outside and this body.
+            // Check inside this body: the last download may end between a check before it and this point.
             if failure == nil, isEndless || !pending.isEmpty { waiting = continuation } else { continuation.resume() }
         }
         watch?.stop()
@@ -63,7 +63,7 @@ internal import TodokuClient
         display.end()
     }
 
-    /// `follow` does not return any more.
+    /// After this, `follow` does not return.
     func cancelRest() async {
         isAbandoned = true
         for download in remaining {
@@ -71,7 +71,7 @@ internal import TodokuClient
                 try await client.cancel(download)
                 Output.complain(catalog.text("download %1$s is cancelled", "\(download)"))
             } catch {
-                if error.errorName != .invalidState { Output.complain(catalog.explanation(error)) }  // else it has ended meanwhile
+                if error.errorName != .invalidState { Output.complain(catalog.explanation(error)) }  // else: it has ended
             }
         }
     }

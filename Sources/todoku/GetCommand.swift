@@ -31,7 +31,7 @@ struct GetCommand: ParsableCommand {
 
     func run() throws {
         let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request() }
-        SignalSource.block([SIGINT])  // before the first thread
+        SignalSource.block([SIGINT])  // block before the first thread starts
         Program.run(json: output.json) { client in
             let follower = Follower(client, display: Follower.display(json: output.json, quiet: quiet))
             let interrupt = Interrupt(follower)
@@ -42,7 +42,7 @@ struct GetCommand: ParsableCommand {
         }
     }
 
-    /// Queues each URL; one that is refused does not hold up the others. That the service cannot be reached ends it.
+    /// Queues each URL. A refused URL does not stop the others; an unreachable service does.
     @BusActor private func queue(
         _ client: DownloaderClient, _ request: DownloadRequest, _ follower: Follower
     ) async throws -> ([DownloadReference], ExitStatus) {

@@ -3,18 +3,18 @@ internal import Glibc
 internal import Localization
 internal import TodokuClient
 
-/// What Ctrl-C leaves to the service.
+/// A command that Ctrl-C can detach from the service.
 @BusActor protocol Interruptible: AnyObject {
-    /// What to say; nil: nothing is left.
+    /// The message on Ctrl-C; nil if no download is left.
     var farewell: String? { get }
-    /// Stops showing; what happens is still taken in.
+    /// Stops the display; updates are still processed.
     func leave()
-    /// Cancels what is left.
+    /// Cancels the remaining downloads.
     func cancelRest() async
 }
 
-/// Ctrl-C while `get` or `batch` runs: once leaves the downloads to the service, twice within two seconds cancels them. SIGINT must be
-/// blocked.
+/// Handles Ctrl-C in `get` and `batch`: pressed once, the downloads continue in the service; pressed twice within two seconds, they are
+/// cancelled. SIGINT must be blocked.
 @BusActor final class Interrupt {
     private static let patience: Duration = .seconds(2)
 
@@ -27,7 +27,7 @@ internal import TodokuClient
         signals = SignalSource([SIGINT]) { [unowned self] _ in received() }
     }
 
-    /// Lets go of the signal; one that comes from now on is too late.
+    /// Stops handling the signal; a later one has no effect.
     func end() {
         signals = nil
         if let deadline { Poller.shared.cancel(deadline) }

@@ -1,10 +1,10 @@
-/// A JSON value (RFC 8259) to be written; members keep their order.
+/// A JSON value (RFC 8259) for output; members keep their order.
 indirect enum JSON: Equatable {
     case null
     case bool(Bool)
     case unsigned(UInt64)
     case integer(Int64)
-    /// Not finite: written as null.
+    /// Written as null unless finite.
     case number(Double)
     case string(String)
     case array([JSON])
@@ -44,8 +44,8 @@ indirect enum JSON: Equatable {
         }
     }
 
-    /// Control characters are escaped, DEL and C1 too, so that a terminal shows the text harmlessly; so are the two line separators that
-    /// JavaScript takes for line ends.
+    /// Escapes control characters, including DEL and C1, so that they do not control a terminal. Also escapes the two line separators that
+    /// JavaScript treats as line ends.
     private static func quote(_ value: String, to text: inout String) {
         text += "\""
         for scalar in value.unicodeScalars {

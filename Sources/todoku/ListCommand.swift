@@ -18,7 +18,7 @@ struct ListCommand: ParsableCommand {
               todoku list --all --json
             """)
 
-    /// How long ended downloads are listed without being asked for, in microseconds.
+    /// How long ended downloads are listed by default, in microseconds.
     private static let recent: UInt64 = 24 * 3600 * 1_000_000
 
     @Option(help: ArgumentHelp("Only those in this state; may be repeated.", valueName: "state")) var state: [DownloadDescription.State] =
@@ -86,7 +86,7 @@ struct ShowCommand: ParsableCommand {
         }
     }
 
-    /// A line for each thing that is known.
+    /// A line for each known fact.
     static func text(_ download: DownloadDescription, _ catalog: Catalog = todoku.catalog) -> String {
         var lines: [(String, String)] = [
             (catalog.text("Download"), download.reference.description), (catalog.text("Name"), download.displayName),
@@ -123,7 +123,7 @@ struct ShowCommand: ParsableCommand {
 
 /// The wall clock.
 enum Clock {
-    /// "14:05:09" of a time that is less than half a day off, else as `text`.
+    /// "14:05:09" for a time less than half a day away, otherwise as `text`.
     static func brief(_ time: WallTime) -> String {
         let text = text(time)
         let distance = time - WallTime(microseconds: wallClock())

@@ -3,20 +3,20 @@ internal import Glibc
 internal import Localization
 internal import TodokuClient
 
-/// Bars at a terminal, drawn in place: what has ended is written above them and stays.
+/// Bars on a terminal, redrawn in place. Ended downloads are written above them and stay.
 final class LiveDisplay: ProgressDisplay {
-    /// Between two drawings, at least; and while something is active, at most.
+    /// Least time between two drawings, and most time while a download is active.
     private static let shortest: Duration = .milliseconds(100)
     private static let longest: Duration = .seconds(1)
-    /// Without a byte for so long, the speed is 0.
+    /// Time without a byte after which the speed is shown as 0.
     private static let stall: Duration = .seconds(3)
 
     private var style: ProgressLine
     private var shown: [DownloadDescription] = []
     private var moved: [DownloadReference: ContinuousClock.Instant] = [:]
-    /// Lines to be written above the bars.
+    /// Lines to write above the bars.
     private var above: [String] = []
-    /// Widths of the bars on the terminal now; the cursor is in the line below them.
+    /// Widths of the bars on the terminal now; the cursor is on the line below them.
     private var widths: [Int] = []
     private var drawn: ContinuousClock.Instant?
     private var timer: Poller.Token?
@@ -75,7 +75,7 @@ final class LiveDisplay: ProgressDisplay {
         }
     }
 
-    /// A terminal that became narrower has broken what was drawn into more lines.
+    /// Erases the bars. If the terminal became narrower, it has wrapped them into more lines.
     private func eraseText(_ terminal: Terminal) -> String {
         let rows = widths.reduce(0) { $0 + max(1, ($1 + terminal.columns - 1) / terminal.columns) }
         return rows > 0 ? "\u{1b}[\(rows)A\r\u{1b}[J" : ""
@@ -100,13 +100,13 @@ final class LiveDisplay: ProgressDisplay {
         style.turn += 1
         if let timer { Poller.shared.cancel(timer) }
         timer = nil
-        // A wait's countdown and a speed that has fallen to 0 are seen without any signal.
+        // Redraw without a signal, for the countdown of a wait and for a speed that falls to 0.
         if shown.contains(where: { $0.state == .active || $0.state == .waiting }) {
             timer = Poller.shared.schedule(after: Self.longest) { [weak self] in self?.draw() }
         }
     }
 
-    /// As many as the terminal has lines for: what is active first.
+    /// As many bars as the terminal has lines for, active downloads first.
     private func bars(_ terminal: Terminal) -> [String] {
         if shown.isEmpty, isEndless { return [catalog.text("Nothing to download now; Ctrl-C ends this.")] }
         style.now = wallClock()

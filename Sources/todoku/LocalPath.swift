@@ -1,9 +1,9 @@
 internal import Glibc
 
-/// Paths as given at a command line, made absolute for a service that has another working folder.
+/// Makes paths of the command line absolute, because the service has another working directory.
 enum LocalPath {
-    /// Without ".", ".." and doubled slashes. ".." is resolved on the disk where the folder exists (a link's parent is not its name's),
-    /// else by its name.
+    /// An absolute path without ".", ".." and doubled slashes. If the path exists, ".." is resolved on the disk, because a symbolic link's
+    /// target has another parent than the link. Otherwise ".." is resolved by name.
     static func absolute(_ path: String) -> String { absolute(path, in: currentFolder()) }
 
     static func absolute(_ path: String, in folder: String) -> String {
@@ -24,7 +24,7 @@ enum LocalPath {
         return "/" + kept.joined(separator: "/")
     }
 
-    /// The folder and the bare name of `path`; nil where it has no name ("dir/", "..").
+    /// The folder and the bare name of `path`; nil if it has no name ("dir/", "..").
     static func split(_ path: String) -> (folder: String, name: String)? {
         let slash = path.lastIndex(of: "/")
         let name = slash.map { String(path[path.index(after: $0)...]) } ?? path
@@ -32,7 +32,7 @@ enum LocalPath {
         return (absolute(slash.map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."), name)
     }
 
-    /// The folder that an absolute path lies in.
+    /// The folder of an absolute path.
     static func folder(of path: String) -> String {
         guard let slash = path.lastIndex(of: "/"), slash > path.startIndex else { return "/" }
         return String(path[..<slash])

@@ -6,10 +6,10 @@ enum Output {
     static func write(_ text: String) { write(text, to: STDOUT_FILENO) }
     static func writeError(_ text: String) { write(text, to: STDERR_FILENO) }
 
-    /// One sentence with the cause, `todoku: …`.
+    /// Writes one sentence to standard error, as `todoku: …`.
     static func complain(_ sentence: String) { writeError("todoku: \(TerminalText.plain(sentence))\n") }
 
-    /// Writes all of it. Where the reader has gone, SIGPIPE ends the program, as usual for commands; any other error ends it here.
+    /// Writes the whole text. If the reader is gone, SIGPIPE ends the program, as usual for commands. Any other error ends it here.
     private static func write(_ text: String, to descriptor: Int32) {
         var text = text
         text.withUTF8 { bytes in

@@ -3,13 +3,13 @@ internal import EventLoop
 internal import Glibc
 internal import TodokuClient
 
-/// For commands that print.
+/// Options of all commands that print.
 struct OutputArguments: ParsableArguments {
     @Flag(help: "Print JSON, also for errors: an object with the member “error”.")
     var json = false
 }
 
-/// Runs a command's body on the main thread's loop, with a client, and ends the program by its status.
+/// Runs a command's body with a client on the main thread's loop, and exits with its status.
 enum Program {
     static func run(json: Bool, _ body: @escaping @BusActor @Sendable (DownloaderClient) async throws -> ExitStatus) -> Never {
         BusActor.runMain {
@@ -22,14 +22,14 @@ enum Program {
         exit(ExitStatus.refused.rawValue)
     }
 
-    /// What must be had before the loop runs; ends the program without it.
+    /// Runs `body` before the loop starts, and ends the program if it fails.
     static func require<R>(json: Bool, _ body: () throws(CommandFailure) -> R) -> R {
         do throws(CommandFailure) { return try body() } catch { finish(report(error, json: json)) }
     }
 
     static func finish(_ status: ExitStatus) -> Never { exit(status.rawValue) }
 
-    /// Says why: one sentence on standard error or, for JSON, an object on standard output.
+    /// Reports an error: one sentence on standard error or, for JSON, an object on standard output.
     @discardableResult
     static func report(_ error: any Error, json: Bool) -> ExitStatus {
         let failure =
@@ -42,14 +42,14 @@ enum Program {
         return failure.status
     }
 
-    /// Does `body` for each of `downloads`, going on where one is refused.
+    /// Calls `body` for each of `downloads`. A failure is reported, and the next one is tried.
     static func each(
         _ downloads: [DownloadReference], json: Bool, _ body: @BusActor (DownloadReference) async throws(ClientError) -> Void
     ) async -> ExitStatus {
         await each(downloads, json: json, failure: CommandFailure.init(_:about:), body)
     }
 
-    /// Does `body` for each of `targets` that is a download, `whole` for each that is a batch, going on where one is refused.
+    /// Calls `body` for each download in `targets`, and `whole` for each batch. A failure is reported, and the next one is tried.
     static func each(
         _ targets: [Target], json: Bool, _ body: @BusActor (DownloadReference) async throws(ClientError) -> Void,
         batch whole: @BusActor (BatchReference) async throws(ClientError) -> Void
@@ -72,7 +72,7 @@ enum Program {
 }
 
 extension Target {
-    /// Does `body` for the download, or `whole` for the batch: a number is tried as a download's first.
+    /// Calls `body` for the download, or `whole` for the batch. A number is tried as a download's first.
     @BusActor func reach<R>(
         _ body: @BusActor (DownloadReference) async throws(ClientError) -> R,
         batch whole: @BusActor (BatchReference) async throws(ClientError) -> R

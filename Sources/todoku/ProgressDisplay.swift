@@ -4,15 +4,15 @@ internal import Glibc
 internal import Localization
 internal import TodokuClient
 
-/// Shows how downloads go on. Failures are told on standard error by each but JSON's.
+/// Shows the progress of downloads. All displays except JSON's report failures on standard error.
 @BusActor protocol ProgressDisplay: AnyObject {
-    /// Following begins; without an end, until the person has seen enough.
+    /// Called first. `isEndless`: until the user ends the program.
     func begin(isEndless: Bool)
-    /// Just queued by this command.
+    /// Called when this command has queued a download.
     func queued(_ download: DownloadReference)
     func changed(_ download: DownloadDescription, before: DownloadDescription?)
     func removed(_ download: DownloadReference)
-    /// Nothing more will be shown.
+    /// Called last.
     func end()
 }
 
@@ -25,7 +25,7 @@ extension ProgressDisplay {
 }
 
 extension DownloadDescription {
-    /// That it failed, and why.
+    /// A sentence that the download failed, and why.
     var complaint: String {
         let name = TerminalText.cut(displayName, to: 60, ellipsis: "...")
         let reason = error.map { catalog.explanation($0) } ?? catalog.text("no reason is known")
@@ -65,7 +65,7 @@ final class JSONDisplay: ProgressDisplay {
     }
 }
 
-/// Lines for a log: the download, a word, and what belongs to it. The words are the same in every language: scripts read them.
+/// Lines for a log: the download, a word, and its details. Scripts read the words, so they are not translated.
 final class PlainDisplay: ProgressDisplay {
     private var steps: [DownloadReference: ProgressSteps] = [:]
     private let write: (String) -> Void
@@ -106,7 +106,7 @@ final class PlainDisplay: ProgressDisplay {
     func removed(_ download: DownloadReference) { line(download, "removed") }
 }
 
-/// Which progress is worth a line: every tenth of a known total, every doubling from 1 MiB of an unknown one.
+/// Decides when progress gets a line: at each tenth of a known total, or at each doubling from 1 MiB of an unknown one.
 struct ProgressSteps {
     private var tenths = 0
     private var size: ByteCount = 1 << 20

@@ -7,7 +7,7 @@ struct ProgressLine {
     /// Whether the terminal shows more than ASCII.
     let utf8: Bool
     var catalog: Catalog = todoku.catalog
-    /// Counts the drawings; moves the bar where no total is known.
+    /// The number of drawings, which moves the bar while the total is unknown.
     var turn = 0
     /// Wall clock, microseconds since the epoch: for the end of a wait.
     var now: UInt64 = 0
@@ -17,10 +17,10 @@ struct ProgressLine {
     private static let longestName = 40
     private static let leastBar = 6
     private static let longestBar = 30
-    /// Columns of percentage, sizes, speed and time left; what does not fit goes, from the right.
+    /// Columns of percentage, sizes, speed and time left. If the line is too narrow, fields are dropped from the right.
     private static let fields = [5, 15, 12, 16]
 
-    /// Where things stand in a line: the same for all lines of one terminal.
+    /// The widths of a line's parts, equal for all lines of a terminal.
     private struct Layout {
         var name: Int
         /// 0: there is no room for a bar.
@@ -38,7 +38,7 @@ struct ProgressLine {
         }
     }
 
-    /// At most `columns` wide. `speed` is nil where no bytes came for a while.
+    /// The line, at most `columns` wide. `speed` is nil if no byte came for a while.
     func text(_ download: DownloadDescription, speed: Speed?, columns: Int) -> String {
         let layout = Layout(columns: columns)
         let ellipsis = utf8 ? "…" : "..."
@@ -63,7 +63,7 @@ struct ProgressLine {
     private func bar(_ download: DownloadDescription, columns: Int) -> String {
         let (full, empty) = utf8 ? ("█", "░") : ("#", "-")
         guard let fraction = download.fraction else {
-            // A block that moves to and fro: bytes come, and how many will is not known.
+            // A block that moves back and forth: bytes come, but the total is unknown.
             let block = max(2, columns / 5)
             let way = columns - block
             let place = download.state == .active ? turn % (2 * way) : 0
@@ -75,10 +75,10 @@ struct ProgressLine {
         return String(repeating: full, count: done) + String(repeating: empty, count: columns - done)
     }
 
-    /// Rounded down: 100 % is all of it.
+    /// Rounded down, so that 100 % means the whole file.
     private func percent(_ download: DownloadDescription) -> String? { download.fraction.map { catalog.percent(Int(clamping: $0 * 100)) } }
 
-    /// "1.5/30.0 MiB": what has come in the unit of the whole.
+    /// "1.5/30.0 MiB": the received bytes in the unit of the total.
     private func sizes(_ download: DownloadDescription) -> String {
         guard let total = download.total else { return catalog.size(download.received) }
         let whole = catalog.size(total)
@@ -118,7 +118,7 @@ struct ProgressLine {
         }
     }
 
-    /// The line that stays when a download has ended well, or was cancelled.
+    /// The line that stays after a download has finished or was cancelled.
     static func end(_ download: DownloadDescription, _ catalog: Catalog = todoku.catalog) -> String {
         let name = TerminalText.plain(download.displayName)
         guard download.state == .finished else { return "\(catalog.state(download.state))  \(name)" }

@@ -83,7 +83,7 @@ struct HostCommand: ParsableCommand {
         return table
     }
 
-    /// The origins that refused requests.
+    /// A table of the origins that refused requests.
     static func table(_ slowed: [String: SlowedHost]) -> Table {
         var table = Table([
             .init(heading: catalog.text("INTERVAL"), isNumber: true), .init(heading: catalog.text("STATUS"), isNumber: true),

@@ -2,7 +2,7 @@ internal import DownloadModel
 internal import Localization
 internal import TodokuClient
 
-/// Why a download does what it does, or nothing, in one sentence.
+/// Why a download is in its state, in one sentence.
 struct Reason {
     private let download: DownloadDescription
     private let status: ServiceStatus
@@ -27,10 +27,10 @@ struct Reason {
         return catalog.text("%1$s: %2$s", catalog.state(download.state), reason)
     }
 
-    /// The host of its URL.
+    /// The host in the download's URL.
     private var host: String { (try? DownloadURL(download.url).host) ?? download.url }
 
-    /// What it failed by, or the last attempt.
+    /// Why the download, or its last attempt, failed.
     private var cause: String? { download.error.map { catalog.explanation($0).withoutStop } }
 
     private var until: String? { download.waitUntil.map { Clock.brief($0) } }
@@ -92,7 +92,7 @@ struct Reason {
         }
     }
 
-    /// As the service finds it.
+    /// The rule that the service applies to the host.
     private var rule: (name: String, rule: HostRule)? {
         var rules = HostRules()
         for (host, rule) in status.hostRules { try? rules.set(host, rule) }

@@ -4,7 +4,7 @@ internal import Glibc
 internal import Localization
 internal import TodokuClient
 
-/// How a download is wanted: the options that `get` and `add` share, one for each of the contract's.
+/// The download options that `get`, `add`, `batch` and `fetch` share.
 struct RequestArguments: ParsableArguments {
     @Option(
         name: .shortAndLong, help: ArgumentHelp("Where to put it, folder and name; for one URL.", valueName: "file"), completion: .file())
@@ -144,7 +144,7 @@ struct RequestArguments: ParsableArguments {
         let text: String
     }
 
-    /// For `validate` of the command: what names one file goes with one URL.
+    /// For the command's `validate`: options that name one file need a single URL.
     func check(urls: [String]) throws {
         if let option = urls.count > 1 ? optionsOfOne.first : nil {
             throw ValidationError("--\(option) is for one URL, and \(urls.count) are given.")
@@ -152,7 +152,7 @@ struct RequestArguments: ParsableArguments {
         try check()
     }
 
-    /// For `validate` of the command that queues a list.
+    /// For `validate` of a command that queues a list.
     func checkForList() throws {
         if let option = optionsOfOne.first { throw ValidationError("--\(option) is for one URL, and not for a list.") }
         try check()
@@ -176,7 +176,7 @@ struct RequestArguments: ParsableArguments {
         .filter(\.1).map(\.0)
     }
 
-    /// - Throws: where the password can be neither read nor asked for.
+    /// - Throws: if the password can neither be read nor be asked for.
     func request() throws(CommandFailure) -> DownloadRequest {
         var request = DownloadRequest()
         let path = output.flatMap { LocalPath.split($0) }
@@ -244,7 +244,7 @@ struct RequestArguments: ParsableArguments {
 }
 
 extension ArgumentHelp {
-    /// The help of an option of the service.
+    /// The help text of a service's option.
     fileprivate static func option(_ option: PartialKeyPath<DownloadOptions>, _ valueName: String? = nil) -> ArgumentHelp {
         ArgumentHelp(OptionRow.of(option)?.help ?? "", valueName: valueName)
     }

@@ -3,7 +3,7 @@ internal import DownloadModel
 internal import Localization
 internal import TodokuClient
 
-/// Which downloads a steering command is for; a batch stands for all of its.
+/// The downloads that a command is about; a batch stands for all its members.
 struct Targets: ParsableArguments {
     @Argument(help: ArgumentHelp("Number or object path of a download or batch, or APP/TOKEN.", valueName: "download"))
     var named: [Target] = []
@@ -210,7 +210,7 @@ struct RemoveCommand: ParsableCommand {
                 if trash {
                     let finished = try await client.list(DownloadQuery(states: [.finished], batch: batch))
                     for download in finished { try await client.trash(download) }
-                    // With its last member a batch is off the list.
+                    // A batch is removed with its last member.
                     do throws(ClientError) { try await client.remove(batch) } catch
                         where error.cause == .unknownDownload && !finished.isEmpty
                     {}

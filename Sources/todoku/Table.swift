@@ -2,7 +2,7 @@ internal import DownloadModel
 internal import Localization
 internal import TodokuClient
 
-/// Columns under headings, aligned by what a terminal shows.
+/// Columns with headings, aligned by display width.
 struct Table {
     struct Column {
         let heading: String
@@ -16,7 +16,7 @@ struct Table {
 
     mutating func add(_ cells: [String]) { rows.append(cells.map(TerminalText.plain)) }
 
-    /// - Parameter width: of the terminal, to which the last column is cut; nil: nothing is cut.
+    /// - Parameter width: the terminal's width, to which the last column is cut; nil: nothing is cut.
     func text(width: Int?) -> String {
         let all = [columns.map(\.heading)] + rows
         let widths = columns.indices.map { column in all.map { TerminalText.width($0[column]) }.max() ?? 0 }

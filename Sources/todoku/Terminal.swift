@@ -5,7 +5,7 @@ struct Terminal {
     let columns: Int
     let rows: Int
 
-    /// nil where standard output is no terminal, or one that cannot move its cursor.
+    /// nil if standard output is no terminal, or one that cannot move its cursor.
     static var current: Terminal? {
         guard isatty(STDOUT_FILENO) != 0, getenv("TERM").map({ String(cString: $0) }) ?? "dumb" != "dumb" else { return nil }
         var size = winsize()
@@ -18,7 +18,7 @@ struct Terminal {
 
     static var errorsAreSeen: Bool { isatty(STDERR_FILENO) != 0 }
 
-    /// Whether the locale writes UTF-8 (LC_ALL before LC_CTYPE before LANG, as locale(7) says).
+    /// Whether the locale uses UTF-8 (LC_ALL before LC_CTYPE before LANG, as in locale(7)).
     static var isUTF8: Bool {
         for name in ["LC_ALL", "LC_CTYPE", "LANG"] {
             guard let value = getenv(name), value[0] != 0 else { continue }
@@ -28,8 +28,7 @@ struct Terminal {
         return false
     }
 
-    /// Asks for a password at the terminal, without showing it. Ctrl-C ends the program, with the terminal as it was.
-    /// nil: there is no terminal.
+    /// Asks for a password on the terminal without echo. Ctrl-C restores the terminal and ends the program. nil: there is no terminal.
     static func password(prompt: String) -> String? {
         let terminal = open("/dev/tty", O_RDWR | O_CLOEXEC)
         guard terminal >= 0 else { return nil }
@@ -38,7 +37,7 @@ struct Terminal {
         guard tcgetattr(terminal, &before) == 0 else { return nil }
         var silent = before
         silent.c_lflag &= ~tcflag_t(ECHO | ISIG)
-        withUnsafeMutableBytes(of: &silent.c_cc) { $0[Int(VEOL)] = interrupt }  // Ctrl-C ends the line, and comes with it
+        withUnsafeMutableBytes(of: &silent.c_cc) { $0[Int(VEOL)] = interrupt }  // Ctrl-C ends the line, and is its last byte
         tcsetattr(terminal, TCSAFLUSH, &silent)
         defer { tcsetattr(terminal, TCSAFLUSH, &before) }
         let prompt = Array(prompt.utf8)
@@ -55,10 +54,10 @@ struct Terminal {
 
 /// The first line of a file or of standard input.
 enum InputLine {
-    /// Most bytes of a line: a password's limit in the service is 1024.
+    /// Most bytes of a line; the service's limit for a password is 1024.
     private static let longest = 4096
 
-    /// Without its line end; what follows it is not looked at. A Ctrl-C ends it and is kept.
+    /// Reads a line without its line end, and nothing after it. A Ctrl-C ends the line and is kept.
     static func read(from descriptor: Int32) -> String? {
         var bytes: [UInt8] = []
         var byte: UInt8 = 0

@@ -1,6 +1,6 @@
-/// Text for a terminal: without what would steer it, and measured in columns.
+/// Text that cannot control a terminal, and its width in columns.
 enum TerminalText {
-    /// `text` with control characters, and those that turn the direction of writing, replaced by "?".
+    /// `text` with control characters, and those that change the writing direction, replaced by "?".
     static func plain(_ text: String) -> String {
         var result = String.UnicodeScalarView()
         for scalar in text.unicodeScalars {
@@ -12,7 +12,7 @@ enum TerminalText {
         return String(result)
     }
 
-    /// Columns that a terminal takes for `text`: 2 for what is wide in East Asia and for emoji, 0 for marks.
+    /// The columns of `text` on a terminal: 2 for East Asian wide characters and emoji, 0 for combining marks.
     static func width(_ text: String) -> Int { text.reduce(0) { $0 + width($1) } }
 
     static func width(_ character: Character) -> Int {
@@ -31,7 +31,7 @@ enum TerminalText {
         }
     }
 
-    /// Unicode's East_Asian_Width W and F, by blocks, and the emoji that are drawn as pictures.
+    /// Unicode's East_Asian_Width W and F, by blocks, and emoji that are drawn as pictures.
     private static func isWide(_ scalar: Unicode.Scalar) -> Bool {
         switch scalar.value {
         case 0x1100...0x115F, 0x2E80...0x303E, 0x3041...0x3247, 0x3250...0x4DBF, 0x4E00...0xA4CF, 0xA960...0xA97F, 0xAC00...0xD7A3,
@@ -42,7 +42,7 @@ enum TerminalText {
         }
     }
 
-    /// `text` in at most `columns`, its middle replaced by an ellipsis where it is longer: beginning and extension stay.
+    /// `text` in at most `columns`. If it is longer, an ellipsis replaces its middle, so that start and extension stay.
     static func cut(_ text: String, to columns: Int, ellipsis: String = "…") -> String {
         guard width(text) > columns else { return text }
         let room = columns - width(ellipsis)
@@ -63,7 +63,7 @@ enum TerminalText {
         return head + ellipsis + String(end.reversed())
     }
 
-    /// `text` and blanks up to `columns`.
+    /// `text`, padded with blanks to `columns`.
     static func padded(_ text: String, to columns: Int, right: Bool = false) -> String {
         let blanks = String(repeating: " ", count: max(0, columns - width(text)))
         return right ? blanks + text : text + blanks

@@ -75,7 +75,7 @@ struct WaitCommand: ParsableCommand {
                         })
                 } catch {
                     var failure = CommandFailure(error, about: target)
-                    // Refused are: a download that is not there, too many waiting calls. All else is what it ended in.
+                    // A missing download and too many waiting calls are refusals. Any other error is the download's own.
                     if error.cause == .refused, error.errorName != .limitExceeded, let download = target.download {
                         failure = CommandFailure(
                             .ended,

@@ -2,19 +2,19 @@ internal import DownloadModel
 internal import Localization
 internal import TodokuClient
 
-/// The language of the terminal. JSON is for programs, and English; and so is a terminal that cannot write Japanese.
+/// The catalogue for this terminal's output. JSON, which programs read, is English. So is the output if the terminal cannot show Japanese.
 ///
-/// The help, and what ArgumentParser says about a command line, are English too.
+/// The help and ArgumentParser's messages about the command line are always English.
 let catalog: Catalog = {
     let session = Catalog(.auto)
     let isEnglish = CommandLine.arguments.contains("--json") || session.spoken == .japanese && !Terminal.isUTF8
     return isEnglish ? plainCatalog : session
 }()
 
-/// As in the locale "C": for programs, and for the lines of a log, which scripts read.
+/// The catalogue of the locale "C", for output that programs and scripts read.
 let plainCatalog = Catalog(.auto) { _ in nil }
 
-/// The contract's words, said to people.
+/// The contract's words in the user's language.
 extension Catalog {
     func state(_ state: DownloadDescription.State) -> String {
         switch state {
@@ -47,14 +47,15 @@ extension Catalog {
         }
     }
 
-    /// What an error says. The messages of the service are English and have the details: in another language they come after the reason.
+    /// The text of an error. The service's messages are English and have the details, so in another language they follow the translated
+    /// reason.
     func explanation(_ error: ClientError) -> String {
         guard spoken != .english else { return error.message }
         switch error.cause {
         case .busUnavailable: return withDetails(text("the session bus cannot be reached"), Self.afterColon(error.message))
         case .serviceUnavailable:
             return withDetails(text("the download service cannot be started, or does not answer"), Self.afterColon(error.message))
-        // The reason of a download speaks of its folder; a call is denied other things, too.
+        // The translated reason mentions the download's folder, but a call may be denied for other reasons.
         case .refused where error.errorName == .permissionDenied: return withDetails(text("Permission was denied."), error.message)
         case .unknownDownload, .refused: return explanation(name: error.name, error.message)
         }
@@ -62,7 +63,7 @@ extension Catalog {
 
     func explanation(_ error: DownloadError) -> String { explanation(name: error.name, error.message, httpStatus: error.httpStatus) }
 
-    /// - Parameter name: on the bus.
+    /// - Parameter name: the error's name on the bus.
     func explanation(name: String, _ message: String, httpStatus: UInt32? = nil) -> String {
         let prefix = "org.todoku.Error."
         guard spoken != .english, name.hasPrefix(prefix), let known = ErrorName(rawValue: String(name.dropFirst(prefix.utf8.count))) else {
@@ -71,7 +72,7 @@ extension Catalog {
         return withDetails(reason(known, httpStatus: httpStatus), message)
     }
 
-    /// What the bus has said, after what the client says of it.
+    /// The bus's own text, which follows the client's.
     private static func afterColon(_ message: String) -> String {
         message.firstRange(of: ": ").map { String(message[$0.upperBound...]) } ?? message
     }

@@ -1,7 +1,7 @@
 internal import DownloadService
 internal import Logging
 
-/// What the command line asks for. By hand: the daemon starts on every first call, and a parser library would double that time.
+/// The parsed command line. Parsed by hand: the daemon starts on a client's first call, and a parser library would double that time.
 enum Arguments {
     case run(ServiceOptions)
     case say(String)

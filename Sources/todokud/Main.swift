@@ -9,7 +9,7 @@ internal import Logging
         keepHeapSmall()
         SignalSource.block([SIGTERM, SIGINT, SIGHUP])
         signal(SIGPIPE, SIG_IGN)
-        signal(SIGCHLD, SIG_DFL)  // whoever started us may have ignored it, and then no program's end can be waited for
+        signal(SIGCHLD, SIG_DFL)  // if our parent ignored SIGCHLD, we could not wait for the end of a program
         let options: ServiceOptions
         switch Arguments.parse(Array(CommandLine.arguments.dropFirst())) {
         case .run(let parsed): options = parsed

@@ -1,14 +1,14 @@
 /// The file name in a `Content-Disposition` field (RFC 6266), read as leniently as browsers do.
 public enum ContentDisposition {
-    /// The name the server proposes, not made safe yet; nil where there is none.
+    /// The name that the server proposes, not yet made safe; nil if the field holds none.
     ///
-    /// `filename*` (RFC 8187) comes first, then `filename`: UTF-8, else Shift_JIS or EUC-JP, else windows-1252; encoded words (RFC 2047)
-    /// and percent-encoded UTF-8 are undone, which no standard allows and servers do. Continuations (`filename*0`) are ignored. Of two
-    /// parameters of one name the first counts.
+    /// `filename*` (RFC 8187) wins over `filename`. `filename` is read as UTF-8, else as Shift_JIS or EUC-JP, else as windows-1252. Encoded
+    /// words (RFC 2047) and percent-encoded UTF-8 in it are decoded: no standard allows either, but servers send both. Continuations
+    /// (`filename*0`) are ignored. If a parameter occurs twice, the first counts.
     ///
-    /// - Parameter field: the field's value; its size is bounded by the caller. The work is proportional to it.
+    /// - Parameter field: the field's value. The caller bounds its size; the work is proportional to that size.
     public static func fileName(from field: [UInt8], decode: ForeignDecoder) -> String? {
-        // Half of a Shift_JIS character may be a backslash (表, ソ): there it escapes nothing.
+        // In Shift_JIS, the second byte of a character may be a backslash (表, ソ). Such a backslash escapes nothing.
         if String(validating: field, as: UTF8.self) == nil {
             let parameters = Parameters(field, sparesShiftJIS: true)
             if let name = parameters.extended(decode: decode) { return name }
@@ -26,11 +26,11 @@ public enum ContentDisposition {
     }
 }
 
-/// The two parameters of the field that name a file.
+/// The two parameters of the field that can hold a file name.
 private struct Parameters {
-    /// Of `filename`, without quotes and escapes.
+    /// The value of `filename`, without quotes and escapes.
     var plain: [UInt8]?
-    /// Of `filename*`, as it stands.
+    /// The raw value of `filename*`.
     private var star: [UInt8]?
 
     init(_ field: [UInt8], sparesShiftJIS: Bool) {
@@ -41,7 +41,7 @@ private struct Parameters {
         while true {
             rest = rest.drop { $0.isBlank || $0 == UInt8(ascii: ";") }
             guard !rest.isEmpty else { return }
-            if rest.first == UInt8(ascii: "\"") {  // a string where a name belongs: what is inside of it is no parameter
+            if rest.first == UInt8(ascii: "\"") {  // a quoted string where a name belongs: skip it
                 _ = Self.quoted(&rest, sparesShiftJIS: sparesShiftJIS)
                 continue
             }
@@ -58,7 +58,7 @@ private struct Parameters {
         }
     }
 
-    /// The value of `filename*`: charset'language'percent-encoded (RFC 8187 §3.2.1); nil where it is malformed, so that `filename` counts.
+    /// Decodes `filename*`: charset'language'percent-encoded (RFC 8187 §3.2.1). nil if it is malformed, so that `filename` counts.
     func extended(decode: ForeignDecoder) -> String? {
         guard let parts = star?.split(separator: UInt8(ascii: "'"), maxSplits: 2, omittingEmptySubsequences: false), parts.count == 3,
             let bytes = PercentEncoding.decode(parts[2]), !bytes.isEmpty
@@ -66,14 +66,14 @@ private struct Parameters {
         return ForeignText.decode(bytes, charset: String(decoding: parts[0], as: UTF8.self), decode: decode)
     }
 
-    /// Up to the next semicolon, blanks around it dropped.
+    /// The text up to the next semicolon, without the blanks around it.
     private static func token(_ rest: inout ArraySlice<UInt8>) -> [UInt8] {
         let value = rest.prefix { $0 != UInt8(ascii: ";") }
         rest = rest[value.endIndex...]
         return trimmed(value)
     }
 
-    /// A quoted string (RFC 9110 §5.6.4); one that is not closed ends with the field.
+    /// A quoted string (RFC 9110 §5.6.4). A string that is not closed ends with the field.
     private static func quoted(_ rest: inout ArraySlice<UInt8>, sparesShiftJIS: Bool) -> [UInt8] {
         var value: [UInt8] = []
         rest.removeFirst()

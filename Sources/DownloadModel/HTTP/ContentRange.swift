@@ -2,8 +2,8 @@
 extension Range<UInt64> {
     /// Reads `Content-Range: bytes 0-499/1234` (RFC 9110 §14.4).
     ///
-    /// - Returns: the range and the complete length in bytes, nil length where the server sent `*`; nil if malformed, impossible or
-    ///   of another unit.
+    /// - Returns: the range and the complete length in bytes. The length is nil if the server sent `*`. The whole result is nil if the
+    ///   field is malformed, impossible or in another unit.
     public static func fromContentRange(_ field: String) -> (range: Range<UInt64>, length: UInt64?)? {
         guard let (range, length) = ContentRangeParts.split(field) else { return nil }
         let ends = range.split(separator: UInt8(ascii: "-"), omittingEmptySubsequences: false)
@@ -15,8 +15,8 @@ extension Range<UInt64> {
         return (first..<(last +| 1), complete)
     }
 
-    /// The value of `Range` that asks for these bytes: `bytes=0-499`. An upper bound of `UInt64.max` asks for all that follow:
-    /// `bytes=500-`. The range is not empty.
+    /// The value of `Range` that requests these bytes: `bytes=0-499`. An upper bound of `UInt64.max` requests the rest of the file:
+    /// `bytes=500-`. The range must not be empty.
     public var rangeHeader: String {
         precondition(!isEmpty, "an empty range cannot be asked for")
         return upperBound == UInt64.max ? "bytes=\(lowerBound)-" : "bytes=\(lowerBound)-\(upperBound -| 1)"
@@ -30,7 +30,7 @@ extension Range<UInt64> {
 }
 
 private enum ContentRangeParts {
-    /// What stands before and after the "/" of a field in bytes; nil for another unit.
+    /// The text before and after the "/" of a field; nil if its unit is not bytes.
     static func split(_ field: String) -> (range: ArraySlice<UInt8>, length: ArraySlice<UInt8>)? {
         var bytes = Array(field.utf8)[...].drop(while: \.isBlank)
         while bytes.last?.isBlank == true { bytes.removeLast() }

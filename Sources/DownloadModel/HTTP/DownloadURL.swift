@@ -1,28 +1,29 @@
 /// A strict absolute http or https URL (RFC 3986).
 ///
-/// As a browser does, it takes characters that RFC 3986 does not allow in a path or query (space, non-ASCII as UTF-8, brackets …) and
-/// percent-encodes them; a `%` that begins no escape stays as it is; blanks around the whole are dropped; a backslash in the path is a "/".
-/// Everything else that is malformed is refused, and so is a URL of which programs disagree which host it names (`http:/a/b`, `http:///a`,
-/// a backslash before the path). Two spellings of one resource that differ only in the case of scheme and host, in the default port, in dot
-/// segments or in the fragment are equal.
+/// As in browsers, a path or query may hold characters that RFC 3986 does not allow (space, non-ASCII as UTF-8, brackets …): they are
+/// percent-encoded. A `%` that begins no escape stays as it is. Blanks around the URL are dropped. A backslash in the path becomes "/".
+///
+/// Anything else that is malformed is refused. So is a URL whose host programs read differently (`http:/a/b`, `http:///a`, a backslash
+/// before the path). Two URLs are equal if they differ only in the case of scheme and host, in the default port, in dot segments or in the
+/// fragment.
 public struct DownloadURL: Hashable, Sendable {
     /// "http" or "https".
     public let scheme: String
-    /// Lower case; an IPv6 address without its brackets, in its shortest form (RFC 5952).
+    /// In lower case. An IPv6 address has no brackets and is in its shortest form (RFC 5952).
     public let host: String
-    /// The scheme's own where the URL names none; never 0.
+    /// The scheme's default port if the URL names none; never 0.
     public let port: UInt16
-    /// Percent-decoded, without colon and control characters; nil: the URL has none.
+    /// Percent-decoded, without colon and control characters; nil if the URL has none.
     public let username: String?
-    /// Percent-decoded, without control characters; nil: the URL has none.
+    /// Percent-decoded, without control characters; nil if the URL has none.
     public let password: String?
-    /// Percent-encoded, begins with "/", without dot segments.
+    /// Percent-encoded, without dot segments. Begins with "/".
     public let path: String
     /// Percent-encoded, without its "?".
     public let query: String?
 
-    /// - Throws: `InvalidUrl`, `UnsupportedScheme`, or `LimitExceeded` beyond `Limits.urlBytes` (as given and once percent-encoded).
-    ///   No message repeats user, password, path or query.
+    /// - Throws: `InvalidUrl`, `UnsupportedScheme`, or `LimitExceeded` if the URL, as given or percent-encoded, is longer than
+    ///   `Limits.urlBytes`. No message repeats user, password, path or query.
     public init(_ given: String) throws(Refusal) {
         guard given.utf8.count <= Limits.urlBytes else { throw Self.tooLong }
         var rest = Array(given.utf8)[...]
@@ -34,7 +35,7 @@ public struct DownloadURL: Hashable, Sendable {
         try self.init(bytes: rest)
     }
 
-    /// An absolute URL without blanks around it. Bytes outside ASCII, of whatever charset, go on percent-encoded.
+    /// Takes an absolute URL without blanks around it. Bytes outside ASCII are percent-encoded, whatever their charset is.
     init(bytes: ArraySlice<UInt8>) throws(Refusal) {
         guard bytes.count <= Limits.urlBytes else { throw Self.tooLong }
         var rest = bytes
@@ -80,33 +81,33 @@ public struct DownloadURL: Hashable, Sendable {
     /// The absolute URL without user, password and fragment, and without a default port. `DownloadURL(url.text)` is the same URL.
     public var text: String { redacted + (query.map { "?" + $0 } ?? "") }
 
-    /// `text` without the query as well: what may stand in properties, logs and extended attributes.
+    /// `text` without its query. Safe to put into properties, logs and extended attributes.
     public var redacted: String {
         "\(scheme)://\(bracketedHost)\(port == Self.defaultPort(scheme) ? "" : ":\(port)")\(path)"
     }
 
-    /// "https://example.org:443": to whom credentials may go (RFC 6454).
+    /// "https://example.org:443": the origin to which credentials may be sent (RFC 6454).
     public var origin: String { "\(scheme)://\(bracketedHost):\(port)" }
 
-    /// What follows the last "/" of the path, still percent-encoded; may be empty.
+    /// The part of the path after the last "/", still percent-encoded; may be empty.
     public var lastPathComponent: String { String(path[path.index(after: path.lastIndex(of: "/") ?? path.startIndex)...]) }
 
-    /// Whether the host is written as a loopback, private or link-local address, or is `localhost`. Nothing is looked up.
+    /// Whether the host is a literal loopback, private or link-local address, or is `localhost`. No name is looked up.
     public var isHostLiteralPrivate: Bool { isPrivateAddress(host) }
 
-    /// The host of a URL as `text` gives it, without a look at the rest; empty for what is none.
+    /// The host of a URL in the form of `text`; the rest of the URL is not checked. Empty if `text` is no such URL.
     public static func host(of text: String) -> String {
         let bytes = text.utf8
         guard let colon = bytes.firstIndex(of: UInt8(ascii: ":")), bytes[colon...].starts(with: "://".utf8) else { return "" }
         let authority = bytes[bytes.index(colon, offsetBy: 3)...].prefix { $0 != UInt8(ascii: "/") && $0 != UInt8(ascii: "?") }
-        // An address of the sixth version has colons of its own.
+        // An IPv6 address holds colons, and so may user information: parse the whole URL.
         guard authority.first != UInt8(ascii: "["), !authority.contains(UInt8(ascii: "@")) else {
             return (try? DownloadURL(text).host) ?? ""
         }
         return String(decoding: authority.prefix { $0 != UInt8(ascii: ":") }, as: UTF8.self)
     }
 
-    /// `origin` of a URL as `text` gives it, without a look at the rest; empty for what is none.
+    /// The `origin` of a URL in the form of `text`; the rest of the URL is not checked. Empty if `text` is no such URL.
     public static func origin(of text: String) -> String {
         guard let colon = text.utf8.firstIndex(of: UInt8(ascii: ":")), text.utf8[colon...].starts(with: "://".utf8) else { return "" }
         let scheme = text.utf8[..<colon]
@@ -119,16 +120,16 @@ public struct DownloadURL: Hashable, Sendable {
         return String(decoding: scheme, as: UTF8.self) + "://" + String(decoding: authority, as: UTF8.self) + port
     }
 
-    /// The host of the URL that was looked at before, by what the URL began with.
+    /// Caches the host and origin of the last URL, keyed by the URL's text up to its path.
     package struct Authority {
         private var start: [UInt8] = []
         private var host = ""
-        /// `DownloadURL.origin(of:)` of the same.
+        /// `DownloadURL.origin(of:)` of the last URL.
         package private(set) var origin = ""
 
         package init() {}
 
-        /// `DownloadURL.host(of:)` of `text`; quick where it is that of the one before. nil: ask that.
+        /// `DownloadURL.host(of:)` of `text`; fast if `text` has the same scheme and authority as the URL before. Never nil.
         package mutating func host(of text: String) -> String? {
             let isSame = text.utf8.withContiguousStorageIfAvailable { bytes in
                 guard !start.isEmpty, bytes.count >= start.count else { return false }
@@ -155,14 +156,14 @@ public struct DownloadURL: Hashable, Sendable {
 }
 
 extension DownloadURL: CustomStringConvertible {
-    /// `redacted`, so that a URL put into a message by mistake tells nothing.
+    /// `redacted`, so that a URL that is logged by mistake leaks no secret.
     public var description: String { redacted }
 }
 
 extension DownloadURL {
     private static func invalid(_ message: String) -> Refusal { Refusal(.invalidUrl, message) }
 
-    /// Browsers read a backslash as "/", most other programs do not: they would go to different hosts.
+    /// Browsers read a backslash as "/"; most other programs do not. The two would connect to different hosts.
     static var backslash: Refusal {
         invalid("The URL has a backslash before its path, where programs disagree about its host; write \"/\".")
     }
@@ -171,7 +172,7 @@ extension DownloadURL {
         Refusal(.limitExceeded, "The URL is longer than \(Limits.urlBytes) bytes, the most that is taken.")
     }
 
-    /// Whether a character of Unicode's category Cc is in it: U+0000 to U+001F, and U+007F to U+009F.
+    /// Whether the text holds a character of Unicode's category Cc: U+0000 to U+001F, or U+007F to U+009F.
     private static func holdsControl(_ utf8: ArraySlice<UInt8>) -> Bool {
         var before: UInt8 = 0
         for byte in utf8 {
@@ -191,7 +192,7 @@ extension DownloadURL {
         let scheme = String(decoding: name, as: UTF8.self).lowercased()
         rest = rest.dropFirst(name.count + 1)
         guard scheme == "http" || scheme == "https" else {
-            // "example.org:8080/file" and "localhost:80" are a host without its scheme.
+            // "example.org:8080/file" and "localhost:80" are a host and a port without a scheme.
             if let next = rest.first, next.isDigit, scheme == "localhost" || scheme.contains(".") { throw notAbsolute }
             throw Refusal(.unsupportedScheme, "\(scheme): only http and https can be downloaded.")
         }
@@ -235,7 +236,7 @@ extension DownloadURL {
         return (try hostName(authority[..<colon]), colon == authority.endIndex ? nil : authority[(colon + 1)...])
     }
 
-    /// A DNS name (RFC 1123 §2.1, with the underscore that is met in practice) or an IPv4 address of four decimal numbers.
+    /// A DNS name (RFC 1123 §2.1; underscores are allowed, because they occur in practice) or an IPv4 address of four decimal numbers.
     private static func hostName(_ bytes: ArraySlice<UInt8>) throws(Refusal) -> String {
         guard !bytes.isEmpty else { throw invalid("The URL has no host; write it as in https://example.org/file.") }
         guard bytes.allSatisfy({ $0 < 0x80 }) else {
@@ -246,11 +247,12 @@ extension DownloadURL {
         }
         let name = String(decoding: bytes, as: UTF8.self).lowercased()
         var labels = name.split(separator: ".", omittingEmptySubsequences: false)
-        if labels.count > 1, labels.last == "" { labels.removeLast() }  // the root's dot
+        if labels.count > 1, labels.last == "" { labels.removeLast() }  // the DNS root's dot
         guard bytes.count <= 254, labels.allSatisfy({ (1...63).contains($0.utf8.count) }) else {
             throw invalid("The URL's host has an empty or too long part between its dots.")
         }
-        // What ends in a number is read as an address by resolvers, in several spellings ("0x7f.1"): only the plain one is taken.
+        // Resolvers read a host that ends in a number as an address, in several spellings ("0x7f.1"). Only four decimal numbers are
+        // accepted.
         if let last = labels.last, last.utf8.first?.isDigit == true, last.utf8.allSatisfy(\.isDigit) || last.hasPrefix("0x") {
             guard IPv4Address(name) != nil else {
                 throw invalid("The URL's host is neither a name nor an IPv4 address of four decimal numbers.")
@@ -263,7 +265,7 @@ extension DownloadURL {
         PercentEncoding.complete(bytes, isAllowed: { $0.isPlainInURL || marks.utf8.contains($0) })
     }
 
-    /// RFC 3986 §5.2.4, dots in their percent-encoded form included. The result begins with "/".
+    /// RFC 3986 §5.2.4, percent-encoded dots included. The result begins with "/".
     private static func withoutDotSegments(_ path: String) -> String {
         var before: UInt8 = 0
         let mayHaveSome = path.utf8.contains { byte in

@@ -1,12 +1,12 @@
-/// Encoded words (RFC 2047): `=?UTF-8?B?5bGK44GP?=`. They have no place in `Content-Disposition`, and are met there.
+/// Encoded words (RFC 2047): `=?UTF-8?B?5bGK44GP?=`. `Content-Disposition` must not hold them, but some servers send them.
 enum EncodedWords {
-    /// The text, words decoded and what stands between them as it is, blanks between two words dropped; nil where there is no word, or
-    /// one is malformed or of an unknown charset.
+    /// The text with its encoded words decoded and the text between them unchanged. Blanks between two encoded words are dropped. nil if
+    /// there is no encoded word, or if one is malformed or in an unknown charset.
     static func decode(_ bytes: [UInt8], decode: ForeignDecoder) -> String? {
         guard bytes.allSatisfy({ $0 < 0x80 }) else { return nil }
         var text = ""
         var literal: [UInt8] = []
-        // Neighbours of one charset are decoded together: a character may be cut in two between them.
+        // Adjacent words of one charset are decoded together, because a character may be split between them.
         var (charset, pending): (String, [UInt8]) = ("", [])
         var hasWord = false
         func flush() -> Bool {
@@ -38,11 +38,11 @@ enum EncodedWords {
 
     private struct Word {
         let charset: String
-        /// nil where the encoding is unknown or broken.
+        /// nil if the encoding is unknown or malformed.
         let content: [UInt8]?
     }
 
-    /// The word that `bytes` begin with, and its length. RFC 2047 allows 75 bytes a word; servers put whole names into one.
+    /// The encoded word at the start of `bytes`, and its length. RFC 2047 allows 75 bytes a word; servers put longer names into one word.
     private static func word(at bytes: ArraySlice<UInt8>) -> (Word, length: Int)? {
         guard bytes.starts(with: "=?".utf8) else { return nil }
         let question = UInt8(ascii: "?")

@@ -1,9 +1,9 @@
 /// The three forms of an HTTP date (RFC 9110 §5.6.7).
 public enum HTTPDate {
-    /// Reads `Sun, 06 Nov 1994 08:49:37 GMT`, `Sunday, 06-Nov-94 08:49:37 GMT` or `Sun Nov  6 08:49:37 1994`.
+    /// Reads `Sun, 06 Nov 1994 08:49:37 GMT`, `Sunday, 06-Nov-94 08:49:37 GMT` or `Sun Nov 6 08:49:37 1994`.
     ///
-    /// A year of two digits that would lie more than 50 years after `now` is one of the century before; without `now`, 70 to 99 are
-    /// of the 20th century. The day of the week is not compared with the date.
+    /// A two-digit year that would be more than 50 years after `now` is in the century before. Without `now`, 70 to 99 are in the 20th
+    /// century. The day of the week is not compared with the date.
     ///
     /// - Returns: nil if malformed, impossible, before 1970 or after 9999.
     public static func parse(_ field: String, now: WallTime? = nil) -> WallTime? {
@@ -45,7 +45,7 @@ public enum HTTPDate {
         else { return nil }
         let isLeap = isLeap(year)
         let lengths: [UInt64] = [31, isLeap ? 29 : 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
-        // A leap second, 60, is taken for the second before it.
+        // A leap second (60) counts as the second before it.
         guard (1...lengths[month]).contains(day), hour < 24, minute < 60, second <= 60 else { return nil }
         let wholeDays = daysBefore(year) + lengths[..<month].reduce(0, +) + day - 1
         let seconds = wholeDays * 86_400 + hour * 3600 + minute * 60 + min(second, 59)

@@ -1,9 +1,9 @@
-/// Whether `text` names this machine or a network that is not the public one: an address as text (IPv4 of four decimal numbers; IPv6,
-/// a zone after "%" allowed), or `localhost` and the names below it.
+/// Whether `text` names this machine or a network other than the public one. `text` is an address (IPv4 of four decimal numbers, or IPv6
+/// with an optional zone after "%"), or `localhost` or a name below it.
 ///
-/// Private are loopback, "this network" (0/8), RFC 1918, carrier NAT (100.64/10, RFC 6598), link-local, unique local (fc00::/7) and
-/// the old site-local addresses, the unspecified address, and IPv6 forms that carry such an IPv4 address. Any other text is not;
-/// nothing is looked up.
+/// Private are loopback, "this network" (0/8), RFC 1918, carrier NAT (100.64/10, RFC 6598), link-local, unique local (fc00::/7), the old
+/// site-local addresses, the unspecified address, and IPv6 forms that embed such an IPv4 address. Any other text is not private. No name is
+/// looked up.
 public func isPrivateAddress(_ text: String) -> Bool {
     let name = text.hasSuffix(".") ? text.dropLast().lowercased() : text.lowercased()
     if name == "localhost" || name.hasSuffix(".localhost") { return true }
@@ -11,8 +11,7 @@ public func isPrivateAddress(_ text: String) -> Bool {
     return IPv6Address(String(name.prefix { $0 != "%" }))?.isPrivate ?? false
 }
 
-/// Whether `text` names this machine: `localhost` and the names below it, 127/8, `::1`, and IPv6 forms that carry the former. Nothing is
-/// looked up.
+/// Whether `text` names this machine: `localhost` and the names below it, 127/8, `::1`, and IPv4-mapped 127/8. No name is looked up.
 public func isLoopbackAddress(_ text: String) -> Bool {
     let name = text.hasSuffix(".") ? text.dropLast().lowercased() : text.lowercased()
     if name == "localhost" || name.hasSuffix(".localhost") { return true }
@@ -48,14 +47,14 @@ struct IPv4Address: Equatable {
     }
 }
 
-/// RFC 4291 §2.2 in, RFC 5952 out; no zone.
+/// Reads RFC 4291 §2.2, writes RFC 5952; no zone.
 struct IPv6Address: Equatable, CustomStringConvertible {
-    /// Eight, most significant first.
+    /// Eight groups, most significant first.
     let groups: [UInt16]
 
     init?(_ text: String) {
         guard text.utf8.count <= 45 else { return nil }
-        // The first "::"; a second one leaves an empty group behind and is refused with it.
+        // The first "::". A second one yields an empty group, which is refused.
         let colons = zip(text.indices, text.indices.dropFirst()).first { text[$0] == ":" && text[$1] == ":" }
         guard let colons else {
             guard let all = Self.groups(text[...], isEnd: true), all.count == 8 else { return nil }
@@ -68,7 +67,7 @@ struct IPv6Address: Equatable, CustomStringConvertible {
         groups = head + Array(repeating: 0, count: 8 - head.count - tail.count) + tail
     }
 
-    /// Groups between colons, the last two as an IPv4 address where `isEnd`; nil if malformed.
+    /// The groups between colons. If `isEnd`, the last two may be an IPv4 address. nil if malformed.
     private static func groups(_ text: Substring, isEnd: Bool) -> [UInt16]? {
         guard !text.isEmpty else { return [] }
         var groups: [UInt16] = []
@@ -89,15 +88,15 @@ struct IPv6Address: Equatable, CustomStringConvertible {
 
     var isPrivate: Bool {
         if groups[0] & 0xFE00 == 0xFC00 || groups[0] & 0xFFC0 == 0xFE80 || groups[0] & 0xFFC0 == 0xFEC0 { return true }
-        if groups[0] == 0x64, groups[1] == 0xFF9B, groups[2] == 1 { return true }  // RFC 8215: a network's own translator
+        if groups[0] == 0x64, groups[1] == 0xFF9B, groups[2] == 1 { return true }  // RFC 8215: the local network's NAT64 translator
         if groups[..<7].allSatisfy({ $0 == 0 }), groups[7] <= 1 { return true }
         return embedded?.isPrivate ?? false
     }
 
     var isLoopback: Bool { groups == [0, 0, 0, 0, 0, 0, 0, 1] || groups[..<6] == [0, 0, 0, 0, 0, 0xFFFF] && embedded?.isLoopback == true }
 
-    /// The IPv4 address that packets go to in the end: mapped, translated (RFC 2765), compatible, NAT64 (RFC 6052) and 6to4 (RFC 3056)
-    /// forms.
+    /// The embedded IPv4 address to which packets are routed: mapped, translated (RFC 2765), compatible, NAT64 (RFC 6052) and 6to4 (RFC
+    /// 3056) forms.
     private var embedded: IPv4Address? {
         func address(at index: Int) -> IPv4Address { IPv4Address(bits: UInt32(groups[index]) << 16 | UInt32(groups[index + 1])) }
         return switch groups[..<6] {
@@ -109,7 +108,7 @@ struct IPv6Address: Equatable, CustomStringConvertible {
     }
 
     var description: String {
-        // The longest run of two or more zero groups, the first of equals, becomes "::".
+        // The longest run of two or more zero groups becomes "::"; of equally long runs, the first.
         var longest = 0..<0
         var start: Int?
         for index in 0...8 {

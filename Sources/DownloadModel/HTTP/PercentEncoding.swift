@@ -1,6 +1,6 @@
 /// Percent-encoding (RFC 3986 §2.1), over bytes.
 enum PercentEncoding {
-    /// The bytes meant; nil where a `%` is not followed by two hexadecimal digits.
+    /// The decoded bytes; nil if a `%` is not followed by two hexadecimal digits.
     static func decode(_ bytes: some Sequence<UInt8>) -> [UInt8]? {
         var decoded: [UInt8] = []
         var rest = bytes.makeIterator()
@@ -15,7 +15,7 @@ enum PercentEncoding {
         return decoded
     }
 
-    /// The bytes meant, where a `%` that begins no valid escape stands for itself.
+    /// The decoded bytes. A `%` that begins no valid escape stands for itself.
     static func decodeLeniently(_ bytes: some Collection<UInt8>) -> [UInt8] {
         var decoded: [UInt8] = []
         var rest = Array(bytes)[...]
@@ -31,8 +31,8 @@ enum PercentEncoding {
         return decoded
     }
 
-    /// `bytes` with everything but `%` and what `isAllowed` percent-encoded. A `%` that begins no valid escape stays as it is, as in
-    /// browsers and curl: a server knows what it means by it.
+    /// Percent-encodes every byte except `%` and those that `isAllowed` accepts. A `%` that begins no valid escape stays as it is, as in
+    /// browsers and curl.
     static func complete(_ bytes: ArraySlice<UInt8>, isAllowed: (UInt8) -> Bool) -> String {
         var encoded: [UInt8] = []
         encoded.reserveCapacity(bytes.count)
@@ -71,7 +71,7 @@ extension UInt8 {
     private static let plainMarks = Array("-._~!$&'()*+,;=".utf8)
 }
 
-/// A number written in decimal digits only; nil for anything else, empty and too large included.
+/// Reads a number of decimal digits only; nil for any other text, for an empty one and for a number too large for the type.
 public func decimal<Number: FixedWidthInteger>(_ text: some Collection<UInt8>, as type: Number.Type = Number.self) -> Number? {
     guard !text.isEmpty else { return nil }
     var value: Number = 0

@@ -1,12 +1,12 @@
 extension DownloadURL {
-    /// Where a redirect leads: the reference in a response's `Location`, resolved against the URL that was asked for (RFC 3986 §5.2).
+    /// The target of a redirect: the reference in a response's `Location`, resolved against the URL of the request (RFC 3986 §5.2).
     ///
-    /// The field is bytes. Those outside ASCII go on percent-encoded, whatever charset they are of, and a `%` that begins no escape stays,
-    /// as in browsers and curl. The fragment is dropped. User and password are read, as in any URL; the engine uses neither.
+    /// As in browsers and curl, bytes outside ASCII are percent-encoded, whatever their charset is, and a `%` that begins no escape stays.
+    /// The fragment is dropped. User and password are parsed as in any URL, but the engine uses neither.
     ///
-    /// As in browsers, `http:path` and `http:/path` are relative where the scheme is that of `base` (RFC 3986 §5.2.2, "backward
-    /// compatibility"): they stay at its host. curl reads the second as a host named "path". With the other scheme they are refused, and so
-    /// is a backslash that makes browsers and curl go to different hosts.
+    /// As in browsers, `http:path` and `http:/path` are relative if their scheme is that of `base` (RFC 3986 §5.2.2, "backward
+    /// compatibility"), so they stay on its host. curl reads the second as a host named "path". With another scheme they are refused. A
+    /// backslash that makes browsers and curl connect to different hosts is refused, too.
     ///
     /// - Throws: as `init(_:)`.
     public init(location: [UInt8], from base: DownloadURL) throws(Refusal) {

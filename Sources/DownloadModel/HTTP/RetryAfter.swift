@@ -1,14 +1,14 @@
 /// The field `Retry-After` (RFC 9110 §10.2.3).
 public enum RetryAfter {
-    /// The most that a server can make us wait before the next attempt.
+    /// The longest delay that a server can impose before the next attempt.
     public static let longest: Duration = .seconds(24 * 3600)
 
-    /// The delay that the server asks for, as seconds or as a date: from zero to `longest`; nil if malformed.
+    /// The delay that the server requests, in seconds or by a date: from zero to `longest`. nil if malformed.
     public static func delay(_ field: String, now: WallTime) -> Duration? {
         var bytes = Array(field.utf8)[...].drop(while: \.isBlank)
         while bytes.last?.isBlank == true { bytes.removeLast() }
         if !bytes.isEmpty, bytes.allSatisfy(\.isDigit) {
-            // Too many digits for the type are more than a day as well.
+            // A number too large for the type is more than a day, too.
             return decimal(bytes, as: Int64.self).map { min(.seconds($0), longest) } ?? longest
         }
         guard let time = HTTPDate.parse(field, now: now) else { return nil }

@@ -1,24 +1,23 @@
 extension Validator {
-    /// Longest entity tag that is kept; a longer one counts as none.
+    /// Longest entity tag in bytes that is stored; a longer one is ignored.
     private static let longestTag = 1024
 
-    /// The strong validator in a response's `ETag`, `Last-Modified` and `Date`; nil where there is none, so that a resume has to start
-    /// from 0.
+    /// The strong validator in a response's `ETag`, `Last-Modified` and `Date`. nil if there is none: a resume must then start from 0.
     ///
-    /// A strong entity tag wins. A weak one is never used, and it rules the date out too: by RFC 9110 §13.1.5 a client must not send
-    /// `If-Range` with a date unless it "has no entity tag for the corresponding representation". The date counts where §8.8.2.2
-    /// calls it strong: the `Date` is later, with "enough difference between the Last-Modified and Date values to make clock
-    /// synchronization issues unlikely", for which we take the 60 seconds that RFC 7232 §2.2.2 named.
+    /// A strong entity tag wins. A weak tag is never used, and it rules out the date. By RFC 9110 §13.1.5 a client must not send `If-Range`
+    /// with a date unless it "has no entity tag for the corresponding representation". The date counts if §8.8.2.2 calls it strong: `Date`
+    /// is later, with "enough difference between the Last-Modified and Date values to make clock synchronization issues unlikely". We
+    /// require the 60 seconds of RFC 7232 §2.2.2.
     ///
-    /// A tag whose bytes are not UTF-8 reaches us with U+FFFD in their place, and two tags may have become one: it is no strong tag, and
-    /// rules the date out as a weak one does.
+    /// A tag whose bytes are not UTF-8 reaches us with U+FFFD in their place, so two different tags may look equal. Such a tag is not
+    /// strong, and rules out the date as a weak tag does.
     public init?(entityTag: String?, lastModified: String?, date: String?) {
         if let entityTag = entityTag.map(Self.trimmed) {
             if Self.isStrong(entityTag) {
                 self = .entityTag(entityTag)
                 return
             }
-            // Anything but a weak tag is malformed, which is no entity tag.
+            // Any tag left that is not weak is malformed, and is ignored.
             if entityTag.utf8.starts(with: "W/".utf8) || entityTag.unicodeScalars.contains("\u{FFFD}") { return nil }
         }
         guard let lastModified, let date, let modified = HTTPDate.parse(lastModified), let sent = HTTPDate.parse(date),
@@ -27,8 +26,8 @@ extension Validator {
         self = .lastModified(Self.trimmed(lastModified))
     }
 
-    /// Whether a response to a request with this validator (a 206) can be of the same representation: a field that is absent is no
-    /// contradiction, one that differs is. Entity tags are compared strongly (§8.8.3.2), dates as instants.
+    /// Whether a 206 response to a request with this validator can be of the same representation. An absent field is no contradiction; a
+    /// different one is. Entity tags are compared strongly (§8.8.3.2), dates as instants.
     public func matches(entityTag: String?, lastModified: String?) -> Bool {
         switch self {
         case .entityTag(let own): return entityTag.map { Self.trimmed($0).isSameBytes(as: own) } ?? true

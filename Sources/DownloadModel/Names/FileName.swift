@@ -1,17 +1,17 @@
-/// Names of files as we write them: one component of a path, never hidden, safe to show.
+/// File names as we write them: one path component, never hidden, safe to show.
 public enum FileName {
-    /// Most bytes of UTF-8 of a name that is chosen or given. File systems take 255; the rest is for " (12)" and the like.
+    /// Most bytes of UTF-8 in a name that is chosen or given. File systems allow 255; the rest leaves room for " (12)".
     public static let longest = 240
-    /// Most bytes of a numbered name: what Linux file systems take.
+    /// Most bytes of a numbered name: the limit of Linux file systems.
     private static let longestNumbered = 255
-    /// Most bytes of what is kept as an extension when a name is cut, its dots included.
+    /// Most bytes of the extension that is kept when a name is cut, its dots included.
     private static let longestExtension = 20
 
-    /// `name` made into a bare file name that can do no harm; nil if nothing usable remains. Idempotent.
+    /// Makes `name` a harmless bare file name; nil if nothing usable remains. Idempotent.
     ///
-    /// Directories ("/" and "\") are dropped, with control and invisible formatting characters, dots and blanks at the front, and
-    /// blanks and dots at the end; what Windows does not allow becomes "_" or is led by it, for USB sticks and shared folders.
-    /// At most `longest` bytes, cut before the extension.
+    /// Directories ("/" and "\") are dropped, and so are control and invisible formatting characters, leading dots and blanks, and trailing
+    /// blanks and dots. For USB sticks and shared folders, characters that Windows does not allow become "_", and names that Windows
+    /// reserves get "_" in front. A name longer than `longest` bytes is cut before its extension.
     public static func safe(_ name: String) -> String? {
         var scalars: [Unicode.Scalar] = []
         for scalar in name.unicodeScalars {
@@ -24,37 +24,37 @@ public enum FileName {
         let trimmed = trimmingEnd(scalars.drop { $0 == "." || $0.properties.isWhitespace })
         guard !trimmed.isEmpty else { return nil }
         let text = cut(String(String.UnicodeScalarView(trimmed)))
-        // After the cut: what is cut off may be all that told it from a reserved name.
+        // Check after the cut: the bytes cut off may be the only difference from a reserved name.
         return isReservedOnWindows(text) ? cut("_" + text) : text
     }
 
-    /// At most `longest` bytes of it, with its extension.
+    /// Cuts `text` to at most `longest` bytes; its extension stays.
     private static func cut(_ text: String) -> String {
         guard text.utf8.count > longest else { return text }
         let (stem, ending) = split(text)
-        // A cut in front of the extension leaves no blank at the end; one without an extension might.
+        // The cut may leave a blank or a dot at the end of the stem.
         let kept = trimmingEnd(Array(prefix(stem, bytes: longest - ending.utf8.count).unicodeScalars)[...])
         return String(String.UnicodeScalarView(kept)) + ending
     }
 
-    /// Whether `name` may be given as the option `filename`: a bare name, not hidden, at most `longest` bytes, without the characters that
-    /// a server's name loses because they turn, join or hide text.
+    /// Whether `name` may be given as the option `filename`: a bare name, not hidden, at most `longest` bytes, without control and
+    /// invisible characters (`isInvisible`).
     public static func isBare(_ name: String) -> Bool {
         let bytes = name.utf8
         return !bytes.isEmpty && bytes.count <= longest && bytes.first != UInt8(ascii: ".") && !bytes.contains(UInt8(ascii: "/"))
             && !name.unicodeScalars.contains(where: isInvisible)
     }
 
-    /// "name (1).ext", "archive (1).tar.gz": at most 255 bytes, the name cut for it.
+    /// "name (1).ext", "archive (1).tar.gz". `name` is cut if the result would exceed 255 bytes.
     public static func numbered(_ name: String, _ number: Int) -> String {
         let (stem, ending) = split(name)
         let suffix = " (\(number))" + ending
         return prefix(stem, bytes: longestNumbered - suffix.utf8.count) + suffix
     }
 
-    /// The name of a download: what the server says in `Content-Disposition`, else the URL's last component, else "download". Safe.
+    /// The file name of a download: from `Content-Disposition`, else the URL's last component, else "download". Safe.
     ///
-    /// `contentDisposition` is the field's value; its size is bounded by the caller.
+    /// `contentDisposition` is the field's value; the caller bounds its size.
     public static func chosen(contentDisposition: [UInt8]?, url: DownloadURL, decode: ForeignDecoder) -> String {
         if let contentDisposition, let name = ContentDisposition.fileName(from: contentDisposition, decode: decode), let safe = safe(name) {
             return safe
@@ -66,7 +66,8 @@ public enum FileName {
         return "download"
     }
 
-    /// Name and extension with its dot; ".tar.gz" is one. The first part is never empty, the second may be.
+    /// The name without its extension, and the extension with its dot; ".tar.gz" is one extension. The stem is never empty; the extension
+    /// may be.
     private static func split(_ name: String) -> (stem: String, ending: String) {
         let bytes = Array(name.utf8)
         guard let dot = bytes.lastIndex(of: UInt8(ascii: ".")), dot > 0, bytes.count - dot > 1, bytes.count - dot <= longestExtension,
@@ -79,7 +80,7 @@ public enum FileName {
         return (String(decoding: bytes[..<start], as: UTF8.self), String(decoding: bytes[start...], as: UTF8.self))
     }
 
-    /// The most whole characters within `bytes`; where not one fits, the most whole scalars.
+    /// The longest prefix of whole characters within `bytes`. If not even one character fits, the longest prefix of whole scalars.
     private static func prefix(_ text: String, bytes: Int) -> String {
         var (room, end) = (bytes, text.startIndex)
         while end < text.endIndex, text[end].utf8.count <= room {
@@ -101,7 +102,7 @@ public enum FileName {
         return scalars
     }
 
-    /// Control characters, line and paragraph separators, and what turns, joins or hides text; not the selectors of a character's form.
+    /// Control characters, line and paragraph separators, and characters that reorder, join or hide text. Variation selectors are allowed.
     private static func isInvisible(_ scalar: Unicode.Scalar) -> Bool {
         switch scalar.value {
         case 0x2028...0x2029, 0xFFF9...0xFFFB: true
@@ -111,7 +112,7 @@ public enum FileName {
         }
     }
 
-    /// CON, PRN, AUX, NUL, COM0–COM9, LPT0–LPT9 (superscript ¹²³ too), CONIN$, CONOUT$, whatever extension follows.
+    /// CON, PRN, AUX, NUL, COM0–COM9, LPT0–LPT9 (superscript ¹²³ too), CONIN$, CONOUT$, with any extension.
     private static func isReservedOnWindows(_ name: String) -> Bool {
         var base = name.unicodeScalars.prefix { $0 != "." }.map { $0.properties.uppercaseMapping }.joined()
         while base.unicodeScalars.last?.properties.isWhitespace == true { base.unicodeScalars.removeLast() }

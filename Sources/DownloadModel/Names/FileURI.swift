@@ -1,4 +1,4 @@
-/// The path in a `file:` URI of this machine (RFC 8089); nil for any other, and for what is no such URI.
+/// The path in a `file:` URI of this machine (RFC 8089); nil for any other text or host.
 public func localPath(ofFileURI uri: String) -> String? {
     var rest = Substring(uri).utf8
     guard rest.count > 5, Substring(rest.prefix(5)).lowercased() == "file:" else { return nil }

@@ -1,9 +1,9 @@
-/// How part files are called. Several services may write into one folder (of other users, machines or state folders), and each begins to
-/// count at 1: the id of the state folder tells their files apart.
+/// The names of part files. Several services (of other users, machines or state folders) may write into one folder, and each counts from 1.
+/// The id of the state folder keeps their part files apart.
 public struct PartNames: Equatable, Sendable {
-    /// Of the state folder: `[0-9a-f]`; empty: there is none, and no name has one.
+    /// The id of the state folder, of `[0-9a-f]`. Empty: part files have no id in their name.
     public let instance: String
-    /// The first download with the id in its part file's name. Those before were begun by a version that had none.
+    /// The first download whose part file has the id in its name. An older version, without ids, began the downloads before it.
     public let first: DownloadNumber
 
     public init(instance: String = "", first: DownloadNumber = DownloadNumber(1)) { (self.instance, self.first) = (instance, first) }

@@ -1,30 +1,30 @@
-/// A batch has a number of the downloads' own sequence: no two objects ever have the same.
+/// A batch takes its number from the downloads' sequence, so no batch and download share a number.
 public typealias BatchNumber = DownloadNumber
 
-/// What a batch holds over restarts; it decides nothing.
+/// The data of a batch that outlast a restart. It makes no decisions.
 public struct BatchRecord: Equatable, Sendable {
     public let number: BatchNumber
-    /// How many downloads were queued with it. They have the numbers that follow its own.
+    /// How many downloads were queued with the batch. Their numbers follow the batch's own.
     public let count: UInt32
-    /// The application to which all of them belong; empty: none, or several.
+    /// The application that owns all members; empty: none, or several.
     public var app = ""
-    /// The folder that its toast leads to.
+    /// The folder that the batch's toast opens.
     public var directory = ""
-    /// Of the toast at its end; as in `DownloadOptions`.
+    /// Options of the completion toast, as in `DownloadOptions`.
     public var notify = NotifyPolicy.background
     public var title: String?
     public var body: String?
     public var icon: String?
     public var sound = DownloadOptions().sound
-    /// What those ended in that are off the list, and the bytes of those among them that finished.
+    /// The outcomes of members that are no longer in the list, and the bytes of those that finished.
     public var removed = OutcomeCounts()
     public var removedBytes: ByteCount = 0
-    /// When it ended, as long as it is not known that this was shown, or need not be.
+    /// When the batch ended, until its toast is known to be shown or not needed.
     public var toastOwedSince: WallTime?
 
     public init(number: BatchNumber, count: UInt32) { (self.number, self.count) = (number, count) }
 
-    /// The batch's toast is of the options that the batch was given, not of those of an item.
+    /// `options` are the batch's own, not those of a member: they describe the batch's toast.
     public init(number: BatchNumber, count: UInt32, app: String, directory: String, options: DownloadOptions) {
         self.init(number: number, count: count)
         (self.app, self.directory) = (app, directory)
@@ -32,9 +32,9 @@ public struct BatchRecord: Equatable, Sendable {
         (icon, sound) = (options.icon, options.sound)
     }
 
-    /// The numbers that its members were given.
+    /// The numbers of the batch's members.
     public var numbers: some RandomAccessCollection<DownloadNumber> {
-        let count = UInt64(min(count, UInt32(Limits.batchItems)))  // a row may say anything
+        let count = UInt64(min(count, UInt32(Limits.batchItems)))  // bounded, because a database row may hold any number
         return (0..<count).lazy.map { [number] in DownloadNumber(number.value &+ 1 &+ $0) }
     }
 
@@ -43,7 +43,7 @@ public struct BatchRecord: Equatable, Sendable {
     }
 }
 
-/// How many downloads ended in what.
+/// How many downloads ended with each outcome.
 public struct OutcomeCounts: Equatable, Sendable {
     public var finished: UInt32 = 0
     public var failed: UInt32 = 0
@@ -54,7 +54,7 @@ public struct OutcomeCounts: Equatable, Sendable {
 
     public var allFinished: Bool { failed == 0 && cancelled == 0 }
 
-    /// What has not ended is not counted.
+    /// Ignores a state that is no outcome.
     package mutating func insert(_ state: DownloadState) { change(state) { $0 &+= 1 } }
     package mutating func remove(_ state: DownloadState) { change(state) { $0 &-= 1 } }
 

@@ -1,9 +1,9 @@
-/// Whose copy of what: one app's, of one URL, put into one folder under the name asked for.
+/// Identifies a cached copy: one app, one URL, one folder and the requested name.
 public struct CopyKey: Hashable, Sendable {
     public var app: String
     public var url: String
     public var directory: String
-    /// The option `filename`; nil: the response's name was taken.
+    /// The option `filename`; nil if the response names the file.
     public var wantedName: String?
 
     public init(app: String, url: String, directory: String, wantedName: String?) {
@@ -17,7 +17,7 @@ public struct CopyKey: Hashable, Sendable {
     public func hash(into hasher: inout Hasher) { hasher.combine(bytes) }
 }
 
-/// A file as it was at one moment: whether it is still that file, and nobody has written it since.
+/// A file's state at one moment. Shows whether a file is still the same one and has not been written since.
 public struct FileStamp: Equatable, Sendable {
     public var identity: FileIdentity
     public var size: ByteCount
@@ -28,24 +28,23 @@ public struct FileStamp: Equatable, Sendable {
         (self.identity, self.size, self.modified) = (identity, size, modified)
     }
 
-    /// Whether a file that looks so now is the one that looked as `self` does. Over a restart of the machine device numbers may change, and
-    /// inodes stay.
+    /// Whether a file with the stamp `now` is the file of this stamp. After a reboot device numbers may differ; inodes do not.
     public func isOf(_ now: FileStamp) -> Bool {
         size == now.size && modified == now.modified && identity.inode == now.identity.inode
             && (identity.boot != now.identity.boot || identity.device == now.identity.device)
     }
 }
 
-/// The last file that was fetched for a key: what the next Fetch asks the server about, and is answered with where nothing has changed.
+/// The last file fetched for a key. The next Fetch revalidates it, and returns it if the server has nothing newer.
 public struct CopyHeld: Equatable, Sendable {
     public var key: CopyKey
-    /// Its bare name in the key's folder.
+    /// The file's bare name in the key's folder.
     public var name: String
     public var stamp: FileStamp
-    /// nil: the server is not asked whether it has changed; what comes is compared with it.
+    /// nil: the copy cannot be revalidated; the bytes of a new response are compared with it.
     public var validators: CopyValidators?
     public var mediaType: String?
-    /// That it was proved by.
+    /// The checksum that verified the copy.
     public var checksum: Checksum?
 
     public init(
@@ -63,23 +62,23 @@ public struct CopyHeld: Equatable, Sendable {
     }
 }
 
-/// What a server told of a representation, for asking later whether it has changed.
+/// A representation's validators, for a later conditional request.
 public struct CopyValidators: Equatable, Sendable {
-    /// With its quotes; a weak one too (RFC 9110 §13.1.2 compares weakly).
+    /// With its quotes; may be weak (RFC 9110 §13.1.2 compares weakly).
     public var entityTag: String?
     /// As the server sent it.
     public var lastModified: String?
-    /// The URL that answered, which may be where redirects led: a validator is of its own URL only, and is told to nobody else.
+    /// The URL that answered, possibly after redirects. A validator belongs to this URL only and is sent to no other.
     public var source: String
 
     public init(entityTag: String?, lastModified: String?, source: String) {
         (self.entityTag, self.lastModified, self.source) = (entityTag, lastModified, source)
     }
 
-    /// From a response's fields; nil where there is none to ask by.
+    /// From a response's fields; nil if they hold no usable validator.
     ///
-    /// A date counts only where §8.8.2.2 calls it strong, so that a second change within the same second is not missed, and where the
-    /// response does not vary by what the request says (`Vary`): a date does not tell variants apart.
+    /// A date counts only if §8.8.2.2 calls it strong; otherwise a second change within the same second would be missed. It does not count
+    /// if the response has `Vary`, because a date cannot tell variants apart; `Vary: Accept-Encoding` alone is ignored.
     public init?(entityTag: String?, lastModified: String?, date: String?, vary: String?, source: String) {
         let tag = entityTag.flatMap(Self.wellFormed)
         var modified: String?
@@ -89,7 +88,7 @@ public struct CopyValidators: Equatable, Sendable {
         self.init(entityTag: tag, lastModified: modified, source: source)
     }
 
-    /// From the strong validator of bytes that came in pieces.
+    /// From the strong validator of bytes that came in several responses.
     public init(_ validator: Validator, source: String) {
         switch validator {
         case .entityTag(let tag): self.init(entityTag: tag, lastModified: nil, source: source)
@@ -97,10 +96,10 @@ public struct CopyValidators: Equatable, Sendable {
         }
     }
 
-    /// Whether a 304 with these fields can be about the representation asked about: a field that differs is a contradiction.
+    /// Whether a 304 with these fields can be about the representation in question; a different field is a contradiction.
     public func matches(entityTag: String?, lastModified: String?) -> Bool {
         if let own = self.entityTag {
-            // §13.2.2: where there is a tag, the date decides nothing.
+            // §13.2.2: if there is a tag, the date is ignored.
             return entityTag.map { Self.opaque(Self.trimmed($0)).isSameBytes(as: Self.opaque(own)) } ?? true
         }
         guard let own = self.lastModified else { return false }
@@ -127,9 +126,9 @@ public struct CopyValidators: Equatable, Sendable {
 }
 
 extension DownloadRecord {
-    /// Where its copy is kept.
+    /// The key of this download's cached copy.
     public var copyKey: CopyKey { CopyKey(app: options.app, url: url, directory: directory, wantedName: options.fileName) }
 
-    /// Whether the file it ends with is a copy held.
+    /// Whether the finished file is kept as a cached copy.
     public var keepsCopy: Bool { isFetch || options.onlyIfChanged }
 }

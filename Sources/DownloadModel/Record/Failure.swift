@@ -1,4 +1,4 @@
-/// The names of the contract's errors, without their prefix. A refusal answers a call; an end is what a download ended in.
+/// The error names of the D-Bus contract, without their prefix. A refusal answers a call; an end is the error of a failed download.
 public enum ErrorName: String, CaseIterable, Sendable {
     // Refusals
     case invalidUrl = "InvalidUrl"
@@ -40,26 +40,26 @@ public struct Refusal: Error, Equatable, Sendable {
     public init(_ name: ErrorName, _ message: String) { (self.name, self.message) = (name, message) }
 }
 
-/// What a transfer or a download ended in, or what an attempt failed by.
+/// Why a download, a transfer or an attempt failed.
 public struct DownloadFailure: Error, Equatable, Sendable {
     public var name: ErrorName
     /// One English sentence that a person can act on; no credentials, no query.
     public var message: String
-    /// The status of the last response, where there was one.
+    /// The status of the last response, if any.
     public var httpStatus: UInt32?
-    /// The host that was spoken to.
+    /// The host that the attempt contacted.
     public var host: String?
-    /// `DownloadURL.origin` of the server that asked for `retryAfter`: where redirects led.
+    /// `DownloadURL.origin` of the server that sent `retryAfter`; after redirects, the last server.
     public var origin: String?
     /// Whether the same request may succeed later.
     public var isRetryable: Bool
     /// The server's `Retry-After`, as a delay: a floor for the back-off.
     public var retryAfter: Duration?
-    /// What the download waits for instead of failing: `diskSpace`, `destination` or `offline`; nil: nothing that ends by itself.
+    /// What the download waits for instead of failing: `diskSpace`, `destination` or `offline`. nil: there is nothing to wait for.
     public var wait: WaitReason?
-    /// How many bytes do not fit on the disk, where `wait` is `diskSpace` and it is known.
+    /// How many bytes are missing on the disk, if `wait` is `diskSpace` and the number is known.
     public var missingBytes: ByteCount?
-    /// How many bytes must be free for it to go on, where that is known.
+    /// How many bytes must be free before the download can resume, if known.
     public var neededRoom: ByteCount?
 
     public init(
@@ -71,6 +71,6 @@ public struct DownloadFailure: Error, Equatable, Sendable {
         (self.missingBytes, self.neededRoom) = (missingBytes, neededRoom)
     }
 
-    /// Statuses that ask for another attempt later; every other refusal is final.
+    /// Whether a status allows a retry; every other error status is final.
     public static func isRetryable(status: UInt32) -> Bool { [408, 425, 429].contains(status) || (500...599).contains(status) }
 }

@@ -1,8 +1,8 @@
-/// What is asked of one host and its subdomains, over all applications, batches, redirects and retries.
+/// The limits for requests to one host and its subdomains. They hold over all applications, batches, redirects and retries.
 public struct HostRule: Equatable, Sendable {
-    /// Most transfers at a time; 0: no limit; nil: as `Settings.maxPerHost`.
+    /// Most transfers at a time; 0: no limit; nil: `Settings.maxPerHost` applies.
     public var connections: UInt32?
-    /// At least this long between the starts of requests; zero: none; nil: not said.
+    /// Least time between the starts of two requests; zero: none; nil: not set.
     public var requestInterval: Duration?
 
     public init(connections: UInt32? = nil, requestInterval: Duration? = nil) {
@@ -11,7 +11,7 @@ public struct HostRule: Equatable, Sendable {
 
     public var isEmpty: Bool { connections == nil && requestInterval == nil }
 
-    /// This rule, and where it says nothing, `other`.
+    /// This rule, with `other` for the values that are not set.
     func over(_ other: HostRule?) -> HostRule {
         HostRule(connections: connections ?? other?.connections, requestInterval: requestInterval ?? other?.requestInterval)
     }
@@ -19,24 +19,24 @@ public struct HostRule: Equatable, Sendable {
 
 /// The rules of all hosts.
 public struct HostRules: Equatable, Sendable {
-    /// The name under which the rule of all hosts is kept that have none of their own.
+    /// The key of the rule for all hosts without a rule of their own.
     public static let others = "*"
-    /// What a service asks of everybody who uses it (musicbrainz.org/doc/MusicBrainz_API/Rate_Limiting: one request a second).
+    /// Limits that a service requires of all its users (musicbrainz.org/doc/MusicBrainz_API/Rate_Limiting: one request a second).
     public static let builtIn = ["musicbrainz.org": HostRule(requestInterval: .seconds(1))]
 
-    /// What was set, by host in lower case.
+    /// The rules that the user set, by host in lower case.
     public private(set) var given: [String: HostRule] = [:]
 
     public init() {}
 
-    /// All that hold: a rule that was set, where it says nothing, the built-in one.
+    /// All rules in effect: those that were set, completed by the built-in ones.
     public var all: [String: HostRule] {
         var all = Self.builtIn
         for (host, rule) in given { all[host] = rule.over(Self.builtIn[host]) }
         return all
     }
 
-    /// Sets the rule of `host`; an empty one takes it away, so that the built-in one holds again, where there is one.
+    /// Sets the rule of `host`. An empty rule removes it, so that a built-in rule for the host takes effect again.
     ///
     /// - Throws: `LimitExceeded` beyond `Limits.hostRules`.
     public mutating func set(_ host: String, _ rule: HostRule) throws(Refusal) {
@@ -46,10 +46,10 @@ public struct HostRules: Equatable, Sendable {
         given[host] = rule.isEmpty ? nil : rule
     }
 
-    /// The rule of `host`, and under what name its requests are counted: that of the domain that has the rule, so that subdomains share it;
-    /// where only the rule of all others holds, the host's own.
+    /// The rule of `host`, and the name under which its requests are counted. That name is the domain with the rule, so that subdomains
+    /// share the limit. If only the rule for all other hosts applies, the name is the host itself.
     public func governing(_ host: String) -> (name: String, rule: HostRule) {
-        let host = host.hasSuffix(".") ? String(host.dropLast()) : host  // the root's dot makes no other host of it
+        let host = host.hasSuffix(".") ? String(host.dropLast()) : host  // a host with and without the DNS root's dot is the same host
         var name = host[...]
         while true {
             let candidate = String(name)
@@ -61,7 +61,7 @@ public struct HostRules: Equatable, Sendable {
         return (host, given[Self.others] ?? HostRule())
     }
 
-    /// An address has no subdomains: the rule of 0.1 is none for 127.0.0.1.
+    /// An address has no subdomains: a rule for 0.1 does not cover 127.0.0.1.
     private func isAddress(_ host: String) -> Bool {
         host.utf8.contains(UInt8(ascii: ":"))
             || host.utf8.allSatisfy { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) || $0 == UInt8(ascii: ".") }

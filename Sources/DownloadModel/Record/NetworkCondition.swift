@@ -1,20 +1,20 @@
-/// What is known of the way to the network.
+/// What we know about the network connection.
 public struct NetworkCondition: Equatable, Sendable {
     public enum Reach: Sendable {
         case online
-        /// There is a network, which may lead nowhere beyond: it is tried.
+        /// There is a network, but it may not reach the internet. Requests are still tried.
         case limited
-        /// Nothing leads anywhere.
+        /// There is no network.
         case offline
-        /// A captive portal answers in every server's place: a file fetched now would be its login page.
+        /// A captive portal answers for every server: a file fetched now would be its login page.
         case captive
     }
 
     public var reach: Reach
-    /// The link costs by the byte.
+    /// The connection is metered: it costs by the byte.
     public var isMetered: Bool
     public init(reach: Reach = .online, isMetered: Bool = false) { (self.reach, self.isMetered) = (reach, isMetered) }
 
-    /// Nothing stands in anybody's way.
+    /// Online and not metered.
     public static let open = NetworkCondition()
 }

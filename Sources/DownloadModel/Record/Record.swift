@@ -1,30 +1,30 @@
-/// What a download holds over restarts; it decides nothing.
+/// The data of a download that outlast a restart. It makes no decisions.
 ///
-/// Small while it is queued: equal options are shared, and what only one that has started has lies apart.
+/// A queued record is small: records with equal options share them, and values that only a started download has are stored apart.
 public struct DownloadRecord: Equatable, Sendable {
     public let number: DownloadNumber
-    /// Without user, password and fragment; with its query. Absolute, http or https.
+    /// Absolute, http or https, with its query. Without user, password and fragment.
     public var url: String
     private var sharedOptions: Shared<DownloadOptions>
     public var options: DownloadOptions {
         _read { yield sharedOptions.value }
         _modify { yield &sharedOptions.value }
     }
-    /// Absolute, existing when added; where the part file grows and the file will be. Empty where `isToDescriptor`.
+    /// The folder of the part file and of the final file. Absolute; exists when the download is added. Empty if `isToDescriptor`.
     public var directory: String
     public var state: DownloadState
     public var queuedAt: WallTime
-    /// Bytes in the part file, as last saved.
+    /// Bytes in the part file at the last save.
     public var received: ByteCount = 0
     /// Complete size; nil while unknown.
     public var total: ByteCount?
-    /// Order among those of one priority; lower first.
+    /// Order among the downloads of one priority; lower first.
     public var position: Int64
-    /// The batch that it belongs to.
+    /// The batch to which the download belongs.
     public var batch: DownloadNumber?
     /// A call of `Fetch` added it.
     public var isFetch = false
-    /// nil: it has not started, and has not ended.
+    /// nil: the download has neither started nor ended.
     private var course: Shared<Course>?
 
     private mutating func change(_ change: (inout Course) -> Void) {
@@ -40,17 +40,17 @@ public struct DownloadRecord: Equatable, Sendable {
         get { course?.value.endedAt }
         set { if newValue != endedAt { change { $0.endedAt = newValue } } }
     }
-    /// Attempts begun since it was added.
+    /// Attempts begun since the download was added.
     public var attempts: UInt32 {
         get { course?.value.attempts ?? 0 }
         set { if newValue != attempts { change { $0.attempts = newValue } } }
     }
-    /// Attempts without progress since the last byte; compared with `options.retries`.
+    /// Failed attempts in a row without progress. Compared with `options.retries`.
     public var retriesUsed: UInt32 {
         get { course?.value.retriesUsed ?? 0 }
         set { if newValue != retriesUsed { change { $0.retriesUsed = newValue } } }
     }
-    /// Safe bare name, once known.
+    /// A safe bare name, once it is known.
     public var fileName: String? {
         get { course?.value.fileName?.text }
         set { if !newValue.isSameBytes(as: fileName) { change { $0.fileName = newValue.map { ByteText($0) } } } }
@@ -59,12 +59,12 @@ public struct DownloadRecord: Equatable, Sendable {
         get { course?.value.mediaType }
         set { if newValue != mediaType { change { $0.mediaType = newValue } } }
     }
-    /// The URL that the bytes come from, without credentials and query, where redirects led away from `url`.
+    /// The URL after redirects, without credentials and query, if it differs from `url`.
     public var source: String? {
         get { course?.value.source }
         set { if newValue != source { change { $0.source = newValue } } }
     }
-    /// The final path, once finished.
+    /// The final path of a finished download.
     public var path: String? {
         get { course?.value.path?.text }
         set { if !newValue.isSameBytes(as: path) { change { $0.path = newValue.map { ByteText($0) } } } }
@@ -73,73 +73,74 @@ public struct DownloadRecord: Equatable, Sendable {
         get { course?.value.resume }
         set { if newValue != resume { change { $0.resume = newValue } } }
     }
-    /// Not tried again before this instant: the back-off, or what the server asked for. It outlasts a pause.
+    /// No retry before this instant: the back-off, or the server's `Retry-After`. A pause does not clear it.
     public var retryAt: WallTime? {
         get { course?.value.retryAt }
         set { if newValue != retryAt { change { $0.retryAt = newValue } } }
     }
-    /// When `options.deadline` strikes, while its time runs.
+    /// When `options.deadline` expires; nil while its time does not run.
     public var expiresAt: WallTime? {
         get { course?.value.expiresAt }
         set { if newValue != expiresAt { change { $0.expiresAt = newValue } } }
     }
-    /// What was left of `options.deadline` when its time was stopped by a pause.
+    /// The rest of `options.deadline` when a pause stopped its time.
     public var timeLeft: Duration? {
         get { course?.value.timeLeft }
         set { if newValue != timeLeft { change { $0.timeLeft = newValue } } }
     }
-    /// The server takes the link no more, and no fresh one has come.
+    /// The server no longer accepts the link, and the owner has not given a fresh one.
     public var awaitsUrl: Bool {
         get { course?.value.awaitsUrl ?? false }
         set { if newValue != awaitsUrl { change { $0.awaitsUrl = newValue } } }
     }
-    /// The bytes come from more than one response: only a checksum can prove that they belong together.
+    /// The bytes come from several responses. Only a checksum can prove that they belong together.
     public var isSpliced: Bool {
         get { course?.value.isSpliced ?? false }
         set { if newValue != isSpliced { change { $0.isSpliced = newValue } } }
     }
-    /// It has started once from 0 because a spliced file did not match its checksum.
+    /// The download has restarted from 0 once, because a spliced file did not match its checksum.
     public var hasStartedOver: Bool {
         get { course?.value.hasStartedOver ?? false }
         set { if newValue != hasStartedOver { change { $0.hasStartedOver = newValue } } }
     }
-    /// The part file is whole; trusted only while `resume` names the same file of the same boot.
+    /// The part file is whole. Trusted only while `resume` names the same file of the same boot.
     public var isWhole: Bool {
         get { course?.value.isWhole ?? false }
         set { if newValue != isWhole { change { $0.isWhole = newValue } } }
     }
-    /// Why it waits: the failure of the last attempt.
+    /// The failure of the last attempt: why the download waits.
     public var lastFailure: DownloadFailure? {
         get { course?.value.lastFailure }
         set { if newValue != lastFailure { change { $0.lastFailure = newValue } } }
     }
-    /// It ended with the copy that was held: the server has nothing newer. A Fetch that ended with a file that was there (`skip`), too.
+    /// The download ended with the cached copy, because the server has nothing newer. Also true for a Fetch that ended with an existing
+    /// file (`skip`).
     public var isUnchanged: Bool {
         get { course?.value.isUnchanged ?? false }
         set { if newValue != isUnchanged { change { $0.isUnchanged = newValue } } }
     }
-    /// It writes into its caller's descriptor: it has no folder, no part file and no path, and ends with the process that holds the
-    /// descriptor.
+    /// The download writes into its caller's descriptor. It has no folder, no part file and no path, and it ends with the process that
+    /// holds the descriptor.
     public var isToDescriptor: Bool {
         get { course?.value.isToDescriptor ?? false }
         set { if newValue != isToDescriptor { change { $0.isToDescriptor = newValue } } }
     }
-    /// The owner has taken what ended: `options.activate` is called no more.
+    /// The owner has acknowledged the outcome: `options.activate` is no longer called.
     public var isAcknowledged: Bool {
         get { course?.value.isAcknowledged ?? false }
         set { if newValue != isAcknowledged { change { $0.isAcknowledged = newValue } } }
     }
-    /// How often the owner was called since it ended, starts of ours after the first call aside.
+    /// How often the owner was called since the download ended. After the first call, calls at our startup do not count.
     public var activations: UInt32 {
         get { course?.value.activations ?? 0 }
         set { if newValue != activations { change { $0.activations = newValue } } }
     }
-    /// When the owner is called next.
+    /// When to call the owner next.
     public var activateAt: WallTime? {
         get { course?.value.activateAt }
         set { if newValue != activateAt { change { $0.activateAt = newValue } } }
     }
-    /// It is not known yet that its end was shown, or need not be.
+    /// The completion toast is not yet known to be shown or not needed.
     public var owesToast: Bool {
         get { course?.value.owesToast ?? false }
         set { if newValue != owesToast { change { $0.owesToast = newValue } } }
@@ -153,7 +154,7 @@ public struct DownloadRecord: Equatable, Sendable {
         (self.state, self.queuedAt, self.position) = (state, queuedAt, position)
     }
 
-    /// One with the options of `other`, by the same pointer.
+    /// A record that shares the options of `other`, by the same pointer.
     public init(
         number: DownloadNumber, url: String, like other: DownloadRecord, directory: String, state: DownloadState, queuedAt: WallTime,
         position: Int64
@@ -171,25 +172,25 @@ public struct DownloadRecord: Equatable, Sendable {
             && course(a) == course(b)
     }
 
-    /// Whether it has what every download has, and no more: it has not started, and has not ended.
+    /// Whether the download has neither started nor ended, so that it has no `Course`.
     public var isUntouched: Bool { course == nil }
 
-    /// Whether its options are those of `other`, by the same pointer.
+    /// Whether both records share their options by the same pointer.
     public func sharesOptions(with other: DownloadRecord) -> Bool { sharedOptions.isIdentical(to: other.sharedOptions) }
 
-    /// Holds the options, and what else is equal, together with `other`.
+    /// Shares the options and the directory with `other` where they are equal.
     package mutating func join(_ other: DownloadRecord) {
         if options.isSameText(as: other.options) { sharedOptions.join(other.sharedOptions) }
-        // By bytes: two folders may have names that Unicode calls equivalent.
+        // Compare by bytes: two folders may have names that Unicode calls equivalent.
         if directory.isSameBytes(as: other.directory) { directory = other.directory }
     }
 
-    /// Whether it holds its options together with `other` already.
+    /// Whether this record already shares its options and directory with `other`.
     package func isJoined(_ other: DownloadRecord) -> Bool {
         sharedOptions.isIdentical(to: other.sharedOptions) && directory.isSameBytes(as: other.directory)
     }
 
-    /// What only a download that has started, or ended, has.
+    /// The values that only a started or ended download has.
     private struct Course: Equatable, Sendable {
         var startedAt: WallTime?
         var endedAt: WallTime?
@@ -216,8 +217,7 @@ public struct DownloadRecord: Equatable, Sendable {
         var owesToast: Bool = false
     }
 
-    /// The name that the file is to get: what was found out when its bytes came; in rows that do not have that, what is known without a
-    /// server.
+    /// The name of the final file: as chosen from the response. A row without that name uses what is known without a server.
     public var finalName: String {
         if let name = fileName ?? options.fileName { return name }
         guard let url = try? DownloadURL(url) else { return "download" }
@@ -225,15 +225,15 @@ public struct DownloadRecord: Equatable, Sendable {
     }
 }
 
-/// What is saved so that a transfer can go on from its bytes.
+/// Saved so that a transfer can resume from its bytes.
 public struct ResumeData: Equatable, Sendable {
     /// The prefix of the part file that is known to be on disk, in bytes (a checkpoint).
     public var written: ByteCount
     /// Complete size of the representation; nil while unknown.
     public var total: ByteCount?
-    /// A strong validator of the representation; nil: a resume must start from 0, or be proved by a checksum.
+    /// A strong validator of the representation. nil: a resume must start from 0, or be proved by a checksum.
     public var validator: Validator?
-    /// The part file's identity and the boot in which it was written; the written map is trusted only if all still match.
+    /// The part file's identity and the boot in which it was written. The written map is trusted only if all of it still matches.
     public var identity: FileIdentity
 
     public init(written: ByteCount, total: ByteCount?, validator: Validator?, identity: FileIdentity) {
@@ -241,26 +241,27 @@ public struct ResumeData: Equatable, Sendable {
     }
 }
 
-/// Which file this is: device and inode (stat(2)), mount id and birth (statx(2)), and the boot's id (`/proc/sys/kernel/random/boot_id`).
+/// Identifies a file: device and inode (stat(2)), mount id and birth (statx(2)), and the boot id (`/proc/sys/kernel/random/boot_id`).
 public struct FileIdentity: Equatable, Sendable {
     public var device: UInt64
-    /// Some file systems give the number of a deleted file to the next one at once (ext4).
+    /// Some file systems (ext4) reuse the number of a deleted file at once.
     public var inode: UInt64
     public var mount: UInt64
     public var boot: String
-    /// When the file was made, in nanoseconds since the Unix epoch (`stx_btime`); nil: the file system does not tell.
+    /// The file's creation time, in nanoseconds since the Unix epoch (`stx_btime`). nil if the file system does not record it.
     public var born: Int64?
 
     public init(device: UInt64, inode: UInt64, mount: UInt64, boot: String, born: Int64? = nil) {
         (self.device, self.inode, self.mount, self.boot, self.born) = (device, inode, mount, boot, born)
     }
 
-    /// Whether both are of one file, as far as its disk can tell, which may have been mounted anew: that changes mount and device.
+    /// Whether both identify one file, as far as the file system can tell. Mount and device may differ, because the file system may have
+    /// been mounted again.
     public func isSameFile(as other: FileIdentity) -> Bool {
         inode == other.inode && (born == nil || other.born == nil || born == other.born)
     }
 
-    /// Whether both are of one file, seen on one boot of the machine and on one mount.
+    /// Whether both identify one file, on one boot of the machine and one mount.
     public func isSameFileAndMount(as other: FileIdentity) -> Bool {
         isSameFile(as: other) && (boot, mount, device) == (other.boot, other.mount, other.device)
     }

@@ -1,12 +1,12 @@
-/// Why an origin is asked less often than its host's rule allows, and until when.
+/// Why an origin gets fewer requests than its host's rule allows, and until when.
 public struct SlowedHost: Equatable, Sendable {
-    /// At least this long between two requests; zero: it is only paused.
+    /// Least time between two requests; zero: the origin is only paused.
     public var interval: Duration
-    /// The first refusal.
+    /// When the first refusal came.
     public var since: WallTime?
-    /// The end of the longest pause that the server asked for.
+    /// The end of the longest pause that the server requested.
     public var pausedUntil: WallTime?
-    /// 429 or 503.
+    /// The refusal's status: 429 or 503.
     public var status: UInt32
 
     public init(interval: Duration, since: WallTime?, pausedUntil: WallTime?, status: UInt32) {

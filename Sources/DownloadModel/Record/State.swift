@@ -1,40 +1,40 @@
-/// Why a download waits. Raw values are the contract's.
+/// Why a download waits. Raw values are those of the D-Bus contract.
 public enum WaitReason: String, CaseIterable, Sendable {
     case retry
     /// Until the instant of the option `not-before`.
     case notBefore = "not-before"
-    /// The host's request interval has not passed, or the server asked for a pause.
+    /// The host's request interval has not passed, or the server requested a pause.
     case rateLimit = "rate-limit"
-    /// As many transfers as the host may have are under way.
+    /// The host already has as many transfers as it may have.
     case hostLimit = "host-limit"
     /// There is no network.
     case offline
-    /// The link costs by the byte, and the option `allow-metered` is false.
+    /// The connection is metered, and the option `allow-metered` is false.
     case metered
-    /// What is missing does not fit on the disk.
+    /// The missing bytes do not fit on the disk.
     case diskSpace = "disk-space"
-    /// The folder is not there, or cannot be written.
+    /// The folder does not exist, or is not writable.
     case destination
-    /// The server takes the link no more; the owner has to give a fresh one.
+    /// The server no longer accepts the link; the owner must give a fresh one.
     case needsUrl = "needs-url"
     case pausedAll = "paused-all"
 }
 
-/// Where a download stands. The one way from state to state is `after(_:)`.
+/// The state of a download. Only `after(_:)` changes it.
 public enum DownloadState: Equatable, Sendable {
     case queued
     case waiting(WaitReason, until: WallTime?)
     case active
     case paused
-    /// The body is whole; it is flushed and its digest computed.
+    /// The body is whole; its file is flushed and its digest computed.
     case verifying
-    /// Verified; the file is being given its final name. Cannot be stopped. On the bus: `verifying`.
+    /// Verified; the file is getting its final name. Cannot be stopped. `verifying` on the bus.
     case committing
     case finished
-    indirect case failed(DownloadFailure)  // apart, for a hundred thousand that have not failed
+    indirect case failed(DownloadFailure)  // indirect: keeps the other 100,000 records small
     case cancelled
 
-    /// The contract's word.
+    /// The state's name in the D-Bus contract.
     public var name: String {
         switch self {
         case .queued: "queued"
@@ -55,7 +55,7 @@ public enum DownloadState: Equatable, Sendable {
         }
     }
 
-    /// It runs, or starts as soon as its turn comes.
+    /// The download runs, or will start as soon as its turn comes.
     package var isUnderWay: Bool {
         switch self {
         case .queued, .active, .verifying, .committing: true
@@ -63,7 +63,7 @@ public enum DownloadState: Equatable, Sendable {
         }
     }
 
-    /// Whether it goes on when a folder, or room in it, is seen.
+    /// Whether the download resumes as soon as its folder, or free space, appears.
     package var awaitsFolder: Bool {
         switch self {
         case .waiting(.diskSpace, nil), .waiting(.destination, nil): true
@@ -71,7 +71,7 @@ public enum DownloadState: Equatable, Sendable {
         }
     }
 
-    /// It does not go on before somebody does something: ResumeAll, a fresh link, or Resume.
+    /// The download resumes only when somebody acts: ResumeAll, a fresh link, or Resume.
     public var rests: Bool {
         switch self {
         case .paused, .waiting(.pausedAll, _), .waiting(.needsUrl, _): true
@@ -84,48 +84,48 @@ public enum DownloadState: Equatable, Sendable {
 
 /// What can happen to a download.
 public enum DownloadEvent: Equatable, Sendable {
-    /// The queue gives it its turn.
+    /// The scheduler starts the download.
     case start
-    /// The same, for one whose part file is whole already.
+    /// As `start`, for a download whose part file is whole already.
     case startWhole
     case pause
     case resume
     case cancel
-    /// A failed or cancelled one again.
+    /// Queues a failed or cancelled download again.
     case retry
     /// The owner gave a fresh link.
     case renew
-    /// Another application is owed its slot, or the machine goes to sleep: it goes on later.
+    /// The download gives up its slot, because another application is due or the machine suspends. It is queued again.
     case yield
-    /// PauseAll: what is not paused or ended waits. `release` is ResumeAll.
+    /// PauseAll: every download that is not paused or ended waits. `release` is ResumeAll.
     case hold
     case release
-    /// Something stands in its way: it cannot start yet, or an attempt, the verification or the commit ended for that reason.
+    /// The download cannot start yet; or an attempt, the verification or the commit ended for `reason`.
     case wait(WaitReason, until: WallTime?)
-    /// What it waited for is over.
+    /// The reason for the wait is gone.
     case ready
     /// An attempt, the verification or the commit failed for good.
     case fail(DownloadFailure)
-    /// The option `deadline`.
+    /// The option `deadline` expired.
     case expire(DownloadFailure)
-    /// What it writes into has gone with the process that held it, or goes now.
+    /// The descriptor that the download writes into is gone with its process, or will be.
     case interrupt(DownloadFailure)
     case bodyComplete
-    /// The name is taken and the caller said `skip`: the file that is there is the outcome.
+    /// The name is taken and the caller said `skip`: the existing file is the outcome.
     case skipped
-    /// The server has nothing newer than the copy held, or sent the same bytes once more: that copy is the outcome.
+    /// The server has nothing newer than the cached copy, or sent the same bytes again: the copy is the outcome.
     case unchanged
     case verified
     case committed
-    /// What came in pieces does not match its checksum: once more, from 0.
+    /// A file of several responses does not match its checksum: restart from 0.
     case startOver
-    /// The part file that was whole is not there any more: from the start again.
+    /// The whole part file no longer exists: queue the download again.
     case partLost
-    /// The network does not allow it, or not on such a link: it waits, and what runs stops.
+    /// The network is gone or must not be used: the download waits, and a running transfer stops.
     case hinder(WaitReason)
 }
 
-/// What a transition asks for. The service carries it out; the engine and the pool only do what they are told.
+/// The effects of a transition. The service performs them; the engine and the pool only follow orders.
 public enum DownloadEffect: Equatable, Sendable {
     case startTransfer
     /// The engine stops and saves a checkpoint.
@@ -145,9 +145,9 @@ public struct IllegalTransition: Error, Equatable, Sendable {
 }
 
 extension DownloadState {
-    /// The state after `event`, and what is to be done. Pure.
+    /// The state after `event`, and the effects to perform. Pure.
     ///
-    /// Steering (`pause`, `resume`, `hold`, `release`, `cancel`, `renew`, `expire`) that changes nothing gives the same state and no
+    /// Steering events (`pause`, `resume`, `hold`, `release`, `cancel`, `renew`, `expire`) that change nothing return the same state and no
     /// effects.
     public func after(_ event: DownloadEvent) throws(IllegalTransition) -> (DownloadState, [DownloadEffect]) {
         switch (self, event) {
@@ -214,7 +214,7 @@ extension DownloadState {
 }
 
 extension WaitReason {
-    /// Whether `Resume` tries at once what would be tried by itself later.
+    /// Whether `Resume` retries at once instead of when the wait ends by itself.
     var isHastened: Bool {
         switch self {
         case .retry, .offline, .diskSpace, .destination: true
@@ -224,7 +224,7 @@ extension WaitReason {
 }
 
 extension WaitReason {
-    /// Whether a network that is gone, or must not be used, is told instead.
+    /// Whether this reason is replaced if the network is gone or must not be used.
     package var yieldsToNetwork: Bool {
         switch self {
         case .retry, .rateLimit, .hostLimit, .offline, .metered: true
@@ -234,7 +234,7 @@ extension WaitReason {
 }
 
 extension DownloadFailure {
-    /// Whether the bytes at hand are of no use to a later attempt: they are whole and wrong, or more than was allowed.
+    /// Whether the received bytes are useless to a later attempt: they are whole but wrong, or more than allowed.
     public var spoilsBytes: Bool {
         switch name {
         case .checksumMismatch, .sizeMismatch, .tooLarge: true

@@ -4,18 +4,18 @@ public struct StateCounts: Equatable, Sendable {
     public private(set) var active: UInt32 = 0
     public private(set) var paused: UInt32 = 0
     public private(set) var verifying: UInt32 = 0
-    /// Waiting for what ends by itself.
+    /// Waiting for a reason that ends by itself.
     public private(set) var waitingForTime: UInt32 = 0
-    /// Waiting for somebody: ResumeAll, ReplaceUrl.
+    /// Waiting for somebody to call ResumeAll or ReplaceUrl.
     public private(set) var held: UInt32 = 0
     public private(set) var ended: UInt32 = 0
-    /// Of `waitingForTime`: for a folder or for room in it.
+    /// The part of `waitingForTime` that waits for a folder or for free space.
     public private(set) var awaitingFolder: UInt32 = 0
     public init() {}
 
-    /// Not yet ended.
+    /// Downloads that have not ended.
     public var remaining: UInt32 { queued + active + paused + verifying + waitingForTime + held }
-    /// Not started or not going on by itself right now.
+    /// Downloads that are queued, waiting or held.
     public var notStarted: UInt32 { queued + waitingForTime + held }
 
     public mutating func insert(_ state: DownloadState) { count(state, 1) }

@@ -1,23 +1,23 @@
-/// One change of what is kept.
+/// One change to the stored data.
 public enum StoreChange: Equatable, Sendable {
-    /// Adds the record, or takes the place of the one with its number.
+    /// Adds the record, or replaces the record with its number.
     case put(DownloadRecord)
-    /// Forgets the record; one that is not there is no error.
+    /// Deletes the record; a missing record is no error.
     case remove(DownloadNumber)
-    /// Adds the batch, or takes the place of the one with its number.
+    /// Adds the batch, or replaces the batch with its number.
     case putBatch(BatchRecord)
     case removeBatch(BatchNumber)
     case set(Settings)
-    /// The part file of this number, in this folder, is to be deleted: done again at the next start unless `swept` follows.
+    /// The part file of this number, in this folder, must be deleted. The next start of the service tries again unless `swept` follows.
     case sweep(DownloadNumber, directory: String)
     case swept(DownloadNumber)
-    /// A request goes out to a host that keeps an interval.
+    /// A request is about to be sent to a host with a request interval.
     case requested(HostRequest)
-    /// Nothing waits for that request any more (as `HostRequest` names it).
+    /// No download waits for that request's interval any more (names as in `HostRequest`).
     case requestOver(host: String, spacing: Duration)
-    /// The last file that was fetched for its key; takes the place of the one before.
+    /// The last file fetched for its key; replaces the previous one.
     case keepCopy(CopyHeld)
-    /// Rows lose secrets with this commit: the older ones in the log go, too.
+    /// This commit removes secrets from rows, so their older versions in the write-ahead log must go, too.
     case scrubLog
 }
 
@@ -29,15 +29,15 @@ public enum Language: String, CaseIterable, Sendable {
     case auto
 }
 
-/// What the count on the dock's icon is.
+/// The meaning of the number on the dock icon.
 public enum BadgeContent: String, CaseIterable, Sendable {
     /// Downloads that have not ended.
     case remaining
-    /// Whole percent of all of them.
+    /// The progress of all downloads together, in whole percent.
     case percent
 }
 
-/// What a user has set for the whole service; kept over restarts.
+/// The user's settings for the whole service; kept over restarts.
 public struct Settings: Equatable, Sendable {
     /// Downloads at a time; 0: no limit.
     public var maxActive: UInt32 = 4
@@ -50,26 +50,26 @@ public struct Settings: Equatable, Sendable {
     public var hostRules = HostRules()
     public var language = Language.japanese
     public var badge = BadgeContent.remaining
-    /// Apps in a sandbox may have things fetched from this machine and from private networks.
+    /// Apps in a sandbox may download from this machine and from private networks.
     public var allowsPrivateFromSandbox = false
     public var diskReserve = DiskReserve.automatic
-    /// PauseAll came, and no ResumeAll since.
+    /// PauseAll was called, and ResumeAll was not called since.
     public var paused = false
-    /// CancelAll came, for all up to this number that had not ended, and has not come to each yet.
+    /// CancelAll was called for all unended downloads up to this number, and has not reached all of them yet.
     public var cancelsThrough: DownloadNumber?
-    /// Those up to that number that were begun again since.
+    /// Downloads up to that number that were restarted since, and must not be cancelled.
     public var spared: Set<DownloadNumber> = []
     public init() {}
 }
 
-/// The last request to a host, kept so that an interval outlasts a restart.
+/// The last request to a host. Stored, so that the interval holds over a restart.
 public struct HostRequest: Equatable, Sendable {
     /// As `HostRules.governing` names it.
     public var host: String
-    /// The option `request-interval` that it kept; zero: the host's own interval.
+    /// The option `request-interval` of the request; zero: the host's own interval.
     public var spacing: Duration
     public var at: WallTime
-    /// It had gone out by then. One that is not known to have gone out may have done so at any time until its process ended.
+    /// The request had been sent by then. A request with false may have been sent at any time before its process ended.
     public var isSent: Bool
 
     public init(host: String, spacing: Duration, at: WallTime, isSent: Bool) {

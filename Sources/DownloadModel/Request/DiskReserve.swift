@@ -1,13 +1,13 @@
-/// The room of a disk that downloads leave to everybody else: a disk that is full to the last byte stops a session.
+/// The free space that downloads leave on a disk for everybody else: a completely full disk breaks a session.
 public enum DiskReserve: Equatable, Sendable {
-    /// A hundredth of the disk, at most 1 GiB.
+    /// One hundredth of the disk, at most 1 GiB.
     case automatic
-    /// So many bytes of each disk; 0: none.
+    /// This many bytes of each disk; 0: none.
     case bytes(ByteCount)
 
     private static let most: ByteCount = 1 << 30
 
-    /// What is left free of a disk of `size` bytes.
+    /// The bytes to leave free on a disk of `size` bytes.
     public func bytes(ofDisk size: ByteCount) -> ByteCount {
         switch self {
         case .automatic: min(size / 100, Self.most)
@@ -15,7 +15,7 @@ public enum DiskReserve: Equatable, Sendable {
         }
     }
 
-    /// As on the bus and in the store: −1 is automatic. nil: no such number.
+    /// The form on the bus and in the store: −1 is automatic. nil for any other negative number.
     public init?(wire: Int64) {
         guard wire >= -1 else { return nil }
         self = wire < 0 ? .automatic : .bytes(ByteCount(wire))

@@ -1,15 +1,15 @@
-/// By which way a request leaves this machine.
+/// How a request leaves this machine.
 public enum ProxyChoice: Equatable, Sendable {
     case direct
     /// A proxy's URL, as libcurl takes it.
     case through(String)
-    /// A proxy may be set, but which one cannot be told: nothing is sent. The text completes "because …".
+    /// A proxy may be set, but it is unknown which one, so nothing is sent. The text completes "because …".
     case unknown(String)
 
-    /// What GIO's resolver and the portal answer (`g_proxy_resolver_lookup`): URLs in the order of preference, of which only the first
-    /// counts. The next one may be `direct://`.
+    /// Reads the answer of GIO's resolver or the portal (`g_proxy_resolver_lookup`): URLs in the order of preference. Only the first
+    /// counts, because the next one may be `direct://`.
     ///
-    /// The proxy looks up names, as with GIO: this machine's own look-up would tell a name server every host that Tor is to hide.
+    /// The proxy resolves names, as with GIO. A look-up on this machine would reveal to a name server every host that Tor must hide.
     public init(resolved urls: [String]) {
         guard let first = urls.first else {
             self = .unknown("the answer names none")
@@ -38,10 +38,11 @@ public enum ProxyChoice: Equatable, Sendable {
 
 /// One entry of a list of hosts that need no proxy.
 public enum ProxyException {
-    /// Whether `entry` covers `host`, as curl (`no_proxy`) and GIO (`ignore-hosts`) read it.
+    /// Whether `entry` covers `host`, as in curl (`no_proxy`) and GIO (`ignore-hosts`).
     ///
     /// An entry is a name with the names below it (`example.org`, `.example.org`, `*.example.org`), an address, or a range of addresses
-    /// (`10.0.0.0/8`). A port may follow, of an IPv6 address behind brackets. Nothing is looked up: a name is never covered by an address.
+    /// (`10.0.0.0/8`). A port may follow; an IPv6 address before it needs brackets. No name is looked up, so an address never covers a
+    /// name.
     public static func covers(_ entry: String, host: String, port: UInt16) -> Bool {
         let host = host.hasSuffix(".") ? String(host.dropLast()) : host
         var entry = entry.lowercased()

@@ -1,9 +1,9 @@
-/// What `Referer` may say (RFC 9110 §10.1.3): never user, password or fragment, and to an http server nothing of an https page.
+/// The content of `Referer` (RFC 9110 §10.1.3). It never holds user, password or fragment. An http server learns nothing of an https page.
 public enum Referrer {
-    /// `text` without user, password and fragment. Any text is taken: a page of another scheme, or a part of a URL, may have led here.
+    /// `text` without user, password and fragment. `text` may be anything, such as a page of another scheme or a part of a URL.
     public static func withoutSecrets(_ text: String) -> String {
         let bytes = Array(text.utf8.prefix { $0 != UInt8(ascii: "#") })
-        // The authority follows "//", at the front or behind the scheme.
+        // The authority follows "//", at the start or after the scheme.
         let slash = UInt8(ascii: "/")
         guard let first = bytes.firstIndex(of: slash), first &+ 1 < bytes.count, bytes[first &+ 1] == slash,
             first == 0 || bytes[first &- 1] == UInt8(ascii: ":")
@@ -14,7 +14,7 @@ public enum Referrer {
         return String(decoding: bytes[..<(first &+ 2)] + bytes[(at &+ 1)...], as: UTF8.self)
     }
 
-    /// What a request to `url` may say of `text`; nil: nothing.
+    /// The `Referer` for a request to `url`, from `text`; nil: send none.
     public static func sent(_ text: String, to url: DownloadURL) -> String? {
         let isSecure = text.drop { $0 == " " }.prefix(6).lowercased() == "https:"
         let shown = withoutSecrets(text)
@@ -22,10 +22,10 @@ public enum Referrer {
     }
 }
 
-/// What comes with a fresh link for a download. What belonged to the old link's origin goes with it, where the new one is of another.
+/// A fresh link for a download, with its options. If the new link has another origin, the options of the old link are dropped.
 public struct FreshLink: Sendable {
     public let url: DownloadURL
-    /// nil: those it has.
+    /// nil: the download's headers stay.
     public var headers: [HeaderField]?
     public var referrer: String?
     public var username: String?
@@ -33,9 +33,9 @@ public struct FreshLink: Sendable {
 
     public init(_ url: DownloadURL) { self.url = url }
 
-    /// What the request is from now on.
+    /// Replaces the options that belong to the URL.
     ///
-    /// - Parameter old: the URL so far.
+    /// - Parameter old: the download's URL before.
     package func apply(to options: inout DownloadOptions, from old: String) {
         if (try? DownloadURL(old))?.origin != url.origin {
             (options.headers, options.referrer, options.username, options.password) = ([], nil, nil, nil)

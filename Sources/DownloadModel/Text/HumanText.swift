@@ -1,4 +1,4 @@
-/// Sizes as people read them. Texts for people take them from their `Catalog`; messages on the bus are English and take them from here.
+/// Sizes for people. Texts for people use those of their `Catalog`; messages on the bus are English and use these.
 public enum HumanText {
     private static let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
 
@@ -6,14 +6,14 @@ public enum HumanText {
     public static func size(_ bytes: ByteCount, point: String = ".") -> String {
         guard bytes >= 1024 else { return "\(bytes) B" }
         var (value, unit) = (Double(bytes) / 1024, 0)
-        // What would be rounded to 1024.0 is 1.0 of the next unit.
+        // A value that rounds to 1024.0 is shown as 1.0 of the next unit.
         while (value * 10).rounded() >= 10_240, unit < units.count - 1 { (value, unit) = (value / 1024, unit + 1) }
         let tenths = Int((value * 10).rounded())
         return "\(tenths / 10)\(point)\(tenths % 10) \(units[unit])"
     }
 }
 
-/// A caller's text as an error's message may hold it: on one line, at most 64 scalars (a character may be made of any number of them).
+/// A caller's text for an error message: on one line, at most 64 scalars (a character may hold any number of scalars).
 public func shown(_ text: String) -> String {
     String(
         String.UnicodeScalarView(

@@ -1,9 +1,9 @@
-/// What a server sent, compared byte by byte. Swift's `==` takes two strings for equal that Unicode calls canonically equivalent: "é" in
-/// one character, and "e" with an accent of its own. To a server these are two tags.
+/// Compares texts from outside byte by byte. Swift's `==` treats canonically equivalent strings as equal: "é" as one character, and "e"
+/// followed by a combining accent. To a server these are two tags.
 extension StringProtocol {
     public func isSameBytes(as other: some StringProtocol) -> Bool { utf8.elementsEqual(other.utf8) }
 
-    /// Whether a path begins at the root. By bytes, like all here: to Swift a slash with a combining mark behind it is another character.
+    /// Whether a path is absolute. Compared by bytes, because Swift treats a slash followed by a combining mark as another character.
     public var isAbsolutePath: Bool { utf8.first == UInt8(ascii: "/") }
 }
 
@@ -11,15 +11,15 @@ extension String {
     /// The parts of a path between its slashes, without empty ones.
     public var pathComponents: [Substring] { utf8.split(separator: UInt8(ascii: "/")).map { self[$0.startIndex..<$0.endIndex] } }
 
-    /// What follows the last slash.
+    /// The part after the last slash.
     public var lastPathComponent: Substring { self[(utf8.lastIndex(of: UInt8(ascii: "/")).map { utf8.index(after: $0) } ?? startIndex)...] }
 
     /// An absolute path without superfluous slashes and dots.
     public var tidyPath: String { "/" + pathComponents.filter { !$0.isSameBytes(as: ".") }.joined(separator: "/") }
 }
 
-/// A name of a file or a folder, or another text from outside, as a key: the same only where all bytes are. To a file system "é" in one
-/// character and "e" with an accent of its own are two names.
+/// A file name, or another text from outside, as a dictionary key: equal only if all bytes are equal. To a file system "é" as one character
+/// and "e" followed by a combining accent are two names.
 public struct ByteText: Hashable, Sendable, ExpressibleByStringLiteral {
     public let text: String
 
@@ -45,7 +45,7 @@ extension Optional where Wrapped == String {
 }
 
 extension DownloadOptions {
-    /// Whether all texts are the same byte by byte: names of files and folders, header fields and credentials go on as they were given.
+    /// Whether all texts are equal byte by byte: file names, header fields and credentials are passed on exactly as given.
     public func isSameText(as other: DownloadOptions) -> Bool {
         guard app.isSameBytes(as: other.app), token.isSameBytes(as: other.token), directory.isSameBytes(as: other.directory),
             fileName.isSameBytes(as: other.fileName), userAgent.isSameBytes(as: other.userAgent),

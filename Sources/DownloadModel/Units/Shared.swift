@@ -1,6 +1,6 @@
-/// A value that copies share until one of them changes it: a hundred thousand records hold their options by one pointer each.
+/// A value that copies share until one of them changes it: 100,000 records hold their options by one pointer each.
 struct Shared<Value: Equatable & Sendable>: Equatable, Sendable {
-    /// One element: an array is copied on write.
+    /// An array of one element, because an array is copied on write.
     private var box: [Value]
 
     init(_ value: Value) { box = [value] }
@@ -16,6 +16,6 @@ struct Shared<Value: Equatable & Sendable>: Equatable, Sendable {
         box.withUnsafeBufferPointer { own in other.box.withUnsafeBufferPointer { own.baseAddress == $0.baseAddress } }
     }
 
-    /// Takes the place of what is equal to `other`.
+    /// Shares the value of `other` if the two are equal.
     mutating func join(_ other: Shared) { if self == other { box = other.box } }
 }

@@ -11,14 +11,14 @@ public struct WallTime: Hashable, Comparable, Sendable {
 
     public static func < (a: WallTime, b: WallTime) -> Bool { a.microseconds < b.microseconds }
 
-    /// The instant `duration` later (or earlier, if negative); never before the epoch, nor after the last instant there is.
+    /// The instant `duration` later (earlier, if negative), clamped to the range of `WallTime`.
     public static func + (time: WallTime, duration: Duration) -> WallTime {
-        // 128 bits: instants come from callers and from rows, as large as they like.
+        // 128 bits, because callers and rows may give any instant.
         let sum = Int128(time.microseconds) + duration.attoseconds / 1_000_000_000_000
         return WallTime(microseconds: UInt64(clamping: sum))
     }
 
-    /// How much later `a` is; negative where it is earlier.
+    /// How much later `a` is; negative if `a` is earlier.
     public static func - (a: WallTime, b: WallTime) -> Duration {
         .microseconds(Int64(clamping: a.microseconds) - Int64(clamping: b.microseconds))
     }
@@ -33,7 +33,7 @@ extension Duration {
         return overflow || carry ? (seconds < 0 ? .min : .max) : sum
     }
 
-    /// Whole microseconds, as in the database; beyond 292,000 years the most that fits.
+    /// Whole microseconds, as in the database; clamped beyond 292,000 years.
     public var microseconds: Int64 {
         let (seconds, attoseconds) = components
         let (micros, overflow) = seconds.multipliedReportingOverflow(by: 1_000_000)
@@ -42,7 +42,7 @@ extension Duration {
     }
 }
 
-/// A download's number: unique for ever, and only growing. The last part of its object path.
+/// A download's number, the last part of its object path. Numbers only grow and are never reused.
 public struct DownloadNumber: Hashable, Comparable, Sendable, CustomStringConvertible {
     public let value: UInt64
     public init(_ value: UInt64) { self.value = value }

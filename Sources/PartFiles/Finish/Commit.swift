@@ -2,21 +2,21 @@ internal import CSystem
 public import DownloadModel
 internal import Glibc
 
-/// What became of a commit.
+/// The result of a commit.
 public enum CommitOutcome: Equatable, Sendable {
     /// The file is at this path, flushed.
     case committed(path: String)
-    /// The name was taken and the policy is `skip`; the part file is gone.
+    /// The name is taken and the policy is `skip`; the part file is deleted.
     case skipped(path: String)
-    /// The file is at this path, but whether its name is on disk is not known: to be asked of `found` again.
+    /// The file is at this path, but its name may not be on disk yet: ask `found` again.
     case unsettled(path: String)
-    /// Under the part file's name there is another file, which stays.
+    /// The part file's name belongs to another file, which is left alone.
     case lost
     /// The part file is still there.
     case failed(DownloadFailure)
 }
 
-/// What a look at a commit that was interrupted came to.
+/// How far an interrupted commit came.
 public enum FoundCommit: Equatable, Sendable {
     /// The file is at this path, flushed.
     case committed(path: String)
@@ -26,33 +26,33 @@ public enum FoundCommit: Equatable, Sendable {
     case partThere
     /// Neither the part file nor the final file is there.
     case lost
-    /// The folder cannot be looked at.
+    /// The folder cannot be read.
     case unreachable(DownloadFailure)
 }
 
-/// What a look at a whole part file came to.
+/// The result of verifying a whole part file.
 public enum Verification: Equatable, Sendable {
-    /// It is flushed, and what was asked for.
+    /// The file is flushed and matches checksum and size.
     case proved(FileIdentity)
-    /// It has the same bytes as the copy held, which is as it was.
+    /// The file has the same bytes as the cached copy, which is unchanged.
     case unchanged(CopyHeld)
-    /// It is not the file that was whole, or was written before this machine was started.
+    /// The file is not the one that was whole, or it was written before the last boot.
     case lost
     /// `ChecksumMismatch`, `SizeMismatch`, `WriteFailed`, `DiskFull`, `PermissionDenied`.
     case failed(DownloadFailure)
 }
 
-/// From a whole part file to a file under its final name. All calls block: they are for the pool, never for a loop.
+/// Turns a whole part file into a file with its final name. All calls block: use the pool, never a loop.
 public enum Commit {
-    /// "name (1)" to "name (9999)" are tried.
+    /// The last numbered name that is tried: "name (9999)".
     public static let lastNumber = 9999
 
-    /// Flushes the part file and proves it.
+    /// Flushes the part file and verifies it.
     ///
     /// - Parameters:
-    ///   - identity: of the file that was whole, as it was written by this boot of the machine.
-    ///   - size: that it had then, in bytes.
-    ///   - mapPath: the written map, removed where the flush fails: then only the record's last checkpoint counts.
+    ///   - identity: the file that was whole, as written since the last boot.
+    ///   - size: its size at that time, in bytes.
+    ///   - mapPath: the written map. It is removed if the flush fails, so that only the record's last checkpoint counts.
     public static func verify(
         directory: String, partName: String, identity: FileIdentity, size: ByteCount, checksum: Checksum?, expectedSize: ByteCount?,
         mapPath: String? = nil, allowHidden: Bool = false
@@ -76,7 +76,7 @@ public enum Commit {
         }
     }
 
-    /// Why the file is not proved by `checksum`; nil: it is.
+    /// Why the file does not match `checksum`; nil if it matches.
     static func check(_ descriptor: Int32, _ checksum: Checksum, _ directory: String?) -> DownloadFailure? {
         let name = checksum.algorithm.rawValue
         do {
@@ -92,14 +92,14 @@ public enum Commit {
         }
     }
 
-    /// Gives the part file its final name. Nothing is ever replaced unless `policy` is `replace`; then the mode of what is replaced stays.
-    /// After `.failed` the part file is still there.
+    /// Gives the part file its final name. No file is replaced unless `policy` is `replace`; the new file then keeps the mode of the old
+    /// one. After `.failed` the part file still exists.
     ///
     /// - Parameters:
-    ///   - identity: of the file that was proved: another one is never named.
-    ///   - name: safe bare name.
-    ///   - origin: the URL without credentials and query, kept in the extended attribute `user.xdg.origin.url`.
-    ///   - mapPath: the written map, removed with the end of the part file.
+    ///   - identity: the verified file. No other file gets the name.
+    ///   - name: a safe bare name.
+    ///   - origin: the URL without credentials and query, stored in the extended attribute `user.xdg.origin.url`.
+    ///   - mapPath: the written map. It is removed with the part file.
     public static func commit(
         directory: String, partName: String, identity: FileIdentity, name: String, policy: ExistingFilePolicy, origin: String?,
         mapPath: String?, allowHidden: Bool = false
@@ -118,7 +118,7 @@ public enum Commit {
             guard try fileIdentity(of: part.descriptor, boot: bootIdentity()).isSamePart(as: identity) else { return .lost }
             if let origin { _ = fsetxattr(part.descriptor, "user.xdg.origin.url", origin, origin.utf8.count, 0) }
             try FileMode.set(part.descriptor, in: part.folder, replacing: policy == .replace ? name : nil)
-            // What `verify` flushed was before mode and origin: they are to be as durable as the name.
+            // `verify` flushed the file before its mode and origin were set. Both must be as durable as the name.
             guard fsync(part.descriptor) == 0 else { throw DiskError("save the part file") }
             let placed = try place(part.folder, partName, name, policy, calls)
             guard let placed else {
@@ -136,7 +136,7 @@ public enum Commit {
         }
     }
 
-    /// Takes the first name that is free under `policy`. nil: taken, under `skip` or `fail`.
+    /// Renames the part file to the first free name under `policy`. nil: the name is taken, under `skip` or `fail`.
     private static func place(
         _ folder: OpenFolder, _ partName: String, _ name: String, _ policy: ExistingFilePolicy, _ calls: NamingCalls
     ) throws(DiskError) -> String? {
@@ -152,7 +152,7 @@ public enum Commit {
         throw DiskError("find a free name for \(name)", EEXIST)
     }
 
-    /// False where `name` is taken.
+    /// Returns false if `name` is taken.
     private static func rename(_ folder: OpenFolder, _ partName: String, _ name: String, _ calls: NamingCalls) throws(DiskError) -> Bool {
         switch calls.renameNoReplace(folder.descriptor, partName, name) {
         case 0: return true
@@ -164,29 +164,30 @@ public enum Commit {
         case 0:
             let code = calls.unlink(folder.descriptor, partName)
             if code == 0 { return true }
-            _ = calls.unlink(folder.descriptor, name)  // its other name is what counts; where this fails too, `found` sees both
+            _ = calls.unlink(folder.descriptor, name)  // the part file's name counts; if this fails too, `found` sees both names
             throw DiskError("remove the part file", code)
         case EEXIST: return false
-        case EPERM, ENOTSUP, ENOSYS, EMLINK: break  // without links as well
+        case EPERM, ENOTSUP, ENOSYS, EMLINK: break  // a file system without hard links
         case let code: throw DiskError("name the file \(name)", code)
         }
-        // Nothing here can refuse to replace, so the name is looked at first; a folder or file that is there is left alone.
+        // No call of this file system can refuse to replace, so look for the name first. An existing file or folder is left alone.
         if folder.status(name) != nil { return false }
         guard errno == ENOENT else { throw DiskError("look for \(name)") }
         guard renameat(folder.descriptor, partName, folder.descriptor, name) == 0 else { throw DiskError("name the file \(name)") }
         return true
     }
 
-    /// Removes a part file and its written map, where they are. What stands under the part file's name and is no file of ours stays.
+    /// Removes a part file and its written map. An entry under the part file's name that is no file of ours stays.
     ///
-    /// - Returns: whether they are gone for good, after a power cut too; false where the folder cannot be reached or flushed, or keeps one.
+    /// - Returns: whether both are gone for good, even after a power cut. False if the folder cannot be opened or flushed, or a file could
+    ///   not be removed.
     @discardableResult
     public static func discard(directory: String, partName: String, mapPath: String?) -> Bool {
         discard(directory: directory, partName: partName, mapPath: mapPath, calls: NamingCalls())
     }
 
     static func discard(directory: String, partName: String, mapPath: String?, calls: NamingCalls) -> Bool {
-        // First the map: while it is there, a later file with the part's inode could be taken for it.
+        // Remove the map first. A later file may get the part file's inode, and the map would be taken for its own.
         if let mapPath { WrittenMap.remove(mapPath) }
         do throws(DiskError) {
             let folder = try OpenFolder.open(directory, allowHidden: true)
@@ -198,7 +199,7 @@ public enum Commit {
         }
     }
 
-    /// Deletes a finished file, if it is still the one that was committed: another one under its name stays.
+    /// Deletes a finished file if it is still the committed one. Another file with its name stays.
     public static func deleteFinished(_ path: String, identity: FileIdentity?) -> Result<Void, Refusal> {
         do throws(DiskError) {
             let (folder, name) = try OpenFolder.parent(of: path)
@@ -210,14 +211,14 @@ public enum Commit {
             guard unlinkat(folder.descriptor, name, 0) == 0 || errno == ENOENT else { throw DiskError("delete the file") }
             return .success(())
         } catch {
-            if error.code == ENOENT || error.code == ENOTDIR { return .success(()) }  // its folder is gone, and it with that
+            if error.code == ENOENT || error.code == ENOTDIR { return .success(()) }  // the folder is gone, and the file with it
             return .failure(
                 Refusal(
                     .permissionDenied, "\(path) could not be deleted: cannot \(error.action): \(String(cString: strerror(error.code)))."))
         }
     }
 
-    /// A finished file as a place to name (O_PATH), if it is still the one that was committed; the caller's to close. nil: it is gone.
+    /// Opens a finished file as a location only (O_PATH) if it is still the committed one; the caller closes it. nil: the file is gone.
     public static func placeOfFinished(_ path: String, identity: FileIdentity?) -> Result<Int32?, Refusal> {
         do throws(DiskError) {
             let (folder, name) = try OpenFolder.parent(of: path)
@@ -226,7 +227,7 @@ public enum Commit {
             guard isFinished(file, identity) else {
                 return .failure(Refusal(.notAllowed, "\(path) is another file by now and was left alone."))
             }
-            // The same file once more: the portal takes no descriptor that was opened with O_NOFOLLOW.
+            // Open the file again, because the portal refuses a descriptor opened with O_NOFOLLOW.
             let place = Glibc.open("/proc/self/fd/\(file)", todoku_o_path | O_CLOEXEC)
             guard place >= 0 else { throw DiskError("look at the file") }
             return .success(place)
@@ -238,23 +239,23 @@ public enum Commit {
         }
     }
 
-    /// Whether an open file is the one that was committed; false where it is not known which that is.
+    /// Whether an open file is the committed one. False if `identity` is unknown.
     public static func isFinished(_ descriptor: Int32, _ identity: FileIdentity?) -> Bool {
         var status = stat()
         guard let identity, fstat(descriptor, &status) == 0, status.isRegular else { return false }
         return (try? fileIdentity(of: descriptor, boot: bootIdentity()))?.isSameFile(as: identity) ?? false
     }
 
-    /// What stands under `name`, itself and not what it may link to, as a place to name (O_PATH).
+    /// Opens `name` as a location only (O_PATH). A symbolic link is not followed.
     private static func place(_ folder: OpenFolder, _ name: String) throws(DiskError) -> Int32 {
         let descriptor = openUninterrupted(folder.descriptor, name, todoku_o_path | O_NOFOLLOW | O_CLOEXEC)
         guard descriptor >= 0 else { throw DiskError("look at the file") }
         return descriptor
     }
 
-    /// After an interruption, for a record that was being committed: how far that came.
+    /// Finds out how far an interrupted commit came.
     ///
-    /// Looked at are `name` and its numbered forms. The file is the one with the part file's inode, if there is no part file any more.
+    /// Looks for `name` and its numbered forms. If the part file is gone, the committed file is the one with the part file's inode.
     public static func found(
         directory: String, partName: String, name: String, identity: FileIdentity, size: ByteCount?, mapPath: String?
     ) -> FoundCommit {
@@ -268,7 +269,7 @@ public enum Commit {
         do throws(DiskError) {
             let folder = try OpenFolder.open(directory, allowHidden: true)
             let part = try folder.look(partName)
-            // Linked under both names: the fall-back of `commit` was interrupted, and only the part's name is left to be removed.
+            // The file has both names: the fallback of `commit` was interrupted, and only the part file's name is left to remove.
             if let part, part.st_nlink < 2 { return .partThere }
             let sameBoot = identity.boot == bootIdentity()
             for number in 0...lastNumber {
@@ -286,17 +287,17 @@ public enum Commit {
         }
     }
 
-    /// Clears up after the file has its name, and saves that name.
+    /// Removes leftovers once the file has its name, and flushes that name.
     ///
-    /// - Returns: whether it is saved. What is not cleared up does not count.
+    /// - Returns: whether the name is flushed. Leftovers that could not be removed do not matter.
     private static func settle(_ folder: OpenFolder, _ partName: String, _ mapPath: String?, _ calls: NamingCalls) -> Bool {
         if let mapPath { WrittenMap.remove(mapPath) }
-        _ = try? folder.removeOwn(PartFile.candidateName(partName), calls: calls)  // it may have stayed when it was given up
+        _ = try? folder.removeOwn(PartFile.candidateName(partName), calls: calls)  // may be left over
         return folder.sync()
     }
 }
 
-/// How a file gets a name that must be free: the system's calls, each 0 or errno. Tests put in what other file systems answer.
+/// The system calls that give a file a free name; each returns 0 or errno. Tests replace them to simulate other file systems.
 package struct NamingCalls: Sendable {
     /// renameat2(2) with RENAME_NOREPLACE.
     var renameNoReplace: @Sendable (_ folder: Int32, _ from: String, _ to: String) -> Int32 = { todoku_rename_noreplace($0, $1, $2) }
@@ -306,13 +307,13 @@ package struct NamingCalls: Sendable {
     var unlink: @Sendable (_ folder: Int32, _ name: String) -> Int32 = { unlinkat($0, $1, 0) == 0 ? 0 : errno }
 }
 
-/// A part file and its folder, open for a commit. Refuses anything but a regular file; whether it is ours its identity tells.
+/// A part file and its folder, open for a commit. Refuses anything but a regular file. Only its identity tells whether it is ours.
 private struct OpenPart: ~Copyable {
     let folder: OpenFolder
     let descriptor: Int32
     let size: ByteCount
 
-    /// The action of the error where there is a folder, but no part file that can be opened.
+    /// The error's action if the folder exists, but no part file can be opened.
     static let opening = "open the part file"
 
     private init(folder: OpenFolder, descriptor: Int32, size: ByteCount) {

@@ -1,9 +1,9 @@
 public import DownloadModel
 internal import Glibc
 
-// Files that were fetched before: what they look like, and whether new bytes are theirs. All calls block: for the pool.
+// Cached copies: their stamps, and whether new bytes equal them. All calls block: use the pool.
 extension Commit {
-    /// How the file at `path` looks; nil where it is not the one with this identity.
+    /// The stamp of the file at `path`; nil if the file does not have this identity.
     public static func stamp(of path: String, identity: FileIdentity) -> FileStamp? {
         guard let (folder, name) = try? OpenFolder.parent(of: path), let status = folder.status(name), status.isRegular,
             status.st_ino == identity.inode
@@ -13,7 +13,7 @@ extension Commit {
         return stamp
     }
 
-    /// Whether the part file has the bytes of `copy`, and that is still as it was written.
+    /// Whether the part file has the same bytes as `copy`, and the copy is still as it was written.
     public static func isCopy(directory: String, partName: String, of copy: CopyHeld) -> Bool {
         guard copy.key.directory.isSameBytes(as: directory), let folder = try? OpenFolder.open(directory, allowHidden: true) else {
             return false
@@ -66,14 +66,14 @@ extension Commit {
         return true
     }
 
-    /// Flushes and proves what was written into a caller's file.
+    /// Flushes and verifies a caller's file.
     ///
-    /// - Parameter size: that was written, in bytes; another one means that somebody else wrote there.
+    /// - Parameter size: the number of bytes written. Another size means that somebody else wrote to the file.
     public static func verify(_ held: HeldDescriptor, size: ByteCount, checksum: Checksum?, expectedSize: ByteCount?) -> Verification {
         do throws(DiskError) {
             var status = stat()
             guard fstat(held.number, &status) == 0 else { throw DiskError("look at the file") }
-            // Its flags are its caller's as well: with O_APPEND, set since, what was written lies elsewhere.
+            // The caller shares the flags and may have set O_APPEND meanwhile; the bytes would then be in other places.
             guard held.obstacle(reading: checksum != nil) == nil else {
                 return .failed(DownloadFailure(.writeFailed, "The caller’s descriptor was changed while Todoku wrote into it."))
             }

@@ -2,13 +2,13 @@ internal import CCrypto
 internal import DownloadModel
 internal import Glibc
 
-/// Computes digests with libcrypto, which is loaded with the first one.
+/// Computes digests with libcrypto, which is loaded on first use.
 enum Digest {
     static let readSize = 256 << 10
 
     struct Unavailable: Error { let reason: String }
 
-    /// The digest of all of an open file. Blocks; reads 256 KiB at a time.
+    /// The digest of a whole open file. Blocks; reads 256 KiB at a time.
     static func compute(_ algorithm: Checksum.Algorithm, of descriptor: Int32) throws -> [UInt8] {
         if let text = todoku_crypto_load() { throw Unavailable(reason: String(cString: text)) }
         guard let context = md_ctx_new() else { throw Unavailable(reason: "no memory") }

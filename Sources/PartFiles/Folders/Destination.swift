@@ -1,16 +1,16 @@
 public import DownloadModel
 internal import Glibc
 
-/// Looks at a folder before anything is promised about it. Blocks: for the pool.
+/// Checks a folder before a download is accepted for it. Blocks: use the pool.
 public enum Destination {
     /// Whether downloads may be put into `directory`.
     ///
     /// - Parameters:
     ///   - allowHidden: whether a component may begin with a dot.
     ///   - create: makes missing folders (0777 & umask), for a default directory.
-    /// - Returns: the path without superfluous slashes and dots. `InvalidOption` where it is not absolute, does not exist or is not a
-    ///   folder; `PermissionDenied` where it cannot be written; `NotAllowed` where it is hidden, or reached by a symbolic link of another
-    ///   user.
+    /// - Returns: the path without superfluous slashes and dots, or a refusal. `InvalidOption`: the path is not absolute, does not exist or
+    ///   is not a folder. `PermissionDenied`: the folder is not writable. `NotAllowed`: the folder is hidden, or reached through a symbolic
+    ///   link of another user.
     public static func check(_ directory: String, allowHidden: Bool, create: Bool) -> Result<String, Refusal> {
         do throws(Refusal) {
             return .success(try walk(directory, allowHidden, create))
@@ -19,9 +19,9 @@ public enum Destination {
         }
     }
 
-    /// The bytes that we may still write into `directory` beside `reserve`; nil where it is not there, or may not be written.
+    /// The bytes that we may still write into `directory` beside `reserve`; nil if the folder does not exist or is not writable.
     ///
-    /// A folder that the rules refuse counts as one with room: the transfer that starts for it ends with the reason, and does not wait for
+    /// A folder that the rules refuse counts as having room. The transfer then starts and fails with the reason, instead of waiting for
     /// ever.
     public static func room(in directory: String, allowHidden: Bool, reserve: DiskReserve) -> ByteCount? {
         switch check(directory, allowHidden: allowHidden, create: false) {
@@ -76,9 +76,9 @@ public enum Destination {
 }
 
 extension stat {
-    /// In bytes; a file system that tells of less than none has none.
+    /// The size in bytes; a negative size counts as 0.
     var byteCount: ByteCount { ByteCount(clamping: st_size) }
 
-    /// What the file takes on its disk, in bytes.
+    /// The disk space that the file uses, in bytes.
     var allocated: ByteCount { ByteCount(clamping: st_blocks) *| 512 }
 }

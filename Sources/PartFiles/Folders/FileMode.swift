@@ -1,26 +1,26 @@
 internal import CSystem
 internal import Glibc
 
-/// Who may read and write a finished file.
+/// The permissions of a finished file.
 enum FileMode {
     private static let attribute = "system.posix_acl_access"
 
-    /// Gives a part file the mode of a new file (0666 & ~umask), or of the regular file `name` that it is about to replace, with its access
-    /// list (acl(5)). A file that only its user could read stays so; bits that let a program run as another are not taken over.
+    /// Gives a part file the mode of a new file (0666 & ~umask). If it is about to replace the regular file `name`, it gets that file's
+    /// mode and access list (acl(5)) instead. So a private file stays private. Set-user-ID and set-group-ID bits are not copied.
     ///
-    /// A mount that gives our files to another user has modes of its own: they stay as they are.
+    /// On a mount that gives our files to another user, the mode cannot be set and stays as it is.
     static func set(_ part: Int32, in folder: OpenFolder, replacing name: String?) throws(DiskError) {
         var mode = 0o666 & ~processUmask()
         var list: [UInt8] = []
         if let name, let replaced = folder.status(name), replaced.isRegular {
             mode = replaced.st_mode & 0o777
             let known = accessList(of: name, in: folder)
-            // What the list means is not known: the group's bits are its mask then, and not what the group may do.
+            // The access list is unknown. With a list, the group bits are its mask, not the group's permissions, so drop them.
             if known == nil { mode &= 0o707 }
             list = known ?? []
         }
         guard fchmod(part, mode) == 0 || isMountsOwn(part, errno) else { throw DiskError("set the mode of the file") }
-        // Where the list cannot be set, its mask must not become the group's rights.
+        // If the list cannot be set, its mask must not become the group's permissions.
         if !list.isEmpty, fsetxattr(part, attribute, list, list.count, 0) != 0 { _ = fchmod(part, mode & 0o707) }
     }
 
@@ -30,19 +30,19 @@ enum FileMode {
         return code == EPERM && fstat(part, &status) == 0 && status.st_uid != geteuid()
     }
 
-    /// The access list of `name`, empty where it has none; nil where that is not known.
+    /// The access list of `name`; empty if it has none, nil if unknown.
     private static func accessList(of name: String, in folder: OpenFolder) -> [UInt8]? {
         let file = openUninterrupted(folder.descriptor, name, todoku_o_path | O_NOFOLLOW | O_CLOEXEC)
         guard file >= 0 else { return nil }
         defer { close(file) }
         var bytes = [UInt8](repeating: 0, count: 65536)
-        // An O_PATH descriptor has no attributes of its own, and the file may be one that we cannot read.
+        // An O_PATH descriptor gives no access to attributes, and we may not be able to open the file for reading.
         let count = getxattr("/proc/self/fd/\(file)", attribute, &bytes, bytes.count)
         if count >= 0 { return Array(bytes[..<count]) }
         return errno == ENODATA || errno == EOPNOTSUPP ? [] : nil
     }
 
-    /// umask(2) of this process, without changing it: other threads create files.
+    /// This process's umask(2), read without changing it, because other threads create files.
     private static func processUmask() -> mode_t {
         let descriptor = open("/proc/self/status", O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { return 0o077 }

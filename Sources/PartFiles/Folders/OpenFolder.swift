@@ -2,41 +2,41 @@ internal import CSystem
 package import DownloadModel
 package import Glibc
 
-/// A folder held open, reached without following anybody else's symbolic link.
+/// An open folder, reached without following another user's symbolic link.
 ///
-/// The path is walked component by component, each opened relative to the one before (openat(2) with O_PATH and O_NOFOLLOW), so what was
-/// looked at is what is opened: a link or a folder put in the way meanwhile changes nothing.
+/// The path is walked component by component. Each component is opened relative to the one before (openat(2) with O_PATH and O_NOFOLLOW).
+/// So the folder that was checked is the one that is opened, even if a link or a folder is replaced meanwhile.
 package final class OpenFolder {
-    /// Symbolic links on one way; the kernel's own limit.
+    /// Most symbolic links on one path; the kernel's limit.
     static let linkLimit = 40
 
-    /// Why a walk ended before its folder.
+    /// Why a walk did not reach its folder.
     enum Obstacle: Error {
         /// A system call failed at `path`, with this errno.
         case failed(path: String, code: Int32)
         case cannotMake(path: String, code: Int32)
-        /// A symbolic link that neither this user nor root has made.
+        /// A symbolic link that belongs neither to this user nor to root.
         case foreignLink(path: String)
         case tooManyLinks
-        /// A component with a leading dot, where that is not allowed; `path` as it was reached.
+        /// A component with a leading dot, which is not allowed; `path` is the real path.
         case hidden(path: String)
         case notFolder(path: String)
     }
 
-    /// For `…at` calls and fsync(2); open as long as this object lives.
+    /// For `…at` calls and fsync(2); open while this object lives.
     package let descriptor: Int32
 
     private init(adopting descriptor: Int32) { self.descriptor = descriptor }
 
     deinit { close(descriptor) }
 
-    /// Brings names to the disk. A file system that has no fsync for folders answers EINVAL.
+    /// Flushes the folder's names to the disk. A file system without fsync for folders returns EINVAL.
     func sync() -> Bool { fsync(descriptor) == 0 || errno == EINVAL }
 
-    /// Opens `directory`, an absolute path. Links of this user and of root are followed, at most `linkLimit`.
+    /// Opens `directory`, an absolute path. Follows at most `linkLimit` symbolic links, only of this user and of root.
     ///
     /// - Parameters:
-    ///   - allowHidden: whether a component, also of a link's target, may begin with a dot.
+    ///   - allowHidden: whether a component, also in a link's target, may begin with a dot.
     ///   - create: makes missing folders (0777 & umask).
     static func walk(_ directory: String, allowHidden: Bool, create: Bool = false) throws(Obstacle) -> OpenFolder {
         guard directory.isAbsolutePath else { throw .failed(path: directory, code: ENOENT) }
@@ -44,7 +44,7 @@ package final class OpenFolder {
         guard here >= 0 else { throw .failed(path: "/", code: errno) }
         defer { close(here) }
         var rest = Array(directory.pathComponents.reversed())  // the next component is the last
-        var names: [Substring] = []  // of the way so far, for messages
+        var names: [Substring] = []  // of the path so far, for messages
         var links = 0
         while let component = rest.popLast() {
             if component == "." { continue }
@@ -86,10 +86,10 @@ package final class OpenFolder {
         return OpenFolder(adopting: opened)
     }
 
-    /// `walk`, with what stands in the way as the disk's error.
+    /// As `walk`, with an obstacle as a `DiskError`.
     ///
-    /// - Parameter allowHidden: as `walk`. Whoever writes or names a file passes the service's rule; whoever deletes a file of ours, or
-    ///   looks at one whose identity is known, passes true: what was written while hidden folders were allowed must not stay for ever.
+    /// - Parameter allowHidden: as for `walk`. To write or name a file, pass the service's rule. To delete a file of ours, or to look at
+    ///   one with a known identity, pass true. Otherwise files written while hidden folders were allowed would stay for ever.
     package static func open(_ directory: String, allowHidden: Bool) throws(DiskError) -> OpenFolder {
         do throws(Obstacle) {
             return try walk(directory, allowHidden: allowHidden)
@@ -110,22 +110,22 @@ package final class OpenFolder {
         }
     }
 
-    /// The folder of `path`, an absolute path of a file whose identity is known, and the file's name in it.
+    /// The folder of `path`, and the file's name in it. `path` is absolute and the file's identity is known.
     static func parent(of path: String) throws(DiskError) -> (folder: OpenFolder, name: String) {
         guard path.utf8.contains(UInt8(ascii: "/")) else { throw DiskError("open the folder", ENOENT) }
         let name = path.lastPathComponent
         return (try open("/" + path[..<name.startIndex], allowHidden: true), String(name))
     }
 
-    /// Whether `status`, of what stands in this folder, is that of a regular file of ours: it has the owner that a file has which we make
-    /// here.
+    /// Whether `status`, of an entry in this folder, is that of a regular file of ours. A file is ours if it has the owner of the files
+    /// that we create here.
     ///
-    /// On NTFS, FAT, SMB and all-squash NFS that is seldom this user: there a fresh file shows who it is, and is removed again.
+    /// On NTFS, FAT, SMB and all-squash NFS that owner is seldom this user. A new file, which is removed again, shows the owner there.
     package func isOurs(_ status: stat) -> Bool {
         status.isRegular && (status.st_uid == geteuid() || status.st_uid == ownerOfNewFiles)
     }
 
-    /// The owner that the mount gives to what we make; nil where we can make nothing.
+    /// The owner that the mount gives to our new files; nil if we can create none.
     private lazy var ownerOfNewFiles: uid_t? = {
         let name = ".todoku-owner-\(getpid())-\(UInt64.random(in: 0...UInt64.max))"
         let probe = openUninterrupted(descriptor, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
@@ -138,22 +138,22 @@ package final class OpenFolder {
         return fstat(probe, &status) == 0 ? status.st_uid : nil
     }()
 
-    /// What stands under `name`, itself and not what it may link to; nil where there is nothing.
+    /// The status of `name`, without following a symbolic link; nil if it cannot be read.
     package func status(_ name: String) -> stat? {
         var status = stat()
         return fstatat(descriptor, name, &status, AT_SYMLINK_NOFOLLOW) == 0 ? status : nil
     }
 
-    /// What stands under `name`, itself and not what it may link to; nil where there is nothing for certain.
+    /// The status of `name`, without following a symbolic link; nil only if there certainly is none.
     func look(_ name: String) throws(DiskError) -> stat? {
         if let status = status(name) { return status }
         guard errno == ENOENT else { throw DiskError("look for \(name)") }
         return nil
     }
 
-    /// Removes `name` where it is a regular file of ours.
+    /// Removes `name` if it is a regular file of ours.
     ///
-    /// - Returns: whether there was one. Throws where it is still there.
+    /// - Returns: whether there was such a file. Throws if it still exists.
     @discardableResult
     package func removeOwn(_ name: String, calls: NamingCalls = NamingCalls()) throws(DiskError) -> Bool {
         guard let status = try look(name), isOurs(status) else { return false }
@@ -172,16 +172,17 @@ package final class OpenFolder {
         return next
     }
 
-    /// `name` as a folder, which mounts what autofs has for it; else itself, be it a link or a file.
+    /// Opens `name` as a folder, so that autofs mounts it; otherwise opens the link or file itself.
     ///
-    /// O_PATH alone does not mount (open(2)): it gives the empty folder below. With O_DIRECTORY it does (`follow_automount` in fs/namei.c).
+    /// O_PATH alone does not trigger the mount (open(2)): it opens the empty folder below. With O_DIRECTORY it does (`follow_automount` in
+    /// fs/namei.c).
     private static func open(_ folder: Int32, _ name: String) -> Int32 {
         let next = openUninterrupted(folder, name, linkFlags | O_DIRECTORY)
         guard next < 0, errno == ENOTDIR || errno == ELOOP else { return next }
         return openUninterrupted(folder, name, linkFlags)
     }
 
-    /// The text of the symbolic link that `descriptor` is.
+    /// The target of the symbolic link that `descriptor` refers to.
     private static func target(of descriptor: Int32) -> String? {
         var bytes = [CChar](repeating: 0, count: Int(PATH_MAX))
         let count = readlinkat(descriptor, "", &bytes, bytes.count)
@@ -194,7 +195,7 @@ private let folderFlags = todoku_o_path | O_DIRECTORY | O_CLOEXEC
 
 extension stat {
     var isRegular: Bool { st_mode & S_IFMT == S_IFREG }
-    /// `boot`: of the running kernel. Without the mount, which a look by name does not tell.
+    /// The file's stamp, with the `boot` id of the running kernel. It has no mount id, because fstatat(2) does not return one.
     package func stamp(boot: String) -> FileStamp {
         FileStamp(
             identity: FileIdentity(device: UInt64(st_dev), inode: UInt64(st_ino), mount: 0, boot: boot), size: byteCount,
@@ -202,7 +203,7 @@ extension stat {
     }
 }
 
-/// openat(2), again where a signal came between, as on a network's or FUSE's file system.
+/// openat(2), repeated after an interrupting signal, as happens on network and FUSE file systems.
 func openUninterrupted(_ folder: Int32, _ name: String, _ flags: Int32, _ mode: mode_t = 0) -> Int32 {
     while true {
         let descriptor = openat(folder, name, flags, mode)

@@ -4,7 +4,7 @@ internal import EventLoop
 internal import Glibc
 internal import Synchronization
 
-/// A caller's descriptor of a regular file, which we write into. Closed with its last reference.
+/// A caller's descriptor of a regular file that we write into. Closed with the last reference.
 public final class HeldDescriptor: Sendable {
     public let number: Int32
     private let found = Mutex<Found>(Found())
@@ -14,21 +14,21 @@ public final class HeldDescriptor: Sendable {
         var identity: FileIdentity?
     }
 
-    /// Whether the file lies in memory that no file system bounds; `obstacle(reading:)` finds it out.
+    /// Whether the file is in memory without a limit of a file system; set by `obstacle(reading:)`.
     public var isInMemory: Bool { found.withLock { $0.isInMemory } }
 
-    /// Which file it is, as `obstacle(reading:)` found it; nil where that cannot be told.
+    /// The file's identity; set by `obstacle(reading:)`, nil if unknown.
     public var identity: FileIdentity? { found.withLock { $0.identity } }
 
-    /// - Parameter number: ours from here on.
+    /// - Parameter number: this object owns it from now on.
     public init(adopting number: Int32) { self.number = number }
 
-    // Where it lies on a network's file system, close(2) waits for that.
+    // On a network file system close(2) may wait.
     deinit { DiskPool.shared.close(number) }
 
-    /// Why it cannot be written as a file from its first byte; nil: it can. May block: for the pool.
+    /// Why the descriptor cannot be written from the first byte of its file; nil if it can. May block: use the pool.
     ///
-    /// - Parameter reading: whether what is written has to be read again, for a checksum.
+    /// - Parameter reading: whether the written bytes must be read again, for a checksum.
     public func obstacle(reading: Bool) -> Refusal? {
         func refused(_ what: String) -> Refusal {
             Refusal(.invalidOption, "fd: \(what); DownloadToFd takes one of a regular file that is open for writing.")
@@ -62,12 +62,12 @@ public final class HeldDescriptor: Sendable {
         return nil
     }
 
-    /// Makes the file empty.
+    /// Truncates the file to 0 bytes.
     public func empty() { _ = ftruncate(number, 0) }
 }
 
 extension DiskError {
-    /// What failed on a caller's descriptor. Nobody knows its folder, so nothing is waited for there.
+    /// The failure of a call on a caller's descriptor. Its folder is unknown, so the download does not wait for one.
     package var descriptorFailure: DownloadFailure {
         let failure = failure(folder: "")
         return DownloadFailure(

@@ -2,37 +2,37 @@ internal import CSystem
 package import DownloadModel
 internal import Glibc
 
-/// The growing file of one download, open, and what its bytes are of: in its folder, or a caller's. Bytes are written in order from the
-/// front.
+/// The open, growing file of one download, in its folder or from its caller, and what its bytes belong to. Bytes are written in order from
+/// the start.
 package final class PartFile {
-    /// How many bytes gather before write-back is started behind them.
+    /// Bytes written before write-back to the disk is started.
     private static let writebackStep: ByteCount = 8 << 20
 
     private(set) var name: String
-    /// nil: it is a caller's, and has no name for us.
+    /// nil for a caller's file, which has no name for us.
     private let folder: OpenFolder?
     private let held: HeldDescriptor?
     package let descriptor: Int32
     package let identity: FileIdentity
-    /// The strong validator of the representation that the bytes are of; nil: none.
+    /// The strong validator of the representation that the bytes belong to; nil: none.
     package var validator: Validator?
-    /// Complete size of that representation; nil while unknown.
+    /// Complete size of the representation; nil while unknown.
     package var total: ByteCount?
-    /// Whether a later transfer can go on from these bytes.
+    /// Whether a later transfer can resume from these bytes.
     package var isResumable = false
-    /// Bytes that the kernel has: what counts as received.
+    /// Bytes written to the kernel, which count as received.
     package private(set) var written: ByteCount
-    /// The first write that failed; nothing is written after it.
+    /// The error of the first failed write; nothing is written after it.
     package private(set) var error: DiskError?
     private var writebackStarted: ByteCount
-    /// What is left free of the disk.
+    /// The free space to leave on the disk.
     package var diskReserve = DiskReserve.bytes(0)
-    /// Up to here the disk has set room aside for this file.
+    /// The end of the range that the file system has reserved for this file.
     private var reservedEnd: ByteCount = 0
-    /// So many bytes are written before it is looked again how much room there is.
+    /// Bytes that may be written before the free space is checked again.
     private var allowance: ByteCount = 0
     private static let mostAllowance: ByteCount = 8 << 20
-    /// So much must be free where nobody knows how much will come.
+    /// Least free space for a download of unknown size.
     private static let roomForUnknown: ByteCount = 16 << 20
 
     private init(adopting descriptor: Int32, name: String, folder: OpenFolder, identity: FileIdentity, written: ByteCount) {
@@ -47,14 +47,15 @@ package final class PartFile {
 
     deinit { if held == nil { close(descriptor) } }
 
-    /// Begins anew in a caller's file.
+    /// Starts from 0 in a caller's file.
     package static func create(in held: HeldDescriptor, boot: String) throws(DiskError) -> PartFile {
         let identity = try fileIdentity(of: held.number, boot: boot)
         guard ftruncate(held.number, 0) == 0 else { throw DiskError("empty the file") }
         return PartFile(in: held, identity: identity, written: 0)
     }
 
-    /// Goes on in a caller's file; nil where nothing in it counts. There is no written map: it lasts as long as this process.
+    /// Resumes in a caller's file; nil if none of its bytes count. A caller's file has no written map, because its download ends with this
+    /// process.
     package static func reopen(
         in held: HeldDescriptor, resume: ResumeData?, hasChecksum: Bool, boot: String
     ) throws(DiskError) -> PartFile? {
@@ -71,7 +72,7 @@ package final class PartFile {
     /// The name of the second file beside the part file `name`: ".todoku-1.new.part" beside ".todoku-1.part".
     package static func candidateName(_ name: String) -> String { name.hasSuffix(".part") ? "\(name.dropLast(5)).new.part" : "\(name).new" }
 
-    /// Makes an empty part file. A file of our own that is left under its name is removed; anything else there is refused.
+    /// Creates an empty part file. An old file of ours with its name is removed; anything else with that name is refused.
     package static func create(in folder: OpenFolder, name: String, boot: String) throws(DiskError) -> PartFile {
         let flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
         var descriptor = openUninterrupted(folder.descriptor, name, flags, 0o600)
@@ -94,8 +95,8 @@ package final class PartFile {
         }
     }
 
-    /// Finds out, before a byte is fetched, whether a new file that the mount gives to another user can be opened again: it is verified,
-    /// named and gone on with by its name.
+    /// Checks, before a byte is fetched, that a new file can be opened again if the mount gives it to another user. Verifying, naming and
+    /// resuming all open it by its name.
     private static func checkReturn(
         to descriptor: Int32, _ identity: FileIdentity, in folder: OpenFolder, _ name: String, _ boot: String
     ) throws(DiskError) {
@@ -109,19 +110,19 @@ package final class PartFile {
         guard try fileIdentity(of: again, boot: boot).isSameFileAndMount(as: identity) else { throw DiskError(action, ESTALE) }
     }
 
-    /// Opens the part file that is there and finds out how much of it counts: by `resume`, where that is of this file, or by its written
-    /// map, whichever proves more; validator and total are then of the same source as the bytes.
+    /// Opens the existing part file and finds out how many of its bytes count. `resume` (if it is of this file) and the written map may
+    /// prove a prefix; the longer one counts. Validator and total come from the same source.
     ///
     /// - Parameters:
-    ///   - hasChecksum: whether bytes without a validator count too.
-    ///   - mapPath: the written map; it counts where boot, device, inode and mount are those of the file.
-    /// - Returns: nil where there is no part file, or nothing in it counts. An error where the disk cannot tell.
+    ///   - hasChecksum: whether bytes without a validator count, too.
+    ///   - mapPath: the written map. It counts if boot, device, inode and mount are those of the file.
+    /// - Returns: nil if there is no part file, or none of its bytes count. Throws if the disk cannot tell.
     package static func reopen(
         in folder: OpenFolder, name: String, resume: ResumeData?, hasChecksum: Bool, mapPath: String?, boot: String
     ) throws(DiskError) -> PartFile? {
         let descriptor = openUninterrupted(folder.descriptor, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC)
         guard descriptor >= 0 else {
-            if [ENOENT, ELOOP, EISDIR, EACCES, ENXIO].contains(errno) { return nil }  // ENXIO: a FIFO or a socket under its name
+            if [ENOENT, ELOOP, EISDIR, EACCES, ENXIO].contains(errno) { return nil }  // ENXIO: a FIFO or a socket has the name
             throw DiskError("open the part file")
         }
         var status = stat()
@@ -149,15 +150,15 @@ package final class PartFile {
         return part
     }
 
-    /// What a record may say once `written` bytes are on disk; nil where a later transfer could not go on from them.
+    /// The resume data once `written` bytes are on disk; nil if a later transfer could not resume from them.
     package func resumeData(written: ByteCount) -> ResumeData? {
         isResumable ? ResumeData(written: written, total: total, validator: validator, identity: identity) : nil
     }
 
-    /// The head of its written map.
+    /// The header of the file's written map.
     package var mapHeader: MapHeader { MapHeader(identity: identity, total: total, validator: validator) }
 
-    /// Takes the name, and the place, of `other`, in one step.
+    /// Replaces `other` under its name, in one step.
     package func takePlace(of other: PartFile) throws(DiskError) {
         guard let folder, renameat(folder.descriptor, name, folder.descriptor, other.name) == 0 else {
             throw DiskError("replace the old part file")
@@ -165,23 +166,23 @@ package final class PartFile {
         name = other.name
     }
 
-    /// Removes it from its folder.
+    /// Deletes the file from its folder.
     package func remove() { if let folder { unlinkat(folder.descriptor, name, 0) } }
 
-    /// Gives its room back, once it has no name any more: the disk does so only when the last descriptor is closed.
+    /// Frees the file's disk space after its name is deleted. The file system would free it only when the last descriptor is closed.
     package func giveUp() { ftruncate(descriptor, 0) }
 
-    /// Cuts off what lies beyond `written`. Where nothing does, it is left alone: ftruncate(2) would give back what is reserved.
+    /// Cuts off the bytes beyond `written`. If there are none, it does not call ftruncate(2), which would drop the reservation.
     package func trim() throws(DiskError) {
         var status = stat()
         if fstat(descriptor, &status) == 0, status.byteCount == written { return }
         guard ftruncate(descriptor, off_t(clamping: written)) == 0 else { throw DiskError("shorten the part file") }
     }
 
-    /// Finds out whether the file system can hold `total` bytes, where that is known, and has room for what is missing of them; what is
-    /// reserved for this file already counts as there, and so does what `held` takes, which is given up where it must.
+    /// Checks that the file system can hold `total` bytes, if known, and has room for the missing ones. Space reserved for this file counts
+    /// as free. So does the space of `held`, which can be given up.
     ///
-    /// - Throws: EFBIG, or ENOSPC with what is missing.
+    /// - Throws: EFBIG, or ENOSPC with the missing bytes.
     package func makeRoom(beside held: PartFile?) throws(DiskError) {
         guard let total, total > written else { return }
         // A caller's descriptor shares its position with the caller's own.
@@ -193,10 +194,10 @@ package final class PartFile {
         throw DiskError("reserve \(total) bytes", ENOSPC, shortage: shortage)
     }
 
-    /// Whether what is missing finds no room as things are.
+    /// Whether the missing bytes do not fit on the disk now.
     package var isCramped: Bool { shortage() != nil }
 
-    /// How many bytes of what is missing find no room; nil: none, or nobody knows.
+    /// How many of the missing bytes do not fit; nil: all fit, or it is unknown.
     private func shortage() -> DiskError.Shortage? {
         guard let total, total > written else { return nil }
         guard let room else { return nil }
@@ -204,43 +205,43 @@ package final class PartFile {
         return needed > there ? DiskError.Shortage(missing: needed -| there, room: room) : nil
     }
 
-    /// Bytes that the disk has free beside the reserve; nil: it has no end, or does not tell.
+    /// Free bytes of the disk beside the reserve; nil if it has no limit, or does not tell.
     private var room: ByteCount? {
         var space = statvfs()
         return fstatvfs(descriptor, &space) == 0 ? space.room(beside: diskReserve) : nil
     }
 
-    /// How many bytes must be free before a further attempt can come further, once the disk was full; nil: the disk does not tell.
+    /// How many bytes must be free before another attempt can get further, after the disk was full; nil if the disk does not tell.
     package var neededRoom: ByteCount? {
-        // What no attempt goes on from is deleted meanwhile, and is to be fetched again.
+        // Bytes that cannot be resumed are deleted meanwhile and must be fetched again.
         let useless = isResumable ? 0 : written
         if let shortage = shortage() { return shortage.missing +| shortage.room +| useless }
         guard total == nil, let room, room < Self.roomForUnknown else { return nil }
         return Self.roomForUnknown +| useless
     }
 
-    /// Looks, from time to time, whether `count` bytes more leave the reserve alone.
+    /// Checks from time to time that `count` more bytes leave the reserve free.
     private func leaveReserve(_ count: Int) throws(DiskError) {
         let count = ByteCount(count)
         guard diskReserve != .bytes(0), written +| count > reservedEnd else { return }
         if allowance < count {
             guard let room else { return }
             guard room >= count else { throw DiskError("write the part file", ENOSPC, shortage: shortage()) }
-            // Others write, too.
+            // Other programs write to the disk, too.
             allowance = max(count, min(room / 4, Self.mostAllowance))
         }
         allowance -|= count
     }
 
-    /// Bytes on the disk that are this file's, written or reserved.
+    /// The file's bytes on the disk, written or reserved.
     private var allocated: ByteCount {
         var status = stat()
         return fstat(descriptor, &status) == 0 ? status.allocated : 0
     }
 
-    /// Reserves room for `total` bytes in all, where that is known. A file system that cannot is no error; one that is full is.
+    /// Reserves disk space for `total` bytes, if known. A file system without reservations is no error; a full one is.
     ///
-    /// Not in a caller's file: where that lies in memory, a server's word about its length would take the memory at once.
+    /// Not in a caller's file: if that is in memory, the length that a server claims would use up the memory at once.
     package func reserve() throws(DiskError) {
         guard let total, total > written, held == nil else { return }
         let code = todoku_fallocate_keep_size(descriptor, off_t(clamping: written), off_t(clamping: total -| written))
@@ -250,7 +251,7 @@ package final class PartFile {
         }
     }
 
-    /// Writes at the end. Part of the bytes may be written where this throws; `written` says how many count.
+    /// Appends `bytes`. If it throws, some bytes may be written; `written` says how many count.
     package func write(_ bytes: UnsafeRawBufferPointer) throws(DiskError) {
         if let error { throw error }
         do {
@@ -273,7 +274,7 @@ package final class PartFile {
             rest = rest.dropFirst(count)
         }
         if written -| writebackStarted >= Self.writebackStep {
-            // A hint: that it failed changes nothing.
+            // Only a hint, so ignore a failure.
             _ = todoku_start_writeback(descriptor, off_t(clamping: writebackStarted), off_t(clamping: written -| writebackStarted))
             writebackStarted = written
         }
@@ -281,7 +282,7 @@ package final class PartFile {
 }
 
 extension statvfs {
-    /// Bytes that are free for us beside `reserve`; nil: the file system has no size, or no number that can be.
+    /// Free bytes for us beside `reserve`; nil if the file system reports no size, or an impossible one.
     func room(beside reserve: DiskReserve) -> ByteCount? {
         let size = ByteCount(f_blocks).multipliedReportingOverflow(by: ByteCount(f_frsize))
         let free = ByteCount(f_bavail).multipliedReportingOverflow(by: ByteCount(f_frsize))
@@ -291,13 +292,13 @@ extension statvfs {
 }
 
 extension FileIdentity {
-    /// Whether both are of one part file, as far as can be told. Over a restart of the machine device numbers may change, and inodes stay.
+    /// Whether both identify one part file, as far as we can tell. After a reboot device numbers may differ; inodes do not.
     func isSamePart(as other: FileIdentity) -> Bool {
         isSameFile(as: other) && (boot != other.boot || device == other.device)
     }
 }
 
-/// The identity of an open file. `boot`: of the running kernel, as `bootIdentity()` tells.
+/// The identity of an open file, with the `boot` id of the running kernel (`bootIdentity()`).
 package func fileIdentity(of descriptor: Int32, boot: String) throws(DiskError) -> FileIdentity {
     var found = todoku_file_identity()
     let code = todoku_identify_file(descriptor, &found)
@@ -306,7 +307,7 @@ package func fileIdentity(of descriptor: Int32, boot: String) throws(DiskError) 
         device: found.device, inode: found.inode, mount: found.mount, boot: boot, born: found.born == 0 ? nil : found.born)
 }
 
-/// `/proc/sys/kernel/random/boot_id`; empty where there is no such file.
+/// `/proc/sys/kernel/random/boot_id`; empty if it cannot be read.
 package func bootIdentity() -> String {
     let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else { return "" }

@@ -1,26 +1,27 @@
 package import DownloadModel
 internal import Glibc
 
-/// How far a part file is written, and what its bytes are of, in a small file that explains itself.
+/// A small file that records how far a part file is written, and what its bytes belong to.
 ///
-/// It lives in the page cache like the bytes it tells of, so it survives the death of this process exactly as they do; it is never flushed,
-/// and says nothing after a restart of the machine.
+/// It is in the page cache like the part file's bytes, so it survives the death of this process exactly as they do. It is never flushed,
+/// and is worthless after a reboot.
 ///
-/// The file, all numbers little-endian: at 0 the header, `MapHeader`; at `slotsStart` one 16-byte slot a segment, first byte and end of its
-/// written prefix (two 64-bit numbers). A map comes to be under another name and gets its own by rename(2), whole with its first slot: so a
-/// torn one is never met, and where one is met all the same the checksum of the header refuses it.
+/// All numbers in the file are little-endian. The header, `MapHeader`, is at 0. At `slotsStart` follows one 16-byte slot for each segment:
+/// the first byte and the end of its written prefix (two 64-bit numbers).
+///
+/// A map is written under another name, with its first slot, and then renamed (rename(2)). So a torn map does not occur; if one does, the
+/// header's checksum refuses it.
 package final class WrittenMap {
-    /// A map is made once this many bytes are written: with what is on its way to the file at a kill, that is at most 1 MiB.
+    /// A map is created once this many bytes are written. Together with the bytes in flight at a kill, at most 1 MiB is lost.
     package static let threshold: ByteCount = 256 << 10
-    /// A header ends before this offset.
+    /// The header ends before this offset.
     static let slotsStart = 4096
 
     private let descriptor: Int32
 
-    /// Makes the map that says that the part file is written up to `end`, in the place of any older one. nil where that fails: then
-    /// checkpoints count alone.
+    /// Creates the map with the written end `end`, and replaces any older map. nil if that fails; then only checkpoints count.
     ///
-    /// - Parameter takesPlace: false leaves it under its `nextPath` until `takePlace(_:)`, where it counts as well if no other does.
+    /// - Parameter takesPlace: false leaves the map under its `nextPath` until `takePlace(_:)`. It counts there, too, if there is no other.
     package init?(_ path: String, _ header: MapHeader, end: ByteCount, takesPlace: Bool = true) {
         guard let bytes = header.encoded(), bytes.count <= Self.slotsStart else { return nil }
         let next = Self.nextPath(path)
@@ -35,7 +36,7 @@ package final class WrittenMap {
 
     deinit { if descriptor >= 0 { close(descriptor) } }
 
-    /// Says that the part file is written up to `end`; call after the `pwrite`. False where that failed: the map says what it said before.
+    /// Records that the part file is written up to `end`; call after the `pwrite`. If it returns false, the map is unchanged.
     @discardableResult package func save(_ end: ByteCount) -> Bool {
         let slot = (UInt64(0).littleEndian, end.littleEndian)
         return withUnsafeBytes(of: slot) { pwrite(descriptor, $0.baseAddress, $0.count, off_t(Self.slotsStart)) } == 16
@@ -43,17 +44,17 @@ package final class WrittenMap {
 
     private static func nextPath(_ path: String) -> String { "\(path).next" }
 
-    /// Gives a map made with `takesPlace` false its name.
+    /// Gives its name to a map created with `takesPlace` false.
     @discardableResult package static func takePlace(_ path: String) -> Bool { rename(nextPath(path), path) == 0 }
 
-    /// Removes the map, and one that was being made.
+    /// Removes the map, and an unfinished one.
     package static func remove(_ path: String) {
         unlink(nextPath(path))
         unlink(path)
     }
 
-    /// What the map of the file with this identity says: whole header, same boot, device, inode and mount, a prefix from the first byte.
-    /// Any other map under these names is removed, so that none can be taken for a later file's that gets the same inode.
+    /// Reads the map of the file with this identity. It counts if its header is whole and has the same boot, device, inode and mount, and
+    /// its slot begins at the first byte. Any other map under these names is removed, because a later file may get the same inode.
     static func read(_ path: String, of identity: FileIdentity) -> (header: MapHeader, end: ByteCount)? {
         func believed(_ path: String) -> (header: MapHeader, end: ByteCount)? {
             guard !identity.boot.isEmpty, let found = readOne(path) else { return nil }
@@ -80,11 +81,14 @@ package final class WrittenMap {
     }
 }
 
-/// Which file a written map is of, and what that file's bytes are of.
+/// The file that a written map describes, and what that file's bytes belong to.
 ///
-/// On disk: the magic with its version, the length of the fields, their FNV-1a checksum (64 bits), then the fields: device, inode, mount,
-/// total (all ones while unknown), kind of validator (0 none: a checksum is to prove the whole, 1 entity tag, 2 Last-Modified), then boot
-/// id and validator as length and bytes.
+/// On disk: the magic with its version, the length of the fields, their FNV-1a checksum (64 bits), then the fields:
+///
+/// - device, inode, mount
+/// - total; all ones while unknown
+/// - kind of validator: 0 none (a checksum must prove the whole file), 1 entity tag, 2 Last-Modified
+/// - boot id and validator, each as length and bytes
 package struct MapHeader: Equatable {
     private static let magic: UInt64 = 0x0001_5041_4D4B_4454  // "TDKMAP" and version 1
 
@@ -96,7 +100,7 @@ package struct MapHeader: Equatable {
         (self.identity, self.total, self.validator) = (identity, total, validator)
     }
 
-    /// nil where the total cannot be told from an unknown one.
+    /// nil if the total is the value that means "unknown".
     func encoded() -> [UInt8]? {
         guard total != .max else { return nil }
         var fields: [UInt8] = []
@@ -118,7 +122,7 @@ package struct MapHeader: Equatable {
         return bytes + fields
     }
 
-    /// nil unless the bytes begin with a whole header of this version.
+    /// nil unless the bytes start with a whole header of this version.
     init?(_ bytes: ArraySlice<UInt8>) {
         var reader = ByteReader(bytes)
         guard reader.number() == Self.magic, let length = reader.number(), let checksum = reader.number(),
@@ -145,7 +149,7 @@ package struct MapHeader: Equatable {
     }
 }
 
-/// Reads little-endian numbers and texts from the front of bytes; nil beyond their end.
+/// Reads little-endian numbers and texts from the start of bytes; nil beyond their end.
 private struct ByteReader {
     private(set) var rest: ArraySlice<UInt8>
 

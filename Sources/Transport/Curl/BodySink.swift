@@ -3,33 +3,34 @@ internal import CSystem
 internal import EventLoop
 internal import Glibc
 
-/// Takes what libcurl receives for one exchange, on the thread that drives the multi handle.
+/// Receives libcurl's data for one exchange, on the thread that drives the multi handle.
 ///
-/// Subclasses override all five; nothing here may wait, allocate for body bytes, or call libcurl.
+/// Subclasses override all five members. None of them may wait, allocate for body bytes, or call libcurl.
 open class BodySink {
     public init() {}
 
     public enum Answer { case accepted, pause, abort }
 
-    /// What it is of, for `CrashMarks`; 0: nothing.
+    /// The number of the work, for `CrashMarks`; 0: none.
     open var work: UInt64 { 0 }
 
-    /// Body bytes, decoded, at most 16 KiB a call; lent for the call only. After `.pause` libcurl gives the same bytes again once the
-    /// exchange is resumed; after `.abort` it ends the exchange.
+    /// Body bytes after the transfer coding, at most 16 KiB a call, lent for the call only. After `.pause` libcurl gives the same bytes
+    /// again once the exchange is resumed. After `.abort` it ends the exchange.
     open func receive(_ bytes: UnsafeRawBufferPointer) -> Answer { .abort }
 
-    /// One header line with its line end; also status lines, the empty line at the end, and trailers.
+    /// One header line with its line end. Status lines, the empty line at the end, and trailers come here, too.
     open func receiveHeader(_ line: UnsafeRawBufferPointer) -> Answer { .accepted }
 
-    /// Whether a connection may be made to this address, the proxy's where there is one. Not asked where one is kept: `mayTalk` is, always.
+    /// Whether a connection may be made to this address, the proxy's if there is a proxy. Not called for a kept connection; `mayTalk` is
+    /// always called.
     open func mayConnect(to address: String) -> Bool { true }
 
-    /// Whether the request may be sent to this address, the proxy's where there is one.
+    /// Whether the request may be sent to this address, the proxy's if there is a proxy.
     open func mayTalk(to address: String) -> Bool { true }
 }
 
 private func exchange(_ context: UnsafeMutableRawPointer) -> Exchange {
-    Unmanaged<Exchange>.fromOpaque(context).takeUnretainedValue()  // +0: its handle ends before it does
+    Unmanaged<Exchange>.fromOpaque(context).takeUnretainedValue()  // +0: the easy handle is freed before the exchange
 }
 
 private func sink(_ context: UnsafeMutableRawPointer) -> BodySink {
@@ -43,7 +44,7 @@ let bodySinkWrite: curl_write_callback = { buffer, size, count, context in
     switch CrashMarks.working(on: target.work, { target.receive(bytes) }) {
     case .accepted: return bytes.count
     case .pause: return Int(CURL_WRITEFUNC_PAUSE)
-    case .abort: return Int(CURL_MAX_WRITE_SIZE) + 1  // any other count than the one given; libcurl reports CURLE_WRITE_ERROR
+    case .abort: return Int(CURL_MAX_WRITE_SIZE) + 1  // any count other than the given one; libcurl reports CURLE_WRITE_ERROR
     }
 }
 
@@ -53,7 +54,7 @@ let bodySinkHeader: curl_write_callback = { buffer, size, count, context in
     let target = exchange(context)
     switch CrashMarks.working(on: target.sink.work, { target.receiveHeader(bytes) }) {
     case .accepted: return bytes.count
-    case .abort, .pause: return bytes.count + 1  // there is no pause in a head
+    case .abort, .pause: return bytes.count + 1  // a head cannot be paused
     }
 }
 
@@ -62,10 +63,11 @@ let bodySinkPrerequest: curl_prereq_callback = { context, remote, _, remotePort,
     return exchange(context).mayAsk(remote, remotePort: remotePort, localPort: localPort) ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
 }
 
-/// Sockets that programs started by us do not inherit, to addresses that the sink takes. libcurl then tries the host's next address.
+/// Opens a socket if the sink accepts the address; otherwise libcurl tries the host's next address. Programs that we start do not inherit
+/// the socket.
 let bodySinkOpenSocket: curl_opensocket_callback = { context, _, address in
     guard let context, let address else { return -1 }
-    // The generic address is the head of a longer one that lies in the same place.
+    // The generic address is only the start of a longer one in the same memory.
     let start = UnsafeRawPointer(address) + (MemoryLayout<curl_sockaddr>.offset(of: \.addr) ?? 16)
     if let text = addressText(start, address.pointee.addrlen), !exchange(context).sink.mayConnect(to: text) { return -1 }
     let type = address.pointee.socktype | Int32(SOCK_CLOEXEC.rawValue)
@@ -74,7 +76,7 @@ let bodySinkOpenSocket: curl_opensocket_callback = { context, _, address in
     return descriptor
 }
 
-/// An IPv4 or IPv6 address in figures, without a zone; nil for others.
+/// An IPv4 or IPv6 address as text, without a zone; nil for other families.
 func addressText(_ address: UnsafeRawPointer, _ length: UInt32) -> String? {
     var text = [CChar](repeating: 0, count: Int(INET6_ADDRSTRLEN))
     let family = address.loadUnaligned(as: sockaddr.self).sa_family

@@ -1,6 +1,6 @@
 internal import CCurl
 
-/// What libcurl said. Mapped to a `DownloadFailure` in one place (`FailureMapping`).
+/// An error of libcurl. `FailureMapping` turns it into a `DownloadFailure`.
 package struct CurlError: Error {
     package enum Kind {
         case resolve, resolveProxy, connect, timeout, certificate, tls, tlsHandshake, reset, nothingReceived, partialFile, http2, coding
@@ -8,9 +8,9 @@ package struct CurlError: Error {
     }
 
     package let kind: Kind
-    /// libcurl's own words for its code (`curl_easy_strerror`).
+    /// libcurl's text for its code (`curl_easy_strerror`).
     package let text: String
-    /// For TLS: the cause as the library in use tells it; empty otherwise.
+    /// For TLS errors, the cause in the TLS library's words; empty otherwise.
     var detail = ""
     /// The errno of a failed connect, or 0.
     var osError: Int32 = 0

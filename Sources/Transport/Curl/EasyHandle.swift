@@ -1,6 +1,6 @@
 internal import CCurl
 
-/// A libcurl easy handle and what its options point to: freed together, once.
+/// A libcurl easy handle and the memory that its options point to; all freed together, once.
 struct EasyHandle: ~Copyable {
     let raw: UnsafeMutableRawPointer
     private var headers: UnsafeMutablePointer<curl_slist>?
@@ -21,7 +21,7 @@ struct EasyHandle: ~Copyable {
         errorText.deallocate()
     }
 
-    /// libcurl copies strings. An option that libcurl does not have is a mistake of ours: the version needed is checked at its first use.
+    /// Sets an option; libcurl copies strings. An option that libcurl rejects is our mistake, and stops a build with assertions.
     func set(_ option: CURLoption, _ value: String) { check(easy_setopt(raw, option, value)) }
     func set(_ option: CURLoption, _ value: Int) { check(easy_setopt(raw, option, value)) }
     func set(_ option: CURLoption, _ value: UnsafeMutableRawPointer?) { check(easy_setopt(raw, option, value)) }
@@ -54,12 +54,12 @@ struct EasyHandle: ~Copyable {
         return easy_getinfo(raw, info, &value) == CURLE_OK ? value : 0
     }
 
-    /// Of the last connection; nil where it is not kept.
+    /// The last connection's socket; nil if the connection was closed.
     var socket: Int32? {
         var value: curl_socket_t = -1
         return easy_getinfo(raw, CURLINFO_ACTIVESOCKET, &value) == CURLE_OK && value >= 0 ? value : nil
     }
 
-    /// The cause of the last failure in libcurl's (or its TLS library's) words; may be empty.
+    /// The cause of the last failure in the words of libcurl or its TLS library; may be empty.
     var errorDetail: String { String(cString: errorText) }
 }

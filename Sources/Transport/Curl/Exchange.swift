@@ -1,6 +1,6 @@
 internal import CCurl
 
-/// What one exchange is told.
+/// The options of one exchange.
 package struct ExchangeOptions {
     var url: String
     /// "Name: value" lines.
@@ -10,22 +10,22 @@ package struct ExchangeOptions {
     package var username: String?
     package var password: String?
     var connectTimeoutMilliseconds: Int
-    /// A proxy's URL; empty: none. Which proxy to take is decided by `ProxySettings`, never by libcurl.
+    /// A proxy's URL; empty: none. `ProxySettings` chooses the proxy, never libcurl.
     package var proxy = ""
     package var certificateFile: String?
     package var certificateFolder: String?
-    /// Whether no kept connection may be used.
+    /// Whether kept connections must not be used.
     package var isFresh = false
 
-    /// - Parameter connectTimeoutMilliseconds: for a connection to be made, TLS included.
+    /// - Parameter connectTimeoutMilliseconds: most time to set up a connection, TLS included.
     package init(url: String, userAgent: String, connectTimeoutMilliseconds: Int) {
         (self.url, self.userAgent, self.connectTimeoutMilliseconds) = (url, userAgent, connectTimeoutMilliseconds)
     }
 }
 
-/// One HTTP exchange: an easy handle in a multi handle, from its making to its end. Never reused.
+/// One HTTP exchange: an easy handle in a multi handle, from its creation to its end. Never reused.
 package final class Exchange {
-    /// Of libcurl's receive buffer. It hands out at most 16 KiB a call whatever this is; larger reads cost less CPU.
+    /// The size of libcurl's receive buffer. Whatever it is, libcurl delivers at most 16 KiB a call; larger reads cost less CPU.
     package static let bufferSize = 256 * 1024
 
     package let sink: BodySink
@@ -33,19 +33,19 @@ package final class Exchange {
     var easy: EasyHandle
     let isFresh: Bool
     let isSecure: Bool
-    /// Where the connection leads, for what is remembered of such.
+    /// The connection's target, the key for distrust (`ExchangeOptions.place`).
     let place: String
-    /// The connection that the request went out by.
+    /// The socket on which the request is sent.
     var socket: Int32?
     var requests = 0
     var connectionsBefore = 0
-    /// Whether another exchange, or an answer before, used the connection.
+    /// Whether an earlier exchange, or an earlier answer of this one, used the connection.
     var isOnKept = false
     var isFirstLine = true
-    /// Whether the connection held, or may have held, bytes that answer nothing.
+    /// Whether the connection held, or may have held, bytes that belong to no answer.
     var isSpoilt = false
 
-    /// Starts it: `sink` hears of it within the next `perform` of `multi`.
+    /// Starts the exchange: `multi`'s next `perform` makes the first calls to `sink`.
     package init(_ options: ExchangeOptions, sink: BodySink, multi: MultiHandle) throws(CurlError) {
         self.sink = sink
         self.multi = multi
@@ -70,7 +70,7 @@ package final class Exchange {
         easy.set(CURLOPT_REDIR_PROTOCOLS_STR, "http,https")
         easy.set(CURLOPT_FOLLOWLOCATION, 0)
         easy.set(CURLOPT_NOSIGNAL, 1)
-        easy.set(CURLOPT_QUICK_EXIT, 1)  // an exchange that is dropped does not wait for its name look-up
+        easy.set(CURLOPT_QUICK_EXIT, 1)  // a dropped exchange does not wait for its name look-up
         easy.set(CURLOPT_HTTP_VERSION, Int(CURL_HTTP_VERSION_2TLS))
         easy.set(CURLOPT_SSLVERSION, todoku_curl_tls_1_2)
         easy.set(CURLOPT_BUFFERSIZE, Exchange.bufferSize)
@@ -90,7 +90,8 @@ package final class Exchange {
         }
         if let file = options.certificateFile { easy.set(CURLOPT_CAINFO, file) }
         if let folder = options.certificateFolder { easy.set(CURLOPT_CAPATH, folder) }
-        // libcurl would undo what comes coded all the same, and not tell of a coded stream that ends early: see `ContentDecoder`.
+        // Set the field here instead of CURLOPT_ACCEPT_ENCODING. With that option libcurl would decode a body that is coded nevertheless,
+        // but would not report a coded stream that ends early: see `ContentDecoder`.
         easy.setHeaders(["Accept-Encoding: identity"] + options.headerLines)
         easy.set(CURLOPT_WRITEFUNCTION, bodySinkWrite)
         easy.set(CURLOPT_WRITEDATA, context)
@@ -103,8 +104,8 @@ package final class Exchange {
         easy.set(CURLOPT_OPENSOCKETDATA, own)
     }
 
-    /// Goes on after the sink answered `.pause`: it is given first, within this call, what libcurl holds back.
-    /// An error is the exchange's end.
+    /// Resumes after the sink answered `.pause`. Within this call libcurl first delivers the bytes that it holds back. An error ends the
+    /// exchange.
     package func resume() -> CurlError? { error(for: easy_pause(easy.raw, CURLPAUSE_CONT)) }
 
     /// The HTTP version of the answer: "1.0", "1.1", "2".

@@ -1,15 +1,16 @@
 internal import CCurl
 
-/// What a server sends beyond the end of an answer must not become the next answer of its connection. Such bytes are called a surplus.
+/// Bytes that a server sends after the end of an answer must not become the next answer on that connection. Such bytes are called a
+/// surplus.
 ///
-/// libcurl 8 looks for it itself before it uses a kept connection (curl/curl#10690), libcurl 7.88 does not. An HTTP/1 connection on which
-/// anything can be read before our request is out is not used. One whose answer comes before the server can have the request is not
-/// believed. HTTP/2 says in each frame what it belongs to.
+/// libcurl 8 checks for a surplus before it uses a kept connection (curl/curl#10690); libcurl 7.88 does not. So an HTTP/1 connection with
+/// readable bytes before our request is sent is not used. An answer that comes before the server can have received the request is not
+/// accepted. An HTTP/2 frame names its stream, so no check is needed.
 extension Exchange {
-    /// A socket was made for this exchange.
+    /// Notes a socket that was opened for this exchange.
     func opened(_ descriptor: Int32) { multi.sockets.opened(descriptor) }
 
-    /// The connection is chosen and the request about to go out: whether it may.
+    /// Whether the request may be sent on the connection that libcurl has chosen.
     func mayAsk(_ remote: UnsafePointer<CChar>, remotePort: Int32, localPort: Int32) -> Bool {
         let connections = easy.number(CURLINFO_NUM_CONNECTS)
         isOnKept = connections == connectionsBefore
@@ -30,13 +31,13 @@ extension Exchange {
         guard requests > 0 ? easy.number(CURLINFO_HTTP_VERSION) < Int(CURL_HTTP_VERSION_2_0) : multi.sockets.isHTTP1(socket) else {
             return true
         }
-        // A TLS library that cannot tell what it holds back costs a new connection.
+        // If the TLS library cannot report its buffered bytes, use a new connection.
         let pending = isSecure ? todoku_curl_tls_pending(easy.raw) : 0
         if pending > 0 { multi.distrust(place) }
         switch todoku_socket_unread(socket) {
         case TODOKU_UNREAD_NOTHING: return pending == 0
         case TODOKU_UNREAD_BYTES:
-            if !isSecure { multi.distrust(place) }  // under TLS it may be a session ticket, or its end
+            if !isSecure { multi.distrust(place) }  // under TLS it may be a session ticket, or the end of the TLS session
             return false
         default: return false
         }
@@ -45,7 +46,7 @@ extension Exchange {
     func receiveHeader(_ line: UnsafeRawBufferPointer) -> BodySink.Answer {
         if isFirstLine {
             isFirstLine = false
-            // Each segment of an answer confirms the request. Bytes that came before that answer something else.
+            // Each TCP segment of an answer acknowledges the request. Bytes that came before belong to no answer of this request.
             if isOnKept, let socket, line.starts(with: "HTTP/1".utf8), todoku_socket_has_unacknowledged(socket) {
                 isSpoilt = true
                 multi.distrust(place)
@@ -55,12 +56,11 @@ extension Exchange {
         return sink.receiveHeader(line)
     }
 
-    /// Whether the request must be made once more, on a new connection: this exchange has ended, and what it heard, if anything, may be no
-    /// answer.
+    /// Whether the request must be repeated on a new connection. This exchange has ended, and what it received may be no answer.
     ///
     /// - Parameters:
-    ///   - heardAnswer: whether a head came that can be believed.
-    ///   - closes: whether the answer said that the connection ends with it.
+    ///   - heardAnswer: whether a trustworthy head came.
+    ///   - closes: whether the answer announced that the connection closes after it.
     package func needsNewConnection(_ error: CurlError?, heardAnswer: Bool, closes: Bool) -> Bool {
         let isHTTP1 = easy.number(CURLINFO_HTTP_VERSION) < Int(CURL_HTTP_VERSION_2_0)
         let active = easy.socket
@@ -69,10 +69,10 @@ extension Exchange {
         if isSpoilt { return true }
         switch error?.kind {
         case nil:
-            // On a kept connection a surplus after this answer tells that it may have been a surplus itself. libcurl closes where it saw
-            // one.
+            // A surplus after this answer on a kept connection suggests that the answer was a surplus itself. libcurl closes the connection
+            // if it sees one.
             guard isHTTP1, !closes else { return false }
-            // OpenSSL takes one record at a time out of the socket: what follows is still there. A session ticket comes with the first
+            // OpenSSL reads one record at a time from the socket, so later bytes are still there. A session ticket comes with the first
             // answer.
             let isFollowed =
                 isSecure
@@ -86,10 +86,10 @@ extension Exchange {
     }
 }
 
-/// The sockets of a multi handle's connections. libcurl 7.88 tells a connection's socket only after an exchange, and its ports before.
+/// The sockets of a multi handle's connections. libcurl 7.88 reports a connection's socket only after an exchange, but its ports before.
 struct KnownSockets {
     private var all: Set<Int32> = []
-    /// Those on which an HTTP/1 exchange has ended. A kept connection that is not among them is HTTP/2's, which many exchanges share.
+    /// Sockets on which an HTTP/1 exchange has ended. Any other kept connection is HTTP/2, shared by many exchanges.
     private var http1: Set<Int32> = []
 
     mutating func opened(_ descriptor: Int32) {
@@ -101,13 +101,14 @@ struct KnownSockets {
 
     func isHTTP1(_ descriptor: Int32) -> Bool { http1.contains(descriptor) }
 
-    /// Descriptors that libcurl has closed stay in the set, and the process may have opened something else there: the ends tell.
+    /// Finds the socket by its addresses. The set also holds descriptors that libcurl has closed, and the process may have reused their
+    /// numbers.
     func find(localPort: Int32, remote: UnsafePointer<CChar>, remotePort: Int32) -> Int32? {
         all.first { todoku_socket_joins($0, localPort, remote, remotePort) }
     }
 }
 
 extension ExchangeOptions {
-    /// The scheme, host and port that the connection leads to, and the proxy.
+    /// The connection's target: the proxy, and the URL's scheme, host and port.
     var place: String { "\(proxy) \(url.split(separator: "/", maxSplits: 2).prefix(2).joined(separator: "/"))" }
 }

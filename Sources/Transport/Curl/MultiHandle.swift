@@ -1,15 +1,15 @@
 internal import CCurl
 internal import CSystem
 
-/// A libcurl multi handle: drives the exchanges added to it. Of one thread.
+/// A libcurl multi handle, which drives the exchanges added to it. Used by one thread.
 package final class MultiHandle {
     private let raw: UnsafeMutableRawPointer
     var sockets = KnownSockets()
-    /// Where a surplus was seen (`KeptConnections`): no connection there is used twice.
+    /// Targets with a surplus (`KeptConnections`): no connection to them is used twice.
     private var distrusted: Set<String> = []
     private static let mostDistrusted = 1000
 
-    /// Loads libcurl, the first time.
+    /// The first call loads libcurl.
     package init() throws(CurlError) {
         if let text = todoku_curl_load() { throw CurlError(.other, String(cString: text)) }
         guard let raw = CCurl.multi_init() else { throw CurlError(.noMemory, "curl_multi_init failed") }
@@ -25,7 +25,7 @@ package final class MultiHandle {
         distrusted.insert(place)
     }
 
-    /// Both keep the exchange's handle where it is: an exchange leaves in its `deinit` at the latest.
+    /// The exchange keeps ownership of its handle. It removes the handle in its `deinit` at the latest.
     func add(_ easy: UnsafeMutableRawPointer) throws(CurlError) {
         let code = multi_add_handle(raw, easy)
         if code != CURLM_OK { throw CurlError(.other, "curl_multi_add_handle failed with \(code.rawValue)") }
@@ -33,7 +33,7 @@ package final class MultiHandle {
 
     func remove(_ easy: UnsafeMutableRawPointer) { _ = multi_remove_handle(raw, easy) }
 
-    /// Sends and receives what is possible without waiting, then gives each exchange that has ended to `ended`.
+    /// Sends and receives without waiting, then passes each exchange that has ended to `ended`.
     package func perform(_ ended: (Exchange, CurlError?) -> Void) {
         var running: Int32 = 0
         _ = multi_perform(raw, &running)
@@ -49,7 +49,7 @@ package final class MultiHandle {
         for (exchange, error) in done { ended(exchange, error) }
     }
 
-    /// Waits for the sockets in use and for `descriptor` to become readable, at most `milliseconds`.
+    /// Waits until a socket in use is ready or `descriptor` is readable, at most `milliseconds`.
     package func wait(_ descriptor: Int32, milliseconds: Int32) {
         var extra = curl_waitfd(fd: descriptor, events: Int16(CURL_WAIT_POLLIN), revents: 0)
         var found: Int32 = 0

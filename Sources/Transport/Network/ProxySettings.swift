@@ -1,13 +1,13 @@
 package import DownloadModel
 internal import Glibc
 
-/// Which proxy to take for a host, by the usual environment variables, read as curl does: `http_proxy` (lower case only), `https_proxy`,
-/// `all_proxy` (either case), `no_proxy` (either case).
+/// The proxy for a host from the usual environment variables, read as curl does: `http_proxy` (lower case only), `https_proxy`, `all_proxy`
+/// (either case), `no_proxy` (either case).
 public struct ProxySettings: Equatable, Sendable {
     /// Proxy URLs as given; nil: none.
     public var http: String?
     public var https: String?
-    /// Host names (with their subdomains), addresses, address ranges as "10.0.0.0/8"; "*": every host.
+    /// Host names (with their subdomains), addresses and address ranges such as "10.0.0.0/8"; "*" is every host.
     public var exceptions: [String] = []
 
     public static let none = ProxySettings(environment: [:])
@@ -15,12 +15,12 @@ public struct ProxySettings: Equatable, Sendable {
     public init(environment: [String: String]) {
         func value(_ names: String...) -> String? { names.lazy.compactMap { environment[$0] }.first { !$0.isEmpty } }
         let all = value("all_proxy", "ALL_PROXY")
-        http = value("http_proxy") ?? all  // HTTP_PROXY can be set by a request header where CGI is in play
+        http = value("http_proxy") ?? all  // under CGI a request header can set HTTP_PROXY
         https = value("https_proxy", "HTTPS_PROXY") ?? all
         exceptions = (value("no_proxy", "NO_PROXY") ?? "").split { $0 == "," || $0 == " " || $0 == "\t" }.map { $0.lowercased() }
     }
 
-    /// What the environment says of `url`: nil where it names no proxy for the scheme, and so leaves the question to the desktop.
+    /// The environment's choice for `url`; nil if it names no proxy for the scheme, so that the desktop's settings decide.
     package func choice(for url: DownloadURL) -> ProxyChoice? {
         if exceptions.contains("*") { return .direct }
         guard let proxy = url.scheme == "https" ? https : http else { return nil }

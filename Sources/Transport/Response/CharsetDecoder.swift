@@ -2,7 +2,7 @@ internal import CSystem
 public import DownloadModel
 internal import Glibc
 
-/// Decodes `bytes` of `charset` (a name that iconv(3) knows) strictly; nil where they are not valid in it, or it is not known.
+/// Decodes `bytes` in `charset` (one of iconv(3)'s names); nil if the charset is unknown or a byte is invalid in it.
 public let iconvDecoder: ForeignDecoder = { charset, bytes in
     let converter = iconv_open("UTF-8", charset)
     guard let converter, Int(bitPattern: converter) != -1 else { return nil }

@@ -4,13 +4,13 @@ package import DownloadModel
 /// The content coding of a body (RFC 9110 §8.4).
 package enum ContentCoding: Equatable {
     case gzip, deflate, brotli, zstd
-    /// One that nobody here knows: the body is stored as it came.
+    /// An unknown coding: the body is stored as it came.
     case unknown
-    /// More than one, all of them known.
+    /// Several codings, all of them known.
     case several
 
-    /// - Parameter codings: the tokens of `Content-Encoding`, lower case, in their order.
-    /// - Returns: nil where there is none.
+    /// - Parameter codings: the tokens of `Content-Encoding`, in lower case and in order.
+    /// - Returns: nil if there is no coding.
     init?(_ codings: [String]) {
         let known = codings.filter { $0 != "identity" && !$0.isEmpty }.map(Self.one)
         guard let first = known.first else { return nil }
@@ -27,8 +27,8 @@ package enum ContentCoding: Equatable {
         }
     }
 
-    /// Whether a file of this media type, or under this name, is in the coding by itself: its bytes are the archive's, and the field says
-    /// nothing but that. Servers say so of archives, browsers store those as they came (docs/durability.md), and so do we.
+    /// Whether a file of this media type or name is compressed itself, so that its bytes must not be decoded. Servers often send
+    /// `Content-Encoding` for archives. Browsers store such archives as they came (docs/durability.md), and so do we.
     package func isOfFileItself(mediaType: String?, names: [String]) -> Bool {
         let (types, endings): (Set<String>, [String]) =
             switch self {
@@ -46,9 +46,9 @@ package enum ContentCoding: Equatable {
     }
 }
 
-/// Undoes the content coding of one body: one layer of it, and no more bytes than make sense.
+/// Decodes the content coding of one body: one layer of it, and a bounded number of bytes.
 package final class ContentDecoder {
-    /// Where a caller set no bound of its own, a body that has come to more than this may not be over `mostRatio` times what came.
+    /// If the caller set no limit, a body that decodes to more than this must stay within `mostRatio` times its coded size.
     static let unsuspicious: ByteCount = 64 << 20
     static let mostRatio: ByteCount = 100
     private static let roomSize = 64 * 1024
@@ -60,8 +60,8 @@ package final class ContentDecoder {
     private var made: ByteCount = 0
     private var isAtEnd = false
 
-    /// - Parameter isBounded: whether the caller bounds the size that the file may have.
-    /// - Returns: nil where the coding's library cannot be loaded, or the coding is none that can be undone.
+    /// - Parameter isBounded: whether the caller limits the file's size.
+    /// - Returns: nil if the coding's library cannot be loaded, or the coding cannot be decoded.
     package init?(_ coding: ContentCoding, isBounded: Bool) {
         let kind: todoku_coding
         switch coding {
@@ -80,13 +80,13 @@ package final class ContentDecoder {
         room.deallocate()
     }
 
-    /// Decodes what came, and hands it on piece by piece. Says why the transfer must end, where it must.
+    /// Decodes `bytes` and delivers the result in parts. Returns a failure if the transfer must end.
     package func decode(
         _ bytes: UnsafeRawBufferPointer, host: String, _ deliver: (UnsafeRawBufferPointer) -> DownloadFailure?
     ) -> DownloadFailure? {
         taken += ByteCount(bytes.count)
         var rest = bytes[...]
-        // Also without input: what was decoded may not have fit.
+        // Run without input, too: the decoder may hold decoded bytes that did not fit.
         var isFull = false
         while !rest.isEmpty || isFull {
             var (used, count) = (0, 0)
@@ -99,7 +99,7 @@ package final class ContentDecoder {
             if !isBounded, made > Self.unsuspicious, made / Self.mostRatio > taken { return Self.bomb(host) }
             switch answer {
             case TODOKU_DECODED_MORE:
-                // What reads and writes nothing would do so for ever.
+                // A step that reads and writes nothing would loop for ever.
                 if used == 0, count == 0, !rest.isEmpty { return Self.broken(host, isAfterEnd: isAtEnd) }
                 if used > 0 || count > 0 { isAtEnd = false }
             case TODOKU_DECODED_END: (isAtEnd, isFull) = (true, false)
@@ -111,7 +111,7 @@ package final class ContentDecoder {
         return nil
     }
 
-    /// The body has come to its end: why the coded stream has not.
+    /// Call at the end of the body. Returns a failure if the coded stream has not ended.
     package func finish(host: String, isEmptyAnnounced: Bool) -> DownloadFailure? {
         if isAtEnd || taken == 0 && isEmptyAnnounced { return nil }
         return DownloadFailure(

@@ -2,9 +2,9 @@ internal import CSystem
 package import DownloadModel
 internal import Glibc
 
-/// The one place where libcurl's errors and HTTP statuses become failures.
+/// The only place that turns libcurl's errors and HTTP statuses into failures.
 package enum FailureMapping {
-    /// - Parameter proxy: whether `host` was spoken to through a proxy.
+    /// - Parameter proxy: whether the attempt used a proxy.
     package static func failure(_ error: CurlError, host: String, proxy: Bool, stallTimeout: Duration, madeProgress: Bool)
         -> DownloadFailure
     {
@@ -47,12 +47,12 @@ package enum FailureMapping {
         }
     }
 
-    /// Whether it is this machine that has no network, and so nothing is said about the host. Needs no network, and sends nothing.
+    /// Whether the cause is that this machine has no network, so that the error says nothing about the host. Sends nothing.
     private static func isOffline(_ error: CurlError, host: String) -> Bool {
         guard !isLoopback(host) else { return false }
         switch error.kind {
         case .resolve, .resolveProxy: return !todoku_has_interface()
-        // libcurl tells of the last address it tried, which may be an IPv6 one on a machine that has only IPv4.
+        // libcurl reports the last address it tried, which may be an IPv6 address on a machine with IPv4 only.
         case .connect: return error.osError == ENETDOWN || [ENETUNREACH, EADDRNOTAVAIL].contains(error.osError) && !todoku_has_route()
         default: return false
         }
@@ -64,13 +64,13 @@ package enum FailureMapping {
             || name.hasPrefix("127.") && isPrivateAddress(name)
     }
 
-    /// - Parameter trickle: body bytes that came within `limit`, too few to count.
+    /// - Parameter trickle: body bytes that came within `limit`, too few to count as progress.
     package static func timeout(host: String, after limit: Duration, madeProgress: Bool, trickle: ByteCount = 0) -> DownloadFailure {
         let what = !madeProgress ? "did not answer" : trickle > 0 ? "sent only \(trickle) bytes" : "sent nothing more"
         return DownloadFailure(.timeout, "\(host) \(what) within \(limit.inWords).", host: host, isRetryable: true)
     }
 
-    /// A `Location` that is not followed, by its own reason.
+    /// The failure for a `Location` that is not followed, with its reason.
     package static func redirect(_ refusal: Refusal, host: String) -> DownloadFailure {
         let reason =
             refusal.name == .unsupportedScheme
@@ -94,14 +94,14 @@ package enum FailureMapping {
             retryAfter: head.text("retry-after").flatMap { RetryAfter.delay($0, now: now) })
     }
 
-    /// What the TLS library said, without its full stop.
+    /// The TLS library's text without its full stop.
     private static func cause(_ error: CurlError) -> String {
         var text = error.detail.isEmpty ? error.text : error.detail
         while let last = text.last, last == "." || last == "\n" { text.removeLast() }
         return text
     }
 
-    /// RFC 9110 §15 and RFC 6585, those that a download meets.
+    /// Reason phrases of RFC 9110 §15 and RFC 6585 for statuses that a download may get.
     private static let phrases: [UInt32: String] = [
         204: "No Content", 205: "Reset Content", 206: "Partial Content", 300: "Multiple Choices", 304: "Not Modified", 400: "Bad Request",
         401: "Unauthorized", 402: "Payment Required", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed", 406: "Not Acceptable",

@@ -1,11 +1,11 @@
 package import DownloadModel
 
-/// A response head beyond `ResponseHead`'s limits.
+/// The response head is larger than `ResponseHead`'s limits.
 package struct HeadTooLarge: Error {}
 
-/// The status and the fields of one response, as its lines come in.
+/// The status and fields of one response, read line by line.
 package struct ResponseHead {
-    /// Most bytes of one response's head, and most of its fields.
+    /// Most bytes and most fields of one response's head.
     static let byteLimit = 256 * 1024
     static let fieldLimit = 1000
 
@@ -17,7 +17,7 @@ package struct ResponseHead {
 
     package init() {}
 
-    /// Takes one line with its line end. A status line begins a new response (after a 1xx, or an answer that libcurl handles itself).
+    /// Reads one line with its line end. A status line starts a new response (after a 1xx, or after an answer that libcurl handles itself).
     package mutating func take(_ line: UnsafeRawBufferPointer) throws(HeadTooLarge) {
         bytes +|= line.count
         guard bytes <= Self.byteLimit else { throw HeadTooLarge() }
@@ -27,7 +27,7 @@ package struct ResponseHead {
             begin(text)
         } else if text.isEmpty {
             isComplete = true
-        } else if !isComplete {  // what follows a complete head are trailers
+        } else if !isComplete {  // lines after a complete head are trailers
             try add(text)
         }
     }
@@ -51,7 +51,7 @@ package struct ResponseHead {
             return
         }
         guard let colon = text.firstIndex(of: UInt8(ascii: ":")) else { return }
-        // Of ASCII only: to Unicode the Kelvin sign is a K.
+        // Lowercase ASCII only, because Unicode lowercases the Kelvin sign to k.
         let name = text[..<colon].map { (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) ? $0 | 0x20 : $0 }
         fields.append((String(decoding: name, as: UTF8.self), trimmed(text[text.index(after: colon)...])))
     }
@@ -83,22 +83,22 @@ package struct ResponseHead {
     /// The body's content coding; nil: none.
     package var coding: ContentCoding? { ContentCoding(all("content-encoding").map { $0.lowercased() }) }
 
-    /// Whether the body is stored as it comes, though it is in a content coding.
+    /// Whether the body is stored as it comes, although it has a content coding.
     package var isStoredCoded = false
 
-    /// Whether the body is in a content coding that is undone, and so neither its length nor its ranges are the file's.
+    /// Whether the body's content coding is decoded, so that neither its length nor its ranges are those of the file.
     package var isCoded: Bool { !isStoredCoded && coding != nil }
 
-    /// Whether the body is in a transfer coding besides `chunked`. None is asked for, and libcurl would undo some without telling of an
+    /// Whether the body has a transfer coding other than `chunked`. We request none, and libcurl would decode some without reporting an
     /// early end.
     package var isTransferCoded: Bool { all("transfer-encoding").contains { !["chunked", "identity", ""].contains($0.lowercased()) } }
 
-    /// Whether it says that its body is empty.
+    /// Whether the response declares an empty body.
     package var isEmptyAnnounced: Bool { all("content-length").first == "0" }
 
     package enum Length: Equatable { case unknown, known(ByteCount), contradictory }
 
-    /// The length of the body as it comes; unknown where it is chunked or coded.
+    /// The length of the body as sent; unknown if it is chunked or coded.
     package var contentLength: Length {
         if !all("transfer-encoding").isEmpty || isCoded { return .unknown }
         let values = all("content-length")
@@ -116,7 +116,7 @@ package struct ResponseHead {
         return isHTTP10 || !isFramed || all("connection").contains { $0.lowercased() == "close" }
     }
 
-    /// Whether it speaks of a body, also where it may have none (a 304).
+    /// Whether the response declares a body, even if it cannot have one (a 304).
     package var announcesBody: Bool { !all("transfer-encoding").isEmpty || all("content-length").contains { $0 != "0" } }
 
     /// Media type without parameters, lower case, at most 255 bytes.

@@ -1,39 +1,39 @@
-/// What to do where the final name is taken.
+/// What to do if the final name is taken.
 public enum ExistingFilePolicy: String, CaseIterable, Sendable {
-    /// Take "name (1).ext", "name (2).ext" …
+    /// Use "name (1).ext", "name (2).ext" …
     case rename
-    /// Put the new file in its place, atomically, when complete.
+    /// Replace the file atomically when the new one is complete.
     case replace
-    /// Leave the file that is there; the download ends finished with its path and fetches nothing more.
+    /// Keep the existing file. The download finishes with its path and fetches nothing more.
     case skip
-    /// End with `AlreadyExists`.
+    /// Fail with `AlreadyExists`.
     case fail
 }
 
 /// Whether a completion toast is wanted.
 public enum NotifyPolicy: String, CaseIterable, Sendable {
-    /// Unless the app says that it is in front.
+    /// Show a toast unless the app reports that it is in front.
     case background
     case always
     case never
 }
 
-/// The options of one download, decoded from the bus's dictionary in one place. Defaults are the contract's.
+/// The options of one download, decoded from the bus's dictionary in one place. Defaults are those of the D-Bus contract.
 public struct DownloadOptions: Equatable, Sendable {
-    /// The caller's application id; empty: none given.
+    /// The caller's application id; empty if none was given.
     public var app = ""
-    /// The caller's name for this download, `[A-Za-z0-9_]{1,64}`; nil: numbered by us.
+    /// The caller's name for this download, `[A-Za-z0-9_]{1,64}`; nil: we number it.
     public var token: String?
-    /// Absolute folder; nil: the service's default directory, looked up when the download is added.
+    /// Absolute folder. nil: the service's default directory at the time the download is added.
     public var directory: String?
-    /// Bare file name; nil: from the response or the URL.
+    /// Bare file name; nil: chosen from the response or the URL.
     public var fileName: String?
     public var ifExists = ExistingFilePolicy.rename
-    /// Request headers for the first origin only, in the order given.
+    /// Request headers in the given order. Sent to the first origin only.
     public var headers: [HeaderField] = []
     public var userAgent: String?
     public var referrer: String?
-    /// Credentials for the first origin only.
+    /// Credentials. Sent to the first origin only.
     public var username: String?
     public var password: String?
     public var checksum: Checksum?
@@ -41,59 +41,60 @@ public struct DownloadOptions: Equatable, Sendable {
     public var size: ByteCount?
     /// The most bytes the file may have, after decoding.
     public var maxSize: ByteCount?
-    /// The media type that the file must have, lower case, as `image/png` or `image/*`; nil: any.
+    /// The media type that the file must have, in lower case, such as `image/png` or `image/*`; nil: any.
     public var expectType: String?
-    /// False: added paused.
+    /// false: the download is added paused.
     public var start = true
-    /// Higher first; within one, first in first out.
+    /// Higher first. Downloads of one priority start first in, first out.
     public var priority: Int32 = 0
     /// Most bytes per second over all connections of the download. nil: no limit.
     public var speedLimit: Speed?
-    /// Without a byte for this long, an attempt is given up.
+    /// An attempt that receives no byte for this long is abandoned.
     public var stallTimeout: Duration = .milliseconds(30_000)
-    /// Attempts after the first when a server refuses or is not reached. 0: none.
+    /// Retries when a server refuses or cannot be reached. 0: none.
     public var retries: UInt32 = 10
-    /// Not started before this instant of the wall clock.
+    /// The download does not start before this instant of the wall clock.
     public var notBefore: WallTime?
-    /// The longest from the first start to the end, waits included and pauses not; nil: no limit.
+    /// Most time from the first start to the end. Waits count, pauses do not. nil: no limit.
     public var deadline: Duration?
     /// On 401, 403 and 410 the download waits for a fresh link instead of failing.
     public var renewable = false
-    /// Not over a link that costs by the byte: it waits for another, and stops where the link becomes such a one.
+    /// false: the download does not use a metered connection. It waits for another, and stops when its connection becomes metered.
     public var allowsMetered = true
-    /// It may go to this machine and to private networks.
+    /// Whether requests may go to this machine and to private networks.
     public var allowsPrivate = true
-    /// A redirect may lead from https to http, without a checksum too.
+    /// Whether a redirect may lead from https to http even if the download has no checksum.
     public var allowsDowngrade = false
-    /// Who asked for it, or gave it its URL, is in a sandbox. No option of callers: kept so that the rules of sandboxes hold at each use.
+    /// The program that added the download, or gave its URL, is in a sandbox. Callers cannot set this. It is stored so that the sandbox's
+    /// rules hold at each use.
     package var isSandboxed = false
-    /// At least this long between the starts of requests to one host, over all downloads that carry the option; nil: none of its own.
+    /// Least time between the starts of requests to one host, over all downloads with this option; nil: not set.
     public var requestInterval: Duration?
-    /// Ask the server whether the file differs from the copy held, and keep that one if not.
+    /// Revalidate the cached copy with the server, and keep it if nothing has changed.
     public var onlyIfChanged = false
-    /// Well-known bus name of the application that is called, and so started, when the download has ended; nil: none.
+    /// Well-known bus name of the application to call (and so to start) when the download has ended; nil: none.
     public var activate: String?
     /// The caller's own name for a group of downloads.
     public var tag = ""
     public var notify = NotifyPolicy.background
-    /// From the end to the toast, at most `Limits.longestNotifyDelay`.
+    /// Time from the outcome to the toast, at most `Limits.longestNotifyDelay`.
     public var notifyDelay: Duration = .zero
-    /// Of the toast; nil: the service's own words.
+    /// The toast's texts and icon; nil: the service's own.
     public var title: String?
     public var body: String?
     public var icon: String?
     /// Sound name; empty: silent.
     public var sound = "complete-download"
     public var showProgress = true
-    /// Whose dock icon carries count and progress; nil: ours.
+    /// The desktop entry whose dock icon shows count and progress; nil: ours.
     public var desktopID: DesktopID?
-    /// The caller's own dictionary (`a{sv}`), as a marshalled D-Bus message; empty: none. Opaque here.
+    /// The caller's own dictionary (`a{sv}`), marshalled as a D-Bus message; empty: none. This room does not read it.
     public var metadata: [UInt8] = []
     public init() {}
 }
 
 extension DownloadOptions {
-    /// What a caller has us hold with a download of `url`, of URL, headers, metadata and other texts; the first KiB is not counted.
+    /// Bytes of URL, headers, metadata and other texts that a download of `url` makes us hold. The first KiB is not counted.
     public func heldBytes(with url: String) -> Int {
         func size(_ text: String?) -> Int { text?.utf8.count ?? 0 }
         let toast = size(title) + size(body) + size(icon) + size(sound)
@@ -107,7 +108,7 @@ extension DownloadOptions {
 public struct DesktopID: Hashable, Sendable {
     public let name: String
 
-    /// - Parameter name: with or without `.desktop`. nil where it is not 1 to 255 of A–Z, a–z, 0–9, `.`, `-`, `_` and `+`.
+    /// - Parameter name: with or without `.desktop`. The result is nil unless the name is 1 to 255 of A–Z, a–z, 0–9, `.`, `-`, `_` and `+`.
     public init?(_ name: String) {
         let bare = name.hasSuffix(".desktop") ? String(name.dropLast(8)) : name
         let isName = bare.utf8.allSatisfy { byte in

@@ -1,4 +1,4 @@
-/// The value of an option as a call carries it: one case for each D-Bus type that an option has.
+/// An option's value in a call: one case for each D-Bus type that an option may have.
 public enum OptionValue: Equatable, Sendable {
     case text(String)
     case flag(Bool)
@@ -9,7 +9,7 @@ public enum OptionValue: Equatable, Sendable {
     /// `a{sv}`, marshalled as a D-Bus message.
     case dictionary([UInt8])
 
-    /// Of the value on the bus (D-Bus Specification, "Type System").
+    /// The D-Bus signature of the value (D-Bus Specification, "Type System").
     public var signature: String {
         switch self {
         case .text: "s"
@@ -23,23 +23,23 @@ public enum OptionValue: Equatable, Sendable {
     }
 }
 
-/// How a value of type `V` is written on the bus and in the database, and which values there may be.
+/// How a value of type `V` is encoded on the bus and in the database, and which values are valid.
 struct OptionForm<V: Equatable & Sendable>: Sendable {
-    /// Of the value on the bus.
+    /// The D-Bus signature of the value.
     let signature: String
-    /// Reads and checks the value of a call. It is given the option's key for the error's message.
+    /// Decodes and checks the value of a call. The option's key is for the error's message.
     let decode: @Sendable (String, OptionValue) throws(Refusal) -> V
     let encode: @Sendable (V) -> OptionValue
     /// The text in the database.
     let text: @Sendable (V) -> String
-    /// nil: `text` did not write this.
+    /// nil if `text` did not write this string.
     let parse: @Sendable (String) -> V?
 }
 
 extension OptionForm {
-    /// This form, for those values only that `fault` has nothing against.
+    /// This form, restricted to the values that `fault` accepts.
     ///
-    /// - Parameter fault: completes "Option KEY …" with what is wrong with a value; nil: nothing.
+    /// - Parameter fault: completes "Option KEY …" with what is wrong with a value; nil if it is valid.
     func checked(_ fault: @escaping @Sendable (V) -> String?) -> OptionForm {
         OptionForm(signature: signature) { [decode] key, value throws(Refusal) in
             let value = try decode(key, value)
@@ -56,9 +56,9 @@ extension OptionForm {
 }
 
 extension OptionForm {
-    /// Another type that is written as this one.
+    /// A form for another type that is encoded like this one.
     ///
-    /// - Parameter read: throws `InvalidOption` for what is no value of that type.
+    /// - Parameter read: converts a value; throws `InvalidOption` if it is invalid for that type.
     fileprivate func written<W>(
         as read: @escaping @Sendable (String, V) throws(Refusal) -> W, back: @escaping @Sendable (W) -> V
     ) -> OptionForm<W> {
@@ -76,7 +76,7 @@ extension OptionForm {
 }
 
 extension OptionForm where V == String {
-    /// - Parameter most: bytes of UTF-8.
+    /// - Parameter most: the longest text, in bytes of UTF-8.
     static func text(most: Int = 1024) -> OptionForm {
         OptionForm(signature: "s") { key, value throws(Refusal) in
             guard case .text(let text) = value else { throw .wrongType(key, "s") }
@@ -94,7 +94,7 @@ extension OptionForm where V == String {
         }
     }
 
-    /// This form, for what `read` makes of a call's text. The database has that already.
+    /// This form, with a call's text converted by `read`. The database holds the converted text.
     func mapped(_ read: @escaping @Sendable (String) -> String) -> OptionForm {
         OptionForm(signature: signature) { [decode] key, value throws(Refusal) in
             read(try decode(key, value))
@@ -193,7 +193,7 @@ extension OptionForm where V == Duration {
         }
     }
 
-    /// As `milliseconds`, of 64 bits on the bus; more than `most` milliseconds is as good as that.
+    /// As `milliseconds`, with 64 bits on the bus. More than `most` milliseconds is cut to `most`.
     static func longMilliseconds(most: UInt64) -> OptionForm {
         OptionForm(signature: "t") { key, value throws(Refusal) in
             .milliseconds(Int64(clamping: min(try OptionForm<UInt64>.uint64.decode(key, value), most)))
@@ -246,7 +246,7 @@ extension OptionForm where V == DesktopID {
 }
 
 extension OptionForm where V == [HeaderField] {
-    /// The database has a line for each field, which the store writes; the text here is of none.
+    /// The store writes a row for each header field; this form writes no text.
     static var headers: OptionForm {
         OptionForm(signature: "a{ss}") { key, value throws(Refusal) in
             guard case .fields(let fields) = value else { throw .wrongType(key, "a{ss}") }
@@ -263,9 +263,9 @@ extension OptionForm where V == [HeaderField] {
 }
 
 extension OptionForm where V == [UInt8] {
-    /// A dictionary of the caller's own; hexadecimal digits in the database.
+    /// A dictionary of the caller's own, stored as hexadecimal digits in the database.
     ///
-    /// - Parameter most: bytes of it, marshalled.
+    /// - Parameter most: the most marshalled bytes.
     static func dictionary(most: Int) -> OptionForm {
         OptionForm(signature: "a{sv}") { key, value throws(Refusal) in
             guard case .dictionary(let bytes) = value else { throw .wrongType(key, "a{sv}") }
@@ -285,7 +285,7 @@ extension OptionForm where V == [UInt8] {
 }
 
 extension Refusal {
-    /// What reads the call compares the types first, so that this names what it got as well.
+    /// A fallback: the decoder of the call compares types first, and its error also names the type that was given.
     fileprivate static func wrongType(_ key: String, _ signature: String) -> Refusal {
         Refusal(.invalidOption, "Option \(key) takes the type \(signature).")
     }

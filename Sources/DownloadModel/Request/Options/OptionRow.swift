@@ -1,11 +1,11 @@
-/// One option of a download: its key, its type, its check, its text in the database, what an app in a sandbox may ask for, and its line of
-/// help. `OptionRow.all` has a row for each.
+/// One option of a download: its key, type and check, its text in the database, its sandbox rule and its line of help. `OptionRow.all` has
+/// a row for each option.
 public struct OptionRow: Sendable {
-    /// As callers write it, and the database.
+    /// The option's name, for callers and in the database.
     public let key: String
-    /// D-Bus signature of its value.
+    /// The D-Bus signature of the option's value.
     public let signature: String
-    /// A line for people at a terminal, who give the option as an argument of `todoku`.
+    /// A line of help for the argument of `todoku` that sets the option.
     public let help: String
     public let sandbox: SandboxRule
 
@@ -17,7 +17,7 @@ public struct OptionRow: Sendable {
 
     typealias Path<V> = any WritableKeyPath<DownloadOptions, V> & Sendable
 
-    /// An option that always has a value. The default is that of `DownloadOptions`.
+    /// An option that always has a value. Its default is that of `DownloadOptions`.
     init<V>(_ key: String, _ path: Path<V>, _ form: OptionForm<V>, sandbox: SandboxRule, help: String) {
         let standard = DownloadOptions()[keyPath: path]
         (self.key, signature, self.help, self.sandbox, self.path) = (key, form.signature, help, sandbox, path)
@@ -34,9 +34,9 @@ public struct OptionRow: Sendable {
         }
     }
 
-    /// An option that may be without a value.
+    /// An option without a default value.
     ///
-    /// - Parameter none: what a call gives for "no value"; nil: it leaves the option out.
+    /// - Parameter none: the value that means "no value" in a call; nil: such a call leaves the option out.
     init<V>(_ key: String, _ path: Path<V?>, _ form: OptionForm<V>, none: OptionValue? = nil, sandbox: SandboxRule, help: String) {
         (self.key, signature, self.help, self.sandbox, self.path) = (key, form.signature, help, sandbox, path)
         takeValue = { options, value throws(Refusal) in options[keyPath: path] = value == none ? nil : try form.decode(key, value) }
@@ -55,37 +55,36 @@ extension OptionRow {
     /// - Throws: `InvalidOption` or `LimitExceeded`, naming the key.
     public func take(_ value: OptionValue, into options: inout DownloadOptions) throws(Refusal) { try takeValue(&options, value) }
 
-    /// What a call has to give for the value in `options`; nil: it leaves the option out.
+    /// The value in `options`, as a call gives it; nil: the call leaves the option out.
     public func value(in options: DownloadOptions) -> OptionValue? { giveValue(options) }
 
-    /// The text for the database; nil: the default, which is not written.
+    /// The text for the database; nil for the default, which is not written.
     public func text(in options: DownloadOptions) -> String? { giveText(options) }
 
-    /// Reads the text of the database into `options`.
+    /// Reads the database's text into `options`.
     ///
-    /// - Returns: false where `text(in:)` did not write it.
+    /// - Returns: false if `text(in:)` did not write the text.
     public func take(text: String, into options: inout DownloadOptions) -> Bool { takeText(&options, text) }
 
-    /// By key.
     public static let byKey = Dictionary(uniqueKeysWithValues: all.map { ($0.key, $0) })
 
-    /// The row of a property of `DownloadOptions`; nil for one that is no option of callers.
+    /// The row of a property of `DownloadOptions`; nil if callers cannot set the property.
     public static func of(_ property: PartialKeyPath<DownloadOptions>) -> OptionRow? { all.first { $0.path == property } }
 }
 
-/// What an app in a sandbox may ask for by an option.
+/// The values of an option that an app in a sandbox may give.
 public enum SandboxRule: Sendable {
-    /// Whatever others may.
+    /// Any value that other callers may give.
     case free
-    /// What completes "An app in a sandbox may not …", for what was asked; nil: it may. The options may be put right instead.
+    /// Completes "An app in a sandbox may not …" with what was asked; nil if the value is allowed. May also correct the options.
     case rule(@Sendable (inout DownloadOptions, Sandbox) -> String?)
 }
 
-/// The sandbox that a call comes from, and what holds for all of them.
+/// The sandbox of a caller, and the user's rules for all sandboxes.
 public struct Sandbox: Sendable {
     /// The application's id.
     public let app: String
-    /// Absolute; where its downloads go.
+    /// The folder of its downloads, an absolute path.
     public let folder: String
     /// The user lets apps in a sandbox reach this machine and private networks.
     public let allowsPrivate: Bool
@@ -97,11 +96,11 @@ public struct Sandbox: Sendable {
     /// Whether `path` is the sandbox's folder, by its text alone.
     public func isFolder(_ path: String) -> Bool { path.tidyPath.isSameBytes(as: folder.tidyPath) }
 
-    /// Whether a name is the application's id, or begins with it and a dot.
+    /// Whether a name is the application's id, or the id followed by a dot and more.
     func isOwn(_ name: String) -> Bool { name == app || name.hasPrefix(app + ".") }
 
-    /// Whether a desktop entry is one that snapd makes for this snap: `NAME_ENTRY`, of an instance `NAME+KEY_ENTRY` (snapd, `DesktopPrefix`
-    /// in snap/info.go). No other snap's entries begin so.
+    /// Whether snapd makes the desktop entry for this snap: `NAME_ENTRY`, or `NAME+KEY_ENTRY` for an instance (snapd, `DesktopPrefix` in
+    /// snap/info.go). No entry of another snap has this prefix.
     func isEntryOfSnap(_ name: String) -> Bool {
         guard app.hasPrefix("snap.") else { return false }
         let instance = app.dropFirst(5).split(separator: "_")

@@ -1,13 +1,13 @@
 // The options of a download. To add one, add its property to `DownloadOptions` and its row here (CONTRIBUTING.md, "An option").
 
 extension OptionRow {
-    /// In the order in which the documentation has them.
+    /// In the order of the documentation.
     public static let all: [OptionRow] = ofCaller + ofFile + ofRequest + ofTurn + ofShow
 
-    /// Options that say where the file goes and how it is asked for. `DownloadToFd` has a file already, and takes none of them.
+    /// Options that say where the file goes and how it is requested. `DownloadToFd` refuses them, because its caller gives an open file.
     public static let ofPlace = [\DownloadOptions.directory, \.fileName, \.ifExists, \.onlyIfChanged].compactMap { of($0)?.key }
 
-    /// Options of `ReplaceUrl`: what belongs to the URL that is replaced.
+    /// Options of `ReplaceUrl`: those that belong to the replaced URL.
     public static let ofURL = [\DownloadOptions.headers, \.referrer, \.username, \.password].compactMap { of($0)?.key }
 
     private static let ofCaller: [OptionRow] = [
@@ -56,7 +56,7 @@ extension OptionRow {
             "if-exists", \.ifExists, .choice,
             sandbox: .rule { options, _ in
                 if options.ifExists == .replace { return "replace files" }
-                // Whether a download is skipped or fails would tell which names are there.
+                // `skip` and `fail` would reveal which names exist.
                 options.ifExists = .rename
                 return nil
             },
@@ -138,7 +138,8 @@ extension OptionRow {
         OptionRow("body", \.body, .text(most: 4096), sandbox: .free, help: "The completion toast's text."),
         OptionRow(
             "icon", \.icon, .text(most: 4096),
-            // The notification server reads it, outside: a file there may be anything, and one that never ends stops it.
+            // The notification server reads the file outside of the sandbox. A path could name any file, and an endless one would hang the
+            // server.
             sandbox: .rule { options, _ in
                 options.icon?.utf8.contains { $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: ":") } == true
                     ? "choose a file as an icon, but a name" : nil
@@ -187,8 +188,8 @@ private func isMediaRange(_ text: String) -> Bool {
         && (parts[1].elementsEqual("*".utf8) || parts[1].allSatisfy(RequestHeaders.isTokenByte))
 }
 
-/// Whether `name` can be an application's well-known name (D-Bus specification, "Bus names"; org.freedesktop.Application makes its object
-/// path of it).
+/// Whether `name` can be an application's well-known name (D-Bus specification, "Bus names"; org.freedesktop.Application derives the object
+/// path from it).
 private func isApplicationName(_ name: String) -> Bool {
     let parts = name.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
     return name.utf8.count <= 255 && parts.count >= 2

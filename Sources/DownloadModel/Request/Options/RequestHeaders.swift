@@ -1,6 +1,6 @@
-/// The header fields that a caller may have sent with a request.
+/// The header fields that a caller may add to a request.
 public enum RequestHeaders {
-    /// - Throws: `InvalidOption` for a name that is no token (RFC 9110 §5.1), a value with CR, LF or NUL, or a field that is ours;
+    /// - Throws: `InvalidOption` for a name that is no token (RFC 9110 §5.1), a value with CR, LF or NUL, or a field that the service sets;
     ///   `LimitExceeded` over 64 KiB.
     static func check(_ fields: [HeaderField]) throws(Refusal) {
         var bytes = 0
@@ -21,7 +21,7 @@ public enum RequestHeaders {
         }
     }
 
-    /// Fields without which a transfer would not be what its record says.
+    /// Fields that the service sets itself. A caller's value would contradict the download's record.
     private static let ownFields: Set<String> = [
         "range", "if-range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding", "host",
         "connection", "keep-alive", "proxy-connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "http2-settings",
