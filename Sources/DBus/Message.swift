@@ -124,9 +124,8 @@ extension Message {
 
     /// nil unless the bytes are from `bytes(of:)` with this type.
     public static func value<V: DBusValue>(_: V.Type = V.self, from bytes: [UInt8]) -> V? {
-        let raw = bytes.withUnsafeBytes { buffer in
-            dbus_message_demarshal(buffer.baseAddress?.assumingMemoryBound(to: CChar.self), Int32(buffer.count), nil)
-        }
+        guard let count = Int32(exactly: bytes.count) else { return nil }
+        let raw = bytes.withUnsafeBytes { dbus_message_demarshal($0.baseAddress?.assumingMemoryBound(to: CChar.self), count, nil) }
         guard let raw else { return nil }
         let message = Message(adopting: raw)
         return message.signature == V.signature ? try? message.first(V.self) : nil

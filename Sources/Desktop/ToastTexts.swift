@@ -24,7 +24,7 @@ public struct ToastTexts: Sendable {
     /// "ダウンロード中", or "3 件ダウンロード中 · 45 %".
     public func progressSummary(_ toast: ProgressToast) -> String {
         guard toast.fileName == nil else { return progressSummary }
-        let count = catalog.text("%1$s download running", "%1$s downloads running", count: UInt64(toast.count))
+        let count = catalog.text("%1$s download running", "%1$s downloads running", count: toast.count)
         return count + (toast.percent.map { " · " + catalog.percent($0) } ?? "")
     }
 

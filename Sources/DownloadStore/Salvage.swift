@@ -1,4 +1,5 @@
 internal import CSQLite
+internal import DownloadModel
 internal import Glibc
 
 /// Reads the rows of a damaged database page by page, without SQLite, which gives up at the first page that is wrong.
@@ -79,10 +80,15 @@ struct Salvage: ~Copyable {
     mutating func rows(_ take: (_ columns: [SalvagedValue], _ rowid: Int64?) -> Void) {
         let inLog = frames.sorted { $0.value < $1.value }.map(\.key)
         var lost = 0
-        let last = UInt32(min(max(1, (database.size + pageSize - 1) / pageSize), Int(Store.mostPages)))
+        let last = Self.lastPage(ofSize: database.size, pageSize: pageSize)
         for number in 1...last where frames[number] == nil { lost += read(number, take) }
         for number in inLog { lost += read(number, take) }
         if lost > 0 { hasLoss = true }
+    }
+
+    /// The last page of a database of `size` bytes, the first where it is empty. A file with holes may be as large as the type allows.
+    static func lastPage(ofSize size: Int, pageSize: Int) -> UInt32 {
+        UInt32(clamping: min(max(1, (size +| (pageSize -| 1)) / pageSize), Int(Store.mostPages)))
     }
 
     /// - Returns: how many cells could not be read.

@@ -53,7 +53,7 @@ public actor Store {
         let lock = try folder.lock(wait: wait)
         let now = time(nil)
         // Of a file that was there and is empty, or damaged, we cannot know what numbers it gave.
-        let afterLoss = DownloadNumber(UInt64(max(1, now)))
+        let afterLoss = DownloadNumber(UInt64(clamping: max(1, now)))
         var opening: StoreOpening
         do throws(StoreError) {
             // One call that fails must cost neither the queue (SQLite calls a bad read damage) nor the start.
@@ -91,7 +91,7 @@ public actor Store {
     ) throws(StoreError) -> StoreOpening {
         current = file.hold()
         let session = try Session(folder, file, first: first, wait: wait, mostPages: mostPages)
-        let next = try session.load(now: WallTime(microseconds: UInt64(max(0, now)) * 1_000_000), take)
+        let next = try session.load(now: WallTime(microseconds: UInt64(clamping: now) *| 1_000_000), take)
         self.session = session
         return StoreOpening(nextNumber: next)
     }
@@ -157,7 +157,7 @@ public actor Store {
 
     /// Deletes databases that were set aside long ago, at most once an hour.
     private func sweep(at now: time_t) {
-        if let swept, (swept..<swept + 3600).contains(now) { return }
+        if let swept, (swept..<(swept +| 3600)).contains(now) { return }
         swept = now
         folder.sweepSetAside(at: now)
     }
@@ -245,7 +245,7 @@ public actor Store {
         // then, for a daemon's log lasts as long as it has the database open. An index that is there is only read.
         let hasLog = stat(path + "-wal", &status) == 0 && status.st_size > 0
         let option = hasLog ? "readonly_shm=1" : "immutable=1"
-        let now = WallTime(microseconds: UInt64(max(0, time(nil))) * 1_000_000)
+        let now = WallTime(microseconds: UInt64(clamping: time(nil)) *| 1_000_000)
         let (reminded, toasted) = ((now + (.zero - Limits.remindedAge)).microseconds, (now + (.zero - Limits.toastAge)).microseconds)
         do throws(SQLiteError) {
             let database = try Database("file:\(uriPath(path))?mode=ro&\(option)", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)

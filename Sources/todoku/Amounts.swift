@@ -28,7 +28,7 @@ enum Amounts {
         }
         guard factor > 1, number.first != ".", number.last != ".", let value = Double(number) else { return nil }
         let product = (value * Double(factor)).rounded()
-        return product < 9e18 ? UInt64(product) : nil
+        return product < 9e18 ? UInt64(clamping: product) : nil
     }
 
     /// "30s", "500ms", "2m", "1h"; seconds without a unit. nil: malformed, or longer than 49 days (the bus's u32 of milliseconds).
@@ -45,10 +45,10 @@ enum Amounts {
     /// Unix epoch. nil: malformed.
     static func instant(_ text: String, now: time_t = time(nil)) -> WallTime? {
         if text.hasPrefix("+") {
-            return duration(String(text.dropFirst())).map { WallTime(microseconds: UInt64(now) * 1_000_000) + $0 }
+            return duration(String(text.dropFirst())).map { WallTime(microseconds: UInt64(clamping: now) *| 1_000_000) + $0 }
         }
         if text.hasPrefix("@") {
-            return UInt64(text.dropFirst()).flatMap { $0 < 1 << 43 ? WallTime(microseconds: $0 * 1_000_000) : nil }
+            return UInt64(text.dropFirst()).flatMap { $0 < 1 << 43 ? WallTime(microseconds: $0 *| 1_000_000) : nil }
         }
         var moment = now
         var parts = tm()
@@ -70,7 +70,7 @@ enum Amounts {
             (parts.tm_mday, parts.tm_isdst) = (parts.tm_mday + 1, -1)
             seconds = mktime(&parts)
         }
-        return seconds >= 0 ? WallTime(microseconds: UInt64(seconds) * 1_000_000) : nil
+        return seconds >= 0 ? WallTime(microseconds: UInt64(clamping: seconds) *| 1_000_000) : nil
     }
 
     /// Decimal numbers between separators; nil if there is anything else.

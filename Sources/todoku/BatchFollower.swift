@@ -49,7 +49,7 @@ internal import TodokuClient
         // The batch was cancelled by Ctrl-C; `Interrupt` ends the program.
         if isAbandoned { await withCheckedContinuation { parked = $0 } }
         try await tell(outcomes)
-        return outcomes.failed + outcomes.cancelled > 0 ? .ended : .success
+        return outcomes.allFinished ? .success : .ended
     }
 
     private func tell(_ outcomes: OutcomeCounts) async throws(ClientError) {
@@ -85,7 +85,7 @@ internal import TodokuClient
         var others = batch.outcomes
         others.finished = 0
         let finished = catalog.text("%1$s of %2$s finished", catalog.count(batch.outcomes.finished), catalog.count(batch.count))
-        var text = catalog.list([finished, others.failed + others.cancelled > 0 ? catalog.outcomes(others) : nil])
+        var text = catalog.list([finished, others.allFinished ? nil : catalog.outcomes(others)])
         text += "  \(catalog.size(batch.received, of: batch.total))"
         if let fraction = batch.fraction { text += "  \(catalog.percent(Int(clamping: fraction * 100)))" }
         return text

@@ -29,12 +29,15 @@ struct ListCommand: ParsableCommand {
     @Flag(name: .shortAndLong, help: "Also what ended earlier.") var all = false
     @OptionGroup var output: OutputArguments
 
+    /// What ended before this instant is not listed without `--all`. A clock that nobody has set begins on the first day of 1970.
+    static func oldest(now: UInt64) -> UInt64 { now -| recent }
+
     func run() throws {
         Program.run(json: output.json) { client in
             let query = DownloadQuery(app: app, tag: tag, states: state.isEmpty ? nil : Set(state), batch: batch)
             var downloads = try await client.describe(query)
             if !all, state.isEmpty, batch == nil {
-                let oldest = wallClock() - Self.recent
+                let oldest = Self.oldest(now: wallClock())
                 downloads.removeAll { $0.state.hasEnded && ($0.endedAt?.microseconds ?? 0) < oldest }
             }
             if output.json {

@@ -236,3 +236,10 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         #expect(try await reopened(path).records.count == Int(count))
     }
 }
+
+@Suite struct `The pages of a damaged database` {
+    @Test(arguments: [(0, 1), (1, 1), (4096, 1), (4097, 2), (.max - 1, 4 << 20), (.max, 4 << 20)] as [(Int, UInt32)])
+    func `are counted up to the end of the type, and read up to a bound`(size: Int, last: UInt32) {
+        #expect(Salvage.lastPage(ofSize: size, pageSize: pageSize) == last)
+    }
+}

@@ -128,6 +128,18 @@ import Testing
         }
     }
 
+    /// A row of the database may hold any number and any position.
+    @Test(arguments: [0, 1, 5, .max] as [UInt32]) func `keeps one with the last number at the last position where it is`(place: UInt32) {
+        let last = DownloadNumber(.max)
+        var queue = DownloadQueue()
+        queue.insert(last, priority: 0, position: .max)
+        #expect(queue.move(last, to: place).isEmpty)
+        queue.insert(number(1), priority: 1, position: 0)
+        queue.insert(number(2), priority: -1, position: 0)
+        #expect(queue.move(last, to: place).isEmpty)
+        #expect(queue.ordered == [number(1), last, number(2)])
+    }
+
     @Test func `takes 100,000 in and out in any order without work for all at each`() {
         var random = SeededRandom(3)
         let order = (1...100_000).shuffled(using: &random)

@@ -69,4 +69,21 @@ internal import Testing
         #expect(try await running.client.list().count == begun + 1)
         #expect(again.isRunning)
     }
+
+    /// The last place that a row may hold counted as none: a move of the one download there asked the queue for a place before its first.
+    @Test(arguments: [0, 5, .max] as [UInt32]) func `in a row of the queue stops no move`(place: UInt32) async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "whole") }
+        _ = try await running.download(server.url("/file.bin"), ["start": .bool(false)])
+        #expect(await running.world.stop(running.daemon).status == 0)
+        let changed = await running.world.run(
+            "sqlite3", "\(running.world.state)/todoku.db", "UPDATE download SET number = -1, position = \(Int64.max)")
+        #expect(changed.status == 0, "\(changed.errors)")
+        let daemon = await running.world.start()
+        let path = ObjectPath("\(BusName.downloadsPath)/\(UInt64.max)")
+        #expect(try await running.client.list() == [path])
+        try await running.client.call(Download.moveTo, at: path, place)
+        #expect(try await running.client.get(Download.state, at: path) == "paused")
+        #expect(daemon.isRunning)
+    }
 }

@@ -125,10 +125,11 @@ enum CallerInspection {
 
         /// Whether the process was there at `instant`, a time since boot, as exactly as the kernel tells (a tick, 10 ms).
         func isOlder(than instant: Duration) throws(Refusal) -> Bool {
-            let ticks = Int64(sysconf(Int32(_SC_CLK_TCK)))
+            let ticks = Int64(clamping: max(1, sysconf(Int32(_SC_CLK_TCK))))
             guard let start = ProcessStat.startTime(in: try read("stat")) else { throw cannotTell("\(path)/stat cannot be read") }
             return start
-                <= UInt64(instant.components.seconds * ticks + instant.components.attoseconds / (1_000_000_000_000_000_000 / ticks))
+                <= UInt64(
+                    clamping: instant.components.seconds *| ticks +| instant.components.attoseconds / (1_000_000_000_000_000_000 / ticks))
         }
     }
 }

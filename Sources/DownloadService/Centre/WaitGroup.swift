@@ -59,9 +59,9 @@ internal import Scheduling
 
     private func count(_ download: ManagedDownload) {
         switch download.state {
-        case .finished: counts.finished += 1
-        case .failed: counts.failed += 1
-        default: counts.cancelled += 1
+        case .finished: counts.finished +|= 1
+        case .failed: counts.failed +|= 1
+        default: counts.cancelled +|= 1
         }
     }
 }

@@ -417,9 +417,9 @@ public final class Ledger {
     private func announceEnd(_ entry: LedgerEntry, now: WallTime) {
         actions.append(.announceEnd(entry))
         switch entry.state {
-        case .finished: tally.finished += 1
-        case .failed: tally.failed += 1
-        default: tally.cancelled += 1
+        case .finished: tally.finished +|= 1
+        case .failed: tally.failed +|= 1
+        default: tally.cancelled +|= 1
         }
         if let batch = entry.batch, batch.hasEnded {
             oweToast(of: batch, now: now)

@@ -176,7 +176,8 @@ public struct DownloadQueue: Sendable {
 
     private func ranks(of priority: Int32, in lane: UInt32) -> Range<Int> {
         let first = chunks.rank(Entry(lane: lane, priority: priority, position: .min, number: DownloadNumber(0)))
-        return first..<chunks.rank(Entry(lane: lane, priority: priority, position: .max, number: DownloadNumber(.max)))
+        // The last entry there can be counts too: a row of the database may hold it.
+        return first..<chunks.rank(Entry(lane: lane, priority: priority, position: .max, number: DownloadNumber(.max)), isCounted: true)
     }
 
     /// Entries in order, in chunks of at most `size`: finding one is a binary search, and a change moves the entries of one chunk.
@@ -217,11 +218,12 @@ public struct DownloadQueue: Sendable {
             return list + 1 < lists.count ? (list + 1, 0) : nil
         }
 
-        /// How many come before `entry`, whether or not it is there.
-        func rank(_ entry: Entry) -> Int {
-            let list = partition(lists.count) { lists[$0][0] < entry } - 1
+        /// How many come before `entry`, whether or not it is there; with `isCounted` also itself, where it is there.
+        func rank(_ entry: Entry, isCounted: Bool = false) -> Int {
+            func comesBefore(_ other: Entry) -> Bool { isCounted ? other <= entry : other < entry }
+            let list = partition(lists.count) { comesBefore(lists[$0][0]) } - 1
             guard list >= 0 else { return 0 }
-            return lists[..<list].reduce(0) { $0 + $1.count } + partition(lists[list].count) { lists[list][$0] < entry }
+            return lists[..<list].reduce(0) { $0 + $1.count } + partition(lists[list].count) { comesBefore(lists[list][$0]) }
         }
 
         func entry(at rank: Int) -> Entry {

@@ -1,0 +1,23 @@
+import DBus
+import DownloadModel
+import Localization
+import Testing
+
+@testable import TodokuClient
+@testable import todoku
+
+@Suite struct `A number at the end of its type` {
+    @Test func `in each count of a batch is shown`() {
+        let counts = ["Remaining", "Succeeded", "Failed", "Cancelled"]
+        let properties = Dictionary(uniqueKeysWithValues: counts.map { ($0, Variant.uint32(.max)) })
+        let text = BatchFollower.text(BatchDescription(BatchReference(number: .max), properties), Catalog(.english))
+        #expect(text.contains("failed") && text.contains("cancelled"), "\(text)")
+    }
+
+    @Test func `as the time makes no other time of it`() {
+        #expect(ListCommand.oldest(now: 0) == 0)
+        #expect(ListCommand.oldest(now: 86_400_000_001) == 1)
+        #expect(Amounts.instant("+1h", now: -1) == WallTime(microseconds: 3_600_000_000))
+        #expect(Amounts.instant("+1h", now: .max) == WallTime(microseconds: .max))
+    }
+}
