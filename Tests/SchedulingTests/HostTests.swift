@@ -42,7 +42,7 @@ private final class Desk {
         for action in ledger.takeActions() {
             switch action {
             case .startTransfer(let entry, _): started.append(entry.number.value)
-            case .permit(let entry, _): permitted.append(entry.number.value)
+            case .permit(let id, _): permitted.append(id.download.value)
             case .tellWait(let entry): told.append(entry.number.value)
             case .save(.requested(let request)):
                 saved.append(request)
@@ -55,7 +55,7 @@ private final class Desk {
 
     func sent(_ number: UInt64, after delay: Duration = .zero) {
         now = now + delay
-        ledger.requestSent(ledger[DownloadNumber(number)]!, at: now, now: now)
+        ledger.requestSent(ledger[DownloadNumber(number)]!.request, at: now, now: now)
         take()
     }
 
@@ -240,7 +240,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         let desk = Desk()
         desk.add(1) { $0.options.requestInterval = .seconds(3600) }
         desk.sent(1)
-        desk.ledger.hop(desk.entry(1), to: "h", now: desk.now)
+        desk.ledger.hop(desk.entry(1).request, to: "h", now: desk.now)
         desk.take()
         #expect(desk.hold(1) == .rateLimit)
         desk.add(2)
@@ -380,7 +380,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
                 desk.add(UInt64(number))
                 desk.live { desk.started.contains(UInt64(number)) }
                 if isRedirect {
-                    desk.ledger.hop(desk.entry(UInt64(number)), to: "elsewhere", now: desk.now)
+                    desk.ledger.hop(desk.entry(UInt64(number)).request, to: "elsewhere", now: desk.now)
                 } else {
                     desk.ledger.transferEnded(DownloadNumber(UInt64(number)), .unchanged(copy), now: desk.now)
                 }
@@ -460,7 +460,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     @Test func `where a redirect led does not stand against that person either`() throws {
         let desk = Desk()
         desk.add(1)
-        desk.ledger.hop(desk.entry(1), to: "mirror", now: desk.now)
+        desk.ledger.hop(desk.entry(1).request, to: "mirror", now: desk.now)
         desk.take()
         let refusal = DownloadFailure(
             .httpStatus, "…", httpStatus: 503, host: "mirror", isRetryable: true, retryAfter: .seconds(3600))
@@ -468,7 +468,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.wait(.seconds(5))
         try desk.ledger.apply(.resume, to: desk.entry(1), now: desk.now)
         desk.ledger.schedule(now: desk.now)
-        desk.ledger.hop(desk.entry(1), to: "mirror", now: desk.now)
+        desk.ledger.hop(desk.entry(1).request, to: "mirror", now: desk.now)
         desk.take()
         #expect(desk.started == [1, 1] && desk.permitted == [1, 1])
     }
@@ -568,7 +568,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         let desk = Desk()
         desk.add(1, "https://h/1", app: "A")
         desk.sent(1)
-        desk.ledger.hop(desk.entry(1), to: "h", origin: "http://h:8080", now: desk.now)
+        desk.ledger.hop(desk.entry(1).request, to: "h", origin: "http://h:8080", now: desk.now)
         desk.take()
         desk.fail(1, 503, retryAfter: .seconds(3600))
         #expect(desk.entry(1).record.lastFailure?.origin == "http://h:8080")
@@ -716,7 +716,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.add(2, "http://fast/2")
         desk.add(3, "http://fast/3")
         #expect(desk.started == [1, 2])
-        desk.ledger.hop(desk.entry(2), to: "slow", now: desk.now)
+        desk.ledger.hop(desk.entry(2).request, to: "slow", now: desk.now)
         desk.take()
         #expect(desk.permitted == [])
         #expect(desk.hold(2) == .rateLimit)
@@ -726,7 +726,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.wake()
         #expect(desk.permitted == [2] && desk.hold(2) == nil)
         // Where nothing stands in the way it is let go at once.
-        desk.ledger.hop(desk.entry(3), to: "elsewhere", now: desk.now)
+        desk.ledger.hop(desk.entry(3).request, to: "elsewhere", now: desk.now)
         desk.take()
         #expect(desk.permitted == [2, 3])
     }
@@ -740,7 +740,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.sent(1)
         desk.finish(1)
         desk.add(2, "http://a/2")
-        desk.ledger.hop(desk.entry(2), to: "slow", now: desk.now)
+        desk.ledger.hop(desk.entry(2).request, to: "slow", now: desk.now)
         desk.take()
         desk.add(3, "http://a/3")
         #expect(desk.started == [1, 2, 3], "who waits for a host takes no slot")
@@ -755,7 +755,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         let desk = Desk { try? $0.hostRules.set("slow", HostRule(connections: 1)) }
         desk.add(1, "http://slow/1")
         desk.add(2, "http://fast/2")
-        desk.ledger.hop(desk.entry(2), to: "slow", now: desk.now)
+        desk.ledger.hop(desk.entry(2).request, to: "slow", now: desk.now)
         try desk.ledger.apply(.pause, to: desk.entry(2), now: desk.now)
         desk.add(3, "http://slow/3")
         desk.finish(1)

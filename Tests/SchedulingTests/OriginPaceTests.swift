@@ -70,7 +70,7 @@ import Testing
     @Test func `is forgotten an hour after the last refusal and request`() {
         var pace = OriginPace()
         refuse(&pace, at: 0)
-        pace.sent(DownloadNumber(1), at: start + .seconds(100))
+        pace.sent(RequestID(DownloadNumber(1), 1), at: start + .seconds(100))
         #expect(!pace.isOver(now: start + .seconds(3700)))
         #expect(pace.isOver(now: start + .seconds(3701)))
     }

@@ -69,7 +69,7 @@ extension World {
         guard transfer.isPaced else { return }
         lastSent[name] = now
         if let own = entry.record.options.requestInterval { lastSent["\(name) \(own)"] = now }
-        ledger.requestSent(entry, at: now, now: now)
+        ledger.requestSent(transfer.id, at: now, now: now)
     }
 
     mutating func start(_ entry: LedgerEntry) {
@@ -77,7 +77,7 @@ extension World {
         if transfers[number] != nil { fail("\(number) has two transfers") }
         if pool.contains(where: { $0.touches(number) }) { fail("\(number) starts while the pool works on its files") }
         tell("start \(number)")
-        transfers[number] = Transfer(host: host(of: entry.record), isPaced: entry.isPaced && unpaced.remove(number) == nil)
+        transfers[number] = Transfer(id: entry.request, host: host(of: entry.record), isPaced: entry.isPaced && unpaced.remove(number) == nil)
     }
 
     /// One step of a transfer.
@@ -156,7 +156,7 @@ extension World {
         transfers[number]?.host = host
         tell("\(number) is redirected to \(host)")
         answered(transfer.host)
-        ledger.hop(entry, to: host, now: now)
+        ledger.hop(transfer.id, to: host, now: now)
     }
 
     /// The option `filename`, else the server's; the URL's is another.

@@ -11,7 +11,7 @@ enum Waiting {
     case end(DownloadNumber, String, path: String?)
     case removed(DownloadNumber)
     case start(LedgerEntry)
-    case permit(LedgerEntry, request: UInt64)
+    case permit(RequestID)
     case commit(DownloadNumber)
     case sweep(DownloadNumber)
     case callOwner(LedgerEntry)
@@ -59,6 +59,7 @@ struct Saved {
 
 /// A transfer in the engine.
 struct Transfer {
+    let id: RequestID
     var isStopping = false
     /// The host of its request; whether that waits for permission, and whether it has gone out.
     var host: String
@@ -228,10 +229,10 @@ struct World {
         case .startTransfer(let entry, let afterSave):
             checkStart(entry)
             if afterSave { post(.start(entry)) } else { start(entry) }
-        case .permit(let entry, let afterSave):
-            checkRequest(entry, at: transfers[entry.number]?.host ?? "")
-            transfers[entry.number]?.isPaced = entry.isPaced
-            if afterSave { post(.permit(entry, request: entry.requests)) } else { permit(entry.number) }
+        case .permit(let id, let afterSave):
+            if let entry = ledger[id.download] { checkRequest(entry, at: transfers[id.download]?.host ?? "") }
+            transfers[id.download]?.isPaced = afterSave
+            if afterSave { post(.permit(id)) } else { permit(id) }
         case .stopTransfer(let entry):
             transfers[entry.number]?.isStopping = true
         case .verify(let entry): pool.append(.verify(entry.number))
@@ -316,7 +317,7 @@ struct World {
             } else {
                 ledger.transferEnded(entry.number, .stopped(entry.record.resume), now: now)
             }
-        case .permit(let entry, let request): if entry.requests == request { permit(entry.number) }
+        case .permit(let id): permit(id)
         case .sweep(let number): pool.append(.sweep(number))
         case .callOwner(let entry): asked.append(entry)
         case .manyDone(let call): checkDone(call)
@@ -327,8 +328,9 @@ struct World {
         }
     }
 
-    private mutating func permit(_ number: DownloadNumber) {
-        guard transfers[number]?.isStopping == false else { return }
+    private mutating func permit(_ id: RequestID) {
+        let number = id.download
+        guard transfers[number]?.id == id, transfers[number]?.isStopping == false else { return }
         if transfers[number]?.awaits != true { fail("\(number) may go on, and did not ask") }
         transfers[number]?.awaits = false
         transfers[number]?.hasSent = false

@@ -100,15 +100,15 @@ public struct OriginPace: Sendable {
     }
 
     /// A request that keeps the interval starts; `sent` or `gaveUp` follows.
-    mutating func started(_ number: DownloadNumber, at now: WallTime) { pacing.started(number, at: now) }
+    mutating func started(_ id: RequestID, at now: WallTime) { pacing.started(id, at: now) }
 
     /// A request went out that was not urgent, perhaps one that was started before there was an interval.
-    mutating func sent(_ number: DownloadNumber, at time: WallTime) {
-        pacing.sent(number, at: time)
+    mutating func sent(_ id: RequestID, at time: WallTime) {
+        pacing.sent(id, at: time)
         if interval > .zero { pacing.passed(time) }
     }
 
-    mutating func gaveUp(_ number: DownloadNumber) { pacing.gaveUp(number) }
+    mutating func gaveUp(_ id: RequestID) { pacing.gaveUp(id) }
 
     mutating func shift(by delta: Duration) {
         pauses = pauses.mapValues { $0 + delta }
@@ -167,7 +167,7 @@ public struct OriginPaces: Sendable {
     /// Those that hold somebody, by origin.
     public func all(now: WallTime) -> [String: OriginPace] { paces.filter { !$0.value.isOver(now: now) } }
 
-    mutating func gaveUp(_ origin: String, _ number: DownloadNumber) { paces[origin]?.gaveUp(number) }
+    mutating func gaveUp(_ origin: String, _ id: RequestID) { paces[origin]?.gaveUp(id) }
 
     mutating func forget(_ origin: String) { paces[origin] = nil }
 

@@ -70,8 +70,8 @@ extension Ledger {
         guard settings.maxActive > 0, !hasSlot, let next = nextInTurn(now: now), let owed = next.lane?.app else { return false }
         var candidate: LedgerEntry?
         var isContended = false
-        for number in atHosts.keys {
-            guard let entry = entries[number], entry.state == .active, let app = entry.share, app !== owed, app.active > owed.active,
+        for (id, _) in placed {
+            guard let entry = entries[id.download], entry.state == .active, let app = entry.share, app !== owed, app.active > owed.active,
                 entry.record.options.priority <= next.record.options.priority
             else { continue }
             app.charge(now: now)
@@ -95,12 +95,12 @@ extension Ledger {
     /// - Returns: whether one has.
     private func makePlace(now: WallTime) -> Bool {
         guard idleTransfers > heldTransfers else { return false }
-        for number in atHosts.keys.sorted() {
-            guard let entry = entries[number], let since = entry.silentSince, let app = entry.share,
-                let host = atHosts[number].map(load(of:)),
-                limit(of: host) > 0, host.active >= limit(of: host)
+        for (id, request) in placed.sorted(by: { $0.key < $1.key }) {
+            guard let entry = entries[id.download], let since = entry.silentSince, let app = entry.share else { continue }
+            let host = load(of: request.host)
+            guard limit(of: host) > 0, host.active >= limit(of: host)
             else { continue }
-            let waiting = host.lanes.lazy.map(\.app) + host.hops.lazy.compactMap { self.entries[$0]?.share }
+            let waiting = host.lanes.lazy.map(\.app) + host.hops.lazy.compactMap { self.entries[$0.download]?.share }
             let own = places(of: app, at: host)
             guard waiting.contains(where: { $0 !== app && places(of: $0, at: host) < own }) else { continue }
             if isSilent(entry, now), (try? apply(.yield, to: entry, now: now)) != nil {
@@ -114,7 +114,7 @@ extension Ledger {
     }
 
     private func places(of app: AppShare, at host: HostLoad) -> Int {
-        atHosts.count { number, name in entries[number]?.share === app && load(of: name) === host && !host.hops.contains(number) }
+        placed.count { id, request in entries[id.download]?.share === app && load(of: request.host) === host && !host.hops.contains(id) }
     }
 
     /// Whether any transfer is under way that does not wait for its next request.
