@@ -139,6 +139,8 @@ struct World {
     var commonFloors: [String: (since: WallTime, until: WallTime)] = [:]
     /// The end of the longest pause that an application itself was asked for; no answer ends it.
     var pauseEnds: [String: [String: WallTime]] = [:]
+    /// At a host that keeps an interval, by the application that waits there for its turn only: how often each other one had its.
+    var passes: [String: [String: [String: Int]]] = [:]
     /// Somebody wants them at once.
     var urgent: Set<DownloadNumber> = []
     /// Those of them that nobody has refused since.
@@ -230,7 +232,10 @@ struct World {
             checkStart(entry)
             if afterSave { post(.start(entry)) } else { start(entry) }
         case .permit(let id, let afterSave):
-            if let entry = ledger[id.download] { checkRequest(entry, at: transfers[id.download]?.host ?? "") }
+            if let entry = ledger[id.download], let host = transfers[id.download]?.host {
+                checkRequest(entry, at: host)
+                checkTurn(entry, at: host)
+            }
             transfers[id.download]?.isPaced = afterSave
             if afterSave { post(.permit(id)) } else { permit(id) }
         case .stopTransfer(let entry):
@@ -402,7 +407,7 @@ struct World {
         (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
-        (hostFloors, commonFloors, urgent, hastened) = ([:], [:], [], [])
+        (hostFloors, commonFloors, urgent, hastened, passes) = ([:], [:], [], [], [:])
         for record in saved.records.values {
             guard let time = record.retryAt, record.lastFailure?.retryAfter != nil, !record.state.hasEnded else { continue }
             let (host, app) = (record.lastFailure?.host ?? host(of: record), record.options.app)

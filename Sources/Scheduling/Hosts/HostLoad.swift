@@ -19,6 +19,7 @@ final class HostLoad {
     var lanes: [Lane] = []
     /// Transfers under way whose next request waits for its turn.
     var hops: [RequestID] = []
+    var turns = HostTurns()
     /// When it is to be looked at again; the entry of `hostWakes` that counts.
     var wakeAt: WallTime?
     /// So many different own intervals are told apart; what comes beyond that keeps a longer one, which is there or is shared by many.

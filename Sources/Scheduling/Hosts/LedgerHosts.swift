@@ -69,19 +69,20 @@ extension Ledger {
         if hosts.count < hostsBeforeSweep / 4 { hostsBeforeSweep = max(1024, 2 * hosts.count) }
     }
 
-    /// Offers what may start at `host`, takes back what may not, and says when to look again.
+    /// Lets go what may start at `host`, offers what of its queue may, takes back what may not, and says when to look again.
     private func refresh(_ host: HostLoad, now: WallTime) {
         let limit = limit(of: host)
-        var wake = grantHops(host, limit, now: now)
-        // Before it is known what network there is nothing goes there.
-        let isKnown = network != nil || host.isLocal
-        let hasRoom = limit == 0 || host.active < limit
+        var (wake, awaited) = grantHops(host, limit, now: now)
+        let fronts = fronts(of: host, limit, now: now)
+        let chosen = awaited.isEmpty ? inTurn(fronts, at: host) : awaited
+        var next = fronts.startIndex
         for lane in host.lanes {
-            let opens = opens(lane, now: now)
-            // A hop that is still there waits for what these wait for too, or for an interval of its own, which is not theirs.
-            let mayStart = isKnown && hasRoom && opens.map { $0 <= now } ?? false
-            offer(mayStart ? runnable.next(in: lane.id) : nil, of: lane)
-            if hasRoom, let opens, opens > now { wake = min(wake ?? opens, opens) }
+            // In the same order.
+            let front = next < fronts.endIndex && fronts[next].lane === lane ? fronts[next] : nil
+            if front != nil { next += 1 }
+            offer(chosen?.contains(lane.id) ?? true ? front?.entry : nil, of: lane)
+            guard front == nil, limit == 0 || host.active < limit else { continue }
+            if let opens = opens(lane, now: now), opens > now { wake = min(wake ?? opens, opens) }
         }
         if host.wakeAt != wake {
             host.wakeAt = wake
@@ -92,6 +93,99 @@ extension Ledger {
             for spacing in host.pacings { actions.append(.save(.requestOver(host: host.name, spacing: spacing))) }
             hosts[host.name] = nil
             (recentHost, recentLane) = (nil, nil)
+        }
+    }
+
+    // MARK: Turns
+
+    /// The first of a lane, where its host would take it now.
+    private struct Front {
+        let lane: Lane
+        let entry: LedgerEntry
+        let priority: Int32
+        let position: Int64
+        let claim: HostTurns.Claim
+        let turn: UInt64
+    }
+
+    /// In the order of the host's lanes.
+    private func fronts(of host: HostLoad, _ limit: Int, now: WallTime) -> [Front] {
+        // Before it is known what network there is nothing goes there.
+        guard network != nil || host.isLocal, limit == 0 || host.active < limit else { return [] }
+        return host.lanes.compactMap { lane in
+            guard let opens = opens(lane, now: now), opens <= now, let entry = runnable.next(in: lane.id).flatMap({ entries[$0] }) else {
+                return nil
+            }
+            let (record, claim) = (entry.record, claim(of: lane))
+            return Front(
+                lane: lane, entry: entry, priority: record.options.priority, position: record.position, claim: claim,
+                turn: host.turns.last(claim))
+        }
+    }
+
+    /// Where an interval lets one through at a time, the lanes whose turn it is; nil: any, for what its application has had decides.
+    private func inTurn(_ fronts: [Front], at host: HostLoad) -> Set<UInt32>? {
+        guard fronts.count > 1 else { return nil }
+        if host.interval > .zero { return Set([first(of: fronts)].compactMap { $0?.lane.id }) }
+        guard fronts.contains(where: \.claim.isPaced) else { return nil }
+        return Set(
+            fronts.filter { front in
+                !front.claim.isPaced || first(of: fronts.filter { $0.claim.contends(with: front.claim) })?.lane === front.lane
+            }.map(\.lane.id))
+    }
+
+    /// Of each application the first by priority and queue order; and of those that have the highest priority the one whose last turn is
+    /// longest ago.
+    private func first(of fronts: [Front]) -> Front? {
+        var firsts: [String: Front] = [:]
+        for front in fronts {
+            let comesFirst = firsts[front.claim.app].map { ($0.priority, front.position) < (front.priority, $0.position) } ?? true
+            if comesFirst { firsts[front.claim.app] = front }
+        }
+        return firsts.values.min { a, b in
+            (b.priority, a.turn, a.position, a.entry.number) < (a.priority, b.turn, b.position, b.entry.number)
+        }
+    }
+
+    private func claim(at origin: String, app: String, spacing: Duration, isUrgent: Bool) -> HostTurns.Claim {
+        let isSlowed = !isUrgent && paces[origin].map { $0.interval > .zero } ?? false
+        return HostTurns.Claim(app: app, slowedOrigin: isSlowed ? origin : nil, spacing: spacing)
+    }
+
+    private func claim(of lane: Lane) -> HostTurns.Claim {
+        claim(at: origin(of: lane), app: lane.app.name, spacing: lane.spacing, isUrgent: lane.isUrgent)
+    }
+
+    private func claim(of entry: LedgerEntry, _ request: PlacedRequest) -> HostTurns.Claim {
+        claim(at: request.origin, app: entry.record.options.app, spacing: entry.spacing, isUrgent: entry.isUrgent)
+    }
+
+    /// Whom a redirect of `claim` lets go before it: what is queued there of another application, which waits for its turn for longer, and
+    /// for which there is a slot.
+    private func rival(of claim: HostTurns.Claim, at host: HostLoad, _ limit: Int, now: WallTime) -> Front? {
+        let isScarce = host.interval > .zero || limit > 0
+        guard hasSlot, !host.lanes.isEmpty, isScarce || claim.isPaced else { return nil }
+        let rivals = fronts(of: host, limit, now: now).filter { isScarce || $0.claim.contends(with: claim) }
+        guard let first = first(of: rivals), first.claim.app != claim.app, first.turn < host.turns.last(claim) else { return nil }
+        return first
+    }
+
+    /// Somebody moved `entry` to the front.
+    func comesNext(_ entry: LedgerEntry) {
+        guard let lane = entry.lane else { return }
+        lane.host.turns.comesNext(claim(of: lane))
+        touched.insert(lane.host.name)
+    }
+
+    /// Who was let go first at a host and has got no slot has lost its turn: it holds up nobody who needs none, or has one.
+    func loseTurns(now: WallTime) {
+        while !awaited.isEmpty {
+            for (lane, claim, turn) in awaited where lane.count > 0 && lane.host.turns.last(claim) == turn {
+                lane.host.turns.took(claim)
+                touched.insert(lane.host.name)
+            }
+            awaited = []
+            refreshHosts(now: now)
         }
     }
 
@@ -119,12 +213,12 @@ extension Ledger {
         return pace.opens(for: app, isUrgent: isUrgent, now: now).map { max($0, opens) }
     }
 
-    private func offer(_ wanted: DownloadNumber?, of lane: Lane) {
-        guard wanted != lane.offered else { return }
+    private func offer(_ entry: LedgerEntry?, of lane: Lane) {
+        guard entry?.number != lane.offered else { return }
         withdraw(lane)
-        guard let wanted, let entry = entries[wanted] else { return }
-        lane.offered = wanted
-        lane.app.ready.insert(wanted, priority: entry.record.options.priority, position: entry.record.position)
+        guard let entry else { return }
+        lane.offered = entry.number
+        lane.app.ready.insert(entry.number, priority: entry.record.options.priority, position: entry.record.position)
     }
 
     /// The requests that hosts count, or that wait for them.
@@ -165,6 +259,7 @@ extension Ledger {
         let (load, id) = (load(of: request.host), entry.request)
         atHosts[id] = request
         load.active += 1
+        load.turns.took(claim(of: entry, request))
         touched.insert(load.name)
         let spacing = entry.spacing
         let isSlowed = !entry.isUrgent && (paces[request.origin].map { $0.interval > .zero } ?? false)
@@ -232,11 +327,33 @@ extension Ledger {
         if entry.isHeld { review(entry, now: now) }
     }
 
-    /// - Returns: when a hop that waits may start; nil: none waits for an instant.
-    private func grantHops(_ host: HostLoad, _ limit: Int, now: WallTime) -> WallTime? {
+    /// Lets redirects go whose turn it is.
+    ///
+    /// - Returns: when one that waits may start, nil: none waits for an instant; and the lanes that come before one.
+    private func grantHops(_ host: HostLoad, _ limit: Int, now: WallTime) -> (wake: WallTime?, awaited: Set<UInt32>) {
+        guard !host.hops.isEmpty else { return (nil, []) }
         var wake: WallTime?
+        var awaitedLanes: Set<UInt32> = []
+        // Each application's in their order, which is that in which they came.
+        var waiting: [(claim: HostTurns.Claim, hops: ArraySlice<RequestID>)] = []
+        var places: [HostTurns.Claim: Int] = [:]
         for id in host.hops {
-            guard limit == 0 || host.active < limit, let entry = entries[id.download], var request = atHosts[id] else { continue }
+            guard let entry = entries[id.download], let request = atHosts[id] else { continue }
+            let claim = claim(of: entry, request)
+            if let place = places[claim] {
+                waiting[place].hops.append(id)
+            } else {
+                places[claim] = waiting.count
+                waiting.append((claim, [id]))
+            }
+        }
+        while limit == 0 || host.active < limit {
+            let next = waiting.indices.filter { !waiting[$0].hops.isEmpty }.min {
+                host.turns.last(waiting[$0].claim) < host.turns.last(waiting[$1].claim)
+            }
+            guard let next, let id = waiting[next].hops.popFirst(), let entry = entries[id.download], var request = atHosts[id] else {
+                break
+            }
             guard let opens = opens(host, entry, now: now) else { continue }
             guard opens <= now else {
                 wake = min(wake ?? opens, opens)
@@ -248,6 +365,11 @@ extension Ledger {
                 review(entry, now: now)
                 continue
             }
+            if let rival = rival(of: waiting[next].claim, at: host, limit, now: now) {
+                if awaitedLanes.insert(rival.lane.id).inserted { awaited.append((rival.lane, rival.claim, rival.turn)) }
+                waiting[next].hops = []
+                continue
+            }
             host.hops.removeAll { $0 == id }
             request.startedAt = now
             begin(entry, request, now: now)
@@ -255,7 +377,7 @@ extension Ledger {
             actions.append(.permit(id, afterSave: entry.isPaced))
             review(entry, now: now)
         }
-        return wake
+        return (wake, awaitedLanes)
     }
 
     /// The server of an active download sends nothing, or sends again.

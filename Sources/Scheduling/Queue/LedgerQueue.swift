@@ -16,7 +16,7 @@ extension Ledger {
     /// Starts what may start. To be called after every event: what that queued is told of here.
     public func schedule(now: WallTime) {
         defer { tellQueued(now: now) }
-        sliceAt = nil
+        (sliceAt, awaited) = (nil, [])
         guard !isEnding, !isAsleep, !settings.paused, stretches.isEmpty, pass?.holdsStarts != true, mayStart() else { return }
         takeIn(now: now)
         openHosts(now: now)
@@ -33,10 +33,11 @@ extension Ledger {
                 refreshHosts(now: now)
             }
         } while makeRoom(now: now) || makePlace(now: now)
+        loseTurns(now: now)
     }
 
     /// Whether another may start beside those that are active. Who waits for its host, or for a server that sends nothing, takes no slot.
-    private var hasSlot: Bool {
+    var hasSlot: Bool {
         settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: min(idleTransfers, Self.mostIdle))
     }
 
@@ -76,8 +77,11 @@ extension Ledger {
             else { continue }
             app.charge(now: now)
             isContended = true
-            guard app.cost - owed.cost > Self.slice, now - entry.startedAt > Self.slice, entry.record.resume != nil || isSilent(entry, now)
-            else { continue }
+            // So many wait for their next request that they take slots: one of those has nothing to lose yet.
+            let isIdle = isSilent(entry, now) || entry.isHeld && idleTransfers > Self.mostIdle
+            guard app.cost - owed.cost > Self.slice, now - entry.startedAt > Self.slice, entry.record.resume != nil || isIdle else {
+                continue
+            }
             if let rival = candidate, (rival.startedAt, rival.number) <= (entry.startedAt, entry.number) { continue }
             candidate = entry
         }
