@@ -82,7 +82,7 @@ public actor Engine {
     /// Lets a transfer make the request for which it asked. Nothing happens where it asks for none.
     ///
     /// - Parameter tellsSent: whether `.sent` is to follow.
-    public nonisolated func permit(_ number: DownloadNumber, tellsSent: Bool) { command { $0.goOn(number, tellsSent: tellsSent) } }
+    public nonisolated func permit(_ id: RequestID, tellsSent: Bool) { command { $0.goOn(id, tellsSent: tellsSent) } }
 
     /// Bytes per second from now on; nil: no limit.
     public nonisolated func setSpeedLimit(_ number: DownloadNumber, _ limit: Speed?) { command { $0.limit(number, limit) } }
@@ -392,12 +392,14 @@ public actor Engine {
     /// Has the host's rule looked at before a further request.
     private func ask(_ transfer: Transfer) {
         transfer.awaitsPermit = true
-        transfer.events.append(.asks(transfer.request.number, transfer.url))
+        transfer.events.append(.asks(transfer.request.id, transfer.url))
         reportEvents(of: transfer)
     }
 
-    private func goOn(_ number: DownloadNumber, tellsSent: Bool) {
-        guard let transfer = transfers[number], transfer.awaitsPermit, transfer.conclusion == nil else { return }
+    private func goOn(_ id: RequestID, tellsSent: Bool) {
+        guard let transfer = transfers[id.download], transfer.request.id == id, transfer.awaitsPermit, transfer.conclusion == nil else {
+            return
+        }
         (transfer.awaitsPermit, transfer.tellsSent) = (false, tellsSent)
         fetch(transfer)
     }

@@ -89,7 +89,7 @@ internal import Transport
         runs[number]?.engine.stop(number)
     }
 
-    public func permit(_ number: DownloadNumber, tellsSent: Bool) { runs[number]?.engine.permit(number, tellsSent: tellsSent) }
+    public func permit(_ id: RequestID, tellsSent: Bool) { runs[id.download]?.engine.permit(id, tellsSent: tellsSent) }
 
     public func setSpeedLimit(_ number: DownloadNumber, _ limit: Speed?) { runs[number]?.engine.setSpeedLimit(number, limit) }
 
@@ -170,7 +170,8 @@ internal import Transport
         case .stalled(let number, let isStalled):
             // What the disk does to it is said below.
             if isHeard(number), runs[number]?.isStalled == false || isStalled { report(event) }
-        case .asks(let number, _), .sent(let number, _), .began(let number, _): if isHeard(number) { report(event) }
+        case .asks(let id, _), .sent(let id, _): if isHeard(id.download) { report(event) }
+        case .began(let number, _): if isHeard(number) { report(event) }
         }
     }
 

@@ -270,7 +270,7 @@ final class Transfer {
     func requestGoesOut() {
         guard tellsSent else { return }
         tellsSent = false
-        events.append(.sent(request.number, at: wallTime()))
+        events.append(.sent(request.id, at: wallTime()))
     }
 
     /// The server owes nothing for the time before.

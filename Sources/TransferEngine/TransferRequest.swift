@@ -6,6 +6,8 @@ public import Transport
 /// What one transfer is told. The engine decides nothing beyond it.
 public struct TransferRequest: Sendable {
     public var number: DownloadNumber
+    /// Tells its requests from those of an earlier transfer.
+    public var ordinal: UInt32 = 0
     /// The first hop. A user and password inside are not used.
     public var url: DownloadURL
     /// Absolute, existing; where the part file grows.
@@ -61,6 +63,9 @@ public struct TransferRequest: Sendable {
     public var diskReserve = DiskReserve.bytes(0)
     /// Written into instead of a part file; `directory` and `partName` are empty then.
     public var descriptor: HeldDescriptor?
+
+    /// What `asks` and `sent` name, and `Engine.permit` must.
+    public var id: RequestID { RequestID(number, ordinal) }
 
     public init(number: DownloadNumber, url: DownloadURL, directory: String, partName: String) {
         (self.number, self.url, self.directory, self.partName) = (number, url, directory, partName)
@@ -145,9 +150,9 @@ public enum TransferEnd: Equatable, Sendable {
 
 public enum TransferEvent: Equatable, Sendable {
     /// It has a further request to make, of this URL: by a redirect, or once more. It waits for `Engine.permit`.
-    case asks(DownloadNumber, DownloadURL)
+    case asks(RequestID, DownloadURL)
     /// The request for which that was wanted goes out now.
-    case sent(DownloadNumber, at: WallTime)
+    case sent(RequestID, at: WallTime)
     /// For `Engine.silence` nothing has come; or something comes again.
     case stalled(DownloadNumber, Bool)
     /// A response was accepted; comes before its first byte counts. Again where a transfer has to start over.
@@ -164,9 +169,8 @@ extension TransferEvent {
     /// Which transfer it is of; nil: of several.
     public var number: DownloadNumber? {
         switch self {
-        case .asks(let number, _), .sent(let number, _), .stalled(let number, _), .began(let number, _), .checkpoint(let number, _),
-            .ended(let number, _):
-            number
+        case .asks(let id, _), .sent(let id, _): id.download
+        case .stalled(let number, _), .began(let number, _), .checkpoint(let number, _), .ended(let number, _): number
         case .progress: nil
         }
     }

@@ -42,7 +42,7 @@ private final class Desk {
         for action in ledger.takeActions() {
             switch action {
             case .startTransfer(let entry, _): started.append(entry.number.value)
-            case .permit(let entry, _): permitted.append(entry.number.value)
+            case .permit(let id, _): permitted.append(id.download.value)
             case .tellWait(let entry): told.append(entry.number.value)
             case .save(.requested(let request)):
                 saved.append(request)
@@ -55,7 +55,7 @@ private final class Desk {
 
     func sent(_ number: UInt64, after delay: Duration = .zero) {
         now = now + delay
-        ledger.requestSent(ledger[DownloadNumber(number)]!, at: now, now: now)
+        ledger.requestSent(ledger[DownloadNumber(number)]!.request, at: now, now: now)
         take()
     }
 
@@ -94,11 +94,25 @@ private final class Desk {
     /// Lives on, with every request going out at once, until `isDone`.
     func live(until isDone: () -> Bool) {
         for _ in 0..<100 where !isDone() {
-            let before = started.count
-            wake()
-            for number in started.dropFirst(before) { sent(number) }
+            step()
         }
         #expect(isDone())
+    }
+
+    /// Goes to the next instant; what starts or is let go there goes out at once.
+    func step() {
+        let before = (started.count, permitted.count)
+        wake()
+        for number in started.dropFirst(before.0) + permitted.dropFirst(before.1) { sent(number) }
+    }
+
+    /// Downloads of `app` that were started elsewhere and are redirected to `host`.
+    func redirect(_ numbers: ClosedRange<UInt64>, to host: String, app: String) {
+        for number in numbers {
+            add(number, "http://elsewhere/\(number)", app: app)
+            ledger.hop(entry(number).request, to: host, now: now)
+            take()
+        }
     }
 
     func entry(_ number: UInt64) -> LedgerEntry { ledger[DownloadNumber(number)]! }
@@ -240,7 +254,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         let desk = Desk()
         desk.add(1) { $0.options.requestInterval = .seconds(3600) }
         desk.sent(1)
-        desk.ledger.hop(desk.entry(1), to: "h", now: desk.now)
+        desk.ledger.hop(desk.entry(1).request, to: "h", now: desk.now)
         desk.take()
         #expect(desk.hold(1) == .rateLimit)
         desk.add(2)
@@ -380,7 +394,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
                 desk.add(UInt64(number))
                 desk.live { desk.started.contains(UInt64(number)) }
                 if isRedirect {
-                    desk.ledger.hop(desk.entry(UInt64(number)), to: "elsewhere", now: desk.now)
+                    desk.ledger.hop(desk.entry(UInt64(number)).request, to: "elsewhere", now: desk.now)
                 } else {
                     desk.ledger.transferEnded(DownloadNumber(UInt64(number)), .unchanged(copy), now: desk.now)
                 }
@@ -460,7 +474,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     @Test func `where a redirect led does not stand against that person either`() throws {
         let desk = Desk()
         desk.add(1)
-        desk.ledger.hop(desk.entry(1), to: "mirror", now: desk.now)
+        desk.ledger.hop(desk.entry(1).request, to: "mirror", now: desk.now)
         desk.take()
         let refusal = DownloadFailure(
             .httpStatus, "…", httpStatus: 503, host: "mirror", isRetryable: true, retryAfter: .seconds(3600))
@@ -468,7 +482,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.wait(.seconds(5))
         try desk.ledger.apply(.resume, to: desk.entry(1), now: desk.now)
         desk.ledger.schedule(now: desk.now)
-        desk.ledger.hop(desk.entry(1), to: "mirror", now: desk.now)
+        desk.ledger.hop(desk.entry(1).request, to: "mirror", now: desk.now)
         desk.take()
         #expect(desk.started == [1, 1] && desk.permitted == [1, 1])
     }
@@ -568,7 +582,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         let desk = Desk()
         desk.add(1, "https://h/1", app: "A")
         desk.sent(1)
-        desk.ledger.hop(desk.entry(1), to: "h", origin: "http://h:8080", now: desk.now)
+        desk.ledger.hop(desk.entry(1).request, to: "h", origin: "http://h:8080", now: desk.now)
         desk.take()
         desk.fail(1, 503, retryAfter: .seconds(3600))
         #expect(desk.entry(1).record.lastFailure?.origin == "http://h:8080")
@@ -716,7 +730,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.add(2, "http://fast/2")
         desk.add(3, "http://fast/3")
         #expect(desk.started == [1, 2])
-        desk.ledger.hop(desk.entry(2), to: "slow", now: desk.now)
+        desk.ledger.hop(desk.entry(2).request, to: "slow", now: desk.now)
         desk.take()
         #expect(desk.permitted == [])
         #expect(desk.hold(2) == .rateLimit)
@@ -726,7 +740,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.wake()
         #expect(desk.permitted == [2] && desk.hold(2) == nil)
         // Where nothing stands in the way it is let go at once.
-        desk.ledger.hop(desk.entry(3), to: "elsewhere", now: desk.now)
+        desk.ledger.hop(desk.entry(3).request, to: "elsewhere", now: desk.now)
         desk.take()
         #expect(desk.permitted == [2, 3])
     }
@@ -740,7 +754,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.sent(1)
         desk.finish(1)
         desk.add(2, "http://a/2")
-        desk.ledger.hop(desk.entry(2), to: "slow", now: desk.now)
+        desk.ledger.hop(desk.entry(2).request, to: "slow", now: desk.now)
         desk.take()
         desk.add(3, "http://a/3")
         #expect(desk.started == [1, 2, 3], "who waits for a host takes no slot")
@@ -755,7 +769,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         let desk = Desk { try? $0.hostRules.set("slow", HostRule(connections: 1)) }
         desk.add(1, "http://slow/1")
         desk.add(2, "http://fast/2")
-        desk.ledger.hop(desk.entry(2), to: "slow", now: desk.now)
+        desk.ledger.hop(desk.entry(2).request, to: "slow", now: desk.now)
         try desk.ledger.apply(.pause, to: desk.entry(2), now: desk.now)
         desk.add(3, "http://slow/3")
         desk.finish(1)
@@ -896,6 +910,107 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         let before = desk.started
         for _ in 0..<20 { desk.wait(.seconds(6)) }
         #expect(desk.started == before, "it has its place; and in its own queue A may wait for itself")
+    }
+}
+
+@Suite struct `Turns at a host` {
+    /// A host whose first request has just gone out, and the next may in a second.
+    private func desk(_ change: (inout Settings) -> Void = { _ in }) -> Desk {
+        let desk = Desk { settings in
+            (settings.maxActive, settings.maxPerHost) = (0, 0)
+            try? settings.hostRules.set("slow", second)
+            change(&settings)
+        }
+        desk.add(1, "http://slow/1", app: "greedy")
+        desk.sent(1)
+        desk.finish(1)
+        return desk
+    }
+
+    @Test func `go round between redirects that wait there and what is queued for it`() {
+        let desk = desk()
+        desk.redirect(100...120, to: "slow", app: "greedy")
+        desk.add(2, "http://slow/2", app: "modest")
+        desk.add(3, "http://slow/3", app: "modest")
+        for _ in 0..<4 { desk.step() }
+        #expect(desk.started.filter { $0 < 100 } == [1, 2, 3] && desk.permitted == [100, 101])
+    }
+
+    @Test func `go round between redirects of several applications, first come first served within each`() {
+        let desk = desk()
+        desk.redirect(100...120, to: "slow", app: "greedy")
+        desk.redirect(200...201, to: "slow", app: "modest")
+        for _ in 0..<4 { desk.step() }
+        #expect(desk.permitted == [200, 100, 201, 101])
+    }
+
+    @Test func `go round at an origin that refused requests, too`() {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        desk.add(1, "http://slow/1", app: "greedy") { $0.options.retries = 0 }
+        desk.fail(1, 503)
+        desk.redirect(100...120, to: "slow", app: "greedy")
+        desk.add(2, "http://slow/2", app: "modest")
+        desk.step()
+        desk.step()
+        #expect(desk.started.contains(2) && desk.permitted.count == 1)
+    }
+
+    @Test func `come to each of many applications, before any has its second`() {
+        let desk = desk()
+        desk.redirect(1000...1100, to: "slow", app: "greedy")
+        for number in 2...101 { desk.add(UInt64(number), "http://slow/\(number)", app: "app \(number)") }
+        desk.redirect(200...200, to: "slow", app: "one more")
+        for _ in 0..<102 { desk.step() }
+        #expect(Set(desk.started).isSuperset(of: 2...101) && Set(desk.permitted).isSuperset(of: [200, 1000]))
+        #expect(desk.permitted.count == 2)
+    }
+
+    @Test func `come to one that has had much elsewhere`() {
+        let desk = desk()
+        desk.add(2, "http://other/2", app: "modest")
+        desk.add(3, "http://slow/3", app: "greedy")
+        desk.wait(.seconds(3600))
+        desk.sent(3)
+        for number in 4...30 { desk.add(UInt64(number), "http://slow/\(number)", app: "greedy") }
+        desk.add(31, "http://slow/31", app: "modest")
+        desk.step()
+        #expect(desk.started.last == 31)
+    }
+
+    @Test func `are taken before its time by what somebody moves to the front`() {
+        let desk = desk()
+        desk.add(2, "http://slow/2", app: "modest")
+        desk.add(3, "http://slow/3", app: "greedy")
+        desk.add(4, "http://slow/4", app: "greedy")
+        desk.ledger.move(desk.entry(4), to: 0)
+        desk.step()
+        #expect(desk.started.last == 4)
+    }
+
+    @Test func `are lost by who has no slot for them: a redirect that has one is not held up`() {
+        let desk = desk { $0.maxActive = 1 }
+        desk.redirect(100...100, to: "slow", app: "greedy")
+        desk.add(2, "http://other/2", app: "busy")
+        for number in 3...9 { desk.add(UInt64(number), "http://other/\(number)", app: "busy") { $0.options.priority = 1 } }
+        desk.add(10, "http://slow/10", app: "modest")
+        desk.wait(.seconds(5))
+        #expect(desk.permitted == [] && desk.started.last == 2)
+        desk.finish(2)
+        desk.finish(desk.started.last!)
+        #expect(desk.permitted == [100])
+    }
+
+    @Test func `are no reason to keep an application from other hosts: redirects that wait give way`() {
+        let desk = desk { settings in
+            settings.maxActive = 2
+            try? settings.hostRules.set("slow", HostRule(requestInterval: .seconds(60)))
+        }
+        desk.redirect(100...165, to: "slow", app: "greedy")
+        #expect(desk.ledger.counts.active == 66)
+        desk.add(2, "http://other/2", app: "modest")
+        desk.add(3, "http://other/3", app: "modest")
+        for _ in 0..<4 { desk.wait(.seconds(6)) }
+        #expect(desk.started.contains(2))
     }
 }
 

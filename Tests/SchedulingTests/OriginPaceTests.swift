@@ -58,6 +58,14 @@ import Testing
         if retryAfter == 86_400 { #expect(self.openings(for: "A", period: period, retryAfter: retryAfter).isEmpty) }
     }
 
+    @Test func `holds each of very many that were refused as long as it was told`() {
+        var pace = OriginPace()
+        for number in 1...200 { refuse(&pace, at: 0, retryAfter: .seconds(80_000 + number), by: "app \(number)") }
+        #expect((1...200).allSatisfy { pace.pausedUntil(for: "app \($0)") == start + .seconds(80_000 + $0) })
+        for number in 1...3000 { refuse(&pace, at: 0, retryAfter: .seconds(400), by: "other \(number)") }
+        #expect((1...200).allSatisfy { pace.pausedUntil(for: "app \($0)") == start + .seconds(80_000 + $0) })
+    }
+
     @Test func `is remembered over a restart for as long as it was to last, for others too`() {
         var pace = OriginPace()
         pace.recall(until: start + .seconds(86_000), by: "A", status: 503, refusedAt: start + .seconds(-400), now: start)
@@ -70,7 +78,7 @@ import Testing
     @Test func `is forgotten an hour after the last refusal and request`() {
         var pace = OriginPace()
         refuse(&pace, at: 0)
-        pace.sent(DownloadNumber(1), at: start + .seconds(100))
+        pace.sent(RequestID(DownloadNumber(1), 1), at: start + .seconds(100))
         #expect(!pace.isOver(now: start + .seconds(3700)))
         #expect(pace.isOver(now: start + .seconds(3701)))
     }

@@ -17,6 +17,7 @@ extension World {
         let idle = transfers.values.count { ($0.awaits || $0.isStalled) && !$0.isStopping }
         if limits.maxActive > 0, Int(ledger.counts.active) > Int(limits.maxActive) + idle { fail("\(number) starts beyond MaxActive") }
         checkRequest(entry, at: host(of: entry.record))
+        checkTurn(entry, at: host(of: entry.record))
         if sweeping.contains(number) { fail("\(number) starts while its part file is still to be deleted") }
         if limits.paused { fail("\(number) starts while all is paused") }
         if let floor = floors[number], now < floor { fail("\(number) starts before the server’s Retry-After") }
@@ -62,6 +63,33 @@ extension World {
         if isUnsent, rule.requestInterval ?? .zero > .zero { fail("\(number) goes to \(host) while another request has not gone out") }
     }
 
+    /// A request goes to `host`: whoever else waits there for nothing but a turn must not see many of the same application.
+    mutating func checkTurn(_ entry: LedgerEntry, at host: String) {
+        let (name, rule) = ledger.settings.hostRules.governing(host)
+        let isPlain = entry.record.options.requestInterval == nil && !urgent.contains(entry.number)
+        guard rule.requestInterval ?? .zero > .zero, isPlain else { return }
+        let app = entry.record.options.app
+        let slowed = ledger.slowedOrigins(now: now)
+        func waits(_ other: LedgerEntry) -> Bool {
+            let host = other.isHeld ? transfers[other.number]?.host ?? "" : self.host(of: other.record)
+            guard ledger.settings.hostRules.governing(host).name == name, slowed["http://\(host):80"] == nil,
+                other.record.options.requestInterval == nil
+            else { return false }
+            // A queued one may wait for a slot, and behind a higher priority.
+            return other.isHeld
+                || ledger.settings.maxActive == 0 && hindrance(other) == nil
+                    && other.record.options.priority >= entry.record.options.priority && !other.record.isWhole
+                    && other.state == .queued && ledger.hold(of: other, now: now)?.reason == .rateLimit
+        }
+        let waiting = Set(ledger.entries.values.filter(waits).map(\.record.options.app)).subtracting([app])
+        var passes = passes[name, default: [:]].filter { waiting.contains($0.key) }
+        for other in waiting {
+            passes[other, default: [:]][app, default: 0] += 1
+            if passes[other]![app]! > 2 { fail("\(app) has its turn at \(host) again and again, and \(other) waits there") }
+        }
+        self.passes[name] = passes
+    }
+
     private mutating func send(_ entry: LedgerEntry, _ transfer: Transfer) {
         let name = ledger.settings.hostRules.governing(transfer.host).name
         transfers[entry.number]?.hasSent = true
@@ -69,7 +97,7 @@ extension World {
         guard transfer.isPaced else { return }
         lastSent[name] = now
         if let own = entry.record.options.requestInterval { lastSent["\(name) \(own)"] = now }
-        ledger.requestSent(entry, at: now, now: now)
+        ledger.requestSent(transfer.id, at: now, now: now)
     }
 
     mutating func start(_ entry: LedgerEntry) {
@@ -77,7 +105,8 @@ extension World {
         if transfers[number] != nil { fail("\(number) has two transfers") }
         if pool.contains(where: { $0.touches(number) }) { fail("\(number) starts while the pool works on its files") }
         tell("start \(number)")
-        transfers[number] = Transfer(host: host(of: entry.record), isPaced: entry.isPaced && unpaced.remove(number) == nil)
+        transfers[number] = Transfer(
+            id: entry.request, host: host(of: entry.record), isPaced: entry.isPaced && unpaced.remove(number) == nil)
     }
 
     /// One step of a transfer.
@@ -156,7 +185,7 @@ extension World {
         transfers[number]?.host = host
         tell("\(number) is redirected to \(host)")
         answered(transfer.host)
-        ledger.hop(entry, to: host, now: now)
+        ledger.hop(transfer.id, to: host, now: now)
     }
 
     /// The option `filename`, else the server's; the URL's is another.

@@ -269,15 +269,20 @@ extension World {
             ][b / 6 % 4]
             tell("the rule of \(host): \(rule)")
             ledger.set(now: now) { try? $0.hostRules.set(host, rule) }
-            lastSent = [:]
+            (lastSent, passes) = ([:], [:])
             for number in transfers.keys { transfers[number]?.isPaced = false }
             unpaced.formUnion(delayed)
         case 0: ledger.set(now: now) { $0.maxActive = UInt32(a % 4) }
         case 1: ledger.set(now: now) { $0.maxPerHost = UInt32(a % 3) }
-        case 2: if let entry = pick(a, { !$0.state.hasEnded }) { ledger.move(entry, to: UInt32(b % 5)) }
+        case 2: if let entry = pick(a, { !$0.state.hasEnded }) { move(entry, to: UInt32(b % 5)) }
         default: if let entry = pick(a, { !$0.state.hasEnded }) { ledger.setPriority(entry, Int32(b % 5)) }
         }
         ledger.schedule(now: now)
+    }
+
+    private mutating func move(_ entry: LedgerEntry, to place: UInt32) {
+        ledger.move(entry, to: place)
+        passes = [:]  // who is moved to the front has a turn more
     }
 
     /// One step of the store: a commit begins, succeeds or fails.
@@ -326,7 +331,7 @@ extension World {
             settle()
             if inFlight != nil || journal.hasChanges { commit(1) }
             if !pool.isEmpty { work(round, 1) }
-            for number in transfers.keys.sorted() { transfer(Int(number.value), 3, number) }
+            for number in transfers.keys.sorted() { transfer(Int(number.value), round % 3 == 0 ? 7 : 3, number) }
             callOwner()
             showToast()
             probe()

@@ -11,7 +11,7 @@ enum Waiting {
     case end(DownloadNumber, String, path: String?)
     case removed(DownloadNumber)
     case start(LedgerEntry)
-    case permit(LedgerEntry, request: UInt64)
+    case permit(RequestID)
     case commit(DownloadNumber)
     case sweep(DownloadNumber)
     case callOwner(LedgerEntry)
@@ -59,6 +59,7 @@ struct Saved {
 
 /// A transfer in the engine.
 struct Transfer {
+    let id: RequestID
     var isStopping = false
     /// The host of its request; whether that waits for permission, and whether it has gone out.
     var host: String
@@ -138,6 +139,8 @@ struct World {
     var commonFloors: [String: (since: WallTime, until: WallTime)] = [:]
     /// The end of the longest pause that an application itself was asked for; no answer ends it.
     var pauseEnds: [String: [String: WallTime]] = [:]
+    /// At a host that keeps an interval, by the application that waits there for its turn only: how often each other one had its.
+    var passes: [String: [String: [String: Int]]] = [:]
     /// Somebody wants them at once.
     var urgent: Set<DownloadNumber> = []
     /// Those of them that nobody has refused since.
@@ -228,10 +231,13 @@ struct World {
         case .startTransfer(let entry, let afterSave):
             checkStart(entry)
             if afterSave { post(.start(entry)) } else { start(entry) }
-        case .permit(let entry, let afterSave):
-            checkRequest(entry, at: transfers[entry.number]?.host ?? "")
-            transfers[entry.number]?.isPaced = entry.isPaced
-            if afterSave { post(.permit(entry, request: entry.requests)) } else { permit(entry.number) }
+        case .permit(let id, let afterSave):
+            if let entry = ledger[id.download], let host = transfers[id.download]?.host {
+                checkRequest(entry, at: host)
+                checkTurn(entry, at: host)
+            }
+            transfers[id.download]?.isPaced = afterSave
+            if afterSave { post(.permit(id)) } else { permit(id) }
         case .stopTransfer(let entry):
             transfers[entry.number]?.isStopping = true
         case .verify(let entry): pool.append(.verify(entry.number))
@@ -316,7 +322,7 @@ struct World {
             } else {
                 ledger.transferEnded(entry.number, .stopped(entry.record.resume), now: now)
             }
-        case .permit(let entry, let request): if entry.requests == request { permit(entry.number) }
+        case .permit(let id): permit(id)
         case .sweep(let number): pool.append(.sweep(number))
         case .callOwner(let entry): asked.append(entry)
         case .manyDone(let call): checkDone(call)
@@ -327,8 +333,9 @@ struct World {
         }
     }
 
-    private mutating func permit(_ number: DownloadNumber) {
-        guard transfers[number]?.isStopping == false else { return }
+    private mutating func permit(_ id: RequestID) {
+        let number = id.download
+        guard transfers[number]?.id == id, transfers[number]?.isStopping == false else { return }
         if transfers[number]?.awaits != true { fail("\(number) may go on, and did not ask") }
         transfers[number]?.awaits = false
         transfers[number]?.hasSent = false
@@ -400,7 +407,7 @@ struct World {
         (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
-        (hostFloors, commonFloors, urgent, hastened) = ([:], [:], [], [])
+        (hostFloors, commonFloors, urgent, hastened, passes) = ([:], [:], [], [], [:])
         for record in saved.records.values {
             guard let time = record.retryAt, record.lastFailure?.retryAfter != nil, !record.state.hasEnded else { continue }
             let (host, app) = (record.lastFailure?.host ?? host(of: record), record.options.app)

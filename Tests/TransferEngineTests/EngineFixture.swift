@@ -25,7 +25,7 @@ final class EngineFixture: Sendable {
         configuration.proxies = proxies
         let engine = Engine(configuration: configuration, flush: flush) { log.take($0) }
         self.engine = engine
-        await log.permit { [weak engine] number in engine?.permit(number, tellsSent: false) }
+        await log.permit { [weak engine] id in engine?.permit(id, tellsSent: false) }
     }
 
     deinit { engine.shutDown {} }
@@ -67,13 +67,13 @@ final class EngineFixture: Sendable {
     nonisolated init() {}
     private var waiters: [(condition: @BusActor ([TransferEvent]) -> Bool, resume: CheckedContinuation<Void, Never>)] = []
 
-    private var permit: (DownloadNumber) -> Void = { _ in }
+    private var permit: (RequestID) -> Void = { _ in }
 
     /// Every further request that is asked for may go at once.
-    func permit(_ body: @escaping (DownloadNumber) -> Void) { permit = body }
+    func permit(_ body: @escaping (RequestID) -> Void) { permit = body }
 
     func take(_ event: TransferEvent) {
-        if case .asks(let number, _) = event { return permit(number) }
+        if case .asks(let id, _) = event { return permit(id) }
         events.append(event)
         let due = waiters.filter { $0.condition(events) }
         waiters.removeAll { $0.condition(events) }

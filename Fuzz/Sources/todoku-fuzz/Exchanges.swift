@@ -120,10 +120,10 @@ private final class ExchangeRound {
         server.serve(wakeDescriptor: mailbox.descriptor) {
             for event in mailbox.takeAll() {
                 switch event {
-                case .asks(let number, _):
+                case .asks(let id, _):
                     asked += 1
                     check(asked < 100, "it asks again and again")
-                    engine.permit(number, tellsSent: false)
+                    engine.permit(id, tellsSent: false)
                 case .ended(_, let end): ended = end
                 default: break
                 }

@@ -49,3 +49,14 @@ public struct DownloadNumber: Hashable, Comparable, Sendable, CustomStringConver
     public static func < (a: DownloadNumber, b: DownloadNumber) -> Bool { a.value < b.value }
     public var description: String { String(value) }
 }
+
+/// What a transfer asks servers for at a time, through all redirects. No later transfer of the same download uses it again: an answer
+/// that comes late is not taken for one to another request.
+public struct RequestID: Hashable, Comparable, Sendable, CustomStringConvertible {
+    public let download: DownloadNumber
+    /// Counts the requests of the download, in this process.
+    public let ordinal: UInt32
+    public init(_ download: DownloadNumber, _ ordinal: UInt32) { (self.download, self.ordinal) = (download, ordinal) }
+    public static func < (a: RequestID, b: RequestID) -> Bool { (a.download, a.ordinal) < (b.download, b.ordinal) }
+    public var description: String { "\(download).\(ordinal)" }
+}

@@ -303,10 +303,8 @@ internal import TransferEngine
         case .save(let change): journal.append(change)
         case .startTransfer(let entry, false): startTransfer(entry)
         case .startTransfer(let entry, true): journal.afterCommit { [self] in startTransfer(entry) }
-        case .permit(let entry, false): engine.permit(entry.number, tellsSent: false)
-        case .permit(let entry, true):
-            let request = entry.requests
-            journal.afterCommit { [self] in if entry.requests == request { engine.permit(entry.number, tellsSent: true) } }
+        case .permit(let id, false): engine.permit(id, tellsSent: false)
+        case .permit(let id, true): journal.afterCommit { [self] in engine.permit(id, tellsSent: true) }
         case .stopTransfer(let entry): engine.stop(entry.number)
         case .verify(let entry): verify(entry)
         case .commit(let entry): journal.afterCommit { [self] in commit(entry) }

@@ -55,7 +55,7 @@ extension Downloader {
         request.mapPath = record.isToDescriptor ? nil : mapPath(of: record.number)
         request.ifExists = options.ifExists
         request.diskReserve = settings.diskReserve
-        request.tellsSent = entry.isPaced
+        (request.ordinal, request.tellsSent) = (entry.request.ordinal, entry.isPaced)
         request.copy = copy
         request.descriptor = descriptors[record.number]
         if request.descriptor?.isInMemory == true { request.maxSize = min(options.maxSize ?? .max, Limits.memoryFileBytes) }
@@ -72,12 +72,8 @@ extension Downloader {
 
     private func carryOut(_ event: TransferEvent) {
         switch event {
-        case .asks(let number, let url):
-            guard let entry = ledger[number] else { return }
-            decide { ledger, now in ledger.hop(entry, to: url.host, origin: url.origin, now: now) }
-        case .sent(let number, let time):
-            guard let entry = ledger[number] else { return }
-            decide { ledger, now in ledger.requestSent(entry, at: time, now: now) }
+        case .asks(let id, let url): decide { ledger, now in ledger.hop(id, to: url.host, origin: url.origin, now: now) }
+        case .sent(let id, let time): decide { ledger, now in ledger.requestSent(id, at: time, now: now) }
         case .stalled(let number, let isStalled):
             guard let entry = ledger[number] else { return }
             decide { ledger, now in ledger.stalled(entry, isStalled, now: now) }

@@ -12,9 +12,9 @@ public final class Ledger {
         /// on disk knows nothing of. By then it may be told to stop already: then it has ended, `stopped`, with what its record has.
         case startTransfer(LedgerEntry, afterSave: Bool)
         case stopTransfer(LedgerEntry)
-        /// Let the transfer make the next request, for which it asked by `hop`; `afterSave` as with `startTransfer`, and only if `requests`
-        /// of the entry is then what it is now.
-        case permit(LedgerEntry, afterSave: Bool)
+        /// Let the transfer make the next request, for which it asked by `hop`; `afterSave` as with `startTransfer`, and only if it is
+        /// under way still. Whether it has gone out is to be told where this is after a save.
+        case permit(RequestID, afterSave: Bool)
         case verify(LedgerEntry)
         case commit(LedgerEntry)
         /// Delete the part file and its written map, then call `swept`.
@@ -60,8 +60,8 @@ public final class Ledger {
     var hostWakes = WakeHeap<String>()
     /// Requests of a process before this one, by host, until that host is asked again.
     var lastRequests: [String: [HostRequest]] = [:]
-    /// The host of the request of each transfer that is active, or for which its next one waits.
-    var atHosts: [DownloadNumber: String] = [:]
+    /// The requests under way, and those that wait for their host, until their transfers have ended.
+    var atHosts: [RequestID: PlacedRequest] = [:]
     var apps: [String: AppShare] = [:]
     var laneNumber: UInt32 = 0
     /// Transfers of `counts.active` that take no slot; and those of them that wait for their next request.
@@ -69,6 +69,8 @@ public final class Ledger {
     var heldTransfers = 0
     /// Hosts that would take the next request of a transfer which has no slot for it.
     var awaitingSlot: Set<String> = []
+    /// What is queued that comes before a redirect at its host, as it was when that was found out; until what may start has started.
+    var awaited: [(lane: Lane, claim: HostTurns.Claim, turn: UInt64)] = []
     /// With so many it is looked which of them need not be remembered any more.
     var hostsBeforeSweep = 1024
     /// When it is to be looked at whether one application owes another a slot.

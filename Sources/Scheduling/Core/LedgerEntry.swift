@@ -29,14 +29,12 @@ public final class LedgerEntry {
     /// Whose slot it has, and since when, while it is active.
     var share: AppShare?
     var startedAt = WallTime(microseconds: 0)
-    /// The origin of its request under way, or of its next one.
-    var requestOrigin = ""
     /// Somebody wants it at once: until its next transfer ends it waits for nothing that a server asked for. In a lane the lane's counts.
     var isUrgent = false
-    /// When its request under way was started.
-    var requestedAt = WallTime(microseconds: 0)
-    /// Requests of it that were started or permitted: tells a permission that comes late, behind a commit, from that of a later request.
-    public internal(set) var requests: UInt64 = 0
+    /// The request of its transfer, or of the last one.
+    public var request: RequestID { RequestID(number, requestCount) }
+    /// Of transfers of this process.
+    var requestCount: UInt32 = 0
     /// Its request keeps an interval: the engine is to tell when it has gone out.
     public internal(set) var isPaced = false
     /// Active, it waits for its next request, or for a server that sends nothing: it takes no slot.

@@ -79,7 +79,7 @@ extension Ledger {
 
     /// All that are active, in queue order: few among many.
     var running: [LedgerEntry] {
-        atHosts.keys.compactMap { entries[$0] }.filter { $0.state == .active }.sorted {
+        placed.compactMap { self.entries[$0.key.download] }.filter { $0.state == .active }.sorted {
             ($1.record.options.priority, $0.record.position, $0.number) < ($0.record.options.priority, $1.record.position, $1.number)
         }
     }

@@ -14,6 +14,7 @@ extension Ledger {
         }
         if takesTurn, place == 0, let app = apps[entry.record.options.app], let least = apps.values.map(\.cost).min() {
             app.cost = min(app.cost, least - AppShare.start)
+            comesNext(entry)
         }
     }
 

@@ -64,14 +64,15 @@ extension Ledger {
     /// The transfer of `number` has ended; every `startTransfer` comes to this once.
     public func transferEnded(_ number: DownloadNumber, _ outcome: TransferOutcome, now: WallTime) {
         guard let entry = entries[number] ?? leaving.removeValue(forKey: number) else { return }
-        let wasStopped = entry.state != .active
+        let (wasStopped, request) = (entry.state != .active, entry.request)
+        defer { atHosts[request] = nil }
         entry.work = .idle
         working -= 1
         var outcome = outcome
         // A refusal counts, even where somebody stopped the transfer meanwhile.
         if case .failed(var failure, let madeProgress, let resume) = outcome {
             note(failure, of: entry, now: now)
-            if failure.retryAfter != nil { failure.origin = entry.requestOrigin }
+            if failure.retryAfter != nil { failure.origin = origin(of: request) }
             outcome = .failed(failure, madeProgress: madeProgress, resume)
         }
         entry.isUrgent = false

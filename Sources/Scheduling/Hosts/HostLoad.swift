@@ -18,7 +18,8 @@ final class HostLoad {
     /// Its downloads that may start, apart by application and own interval.
     var lanes: [Lane] = []
     /// Transfers under way whose next request waits for its turn.
-    var hops: [DownloadNumber] = []
+    var hops: [RequestID] = []
+    var turns = HostTurns()
     /// When it is to be looked at again; the entry of `hostWakes` that counts.
     var wakeAt: WallTime?
     /// So many different own intervals are told apart; what comes beyond that keeps a longer one, which is there or is shared by many.
@@ -39,13 +40,13 @@ final class HostLoad {
     struct Pacing {
         private(set) var last: WallTime?
         /// Started, and not known to have gone out: the interval does not begin before that.
-        private(set) var unsent: Set<DownloadNumber> = []
+        private(set) var unsent: Set<RequestID> = []
 
         init(last: WallTime? = nil) { self.last = last }
 
-        mutating func started(_ number: DownloadNumber, at now: WallTime) {
+        mutating func started(_ id: RequestID, at now: WallTime) {
             last = max(last ?? now, now)
-            unsent.insert(number)
+            unsent.insert(id)
         }
 
         mutating func begins(at now: WallTime) { last = last ?? now }
@@ -53,14 +54,14 @@ final class HostLoad {
         /// The next keeps its distance from `now`, too.
         mutating func passed(_ now: WallTime) { last = max(last ?? now, now) }
 
-        mutating func sent(_ number: DownloadNumber, at time: WallTime) {
-            if unsent.remove(number) != nil { last = max(last ?? time, time) }
+        mutating func sent(_ id: RequestID, at time: WallTime) {
+            if unsent.remove(id) != nil { last = max(last ?? time, time) }
         }
 
         /// What was asked for before it. What is on its way may be counted elsewhere from now on.
         mutating func join(_ other: Pacing) { if let time = other.last { passed(time) } }
 
-        mutating func gaveUp(_ number: DownloadNumber) { unsent.remove(number) }
+        mutating func gaveUp(_ id: RequestID) { unsent.remove(id) }
 
         mutating func shift(by delta: Duration) { last = last.map { $0 + delta } }
 
@@ -125,12 +126,12 @@ final class HostLoad {
     var pacings: [Duration] { (pacing.last == nil ? [] : [.zero]) + spacings.keys.sorted() }
 
     /// Those whose requests are on their way.
-    var unsent: Set<DownloadNumber> { spacings.values.reduce(into: pacing.unsent) { $0.formUnion($1.unsent) } }
+    var unsent: Set<RequestID> { spacings.values.reduce(into: pacing.unsent) { $0.formUnion($1.unsent) } }
 
-    /// The request of `number`, which was started at `start` and counted elsewhere, is on its way here.
-    func awaitsSent(_ number: DownloadNumber, spacing: Duration, since start: WallTime) {
-        if interval > .zero { pacing.started(number, at: start) }
-        if spacing > .zero { spacings[spacing, default: Pacing()].started(number, at: start) }
+    /// The request `id`, which was started at `start` and counted elsewhere, is on its way here.
+    func awaitsSent(_ id: RequestID, spacing: Duration, since start: WallTime) {
+        if interval > .zero { pacing.started(id, at: start) }
+        if spacing > .zero { spacings[spacing, default: Pacing()].started(id, at: start) }
     }
 
     /// Takes over what another load, under other rules, knew of the same host; but not what is under way.
@@ -206,4 +207,15 @@ final class RecentLane {
     let origin: String
     let lane: Lane
     init(record: DownloadRecord, origin: String, lane: Lane) { (self.record, self.origin, self.lane) = (record, origin, lane) }
+}
+
+/// A request under way, or one that waits for its host.
+struct PlacedRequest {
+    let host: String
+    /// `DownloadURL.origin` of what is asked for.
+    let origin: String
+    /// When it was started, or let go.
+    var startedAt: WallTime
+    /// Its transfer has been told to stop, or has ended: no host counts it. What the server has said of it meanwhile still counts.
+    var hasLeft = false
 }

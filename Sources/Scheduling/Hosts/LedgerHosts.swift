@@ -69,19 +69,20 @@ extension Ledger {
         if hosts.count < hostsBeforeSweep / 4 { hostsBeforeSweep = max(1024, 2 * hosts.count) }
     }
 
-    /// Offers what may start at `host`, takes back what may not, and says when to look again.
+    /// Lets go what may start at `host`, offers what of its queue may, takes back what may not, and says when to look again.
     private func refresh(_ host: HostLoad, now: WallTime) {
         let limit = limit(of: host)
-        var wake = grantHops(host, limit, now: now)
-        // Before it is known what network there is nothing goes there.
-        let isKnown = network != nil || host.isLocal
-        let hasRoom = limit == 0 || host.active < limit
+        var (wake, awaited) = grantHops(host, limit, now: now)
+        let fronts = fronts(of: host, limit, now: now)
+        let chosen = awaited.isEmpty ? inTurn(fronts, at: host) : awaited
+        var next = fronts.startIndex
         for lane in host.lanes {
-            let opens = opens(lane, now: now)
-            // A hop that is still there waits for what these wait for too, or for an interval of its own, which is not theirs.
-            let mayStart = isKnown && hasRoom && opens.map { $0 <= now } ?? false
-            offer(mayStart ? runnable.next(in: lane.id) : nil, of: lane)
-            if hasRoom, let opens, opens > now { wake = min(wake ?? opens, opens) }
+            // In the same order.
+            let front = next < fronts.endIndex && fronts[next].lane === lane ? fronts[next] : nil
+            if front != nil { next += 1 }
+            offer(chosen?.contains(lane.id) ?? true ? front?.entry : nil, of: lane)
+            guard front == nil, limit == 0 || host.active < limit else { continue }
+            if let opens = opens(lane, now: now), opens > now { wake = min(wake ?? opens, opens) }
         }
         if host.wakeAt != wake {
             host.wakeAt = wake
@@ -92,6 +93,99 @@ extension Ledger {
             for spacing in host.pacings { actions.append(.save(.requestOver(host: host.name, spacing: spacing))) }
             hosts[host.name] = nil
             (recentHost, recentLane) = (nil, nil)
+        }
+    }
+
+    // MARK: Turns
+
+    /// The first of a lane, where its host would take it now.
+    private struct Front {
+        let lane: Lane
+        let entry: LedgerEntry
+        let priority: Int32
+        let position: Int64
+        let claim: HostTurns.Claim
+        let turn: UInt64
+    }
+
+    /// In the order of the host's lanes.
+    private func fronts(of host: HostLoad, _ limit: Int, now: WallTime) -> [Front] {
+        // Before it is known what network there is nothing goes there.
+        guard network != nil || host.isLocal, limit == 0 || host.active < limit else { return [] }
+        return host.lanes.compactMap { lane in
+            guard let opens = opens(lane, now: now), opens <= now, let entry = runnable.next(in: lane.id).flatMap({ entries[$0] }) else {
+                return nil
+            }
+            let (record, claim) = (entry.record, claim(of: lane))
+            return Front(
+                lane: lane, entry: entry, priority: record.options.priority, position: record.position, claim: claim,
+                turn: host.turns.last(claim))
+        }
+    }
+
+    /// Where an interval lets one through at a time, the lanes whose turn it is; nil: any, for what its application has had decides.
+    private func inTurn(_ fronts: [Front], at host: HostLoad) -> Set<UInt32>? {
+        guard fronts.count > 1 else { return nil }
+        if host.interval > .zero { return Set([first(of: fronts)].compactMap { $0?.lane.id }) }
+        guard fronts.contains(where: \.claim.isPaced) else { return nil }
+        return Set(
+            fronts.filter { front in
+                !front.claim.isPaced || first(of: fronts.filter { $0.claim.contends(with: front.claim) })?.lane === front.lane
+            }.map(\.lane.id))
+    }
+
+    /// Of each application the first by priority and queue order; and of those that have the highest priority the one whose last turn is
+    /// longest ago.
+    private func first(of fronts: [Front]) -> Front? {
+        var firsts: [String: Front] = [:]
+        for front in fronts {
+            let comesFirst = firsts[front.claim.app].map { ($0.priority, front.position) < (front.priority, $0.position) } ?? true
+            if comesFirst { firsts[front.claim.app] = front }
+        }
+        return firsts.values.min { a, b in
+            (b.priority, a.turn, a.position, a.entry.number) < (a.priority, b.turn, b.position, b.entry.number)
+        }
+    }
+
+    private func claim(at origin: String, app: String, spacing: Duration, isUrgent: Bool) -> HostTurns.Claim {
+        let isSlowed = !isUrgent && paces[origin].map { $0.interval > .zero } ?? false
+        return HostTurns.Claim(app: app, slowedOrigin: isSlowed ? origin : nil, spacing: spacing)
+    }
+
+    private func claim(of lane: Lane) -> HostTurns.Claim {
+        claim(at: origin(of: lane), app: lane.app.name, spacing: lane.spacing, isUrgent: lane.isUrgent)
+    }
+
+    private func claim(of entry: LedgerEntry, _ request: PlacedRequest) -> HostTurns.Claim {
+        claim(at: request.origin, app: entry.record.options.app, spacing: entry.spacing, isUrgent: entry.isUrgent)
+    }
+
+    /// Whom a redirect of `claim` lets go before it: what is queued there of another application, which waits for its turn for longer, and
+    /// for which there is a slot.
+    private func rival(of claim: HostTurns.Claim, at host: HostLoad, _ limit: Int, now: WallTime) -> Front? {
+        let isScarce = host.interval > .zero || limit > 0
+        guard hasSlot, !host.lanes.isEmpty, isScarce || claim.isPaced else { return nil }
+        let rivals = fronts(of: host, limit, now: now).filter { isScarce || $0.claim.contends(with: claim) }
+        guard let first = first(of: rivals), first.claim.app != claim.app, first.turn < host.turns.last(claim) else { return nil }
+        return first
+    }
+
+    /// Somebody moved `entry` to the front.
+    func comesNext(_ entry: LedgerEntry) {
+        guard let lane = entry.lane else { return }
+        lane.host.turns.comesNext(claim(of: lane))
+        touched.insert(lane.host.name)
+    }
+
+    /// Who was let go first at a host and has got no slot has lost its turn: it holds up nobody who needs none, or has one.
+    func loseTurns(now: WallTime) {
+        while !awaited.isEmpty {
+            for (lane, claim, turn) in awaited where lane.count > 0 && lane.host.turns.last(claim) == turn {
+                lane.host.turns.took(claim)
+                touched.insert(lane.host.name)
+            }
+            awaited = []
+            refreshHosts(now: now)
         }
     }
 
@@ -108,7 +202,7 @@ extension Ledger {
     /// The same of a transfer's next request.
     func opens(_ host: HostLoad, _ entry: LedgerEntry, now: WallTime) -> WallTime? {
         opens(
-            host, entry.requestOrigin, app: entry.record.options.app, spacing: entry.spacing, isUrgent: entry.isUrgent, now: now)
+            host, origin(of: entry.request), app: entry.record.options.app, spacing: entry.spacing, isUrgent: entry.isUrgent, now: now)
     }
 
     private func opens(
@@ -119,12 +213,22 @@ extension Ledger {
         return pace.opens(for: app, isUrgent: isUrgent, now: now).map { max($0, opens) }
     }
 
-    private func offer(_ wanted: DownloadNumber?, of lane: Lane) {
-        guard wanted != lane.offered else { return }
+    private func offer(_ entry: LedgerEntry?, of lane: Lane) {
+        guard entry?.number != lane.offered else { return }
         withdraw(lane)
-        guard let wanted, let entry = entries[wanted] else { return }
-        lane.offered = wanted
-        lane.app.ready.insert(wanted, priority: entry.record.options.priority, position: entry.record.position)
+        guard let entry else { return }
+        lane.offered = entry.number
+        lane.app.ready.insert(entry.number, priority: entry.record.options.priority, position: entry.record.position)
+    }
+
+    /// The requests that hosts count, or that wait for them.
+    var placed: LazyFilterSequence<[RequestID: PlacedRequest]> { atHosts.lazy.filter { !$0.value.hasLeft } }
+
+    /// The origin of a request whose transfer has not ended.
+    func origin(of id: RequestID) -> String { atHosts[id]?.origin ?? "" }
+
+    private func hostNow(of entry: LedgerEntry) -> HostLoad? {
+        atHosts[entry.request].flatMap { $0.hasLeft ? nil : load(of: $0.host) }
     }
 
     // MARK: What is active
@@ -136,8 +240,8 @@ extension Ledger {
         app.cost += AppShare.start
         app.active += 1
         (entry.share, entry.startedAt) = (app, now)
-        entry.requestOrigin = entry.origin
-        begin(entry, at: entry.host, now: now)
+        entry.requestCount &+= 1
+        begin(entry, PlacedRequest(host: entry.host, origin: entry.origin, startedAt: now), now: now)
     }
 
     func leaveSlot(_ entry: LedgerEntry, now: WallTime) {
@@ -150,53 +254,52 @@ extension Ledger {
         forgetIfIdle(app)
     }
 
-    /// A request of `entry` starts at `host`.
-    private func begin(_ entry: LedgerEntry, at host: String, now: WallTime) {
-        let load = load(of: host)
-        atHosts[entry.number] = host
+    /// The request of `entry` starts.
+    private func begin(_ entry: LedgerEntry, _ request: PlacedRequest, now: WallTime) {
+        let (load, id) = (load(of: request.host), entry.request)
+        atHosts[id] = request
         load.active += 1
+        load.turns.took(claim(of: entry, request))
         touched.insert(load.name)
         let spacing = entry.spacing
-        entry.requestedAt = now
-        entry.requests += 1
-        let isSlowed = !entry.isUrgent && (paces[entry.requestOrigin].map { $0.interval > .zero } ?? false)
+        let isSlowed = !entry.isUrgent && (paces[request.origin].map { $0.interval > .zero } ?? false)
         entry.isPaced = load.interval > .zero || spacing > .zero || isSlowed
-        if isSlowed { paces.change(entry.requestOrigin, now: now) { $0.started(entry.number, at: now) } }
+        if isSlowed { paces.change(request.origin, now: now) { $0.started(id, at: now) } }
         if load.interval > .zero {
-            load.pacing.started(entry.number, at: now)
+            load.pacing.started(id, at: now)
             actions.append(.save(.requested(HostRequest(host: load.name, spacing: .zero, at: now, isSent: false))))
         }
         if spacing > .zero {
             for spacing in load.forgetSpacings(now: now) { actions.append(.save(.requestOver(host: load.name, spacing: spacing))) }
-            load.spacings[spacing, default: HostLoad.Pacing()].started(entry.number, at: now)
+            load.spacings[spacing, default: HostLoad.Pacing()].started(id, at: now)
             actions.append(.save(.requested(HostRequest(host: load.name, spacing: spacing, at: now, isSent: false))))
         }
     }
 
     private func leaveHost(_ entry: LedgerEntry) {
-        guard let host = atHosts.removeValue(forKey: entry.number) else { return }
-        let load = load(of: host)
+        let id = entry.request
+        guard let request = atHosts[id], !request.hasLeft else { return }
+        atHosts[id]?.hasLeft = true
+        let load = load(of: request.host)
         touched.insert(load.name)
-        if let hop = load.hops.firstIndex(of: entry.number) {
+        if let hop = load.hops.firstIndex(of: id) {
             load.hops.remove(at: hop)
             return
         }
         load.active -= 1
-        paces.gaveUp(entry.requestOrigin, entry.number)
-        load.pacing.gaveUp(entry.number)
-        load.spacings[entry.spacing]?.gaveUp(entry.number)
+        paces.gaveUp(request.origin, id)
+        load.pacing.gaveUp(id)
+        load.spacings[entry.spacing]?.gaveUp(id)
     }
 
     /// The request of a transfer that was started, or permitted, as `isPaced` has gone out.
-    public func requestSent(_ entry: LedgerEntry, at time: WallTime, now: WallTime) {
-        guard let host = atHosts[entry.number] else { return }
-        let load = load(of: host)
-        if !entry.isUrgent { paces.change(entry.requestOrigin, now: now) { $0.sent(entry.number, at: time) } }
+    public func requestSent(_ id: RequestID, at time: WallTime, now: WallTime) {
+        guard let entry = entries[id.download], let request = atHosts[id], !request.hasLeft else { return }
+        let load = load(of: request.host)
+        if !entry.isUrgent { paces.change(request.origin, now: now) { $0.sent(id, at: time) } }
         for spacing in [.zero, entry.spacing] {
-            guard var pacing = spacing == .zero ? load.pacing : load.spacings[spacing], pacing.unsent.contains(entry.number) else {
-                continue
-            }
-            pacing.sent(entry.number, at: time)
+            guard var pacing = spacing == .zero ? load.pacing : load.spacings[spacing], pacing.unsent.contains(id) else { continue }
+            pacing.sent(id, at: time)
             if spacing == .zero { load.pacing = pacing } else { load.spacings[spacing] = pacing }
             guard let last = pacing.last, pacing.unsent.isEmpty else { continue }
             actions.append(.save(.requested(HostRequest(host: load.name, spacing: spacing, at: last, isSent: true))))
@@ -208,15 +311,15 @@ extension Ledger {
     /// The next request of a transfer under way goes to `host`: by a redirect, or once more. `.permit` follows when the host takes it.
     ///
     /// - Parameter origin: `DownloadURL.origin` of that request; nil: http at its own port.
-    public func hop(_ entry: LedgerEntry, to host: String, origin: String? = nil, now: WallTime) {
-        guard entry.work == .running, entry.state == .active else { return }  // it is being stopped
+    public func hop(_ id: RequestID, to host: String, origin: String? = nil, now: WallTime) {
+        // It may be being stopped.
+        guard let entry = entries[id.download], entry.request == id, entry.work == .running, entry.state == .active else { return }
         answered(entry, now: now)
         setIdle(entry, isHeld: false, silentSince: nil)
         leaveHost(entry)
-        entry.requestOrigin = origin ?? "http://\(host):80"
         let load = load(of: host)
-        atHosts[entry.number] = host
-        load.hops.append(entry.number)
+        atHosts[id] = PlacedRequest(host: host, origin: origin ?? "http://\(host):80", startedAt: now)
+        load.hops.append(id)
         touched.insert(load.name)
         setIdle(entry, isHeld: true, silentSince: nil)
         schedule(now: now)
@@ -224,11 +327,33 @@ extension Ledger {
         if entry.isHeld { review(entry, now: now) }
     }
 
-    /// - Returns: when a hop that waits may start; nil: none waits for an instant.
-    private func grantHops(_ host: HostLoad, _ limit: Int, now: WallTime) -> WallTime? {
+    /// Lets redirects go whose turn it is.
+    ///
+    /// - Returns: when one that waits may start, nil: none waits for an instant; and the lanes that come before one.
+    private func grantHops(_ host: HostLoad, _ limit: Int, now: WallTime) -> (wake: WallTime?, awaited: Set<UInt32>) {
+        guard !host.hops.isEmpty else { return (nil, []) }
         var wake: WallTime?
-        for number in host.hops {
-            guard limit == 0 || host.active < limit, let entry = entries[number] else { continue }
+        var awaitedLanes: Set<UInt32> = []
+        // Each application's in their order, which is that in which they came.
+        var waiting: [(claim: HostTurns.Claim, hops: ArraySlice<RequestID>)] = []
+        var places: [HostTurns.Claim: Int] = [:]
+        for id in host.hops {
+            guard let entry = entries[id.download], let request = atHosts[id] else { continue }
+            let claim = claim(of: entry, request)
+            if let place = places[claim] {
+                waiting[place].hops.append(id)
+            } else {
+                places[claim] = waiting.count
+                waiting.append((claim, [id]))
+            }
+        }
+        while limit == 0 || host.active < limit {
+            let next = waiting.indices.filter { !waiting[$0].hops.isEmpty }.min {
+                host.turns.last(waiting[$0].claim) < host.turns.last(waiting[$1].claim)
+            }
+            guard let next, let id = waiting[next].hops.popFirst(), let entry = entries[id.download], var request = atHosts[id] else {
+                break
+            }
             guard let opens = opens(host, entry, now: now) else { continue }
             guard opens <= now else {
                 wake = min(wake ?? opens, opens)
@@ -240,14 +365,19 @@ extension Ledger {
                 review(entry, now: now)
                 continue
             }
-            host.hops.removeAll { $0 == number }
-            guard let name = atHosts[number] else { continue }
-            begin(entry, at: name, now: now)
+            if let rival = rival(of: waiting[next].claim, at: host, limit, now: now) {
+                if awaitedLanes.insert(rival.lane.id).inserted { awaited.append((rival.lane, rival.claim, rival.turn)) }
+                waiting[next].hops = []
+                continue
+            }
+            host.hops.removeAll { $0 == id }
+            request.startedAt = now
+            begin(entry, request, now: now)
             setIdle(entry, isHeld: false, silentSince: nil)
-            actions.append(.permit(entry, afterSave: entry.isPaced))
+            actions.append(.permit(id, afterSave: entry.isPaced))
             review(entry, now: now)
         }
-        return wake
+        return (wake, awaitedLanes)
     }
 
     /// The server of an active download sends nothing, or sends again.
@@ -262,7 +392,7 @@ extension Ledger {
         (entry.isHeld, entry.silentSince) = (isHeld, silentSince)
         heldTransfers += (isHeld ? 1 : 0) - (wasHeld ? 1 : 0)
         idleTransfers += (isHeld || isSilent ? 1 : 0) - (wasHeld || wasSilent ? 1 : 0)
-        guard isSilent != wasSilent, let host = atHosts[entry.number].map(load(of:)) else { return }
+        guard isSilent != wasSilent, let host = hostNow(of: entry) else { return }
         host.silent += isSilent ? 1 : -1
         touched.insert(host.name)
     }
@@ -280,13 +410,14 @@ extension Ledger {
     }
 
     private func refused(_ entry: LedgerEntry, _ status: UInt32, _ retryAfter: Duration?, now: WallTime) {
-        let ruled = ruledInterval(of: entry)
-        paces.change(entry.requestOrigin, creates: true, now: now) { pace in
+        guard let request = atHosts[entry.request] else { return }
+        let ruled = ruledInterval(of: request.origin)
+        paces.change(request.origin, creates: true, now: now) { pace in
             pace.refused(
-                status, startedAt: entry.requestedAt, retryAfter: retryAfter, by: entry.record.options.app, ruled: ruled, now: now)
+                status, startedAt: request.startedAt, retryAfter: retryAfter, by: entry.record.options.app, ruled: ruled, now: now)
         }
-        touchOrigin(entry.requestOrigin)
-        if entry.isUrgent { calm(entry.requestOrigin) }
+        touchOrigin(request.origin)
+        if entry.isUrgent { calm(request.origin) }
     }
 
     /// The server refused what somebody wanted at once. Whatever else was wanted at once, and has not started yet, waits like the rest: a
@@ -299,14 +430,14 @@ extension Ledger {
 
     /// The server answered the request of `entry`, whatever it answered.
     func answered(_ entry: LedgerEntry, now: WallTime) {
-        guard paces[entry.requestOrigin] != nil else { return }
-        let ruled = ruledInterval(of: entry)
-        paces.change(entry.requestOrigin, now: now) { $0.answered(startedAt: entry.requestedAt, ruled: ruled, now: now) }
-        touchOrigin(entry.requestOrigin)
+        guard let request = atHosts[entry.request], paces[request.origin] != nil else { return }
+        let ruled = ruledInterval(of: request.origin)
+        paces.change(request.origin, now: now) { $0.answered(startedAt: request.startedAt, ruled: ruled, now: now) }
+        touchOrigin(request.origin)
     }
 
-    private func ruledInterval(of entry: LedgerEntry) -> Duration {
-        settings.hostRules.governing(DownloadURL.host(of: entry.requestOrigin)).rule.requestInterval ?? .zero
+    private func ruledInterval(of origin: String) -> Duration {
+        settings.hostRules.governing(DownloadURL.host(of: origin)).rule.requestInterval ?? .zero
     }
 
     private func touchOrigin(_ origin: String) { touched.insert(settings.hostRules.governing(DownloadURL.host(of: origin)).name) }
@@ -315,14 +446,14 @@ extension Ledger {
     func defyPace(_ entry: LedgerEntry) {
         let isQueued = entry.state == .queued
         guard isQueued || entry.isHeld, !(entry.lane?.isUrgent ?? entry.isUrgent),
-            paces[isQueued ? entry.origin : entry.requestOrigin] != nil
+            paces[isQueued ? entry.origin : origin(of: entry.request)] != nil
         else { return }
         let isInLane = entry.lane != nil
         leaveLane(entry)
         entry.isUrgent = true
         if isInLane { makeRunnable(entry) }
         if isQueued { untold.append(entry) }
-        if let host = atHosts[entry.number] { touched.insert(load(of: host).name) }
+        if let host = hostNow(of: entry) { touched.insert(host.name) }
     }
 
     /// The origins that refused requests and hold somebody still, by `DownloadURL.origin`.
@@ -345,20 +476,20 @@ extension Ledger {
         let queued = runnable.ordered.compactMap { entries[$0] }
         for entry in queued { leaveLane(entry) }
         let old = hosts.values.sorted { $0.name < $1.name }
-        let (places, waiting, unsent) = (atHosts, Set(old.flatMap(\.hops)), Set(old.flatMap(\.unsent)))
+        let (waiting, unsent) = (Set(old.flatMap(\.hops)), Set(old.flatMap(\.unsent)))
         (hosts, touched, hostWakes, recentHost, recentLane, awaitingSlot) = ([:], [], WakeHeap(), nil, nil, [])
         for former in old { load(of: former.name).inherit(former) }
-        for (number, host) in places.sorted(by: { $0.key < $1.key }) {
-            let load = load(of: host)
-            if waiting.contains(number) {
-                load.hops.append(number)
+        for (id, request) in placed.sorted(by: { $0.key < $1.key }) {
+            let load = load(of: request.host)
+            if waiting.contains(id) {
+                load.hops.append(id)
                 continue
             }
             load.active += 1
-            if entries[number]?.silentSince != nil { load.silent += 1 }
+            if entries[id.download]?.silentSince != nil { load.silent += 1 }
             // Where it is counted now is where it will be heard that it has gone out.
-            if let entry = entries[number], unsent.contains(number) {
-                load.awaitsSent(number, spacing: entry.spacing, since: entry.requestedAt)
+            if let entry = entries[id.download], unsent.contains(id) {
+                load.awaitsSent(id, spacing: entry.spacing, since: request.startedAt)
             }
         }
         // Nobody knows when requests went out that kept no interval.
@@ -388,8 +519,9 @@ extension Ledger {
             host.wakeAt = nil
             touched.insert(host.name)
         }
-        for entry in atHosts.keys.lazy.compactMap({ self.entries[$0] }) {
-            (entry.startedAt, entry.requestedAt) = (entry.startedAt + delta, entry.requestedAt + delta)
+        for (id, request) in atHosts { atHosts[id]?.startedAt = request.startedAt + delta }
+        for entry in placed.compactMap({ self.entries[$0.key.download] }) {
+            entry.startedAt = entry.startedAt + delta
             entry.silentSince = entry.silentSince.map { $0 + delta }
         }
         for app in apps.values { app.shift(by: delta) }

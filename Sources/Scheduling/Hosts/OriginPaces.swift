@@ -19,7 +19,8 @@ public struct OriginPace: Sendable {
     private static let trustAfter: Duration = .seconds(300)
     /// A refusal that is older than this, with no request since, counts no longer.
     private static let memory: Duration = .seconds(3600)
-    private static let mostApps = 64
+    /// The pauses of so many applications are remembered; of more, the longest.
+    private static let mostApps = 1024
 
     /// The least time between two requests; zero: none is kept.
     public private(set) var interval: Duration = .zero
@@ -77,7 +78,10 @@ public struct OriginPace: Sendable {
     private mutating func pause(until: WallTime, by app: String, refusedAt time: WallTime, now: WallTime) {
         pauses = pauses.filter { $0.value > now }
         pausedAt = now
-        if pauses[app] != nil || pauses.count < Self.mostApps { pauses[app] = max(pauses[app] ?? until, until) }
+        pauses[app] = max(pauses[app] ?? until, until)
+        if pauses.count > Self.mostApps, let first = pauses.min(by: { ($0.value, $0.key) < ($1.value, $1.key) })?.key {
+            pauses[first] = nil
+        }
         if othersSince.map({ now - $0 > Self.longestForOthers + Self.reprieve }) ?? true { (othersSince, othersUntil) = (time, nil) }
         let latest = (othersSince ?? time) + Self.longestForOthers
         othersUntil = max(othersUntil ?? time, min(until, latest))
@@ -100,15 +104,15 @@ public struct OriginPace: Sendable {
     }
 
     /// A request that keeps the interval starts; `sent` or `gaveUp` follows.
-    mutating func started(_ number: DownloadNumber, at now: WallTime) { pacing.started(number, at: now) }
+    mutating func started(_ id: RequestID, at now: WallTime) { pacing.started(id, at: now) }
 
     /// A request went out that was not urgent, perhaps one that was started before there was an interval.
-    mutating func sent(_ number: DownloadNumber, at time: WallTime) {
-        pacing.sent(number, at: time)
+    mutating func sent(_ id: RequestID, at time: WallTime) {
+        pacing.sent(id, at: time)
         if interval > .zero { pacing.passed(time) }
     }
 
-    mutating func gaveUp(_ number: DownloadNumber) { pacing.gaveUp(number) }
+    mutating func gaveUp(_ id: RequestID) { pacing.gaveUp(id) }
 
     mutating func shift(by delta: Duration) {
         pauses = pauses.mapValues { $0 + delta }
@@ -167,7 +171,7 @@ public struct OriginPaces: Sendable {
     /// Those that hold somebody, by origin.
     public func all(now: WallTime) -> [String: OriginPace] { paces.filter { !$0.value.isOver(now: now) } }
 
-    mutating func gaveUp(_ origin: String, _ number: DownloadNumber) { paces[origin]?.gaveUp(number) }
+    mutating func gaveUp(_ origin: String, _ id: RequestID) { paces[origin]?.gaveUp(id) }
 
     mutating func forget(_ origin: String) { paces[origin] = nil }
 

@@ -16,7 +16,7 @@ extension Ledger {
     /// Starts what may start. To be called after every event: what that queued is told of here.
     public func schedule(now: WallTime) {
         defer { tellQueued(now: now) }
-        sliceAt = nil
+        (sliceAt, awaited) = (nil, [])
         guard !isEnding, !isAsleep, !settings.paused, stretches.isEmpty, pass?.holdsStarts != true, mayStart() else { return }
         takeIn(now: now)
         openHosts(now: now)
@@ -33,10 +33,11 @@ extension Ledger {
                 refreshHosts(now: now)
             }
         } while makeRoom(now: now) || makePlace(now: now)
+        loseTurns(now: now)
     }
 
     /// Whether another may start beside those that are active. Who waits for its host, or for a server that sends nothing, takes no slot.
-    private var hasSlot: Bool {
+    var hasSlot: Bool {
         settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: min(idleTransfers, Self.mostIdle))
     }
 
@@ -70,14 +71,17 @@ extension Ledger {
         guard settings.maxActive > 0, !hasSlot, let next = nextInTurn(now: now), let owed = next.lane?.app else { return false }
         var candidate: LedgerEntry?
         var isContended = false
-        for number in atHosts.keys {
-            guard let entry = entries[number], entry.state == .active, let app = entry.share, app !== owed, app.active > owed.active,
+        for (id, _) in placed {
+            guard let entry = entries[id.download], entry.state == .active, let app = entry.share, app !== owed, app.active > owed.active,
                 entry.record.options.priority <= next.record.options.priority
             else { continue }
             app.charge(now: now)
             isContended = true
-            guard app.cost - owed.cost > Self.slice, now - entry.startedAt > Self.slice, entry.record.resume != nil || isSilent(entry, now)
-            else { continue }
+            // So many wait for their next request that they take slots: one of those has nothing to lose yet.
+            let isIdle = isSilent(entry, now) || entry.isHeld && idleTransfers > Self.mostIdle
+            guard app.cost - owed.cost > Self.slice, now - entry.startedAt > Self.slice, entry.record.resume != nil || isIdle else {
+                continue
+            }
             if let rival = candidate, (rival.startedAt, rival.number) <= (entry.startedAt, entry.number) { continue }
             candidate = entry
         }
@@ -95,12 +99,12 @@ extension Ledger {
     /// - Returns: whether one has.
     private func makePlace(now: WallTime) -> Bool {
         guard idleTransfers > heldTransfers else { return false }
-        for number in atHosts.keys.sorted() {
-            guard let entry = entries[number], let since = entry.silentSince, let app = entry.share,
-                let host = atHosts[number].map(load(of:)),
-                limit(of: host) > 0, host.active >= limit(of: host)
+        for (id, request) in placed.sorted(by: { $0.key < $1.key }) {
+            guard let entry = entries[id.download], let since = entry.silentSince, let app = entry.share else { continue }
+            let host = load(of: request.host)
+            guard limit(of: host) > 0, host.active >= limit(of: host)
             else { continue }
-            let waiting = host.lanes.lazy.map(\.app) + host.hops.lazy.compactMap { self.entries[$0]?.share }
+            let waiting = host.lanes.lazy.map(\.app) + host.hops.lazy.compactMap { self.entries[$0.download]?.share }
             let own = places(of: app, at: host)
             guard waiting.contains(where: { $0 !== app && places(of: $0, at: host) < own }) else { continue }
             if isSilent(entry, now), (try? apply(.yield, to: entry, now: now)) != nil {
@@ -114,7 +118,7 @@ extension Ledger {
     }
 
     private func places(of app: AppShare, at host: HostLoad) -> Int {
-        atHosts.count { number, name in entries[number]?.share === app && load(of: name) === host && !host.hops.contains(number) }
+        placed.count { id, request in entries[id.download]?.share === app && load(of: request.host) === host && !host.hops.contains(id) }
     }
 
     /// Whether any transfer is under way that does not wait for its next request.

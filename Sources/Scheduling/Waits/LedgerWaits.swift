@@ -6,7 +6,8 @@ extension Ledger {
     ///
     /// - Returns: the reason, and when its turn comes, as far as that can be reckoned.
     public func hold(of entry: LedgerEntry, now: WallTime) -> (reason: WaitReason, until: WallTime?)? {
-        if entry.isHeld, let host = atHosts[entry.number].map(load(of:)) {
+        if entry.isHeld, let request = atHosts[entry.request] {
+            let host = load(of: request.host)
             let (opens, limit) = (opens(host, entry, now: now), limit(of: host))
             if opens.map({ $0 > now }) ?? true { return (.rateLimit, opens) }
             return limit > 0 && host.active >= limit ? (.hostLimit, nil) : nil
@@ -34,7 +35,8 @@ extension Ledger {
         let originAhead =
             slowness > .zero
             ? self.ahead(
-                of: entry, in: lane, { ($0.origin, $0.isUrgent) == (lane.origin, lane.isUrgent) }, { $0.requestOrigin == origin }) : 0
+                of: entry, in: lane, { ($0.origin, $0.isUrgent) == (lane.origin, lane.isUrgent) }, { self.origin(of: $0.request) == origin }
+            ) : 0
         if isClosed || host.interval > .zero && ahead > 0 || ownAhead > 0 || originAhead > 0 {
             let byRule = max(hostOpens ?? now + host.interval, now) + host.interval * ahead
             let byOrigin =
@@ -56,7 +58,18 @@ extension Ledger {
         return lane.host.lanes.reduce(own) { sum, other in
             if other === lane || !isCounted(other) { return sum }
             return sum + (other.app === lane.app ? runnable.ahead(of: entry.number, in: other.id) : min(other.count, own + 1))
-        } + lane.host.hops.count { entries[$0].map(isHopCounted) ?? false }
+        } + hopsAhead(in: lane, own, isHopCounted)
+    }
+
+    /// Of its own application all; of others as many as go before it in its lane, and one.
+    private func hopsAhead(in lane: Lane, _ own: Int, _ isCounted: (LedgerEntry) -> Bool) -> Int {
+        if lane.host.hops.isEmpty { return 0 }
+        var counts: [String: Int] = [:]
+        for id in lane.host.hops {
+            guard let entry = entries[id.download], isCounted(entry) else { continue }
+            counts[entry.record.options.app, default: 0] += 1
+        }
+        return counts.reduce(0) { $0 + ($1.key == lane.app.name ? $1.value : min($1.value, own + 1)) }
     }
 
     /// So many at a host are looked at in one go.
