@@ -6,7 +6,8 @@
 //
 // In a mount namespace of its own it mounts one such file system on each FOLDER, writes the serving process' id into PIDFILE and becomes
 // PROGRAM. The serving process stops itself when the first OPERATION comes (lookup, create, write, fsync, rename, statfs, flush; none:
-// never), and is killed with the program. held-write: it goes on, but answers no write before SIGUSR1.
+// never), and is killed with the program. held-write: it goes on, but answers no write before SIGUSR1. quota: before SIGUSR1 no file
+// grows beyond a MiB (EDQUOT), while statfs tells of 4 GiB that are free, as where only this user's share of a disk is used up.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,7 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
-enum { MOST_MOUNTS = 64, MOST_NODES = 1024, MOST_WRITE = 128 << 10 };
+enum { MOST_MOUNTS = 64, MOST_NODES = 1024, MOST_WRITE = 128 << 10, QUOTA = 1 << 20 };
 
 struct node {
   uint64_t parent;  // 0: it has no name any more
@@ -41,7 +42,7 @@ struct mount {
 };
 
 static struct mount *mounts[MOST_MOUNTS];
-static int mount_count;
+static int mount_count, has_quota;
 static uint32_t stops_at, holds;
 static volatile sig_atomic_t is_let_go;
 static struct { struct mount *mount; char bytes[256]; size_t length; } held[256];
@@ -206,6 +207,7 @@ static void carry_out(struct mount *m, const struct fuse_in_header *in, const vo
   }
   case FUSE_WRITE: {
     const struct fuse_write_in *written = body;
+    if (has_quota && written->offset + written->size > QUOTA) return answer(m, in, -EDQUOT, NULL, 0);
     if (written->offset + written->size > node->size) resize(node, written->offset + written->size);
     memcpy(node->data + written->offset, written + 1, written->size);
     struct fuse_write_out out = {.size = written->size};
@@ -253,7 +255,7 @@ static void serve(void) {
     int ready = ppoll(entries, (nfds_t)mount_count, NULL, &waiting);
     if (ready < 0 && errno != EINTR) _exit(73);
     if (is_let_go) {
-      holds = 0;
+      holds = has_quota = 0;
       for (int i = 0; i < held_count; i++) if (write(held[i].mount->fd, held[i].bytes, held[i].length) < 0 && errno != ENOENT) _exit(71);
       held_count = 0;
     }
@@ -309,6 +311,7 @@ int main(int count, char **words) {
     return 64;
   }
   if (!strcmp(words[2], "held-write")) holds = FUSE_WRITE;
+  else if (!strcmp(words[2], "quota")) has_quota = 1;
   else stops_at = operation(words[2]);
   enter_namespace();
   int next = 3;

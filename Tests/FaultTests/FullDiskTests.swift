@@ -23,7 +23,67 @@ extension `The fault campaign` {
             try await runCases(cases, report) { try await fillDisk($0, $1) }
             await report.finish(expecting: ["both disks"] + [Fault.Disk.downloads, .state].map(\.rawValue))
         }
+
+        /// No disk tells how much of a quota is left: statvfs(3) has room all the time.
+        @Test(.enabled("this machine lets no test mount over /dev/fuse") { try await MemoryDisks.arePossible() })
+        func `by a quota is tried ever more rarely, and the download goes on once the quota is lifted`() async throws {
+            let report = await Report(
+                "A quota",
+                notes: """
+                    A file system over FUSE answers EDQUOT to every write beyond its first MiB while statfs tells of 4 GiB. The time between two \
+                    requests to the server doubles; then the quota is lifted.
+                    """)
+            try await runCases(QuotaCase.allCases, report) { try await reachQuota($0, $1) }
+            await report.finish(expecting: QuotaCase.allCases.map(\.rawValue))
+        }
     }
+}
+
+private enum QuotaCase: String, CaseIterable, Sendable, CustomStringConvertible {
+    case resumed = "goes on from what is held"
+    case fromStart = "starts over each time"
+    var description: String { rawValue }
+}
+
+@BusActor private func reachQuota(_ test: QuotaCase, _ lane: Lane) async throws -> Verdict {
+    let (place, disks) = (Place(), try await MemoryDisks(1, stoppedAt: .quota))
+    var verdict = Verdict(row: test.rawValue, name: test.rawValue)
+    let body = Bodies.large
+    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: test == .resumed ? "\"v1\"" : nil) }
+    if let ending = await lane.start(place, on: disks) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    // A full disk counts no retry.
+    let options: [String: Variant] = ["directory": .string(disks.paths[0]), "notify": .string("never"), "retries": .uint32(0)]
+    let path = try await lane.download(server.url("/a.bin"), options)
+    var (isWithoutInstant, last): (Bool, Described?) = (false, nil)
+    let isAskedAgain = try await eventually(within: .seconds(60)) {
+        last = try await lane.describe()[path.value]
+        if last?.state == "waiting" { isWithoutInstant = isWithoutInstant || last?.waitUntil == 0 }
+        return last?.hasEnded ?? true || server.requests.count >= 5 && last?.state == "waiting"
+    }
+    verdict.expect(isAskedAgain, "the server was asked \(server.requests.count) times")
+    verdict.expect(last?.waitReason == "disk-space", "it is \(last?.outcome ?? "gone") \(last?.waitReason ?? "")")
+    verdict.expect(!isWithoutInstant, "it waits without an instant")
+    let arrivals = server.requests.map(\.arrived)
+    for (index, (former, latter)) in zip(arrivals, arrivals.dropFirst()).enumerated() {
+        // Half of the back-off is left to chance, and a hundredth to the clocks.
+        let least = Duration.milliseconds(495) * (1 << index)
+        verdict.expect(latter - former >= least, "request \(index + 2) came \(latter - former) after the one before, not \(least)")
+    }
+    let resumes = server.requests.dropFirst().map { $0.range?.first ?? 0 }
+    verdict.expect(resumes.allSatisfy { ($0 > 0) == (test == .resumed) }, "it goes on from \(resumes)")
+    verdict.note = "asked at \(arrivals.map { $0 - arrivals[0] }), from \(resumes)"
+    verdict.wasMet = arrivals.count > 1
+    verdict.waits += 1
+    disks.letGo()
+    let end = try await lane.settle([path], within: .seconds(90))[path.value]
+    verdict.expect(end?.state == "finished", "it is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
+    verdict.expect(holds(end?.path, body, lane), "it holds wrong bytes")
+    verdict.right += 1
+    await lane.end(SIGTERM)
+    return verdict
 }
 
 @BusActor private func fillDisk(_ fault: Fault, _ lane: Lane) async throws -> Verdict {

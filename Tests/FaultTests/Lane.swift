@@ -139,7 +139,7 @@ internal import Testing
 
     /// Everything that the service has, by path.
     func describe() async throws -> [String: Described] {
-        let names = ["State", "WaitReason", "Path", "Error", "Received"]
+        let names = ["State", "WaitReason", "WaitUntil", "Path", "Error", "Received"]
         let all = try await connection.call(
             Manager.describe, on: BusName.service, at: BusName.managerPath, ([:], names), timeout: .seconds(20))
         return Dictionary(uniqueKeysWithValues: all.map { ($0.fields.0.value, Described($0.fields.1)) })
@@ -190,6 +190,8 @@ extension Ending {
 struct Described: Sendable, Equatable {
     let state: String
     let waitReason: String
+    /// Microseconds since the epoch; 0: none.
+    let waitUntil: UInt64
     let path: String
     let error: EndError
     let received: UInt64
@@ -197,6 +199,7 @@ struct Described: Sendable, Equatable {
     init(_ properties: [String: Variant]) {
         state = properties["State"]?.string ?? ""
         waitReason = properties["WaitReason"]?.string ?? ""
+        waitUntil = properties["WaitUntil"]?.uint64 ?? 0
         path = properties["Path"]?.string ?? ""
         error = properties["Error"].flatMap { EndError($0) } ?? EndError()
         received = properties["Received"]?.uint64 ?? 0

@@ -3,13 +3,15 @@ internal import TestSupport
 internal import Testing
 
 /// File systems in memory that one daemon sees, served by `Tests/FaultShim/memfs.c` over /dev/fuse: while that process is stopped, every
-/// call on them waits, as on a dead network mount.
+/// call on them waits, as on a dead network mount. They may have a quota, too.
 final class MemoryDisks: Sendable {
     /// The first such call stops them.
     enum Operation: String, CaseIterable, Sendable {
         case none, lookup, create, write, fsync, rename, statfs, flush
         /// Only writes hang, from the first on, until they are let go.
         case heldWrite = "held-write"
+        /// A write beyond a file's first MiB answers EDQUOT, though statvfs(3) tells of much room, until they are let go.
+        case quota
     }
 
     private let folder: TemporaryFolder
@@ -60,7 +62,7 @@ final class MemoryDisks: Sendable {
         if let process { kill(process, SIGCONT) }
     }
 
-    /// Writes that were held come back.
+    /// Writes that were held come back, and the quota is lifted.
     func letGo() {
         if let process { kill(process, SIGUSR1) }
     }
