@@ -204,7 +204,7 @@ public struct Face<Object: AnyObject & Sendable>: Sendable {
 
     /// Answers with the path of each of `objects` and its properties, or the named ones, each in the order of their names.
     ///
-    /// Of a thousand objects a dictionary each, with a variant for each value, would take five times as long.
+    /// Without a dictionary of each object: to sort these was more than half of the time that a thousand objects took.
     @BusActor public func describe(
         _ objects: [Object], at path: (Object) -> ObjectPath, _ wanted: (PropertyRow<Object>) -> Bool,
         _ reply: Reply<[Structure<ObjectPath, [String: Variant]>]>
