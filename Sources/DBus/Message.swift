@@ -56,7 +56,7 @@ public final class Message: Sendable {
     }
 
     /// Reads the arguments by `body`.
-    public func read<R>(_ body: (inout Reader) throws(DBusError) -> R) throws(DBusError) -> R {
+    public func read<R: ~Copyable>(_ body: (inout Reader) throws(DBusError) -> R) throws(DBusError) -> R {
         var reader = Reader(reading: raw)
         return try body(&reader)
     }

@@ -9,6 +9,11 @@ public protocol DBusValue: Sendable {
     init(from reader: inout Reader) throws(DBusError)
 }
 
+extension DBusValue {
+    /// Writes it inside a variant.
+    func writeAsVariant(to writer: inout Writer) { writer.container(Int(kVariant), Self.signature) { write(to: &$0) } }
+}
+
 /// Appends values to a message.
 public struct Writer: ~Copyable {
     private var iterator = DBusMessageIter()
@@ -47,6 +52,9 @@ public struct Reader: ~Copyable {
     private var level = 0
     private var values = 0
 
+    /// The `type` behind the last value.
+    static let end = Int(kInvalid)
+
     init(reading message: OpaquePointer) { dbus_message_iter_init(message, &iterator) }
     private init() {}
 
@@ -63,6 +71,15 @@ public struct Reader: ~Copyable {
     }
 
     mutating func skip() { dbus_message_iter_next(&iterator) }
+
+    /// A reader of the elements of the array that comes next, which stays next here.
+    mutating func elements() throws(DBusError) -> Reader {
+        guard type == Int(kArray) else { throw .invalidArgs("a value has the wrong type") }
+        var inner = Reader()
+        inner.level = level + 1
+        dbus_message_iter_recurse(&iterator, &inner.iterator)
+        return inner
+    }
 
     mutating func basic<T: BitwiseCopyable>(_ type: Int, zero: T) throws(DBusError) -> T {
         guard self.type == type else { throw .invalidArgs("a value has the wrong type") }
@@ -179,10 +196,10 @@ extension Dictionary: DBusValue where Key: DBusValue & Comparable, Value: DBusVa
     public static var signature: String { "a{" + Key.signature + Value.signature + "}" }
     public func write(to writer: inout Writer) {
         writer.container(Int(kArray), "{" + Key.signature + Value.signature + "}") { inner in
-            for (key, value) in self.sorted(by: { $0.key < $1.key }) {
+            for key in keys.sorted() {
                 inner.container(Int(kDictEntry), nil) { entry in
                     key.write(to: &entry)
-                    value.write(to: &entry)
+                    self[key]?.write(to: &entry)
                 }
             }
         }

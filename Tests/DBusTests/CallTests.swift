@@ -31,6 +31,13 @@ internal import Testing
         #expect(try #require(Message.value(Variant.self, from: bytes)) == seen)
     }
 
+    @Test(arguments: [("[]", "0 ."), ("['a']", "1 a."), ("['a', 'b', 'c', 'd']", "3 abcd.")])
+    @BusActor func `reads the elements of an array behind the call`(words: String, text: String) async throws {
+        let service = try await TestService()
+        let exit = await service.gdbus("\(Shelf.interface).Join", "@as \(words)", ".")
+        #expect(exit.output == "('\(text)',)\n", "\(exit)")
+    }
+
     @Test @BusActor func `answers each mistake at once with the error of its kind`() async throws {
         let service = try await TestService()
         let (path, shelf, properties) = (ShelfTree.path.value, Shelf.interface, Standard.properties)

@@ -15,6 +15,7 @@ enum Shelf {
         out: String.self, Int64.self)
     static let length = MethodOf(interface, "Length", in: String.self, out: UInt64.self)
     static let `repeat` = MethodOf(interface, "Repeat", in: String.self, UInt32.self, out: String.self)
+    static let join = MethodOf(interface, "Join", in: [String].self, String.self, out: String.self)
     static let keep = MethodOf(interface, "Keep", in: Variant.self, out: String.self)
     static let answerKept = MethodOf(interface, "AnswerKept", out: UInt32.self)
     static let dropKept = MethodOf(interface, "DropKept", out: UInt32.self)
@@ -61,6 +62,17 @@ enum Shelf {
             },
             Row(length) { _, text, reply in reply(UInt64(text.utf8.count)) },
             Row(`repeat`) { _, arguments, reply in reply(String(repeating: arguments.0, count: Int(arguments.1))) },
+            Row(
+                join,
+                reading: { _, words, end, reply in
+                    var text = "\(try words.count(upTo: 3)) "
+                    text += try words.next() ?? ""
+                    // The rest behind the handler, in other turns of the loop.
+                    BusActor.spawn {
+                        while let word = try? words.next() { text += word }
+                        reply(text + end)
+                    }
+                }),
             Row(keep) { object, _, reply in object.kept.append(reply) },
             Row(answerKept) { object, _, reply in
                 let kept = object.kept

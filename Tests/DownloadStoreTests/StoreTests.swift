@@ -99,8 +99,12 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
         .committing, .finished, .failed(DownloadFailure(.network, "No route.")), .cancelled,
     ])
     func `has the state it was saved in`(downloadState: DownloadState) async throws {
+        var record = plainRecord(1, downloadState)
+        if downloadState.hasEnded { record.endedAt = WallTime(microseconds: 9) }
+        if downloadState == .finished { record.path = "/d/file" }
+        let saved = record
         try await withStore(folder.path) { store, _ in
-            try await store.commit([.put(plainRecord(1, downloadState))], nextNumber: DownloadNumber(2))
+            try await store.commit([.put(saved)], nextNumber: DownloadNumber(2))
         }
         #expect(try await reopened(folder.path).records.map(\.state) == [downloadState])
     }

@@ -79,6 +79,52 @@ internal import Testing
         #expect(await eventually { await tally.removed == Self.count + 1 })
         #expect(try await running.client.list() == [])
     }
+
+    @Test func `by DownloadBatch is read and told in portions, in the order of its caller, all or nothing`() async throws {
+        let running = try await Running.start()
+        let (bus, folder) = (running.world.bus, running.world.folder)
+        func items(_ last: String) -> Variant {
+            let urls = (1..<Self.count).map { "http://127.0.0.1:1/\($0)" } + [last]
+            return .array(of: "(sa{sv})", urls.map { .structure([.string($0), .dictionary(["tag": .string($0)])]) })
+        }
+        let options: Variant = .dictionary(["directory": .string(folder), "start": .bool(false)])
+        let asked: [Variant] = [.string(Manager.remaining.interface), .string(Manager.remaining.name)]
+        let (isLate, isInOrder) = await onThread { () -> (Bool, Bool) in
+            let caller = RawCaller(bus)
+            func call(_ member: String, _ arguments: [Variant]) -> UInt32 {
+                caller.call(BusName.managerPath.value, Manager.interface, member, arguments)
+            }
+            // On one connection, calls are answered in their order unless one is done in portions.
+            let bad = call("DownloadBatch", [items("ftp://127.0.0.1/"), options])
+            let get = caller.call(BusName.managerPath.value, Standard.properties, "Get", asked)
+            caller.flush()
+            let first = caller.readAnswer()
+            let second = caller.readAnswer()
+            let isBlamed = second?.text.hasPrefix("Item \(Self.count - 1): ") == true
+            let isLate = first?.replySerial == get && second?.replySerial == bad && isBlamed
+            // What the same caller queues later comes later.
+            let good = call("DownloadBatch", [items("http://127.0.0.1:1/last"), options])
+            let single = call("Download", [.string("http://127.0.0.1:1/single"), options])
+            caller.flush()
+            let answers = [caller.readAnswer(), caller.readAnswer()].map { $0?.replySerial }
+            return (isLate, answers == [good, single])
+        }
+        #expect(isLate, "another call waited until all items were read")
+        #expect(isInOrder, "the download came before the batch that was asked for earlier")
+        #expect(try await running.client.get(Manager.remaining) == UInt32(Self.count) + 1)
+        let batch = try #require(try await running.client.call(Manager.listBatches, [:]).first)
+        #expect(try await running.client.counts(batch) == [UInt32(Self.count), 0, 0, 0])
+        let newest = try #require(try await running.client.list(["newest-first": .bool(true), "limit": .uint32(1)]).first)
+        #expect(try await running.client.get(Download.url, at: newest) == "http://127.0.0.1:1/single")
+        #expect(try await running.client.get(Download.batch, at: newest) == ObjectPath("/"))
+        #expect(await running.client.signals.has("DownloadAdded", count: Self.count + 1), "not all were told")
+        let order = await running.client.signals.seen.map(\.member).filter { $0.hasSuffix("Added") }
+        #expect(order.first == "BatchAdded")
+        // What Describe says of each is what the download says of itself.
+        let described = try await running.client.call(Manager.describe, (["limit": .uint32(2)], []))
+        #expect(described.count == 2)
+        for row in described { #expect(try await running.client.all(row.fields.0) == row.fields.1) }
+    }
 }
 
 /// A client that counts what it is told of thousands, and keeps none of it.

@@ -41,6 +41,8 @@ extension World {
         for record in saved.records.values where record.state == .cancelled && record.resume != nil {
             fail("\(record.number) is cancelled, and its row tells of bytes that are gone")
         }
+        let folders = Set(ledger.entries.values.lazy.filter { $0.state.awaitsFolder }.map { ByteText($0.record.directory) })
+        if folders != ledger.awaitedFolders { fail("the folders waited for are \(ledger.awaitedFolders), and should be \(folders)") }
         if counts != ledger.counts { fail("the counts are \(ledger.counts), and should be \(counts)") }
         checkSums()
         checkIcons()

@@ -30,9 +30,9 @@ enum ManagerFace {
             let descriptor = HeldDescriptor(adopting: arguments.1.take())
             try downloader.admission.admit(url: arguments.0, options: arguments.2, into: descriptor, .path(reply))
         },
-        Row(Manager.downloadBatch) { downloader, arguments, reply in
-            try downloader.admission.admit(arguments.0.map(\.fields), options: arguments.1, reply)
-        },
+        Row(
+            Manager.downloadBatch,
+            reading: { downloader, items, options, reply in try downloader.admission.admit(items, options: options, reply) }),
         Row(Manager.list) { downloader, filter, reply in
             reply(try downloader.matching(DownloadFilter(decoding: filter), for: reply.call.caller).map(\.path))
         },
@@ -45,10 +45,7 @@ enum ManagerFace {
                 throw DBusError.unknownProperty("\(Download.interface) has no property \(shown(name))")
             }
             let found = try downloader.matching(DownloadFilter(decoding: arguments.0), for: reply.call.caller)
-            reply(
-                found.map { download in
-                    Structure(download.path, DownloadFace.face.values(of: download) { wanted.isEmpty || wanted.contains($0.name) })
-                })
+            DownloadFace.face.describe(found, at: \.path, { wanted.isEmpty || wanted.contains($0.name) }, reply)
         },
         Row(Manager.waitAll) { downloader, dictionary, reply in
             for key in ["after", "newest-first", "limit"] where dictionary[key] != nil {

@@ -60,11 +60,16 @@ internal import TransferEngine
         /// Whose it is to be, where the caller is in a sandbox.
         let app: String?
         let count: Int
-        let bytes: Int
+        var bytes: Int
 
-        init(of wanted: [Wanted], from caller: CallerIdentity) {
-            (app, count) = (caller.app, wanted.count)
-            bytes = app == nil ? 0 : wanted.reduce(0) { $0 + $1.options.heldBytes(with: $1.url) }
+        init(_ count: Int, bytes: Int, from caller: CallerIdentity) { (app, self.count, self.bytes) = (caller.app, count, bytes) }
+
+        /// One download.
+        init(of wanted: Wanted, from caller: CallerIdentity) { self.init(1, bytes: Self.bytes(of: wanted, from: caller), from: caller) }
+
+        /// What `wanted` holds, where that is counted.
+        static func bytes(of wanted: Wanted, from caller: CallerIdentity) -> Int {
+            caller.app == nil ? 0 : wanted.options.heldBytes(with: wanted.url)
         }
 
         /// A fresh link for a download that is there.
@@ -77,22 +82,40 @@ internal import TransferEngine
     }
 
     /// A call, until all its folders, or its descriptor, have been looked at.
-    @BusActor private final class Request {
-        let load: Load
+    @BusActor final class Request {
+        fileprivate(set) var load: Load
         let caller: String
-        let deadline: ContinuousClock.Instant
+        /// nil: its folders are not known yet.
+        fileprivate private(set) var deadline: ContinuousClock.Instant?
+        /// Does a slice of what is to be done before `then`, with the same; false: all is done.
+        fileprivate private(set) var prepare: (([ByteText: Result<String, Refusal>]) -> Bool)?
+        fileprivate var isPreparing = false
         /// The empty one stands for a descriptor, as in records.
-        private var missing: Set<ByteText>
+        private var missing: Set<ByteText> = []
         private var verdicts: [ByteText: Result<String, Refusal>] = [:]
         /// Goes on with the folders, without superfluous slashes and dots, or with what is wrong with them.
-        private let then: ([ByteText: Result<String, Refusal>]) -> Void
+        private var then: ([ByteText: Result<String, Refusal>]) -> Void = { _ in }
 
-        init(_ load: Load, _ caller: String, folders: Set<ByteText>, then: @escaping ([ByteText: Result<String, Refusal>]) -> Void) {
-            (self.load, self.caller, missing, self.then) = (load, caller, folders, then)
-            deadline = .now + DiskPatience.folder
+        fileprivate init(_ load: Load, _ caller: String) { (self.load, self.caller) = (load, caller) }
+
+        /// Its folders are being looked at from here on.
+        fileprivate func awaits(
+            _ folders: Set<ByteText>, prepare: (([ByteText: Result<String, Refusal>]) -> Bool)? = nil,
+            then: @escaping ([ByteText: Result<String, Refusal>]) -> Void
+        ) {
+            (missing, self.prepare, self.then, deadline) = (folders, prepare, then, .now + DiskPatience.folder)
         }
 
-        var isSettled: Bool { missing.isEmpty }
+        /// - Returns: false when all is done.
+        fileprivate func prepareSome() -> Bool {
+            if prepare?(verdicts) == true { return true }
+            (prepare, isPreparing) = (nil, false)
+            return false
+        }
+
+        var isSettled: Bool { deadline != nil && missing.isEmpty }
+        /// When it gives up; nil: it does not wait for a folder.
+        fileprivate var dueAt: ContinuousClock.Instant? { isSettled ? nil : deadline }
 
         func saw(_ folder: ByteText, _ verdict: Result<String, Refusal>) {
             if missing.remove(folder) != nil { verdicts[folder] = verdict }
@@ -134,6 +157,9 @@ internal import TransferEngine
     /// is to have it made.
     private var looking: [ByteText: (asked: [Request], gathered: [Request], makes: Bool)] = [:]
     private var timer: Poller.Token?
+    /// Batches whose items are being read, in the order of the calls.
+    var readings: [BatchReading] = []
+    var isReading = false
 
     /// - Parameter hold: held while calls are neither taken in nor refused.
     init(_ downloader: Downloader, hold: Residence.Hold) { (self.downloader, self.hold) = (downloader, hold) }
@@ -154,7 +180,7 @@ internal import TransferEngine
         if case .fetch = answer, dictionary["only-if-changed"] == nil { options.onlyIfChanged = true }
         let folder: ByteText = descriptor == nil ? ByteText(options.directory ?? downloader.defaultDirectory) : ""
         let wanted = Wanted(url: url, options: options)
-        let load = Load(of: [wanted], from: call.caller)
+        let load = Load(of: wanted, from: call.caller)
         try checkRoom(for: load)
         if case .fetch = answer { try downloader.callers.arrives(call.sender) }
         if descriptor != nil { try downloader.descriptors.reserve(for: Descriptors.holder(of: call)) }
@@ -216,10 +242,40 @@ internal import TransferEngine
         _ folders: [ByteText: Bool], _ load: Load, for caller: String, _ descriptor: HeldDescriptor? = nil, reading: Bool = false,
         then: @escaping ([ByteText: Result<String, Refusal>]) -> Void
     ) {
-        let request = Request(load, caller, folders: Set(folders.keys).union(descriptor == nil ? [] : [""]), then: then)
+        let request = begin(load, for: caller)
+        request.awaits(Set(folders.keys).union(descriptor == nil ? [] : [""]), then: then)
+        if let descriptor { look(at: descriptor, reading: reading, for: request) }
+        look(at: folders, for: request)
+    }
+
+    /// Takes a place for a call whose folders are not known yet: calls of `caller` that come later wait behind it.
+    func begin(_ load: Load, for caller: String) -> Request {
+        let request = Request(load, caller)
         queues[caller, default: Queue()].append(request)
         count(load, 1)
-        if let descriptor { look(at: descriptor, reading: reading, for: request) }
+        return request
+    }
+
+    /// Goes on with what `begin` began, now that its folders, and the bytes that it holds, are known.
+    func lookAt(
+        _ folders: [ByteText: Bool], bytes: Int, for request: Request, prepare: @escaping ([ByteText: Result<String, Refusal>]) -> Bool,
+        then: @escaping ([ByteText: Result<String, Refusal>]) -> Void
+    ) {
+        count(request.load, -1)
+        request.load.bytes = bytes
+        count(request.load, 1)
+        request.awaits(Set(folders.keys), prepare: prepare, then: then)
+        look(at: folders, for: request)
+    }
+
+    /// Gives the place of `request` up: its call has been answered.
+    func giveUp(_ request: Request) {
+        request.awaits([]) { _ in }
+        drain(request.caller)
+        armTimer()
+    }
+
+    private func look(at folders: [ByteText: Bool], for request: Request) {
         for (folder, isDefault) in folders { look(at: folder, isDefault: isDefault, for: request) }
         armTimer()
     }
@@ -269,6 +325,7 @@ internal import TransferEngine
     /// Takes in what is settled of one caller, up to the first that is not.
     private func drain(_ caller: String) {
         while let request = queues[caller]?.first, request.isSettled {
+            guard request.prepare == nil else { return prepare(request) }
             queues[caller]?.removeFirst()
             count(request.load, -1)
             request.proceed()
@@ -276,13 +333,29 @@ internal import TransferEngine
         if queues[caller]?.first == nil { queues[caller] = nil }
     }
 
+    /// Prepares `request`, the first of its caller, in slices, and then takes it in.
+    private func prepare(_ request: Request) {
+        guard !request.isPreparing else { return }
+        request.isPreparing = true
+        prepareSome(request)
+    }
+
+    private func prepareSome(_ request: Request) {
+        let step = StepTime()
+        while request.prepareSome() {
+            if step.isOver { return BusActor.spawn { [self] in prepareSome(request) } }
+        }
+        drain(request.caller)
+        armTimer()
+    }
+
     /// One timer for all: it rings when the first in a queue is due, or was due before it went.
     private func armTimer() {
-        guard timer == nil, let next = queues.values.lazy.compactMap({ $0.first?.deadline }).min() else { return }
+        guard timer == nil, let next = queues.values.lazy.compactMap({ $0.first?.dueAt }).min() else { return }
         timer = Poller.shared.schedule(at: next) { [self] in
             timer = nil
             for caller in Array(queues.keys) {
-                while let request = queues[caller]?.first, request.deadline <= .now {
+                while let request = queues[caller]?.first, let due = request.dueAt, due <= .now {
                     request.giveUp()
                     drain(caller)
                 }

@@ -4,80 +4,199 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
 
+/// A call of `DownloadBatch` whose items are being read.
+@BusActor final class BatchReading {
+    let defaults: DownloadOptions
+    let defaultDirectory: String
+    let request: Admission.Request
+    let reply: Reply<(ObjectPath, [ObjectPath])>
+    private(set) var wanted: [Admission.Wanted] = []
+    /// The folders named; true: an item goes to the default folder, which is made where it is not there.
+    private(set) var folders: [ByteText: Bool] = [:]
+    /// What the items hold, where that is counted.
+    private(set) var bytes = 0
+    /// Let go, with the message that it reads, as soon as all has been read.
+    private var next: (() throws -> (String, [String: Variant])?)?
+    private let settings: Settings
+    /// The dictionary of the item before, and what it said: the next one's is often the same.
+    private var last: (own: [String: Variant], options: DownloadOptions)
+
+    init(
+        _ next: @escaping () throws -> (String, [String: Variant])?, _ count: Int, _ defaults: DownloadOptions,
+        _ defaultDirectory: String, _ settings: Settings, _ request: Admission.Request, _ reply: Reply<(ObjectPath, [ObjectPath])>
+    ) {
+        (self.next, self.defaults, self.defaultDirectory, self.settings) = (next, defaults, defaultDirectory, settings)
+        (self.request, self.reply, last) = (request, reply, ([:], defaults))
+        wanted.reserveCapacity(count)
+    }
+
+    /// Gives the items away.
+    func takeWanted() -> [Admission.Wanted] {
+        defer { wanted = [] }
+        return wanted
+    }
+
+    /// Reads one item.
+    ///
+    /// - Returns: true when there was none left.
+    /// - Throws: what is wrong with it, a `Refusal`, or with the message, a `DBusError`.
+    func readNext() throws -> Bool {
+        guard let (text, own) = try next?() else {
+            next = nil
+            return true
+        }
+        do throws(Refusal) {
+            if own != last.own {
+                let decoded =
+                    own.isEmpty
+                    ? defaults
+                    : try DownloadOptions(
+                        decoding: own, over: defaults, from: reply.call.caller, defaultDirectory: defaultDirectory, settings: settings)
+                last = (own, decoded)
+            }
+            let options = last.options
+            let url = try DownloadURL(text)
+            try options.checkAddress(of: url, settings)
+            let item = Admission.Wanted(url: url, options: options)
+            bytes += Admission.Load.bytes(of: item, from: reply.call.caller)
+            wanted.append(item)
+            let folder = ByteText(options.directory ?? defaultDirectory)
+            folders[folder] = folders[folder] == true || options.directory == nil
+        } catch { throw error.about(item: wanted.count) }
+        return false
+    }
+}
+
+/// The members of a batch, made in slices when its folders have been looked at. Nobody knows of them before the batch is taken in.
+@BusActor private final class BatchMembers {
+    /// Taken when its turn has come among the calls of its caller.
+    private(set) lazy var number = admission.takeNumbers(1 + UInt64(wanted.count))
+    /// What was asked for, each with its folder as that was found.
+    private(set) var wanted: [Admission.Wanted]
+    private(set) var apps: Set<String> = []
+    /// What is wrong with the first folder with which something is.
+    private(set) var entries: Result<[LedgerEntry], Refusal> = .success([])
+    private var made: [LedgerEntry] = []
+    private let admission: Admission
+    private let defaultDirectory: String
+    private lazy var now = WallTime.now
+
+    init(_ reading: BatchReading, _ admission: Admission) {
+        (wanted, defaultDirectory, self.admission) = (reading.takeWanted(), reading.defaultDirectory, admission)
+        made.reserveCapacity(wanted.count)
+    }
+
+    /// Makes one.
+    ///
+    /// - Returns: false when all are made.
+    func makeSome(_ verdicts: [ByteText: Result<String, Refusal>]) -> Bool {
+        let index = made.count
+        guard index < wanted.count else {
+            (entries, made) = (.success(made), [])
+            return false
+        }
+        let folder = wanted[index].options.directory
+        switch verdicts[ByteText(folder ?? defaultDirectory)] {
+        case .success(let directory):
+            if let folder, !folder.isSameBytes(as: directory) { wanted[index].options.directory = directory }
+            let own = DownloadNumber(number.value +| 1 +| UInt64(index))
+            var record = admission.makeRecord(wanted[index], directory, number: own, now: now)
+            record.batch = number
+            apps.insert(record.options.app)
+            made.append(admission.downloader.ledger.prepare(record))
+            return true
+        case .failure(let refusal):
+            (entries, made) = (.failure(refusal.about(item: index)), [])
+            return false
+        case nil: return false
+        }
+    }
+}
+
 /// The door for batches: all of one is taken in, or nothing, and what is wrong is told with the index of its item.
 extension Admission {
-    /// Takes in one call of `DownloadBatch`.
+    /// Takes in one call of `DownloadBatch`: reads its items in slices, so that calls of others are answered in between.
     ///
-    /// - Throws: what is wrong with a URL or an option; a folder's faults are answered later.
+    /// - Throws: what is wrong with the batch as a whole; faults of an item or a folder are answered later.
     func admit(
-        _ items: [(String, [String: Variant])], options dictionary: [String: Variant], _ reply: Reply<(ObjectPath, [ObjectPath])>
+        _ items: ArrayArgument<Structure<String, [String: Variant]>>, options dictionary: [String: Variant],
+        _ reply: Reply<(ObjectPath, [ObjectPath])>
+    ) throws {
+        let count = try items.count(upTo: Limits.batchItems + 1)
+        try admit(count, { try items.next()?.fields }, options: dictionary, reply)
+    }
+
+    /// The same of `count` items, which `next` gives one by one.
+    func admit(
+        _ count: Int, _ next: @escaping () throws -> (String, [String: Variant])?, options dictionary: [String: Variant],
+        _ reply: Reply<(ObjectPath, [ObjectPath])>
     ) throws(Refusal) {
-        guard !items.isEmpty else { throw Refusal(.invalidOption, "A batch has at least one item.") }
-        guard items.count <= Limits.batchItems else {
-            throw Refusal(.limitExceeded, "A batch has at most \(Limits.batchItems) items, not \(items.count).")
+        guard count > 0 else { throw Refusal(.invalidOption, "A batch has at least one item.") }
+        guard count <= Limits.batchItems else {
+            throw Refusal(.limitExceeded, "A batch has at most \(Limits.batchItems) items.")
         }
         if dictionary["token"] != nil {
             throw Refusal(.invalidOption, "Option token belongs to the items of a batch: it names one download.")
         }
         let (caller, defaultDirectory, settings) = (reply.call.caller, downloader.defaultDirectory, downloader.settings)
         let defaults = try DownloadOptions(decoding: dictionary, from: caller, defaultDirectory: defaultDirectory, settings: settings)
-        var wanted: [Wanted] = []
-        wanted.reserveCapacity(items.count)
-        var folders: [ByteText: Bool] = [:]
-        for (index, (url, own)) in items.enumerated() {
-            do throws(Refusal) {
-                let options =
-                    own.isEmpty
-                    ? defaults
-                    : try DownloadOptions(
-                        decoding: own, over: defaults, from: caller, defaultDirectory: defaultDirectory, settings: settings)
-                let url = try DownloadURL(url)
-                try options.checkAddress(of: url, settings)
-                wanted.append(Wanted(url: url, options: options))
-                let folder = ByteText(options.directory ?? defaultDirectory)
-                folders[folder] = folders[folder] == true || options.directory == nil
-            } catch { throw error.about(item: index) }
-        }
-        let load = Load(of: wanted, from: caller)
+        // Its bytes are counted when they are known.
+        let load = Load(count, bytes: 0, from: caller)
         try checkRoom(for: load)
-        lookAt(folders, load, for: reply.call.sender) { [self, wanted] verdicts in
-            do throws(Refusal) { try take(wanted, defaults, defaultDirectory, verdicts, reply) } catch { reply.fail(error) }
+        let request = begin(load, for: reply.call.sender)
+        readings.append(BatchReading(next, count, defaults, defaultDirectory, settings, request, reply))
+        if !isReading { readSome() }
+    }
+
+    /// One slice of reading.
+    private func readSome() {
+        isReading = true
+        let step = StepTime()
+        while let reading = readings.first {
+            do {
+                if try reading.readNext() {
+                    readings.removeFirst()
+                    finish(reading)
+                }
+            } catch {
+                readings.removeFirst()
+                reading.reply.fail(error as? any DBusErrorConvertible ?? DBusError.failed("\(error)"))
+                giveUp(reading.request)
+            }
+            if step.isOver { break }
+        }
+        if readings.isEmpty { isReading = false } else { BusActor.spawn { [self] in readSome() } }
+    }
+
+    /// All items have been read.
+    private func finish(_ reading: BatchReading) {
+        do throws(Refusal) {
+            try checkRoom(for: Load(0, bytes: reading.bytes, from: reading.reply.call.caller))
+        } catch {
+            reading.reply.fail(error)
+            return giveUp(reading.request)
+        }
+        let members = BatchMembers(reading, self)
+        lookAt(reading.folders, bytes: reading.bytes, for: reading.request) { verdicts in
+            members.makeSome(verdicts)
+        } then: { [self] verdicts in
+            do throws(Refusal) { try take(reading, members, verdicts) } catch { reading.reply.fail(error) }
         }
     }
 
     private func take(
-        _ asked: [Wanted], _ defaults: DownloadOptions, _ defaultDirectory: String, _ verdicts: [ByteText: Result<String, Refusal>],
-        _ reply: Reply<(ObjectPath, [ObjectPath])>
+        _ reading: BatchReading, _ members: BatchMembers, _ verdicts: [ByteText: Result<String, Refusal>]
     ) throws(Refusal) {
-        var wanted = asked
-        var directories: [String] = []
-        directories.reserveCapacity(asked.count)
-        for index in wanted.indices {
-            let folder = wanted[index].options.directory
-            switch verdicts[ByteText(folder ?? defaultDirectory)] {
-            case .success(let directory):
-                directories.append(directory)
-                if folder != nil, !folder.isSameBytes(as: directory) { wanted[index].options.directory = directory }
-            case .failure(let refusal): throw refusal.about(item: index)
-            case nil: return
-            }
-        }
-        if let batch = try batchHeld(by: wanted) {
-            let paths = wanted.compactMap { holder(of: $0).map { BusName.path(of: $0.record) } }
+        let (entries, defaults, reply) = (try members.entries.get(), reading.defaults, reading.reply)
+        guard let first = entries.first else { return }
+        if let batch = try batchHeld(by: members.wanted) {
+            let paths = members.wanted.compactMap { holder(of: $0).map { BusName.path(of: $0.record) } }
             return downloader.journal.answer(reply, (batch.path, paths))
         }
-        let (now, count) = (WallTime.now, UInt64(wanted.count))
-        let number = takeNumbers(1 + count)
-        let apps = Set(wanted.lazy.map(\.options.app))
         let record = BatchRecord(
-            number: number, count: UInt32(count), app: apps.count == 1 ? apps.first ?? "" : "",
-            directory: defaults.directory.flatMap { try? verdicts[ByteText($0)]?.get() } ?? directories[0], options: defaults)
-        let members = wanted.indices.lazy.map { [self] index in
-            var member = makeRecord(wanted[index], directories[index], number: DownloadNumber(number.value +| 1 +| UInt64(index)), now: now)
-            member.batch = number
-            return member
-        }
-        downloader.add(record, members, reply: reply)
+            number: members.number, count: UInt32(entries.count), app: members.apps.count == 1 ? members.apps.first ?? "" : "",
+            directory: defaults.directory.flatMap { try? verdicts[ByteText($0)]?.get() } ?? first.record.directory, options: defaults)
+        downloader.add(record, entries, reply: reply)
     }
 
     /// The batch that this very request has made already, if it has.

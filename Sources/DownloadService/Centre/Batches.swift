@@ -11,8 +11,10 @@ internal import TransferEngine
 /// Batches: added by one call and one commit, and steered as one.
 extension Downloader {
     /// Takes in a batch; the answer follows when all of it is on disk, and with that each `DownloadAdded`.
-    func add(_ record: BatchRecord, _ members: some Collection<DownloadRecord>, reply: Reply<(ObjectPath, [ObjectPath])>) {
-        let (batch, entries) = ledger.insert(record, members)
+    ///
+    /// - Parameter entries: its members, by `Ledger.prepare`.
+    func add(_ record: BatchRecord, _ entries: [LedgerEntry], reply: Reply<(ObjectPath, [ObjectPath])>) {
+        let batch = ledger.insert(record, entries)
         track(batch)
         for entry in entries { track(entry.record) }
         let path = BusName.path(ofBatch: record.number)
@@ -22,7 +24,7 @@ extension Downloader {
             journal.post(reply.message((path, paths)))
             journal.post(Manager.batchAdded.message(from: BusName.managerPath, path))
             for (entry, path) in zip(entries, paths) {
-                journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path), before: entry.number)
+                journal.postLate(before: entry.number) { Manager.downloadAdded.message(from: BusName.managerPath, path) }
             }
             for entry in entries where !entry.isRemoved { callers.began(entry.number) }
             log.info("batch added", metadata: ["batch": "\(record.number)", "downloads": "\(record.count)"])

@@ -290,10 +290,13 @@ internal import TransferEngine
         guard !isContinuing else { return }
         isContinuing = true
         let next: @BusActor @Sendable () -> Void = { [self] in
+            let step = StepTime()
+            while !ledger.isEnding, ledger.hasSlices, !announcer.isBehind, !step.isOver {
+                decide { ledger, now in ledger.continueSlices(now: now) }
+            }
             isContinuing = false
             guard !ledger.isEnding else { return }
-            guard !announcer.isBehind else { return continueSoon() }
-            decide { ledger, now in ledger.continueSlices(now: now) }
+            if ledger.hasSlices { continueSoon() }
         }
         if announcer.isBehind { Poller.shared.schedule(after: Self.breath, next) } else { BusActor.spawn { next() } }
     }

@@ -14,6 +14,8 @@ internal import Scheduling
 @BusActor final class Journal {
     private enum Item {
         case message(Message)
+        /// A message that is made when it is sent: one of many.
+        case late(() -> Message)
         /// Answers a call; where the commit fails, with the error.
         case reply(success: () -> Message?, failure: (Refusal) -> Message?)
         /// A new download, or a batch with its members: told of when the rows are on disk, taken back where that fails.
@@ -126,6 +128,12 @@ internal import Scheduling
         marks[number] = queue.post(.message(message))
     }
 
+    /// The same of one among many, which are sent in slices: it is made when its turn comes, and never sent at once.
+    func postLate(before number: DownloadNumber, _ message: @escaping () -> Message) {
+        marks[number] = queue.post(.late(message))
+        releaseSoon()
+    }
+
     /// Whether something waits that progress of `number` has to come after.
     func holdsProgress(of number: DownloadNumber) -> Bool {
         guard let mark = marks[number] else { return false }
@@ -209,22 +217,29 @@ internal import Scheduling
         }
     }
 
-    /// So many items in one turn of the loop.
+    /// So many items at most in one turn of the loop.
     private static let portion = 200
 
     /// Sends and starts what waited for changes that are on disk now. What effects post meanwhile queues behind.
     private func release() {
         var left = Self.portion
-        while left > 0, let item = queue.next() {
-            left -= 1
+        let step = StepTime()
+        while let item = queue.next() {
             switch item {
             case .message(let message): send(message)
+            case .late(let make): send(make())
             case .reply(let success, _): if let message = success() { send(message) }
             case .addition(_, let done, _): done()
             case .effect(let effect): effect()
             }
+            left -= 1
+            guard left > 0, !step.isOver else { return releaseSoon() }
         }
-        guard left == 0, !isReleasing else { return }
+    }
+
+    /// Goes on with `release` in another turn of the loop.
+    private func releaseSoon() {
+        guard !isReleasing else { return }
         isReleasing = true
         let more: @BusActor @Sendable () -> Void = { [self] in
             isReleasing = false
@@ -265,7 +280,7 @@ internal import Scheduling
         case .reply(_, let failure):
             answers.append { failure(refusal) }
             return .drop(undoing: [])
-        case .message, .effect: return .keep
+        case .message, .late, .effect: return .keep
         }
     }
 

@@ -86,7 +86,10 @@ internal import TransferEngine
                 return outcome
             }
         case 1: try downloader.admission.admit(url: urls[0], options: options, .path(reply.withoutValue()))
-        default: try downloader.admission.admit(urls.map { ($0, [:]) }, options: options, reply.withoutValue())
+        default:
+            var rest = urls[...]
+            try downloader.admission.admit(
+                urls.count, { rest.popFirst().map { ($0, [:]) } }, options: options, reply.withoutValue())
         }
         for entry in files { start { [self] in _ = await open(entry, token) } }
     }

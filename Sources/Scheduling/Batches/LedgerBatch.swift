@@ -80,17 +80,23 @@ extension Ledger {
     ///
     /// - Precondition: the members' numbers are those that follow the batch's, and each names the batch.
     public func insert(_ record: BatchRecord, _ members: some Collection<DownloadRecord>) -> (LedgerBatch, [LedgerEntry]) {
+        let prepared = members.map { prepare($0) }
+        return (insert(record, prepared), prepared)
+    }
+
+    /// The same of members that `prepare` has made.
+    public func insert(_ record: BatchRecord, _ members: [LedgerEntry]) -> LedgerBatch {
         let batch = LedgerBatch(record)
         batches[record.number] = batch
         entries.reserveCapacity(entries.count + members.count)
-        let inserted = members.map { member in
-            precondition(member.batch == record.number && record.hasNumber(member.number), "a member has a number of its batch")
-            let entry = insert(member)
+        for entry in members {
+            precondition(entry.record.batch == record.number && record.hasNumber(entry.number), "a member has a number of its batch")
+            add(entry)
+            count(entry, in: entry.state)
             entry.batch = batch
-            batch.insert(member.state)
-            return entry
+            batch.insert(entry.state)
         }
-        return (batch, inserted)
+        return batch
     }
 
     /// The rows of `batch` and of `members` are on disk.

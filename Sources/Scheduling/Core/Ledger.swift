@@ -42,6 +42,8 @@ public final class Ledger {
     public internal(set) var batches: [BatchNumber: LedgerBatch] = [:]
     public internal(set) var settings: Settings
     public internal(set) var counts = StateCounts()
+    /// The folders that downloads wait for, and how many wait for each.
+    private var folderWaits: [ByteText: Int] = [:]
     /// All that has not ended, in queue order.
     public internal(set) var order = DownloadQueue()
     /// What of it may start, in lanes; and those of it whose files are still being worked on.
@@ -153,7 +155,7 @@ public final class Ledger {
     public func insert(_ record: DownloadRecord) -> LedgerEntry {
         let entry = take(record)
         entry.mayHavePart = false
-        counts.insert(record.state)
+        count(entry, in: record.state)
         return entry
     }
 
@@ -173,11 +175,23 @@ public final class Ledger {
     }
 
     func add(_ record: consuming DownloadRecord) -> LedgerEntry {
-        index.insert(record)
-        let number = record.number
         let entry = LedgerEntry(record, sums: sums)
+        add(entry)
+        return entry
+    }
+
+    func add(_ entry: LedgerEntry) {
+        index.insert(entry.record)
         entry.clockJumps = Int32(clamping: clockJumps.count)
-        entries[number] = entry
+        entries[entry.number] = entry
+    }
+
+    /// Makes a member of a batch, of which nothing is known before `insert`: of many, some can be made in each slice.
+    public func prepare(_ record: consuming DownloadRecord) -> LedgerEntry {
+        join(&record)
+        let entry = LedgerEntry(record, sums: sums)
+        entry.mayHavePart = false
+        _ = (entry.host, entry.origin)
         return entry
     }
 
@@ -228,7 +242,7 @@ public final class Ledger {
         if isAtWork(entry) { leaving[entry.number] = entry }
         if entry.state == .active { leaveSlot(entry, now: now) }
         leaveLane(entry)
-        counts.remove(entry.state)
+        count(entry, in: entry.state, by: -1)
         entry.batch?.forget(entry.state)
         entries[entry.number] = nil
         index.remove(entry.record)
@@ -351,6 +365,18 @@ public final class Ledger {
         }
     }
 
+    /// `entry` is in `state` from now on; `by` -1: it is no longer.
+    func count(_ entry: LedgerEntry, in state: DownloadState, by sign: Int = 1) {
+        if sign > 0 { counts.insert(state) } else { counts.remove(state) }
+        guard state.awaitsFolder else { return }
+        let folder = ByteText(entry.record.directory)
+        let waits = folderWaits[folder, default: 0] + sign
+        folderWaits[folder] = waits == 0 ? nil : waits
+    }
+
+    /// The folders that downloads wait for, for room or for the folder itself.
+    public var awaitedFolders: Set<ByteText> { Set(folderWaits.keys) }
+
     func change(_ entry: LedgerEntry, _ body: (inout DownloadRecord) -> Void) {
         willChange(entry, false)
         body(&entry.record)
@@ -362,8 +388,8 @@ public final class Ledger {
     }
 
     private func move(_ entry: LedgerEntry, from before: DownloadState, to next: DownloadState, now: WallTime) {
-        counts.remove(before)
-        counts.insert(next)
+        count(entry, in: before, by: -1)
+        count(entry, in: next)
         entry.batch?.move(from: before, to: next)
         if before == .queued {
             leaveLane(entry)

@@ -62,8 +62,7 @@ extension Ledger {
             if visit(entry, current, now: now) { left -= Self.costs.changed }
             if giveRoom(to: entry, of: &current.rooms, now: now) { left -= Self.costs.changed }
             guard let host = entry.lane?.host.name, current.hosts.contains(host) else { continue }
-            review(entry, now: now)
-            left -= Self.costs.asked
+            left -= review(entry, now: now) ? Self.costs.changed : Self.costs.asked
         }
         pass = current.next < current.numbers.count ? current : nil
         schedule(now: now)

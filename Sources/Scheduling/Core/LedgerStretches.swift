@@ -21,12 +21,12 @@ struct LedgerStretch {
     var isCancelAll: Bool { if case .cancelAll = deed { true } else { false } }
 }
 
-/// How much one slice of what is done to many may do.
+/// How much one slice of what is done to many may do: little, as whoever calls `continueSlices` may do so again while there is time.
 public struct SliceSize: Sendable {
     /// Downloads of a stretch.
-    public var portion = 40
+    public var portion = 10
     /// Of a pass; what each download costs is in `LedgerPass.swift`.
-    public var cost = 10_000
+    public var cost = 2000
     public init() {}
 }
 

@@ -80,7 +80,7 @@ extension Ledger {
         if entry.state == .cancelled, entry.record.resume != nil { entry.record.forgetBytes() }
         entry.isEntered = true
         entry.isInPool = entry.state == .committing && !entry.record.isToDescriptor
-        counts.insert(entry.state)
+        count(entry, in: entry.state)
         joinBatch(entry)
         place(entry)
         if isSought { restoredSought.append(entry) }

@@ -89,12 +89,6 @@ extension Ledger {
 
     // MARK: Disks
 
-    /// The folders that downloads wait for, for room or for the folder itself.
-    public var awaitedFolders: Set<ByteText> {
-        guard counts.awaitingFolder > 0 else { return [] }
-        return Set(entries.values.lazy.filter { $0.state.awaitsFolder }.map { ByteText($0.record.directory) })
-    }
-
     /// A folder was looked at: `free` bytes are there for us, nil where it is not there or cannot be written.
     public func folderSeen(_ directory: String, free: ByteCount?, now: WallTime) {
         guard let free, counts.awaitingFolder > 0 else { return }

@@ -120,11 +120,13 @@ extension Ledger {
         return regime.isPaced || regime.slowed.contains(origin(of: lane)) ? .rateLimit : regime.limit > 0 ? .hostLimit : nil
     }
 
-    func review(_ entry: LedgerEntry, now: WallTime) {
+    /// - Returns: whether it is to be told.
+    @discardableResult func review(_ entry: LedgerEntry, now: WallTime) -> Bool {
         let reason = hold(of: entry, now: now)?.reason
-        guard reason != entry.toldHold else { return }
+        guard reason != entry.toldHold else { return false }
         entry.toldHold = reason
         actions.append(.tellWait(entry))
+        return true
     }
 
     /// Tells of what was queued in this turn.
