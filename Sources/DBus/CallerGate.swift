@@ -42,11 +42,13 @@ public enum CallerFinding: Sendable {
     private let inspect: @Sendable (ConnectionCredentials, Duration) -> CallerFinding
     private let limitError: (String) -> DBusError
     private var known: [String: CallerIdentity] = [:]
-    private var held: [String: Held] = [:] { didSet { asks(!held.isEmpty) } }
+    private var held: [String: Held] = [:] { didSet { asks(isAsking) } }
     private let asks: (Bool) -> Void
     private var heldBytes = 0
     private weak var connection: Connection?
 
+    /// Whether calls are held.
+    public var isAsking: Bool { !held.isEmpty }
     /// Connections that are known or being identified.
     public var connectionCount: Int { known.count + held.count }
 

@@ -83,7 +83,7 @@ internal import Testing
     @Test func `by DownloadBatch is read and told in portions, in the order of its caller, all or nothing`() async throws {
         let running = try await Running.start()
         let (bus, folder) = (running.world.bus, running.world.folder)
-        func items(_ last: String) -> Variant {
+        @Sendable func items(_ last: String) -> Variant {
             let urls = (1..<Self.count).map { "http://127.0.0.1:1/\($0)" } + [last]
             return .array(of: "(sa{sv})", urls.map { .structure([.string($0), .dictionary(["tag": .string($0)])]) })
         }
