@@ -11,13 +11,16 @@ public enum RetryPolicy {
 
     /// What follows `failure`, and the new `retriesUsed` of the record.
     ///
-    /// `retriesUsed` is the number of attempts in a row that failed without progress: it lengthens the back-off, and progress sets it to
-    /// zero. Progress is what a resume keeps: bytes that the next attempt need not fetch. The count is held against `options.retries` when
-    /// a server refused, was never reached, sent only bytes that no resume keeps, or the disk failed. Once bytes are held, a lost
-    /// connection is retried whatever the count, which it raises only as far as the back-off still grows; so is being offline. A full disk
-    /// and a folder that is gone are waited for without counting; where no disk tells how much room is needed (a quota), it is tried again
-    /// ever later. Where nothing was sent, because the desktop did not name the proxy, it is tried again ever later, too; such attempts leave
-    /// the count as it is.
+    /// `retriesUsed` is the number of failed attempts in a row without progress. It lengthens the back-off, and progress sets it to zero.
+    /// Progress is what a resume keeps: bytes that the next attempt need not fetch.
+    ///
+    /// - The count is held against `options.retries` if a server refused, was never reached or sent only bytes that no resume keeps, or if
+    ///   the disk failed.
+    /// - A lost connection with bytes held is retried whatever the count. It raises the count only as long as the back-off still grows. The
+    ///   same holds for being offline.
+    /// - A full disk and a missing folder are waited for without counting. If no disk tells how much room is needed (a quota), the attempts
+    ///   grow rarer.
+    /// - If the desktop did not name the proxy, nothing was sent. The attempts grow rarer, and leave the count as it is.
     ///
     /// - Parameters:
     ///   - record: as it was when the attempt began.
