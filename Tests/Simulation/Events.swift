@@ -159,6 +159,8 @@ extension World {
     /// A person resumes it: what a server asked for, and the news of the network, count no more for it.
     private mutating func isResumed(_ entry: LedgerEntry) {
         if !entry.state.hasEnded { isWantedAtOnce(entry.number) }
+        // Nothing holds one that runs: there is nothing to defy, neither now nor where a redirect of it leads later.
+        if entry.state == .active, !entry.isHeld { hastened.remove(entry.number) }
         switch entry.state {
         case .waiting(.retry, _): floors[entry.number] = nil
         case .waiting(.offline, _):
