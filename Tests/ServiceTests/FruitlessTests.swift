@@ -23,7 +23,7 @@ extension Running {
         #expect(server.requests.count == 3, "one, and two retries")
         let times = server.requests.map(\.arrived)
         #expect(times.count == 3 && times[2] - times[0] >= .milliseconds(1400), "half a second and a second at least")
-        #expect(running.world.files == [])
+        #expect(await eventually { running.world.files == [] }, "the part file is deleted once the end is on disk")
     }
 
     @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })

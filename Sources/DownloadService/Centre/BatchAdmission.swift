@@ -18,15 +18,13 @@ internal import Scheduling
     /// Let go, with the message that it reads, as soon as all has been read.
     private var next: (() throws -> (String, [String: Variant])?)?
     private let settings: Settings
-    /// The dictionary of the item before, and what it said: the next one's is often the same.
-    private var last: (own: [String: Variant], options: DownloadOptions)
 
     init(
         _ next: @escaping () throws -> (String, [String: Variant])?, _ count: Int, _ defaults: DownloadOptions,
         _ defaultDirectory: String, _ settings: Settings, _ request: Admission.Request, _ reply: Reply<(ObjectPath, [ObjectPath])>
     ) {
         (self.next, self.defaults, self.defaultDirectory, self.settings) = (next, defaults, defaultDirectory, settings)
-        (self.request, self.reply, last) = (request, reply, ([:], defaults))
+        (self.request, self.reply) = (request, reply)
         wanted.reserveCapacity(count)
     }
 
@@ -46,15 +44,11 @@ internal import Scheduling
             return true
         }
         do throws(Refusal) {
-            if own != last.own {
-                let decoded =
-                    own.isEmpty
-                    ? defaults
-                    : try DownloadOptions(
-                        decoding: own, over: defaults, from: reply.call.caller, defaultDirectory: defaultDirectory, settings: settings)
-                last = (own, decoded)
-            }
-            let options = last.options
+            let options =
+                own.isEmpty
+                ? defaults
+                : try DownloadOptions(
+                    decoding: own, over: defaults, from: reply.call.caller, defaultDirectory: defaultDirectory, settings: settings)
             let url = try DownloadURL(text)
             try options.checkAddress(of: url, settings)
             let item = Admission.Wanted(url: url, options: options)
@@ -95,6 +89,11 @@ internal import Scheduling
             (entries, made) = (.success(made), [])
             return false
         }
+        // Before a number is taken: what is refused has none.
+        if index == 0, let refusal = firstRefusal(verdicts) {
+            entries = .failure(refusal)
+            return false
+        }
         let folder = wanted[index].options.directory
         switch verdicts[ByteText(folder ?? defaultDirectory)] {
         case .success(let directory):
@@ -105,11 +104,18 @@ internal import Scheduling
             apps.insert(record.options.app)
             made.append(admission.downloader.ledger.prepare(record))
             return true
-        case .failure(let refusal):
-            (entries, made) = (.failure(refusal.about(item: index)), [])
-            return false
-        case nil: return false
+        case .failure, nil: return false
         }
+    }
+
+    /// What is wrong with the folder of the first item whose folder is refused.
+    private func firstRefusal(_ verdicts: [ByteText: Result<String, Refusal>]) -> Refusal? {
+        for (index, item) in wanted.enumerated() {
+            if case .failure(let refusal) = verdicts[ByteText(item.options.directory ?? defaultDirectory)] {
+                return refusal.about(item: index)
+            }
+        }
+        return nil
     }
 }
 
