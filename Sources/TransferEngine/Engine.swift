@@ -307,7 +307,7 @@ public actor Engine {
         case .unknown(let reason):
             let host = transfer.url.host
             let text = "Nothing was sent to \(host), because the desktop’s proxy for it is not known: \(reason)."
-            conclude(transfer, .failed(DownloadFailure(.network, text, host: host, isRetryable: true)))
+            conclude(transfer, .failed(DownloadFailure(.network, text, host: host, isRetryable: true, wait: .retry)))
         }
     }
 

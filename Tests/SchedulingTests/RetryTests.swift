@@ -101,6 +101,19 @@ import Testing
         #expect(used == 2)
     }
 
+    /// The server has heard nothing of them: what is left of `retries` is for it.
+    @Test(arguments: [(0, 500), (1, 1000), (4, 8000), (9, 150_000), (70, 150_000)] as [(UInt32, Int)])
+    func `are not used up by a desktop that does not name the proxy, which is asked ever later`(unsent: UInt32, delay: Int) {
+        let unknown = DownloadFailure(.network, "…", isRetryable: true, wait: .retry)
+        for (used, retries, received) in [(0, 0, 0), (3, 10, 0), (10, 10, 0), (10, 10, 5)] as [(UInt32, UInt32, ByteCount)] {
+            let (verdict, after) = RetryPolicy.verdict(
+                record: record(used: used, received: received, retries: retries), failure: unknown, madeProgress: false, unsent: unsent,
+                now: now, random: 0)
+            #expect(verdict == .wait(.retry, until: now + .milliseconds(delay)))
+            #expect(after == used)
+        }
+    }
+
     @Test func `end after as many as were asked for`() {
         var record = record(used: 0, retries: 3)
         var tries = 0

@@ -98,6 +98,8 @@ extension World {
         }
         guard transfer.hasBegun else {
             if b % 7 == 0, transfer.hops < 2 { return hop(entry, transfer, b) }
+            // The desktop does not say by which proxy: nothing was sent.
+            if b % 23 == 0 { return lose(number, DownloadFailure(.network, "no proxy is known", isRetryable: true, wait: .retry)) }
             return respond(entry, b)
         }
         let mood = resources[resource(of: entry.record)].mood

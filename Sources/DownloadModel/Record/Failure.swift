@@ -56,6 +56,7 @@ public struct DownloadFailure: Error, Equatable, Sendable {
     /// The server's `Retry-After`, as a delay: a floor for the back-off.
     public var retryAfter: Duration?
     /// What the download waits for instead of failing: `diskSpace`, `destination` or `offline`; nil: nothing that ends by itself.
+    /// `retry`: this machine could not say by which way a request goes out. Nothing was sent, and no such attempt counts.
     public var wait: WaitReason?
     /// How many bytes do not fit on the disk, where `wait` is `diskSpace` and it is known.
     public var missingBytes: ByteCount?

@@ -49,6 +49,8 @@ public final class LedgerEntry {
     var isToldWhole = false
     /// Somebody resumed it although there is no network: it is tried once, as long as `Ledger.reachCount` is this.
     var defiedReach: Int32?
+    /// How many attempts in a row sent nothing, because the desktop did not say by which proxy.
+    var unsentAttempts: UInt32 = 0
     /// When it is to be looked at without any event.
     var wakeAt: WallTime?
     /// How many of the ledger's `clockJumps` its instants have in them.

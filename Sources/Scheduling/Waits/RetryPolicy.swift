@@ -16,23 +16,27 @@ public enum RetryPolicy {
     /// a server refused, was never reached, sent only bytes that no resume keeps, or the disk failed. Once bytes are held, a lost
     /// connection is retried whatever the count, which it raises only as far as the back-off still grows; so is being offline. A full disk
     /// and a folder that is gone are waited for without counting; where no disk tells how much room is needed (a quota), it is tried again
-    /// ever later.
+    /// ever later. Where nothing was sent, because the desktop did not name the proxy, it is tried again ever later, too; such attempts leave
+    /// the count as it is.
     ///
     /// - Parameters:
     ///   - record: as it was when the attempt began.
     ///   - madeProgress: whether a further attempt goes on from more bytes than this one did.
+    ///   - unsent: how many attempts in a row before this one sent nothing, because the proxy was not known.
     ///   - random: for the jitter, from 0 up to, not including, 1.
     public static func verdict(
-        record: DownloadRecord, failure: DownloadFailure, madeProgress: Bool, now: WallTime, random: Double
+        record: DownloadRecord, failure: DownloadFailure, madeProgress: Bool, unsent: UInt32 = 0, now: WallTime, random: Double
     ) -> (Verdict, retriesUsed: UInt32) {
         let used = madeProgress ? 0 : record.retriesUsed
         let uncounted = max(used, min(used +| 1, longestGrowth))
-        func delayed() -> WallTime { now + Backoff.delay(attempt: used, random: random, floor: failure.retryAfter) }
+        func delayed(_ attempt: UInt32) -> WallTime { now + Backoff.delay(attempt: attempt, random: random, floor: failure.retryAfter) }
+        func delayed() -> WallTime { delayed(used) }
         switch failure.wait {
         case .diskSpace where failure.neededRoom != nil: return (.wait(.diskSpace, until: nil), used)
         case .diskSpace: return (.wait(.diskSpace, until: delayed()), uncounted)
         case .destination where !failure.isRetryable: return (.wait(.destination, until: nil), used)
         case .destination: return used < record.options.retries ? (.wait(.destination, until: delayed()), used +| 1) : (.fail, used)
+        case .retry: return (.wait(.retry, until: delayed(unsent)), used)
         case .offline: return (.wait(.offline, until: delayed()), uncounted)
         default: break
         }
