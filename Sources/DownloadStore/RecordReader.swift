@@ -26,7 +26,7 @@ extension DownloadRecord {
         total = reader.value(.total)
         batch = (reader.value(.batch) as UInt64?).map(DownloadNumber.init)
         isFetch = reader.value(.isFetch)
-        if course != nil { read(&reader) }
+        if course != nil { read(&reader) } else if state == .finished { finish(now) }
         guard let column = reader.unreadable else { return }
         state = .failed(
             DownloadFailure(
@@ -34,6 +34,23 @@ extension DownloadRecord {
                 "The saved queue has a value in the column \"\(column)\" that this Todoku cannot read; add the download again."))
         endedAt = endedAt ?? now
         (lastFailure, owesToast) = (nil, false)
+    }
+
+    /// For a finished download whose row of `course` is lost, as salvage may leave it. The final path was in it. A path that is only likely
+    /// is not told: an app would take another file for the one that was downloaded.
+    private mutating func finish(_ now: WallTime) {
+        endedAt = now
+        // A descriptor's file has no folder, and never had a path.
+        guard !directory.isEmpty else { return isToDescriptor = true }
+        // `rename` may have numbered the name, and a Fetch may have ended with an older file.
+        if let name = options.fileName, options.ifExists != .rename, !isFetch {
+            (fileName, path) = (name, (directory.hasSuffix("/") ? directory : directory + "/") + name)
+            return
+        }
+        state = .failed(
+            DownloadFailure(
+                .storage,
+                "The download had finished, but the damaged queue has lost its file’s name; look for the file in \(directory)."))
     }
 
     private mutating func read(_ reader: inout RecordReader) {

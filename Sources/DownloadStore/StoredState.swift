@@ -8,7 +8,7 @@ public enum StoredPart: Equatable, Sendable {
     ///
     /// One that cannot be read whole, as after a downgrade, is not lost: it is `failed` with `Storage` and a message that names the
     /// first such column, and the fields that cannot be read have their defaults. Where an option is among them, the record has a checksum
-    /// that no file matches: it cannot pass unverified.
+    /// that no file matches: it cannot pass unverified. So is a finished one whose path is lost, unless its options alone tell the path.
     case records([DownloadRecord])
 }
 

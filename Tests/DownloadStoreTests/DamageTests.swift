@@ -466,6 +466,37 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         }
     }
 
+    /// Its row of `course` was on another page, which is destroyed.
+    @Test func `of the file it finished with is failed, unless its options tell the path`() async throws {
+        func finished(_ number: UInt64, _ name: String?, _ policy: ExistingFilePolicy, directory: String = "/d", isFetch: Bool = false)
+            -> DownloadRecord
+        {
+            var options = DownloadOptions()
+            (options.fileName, options.ifExists) = (name, policy)
+            var record = DownloadRecord(
+                number: DownloadNumber(number), url: "https://example.org/a.iso", options: options, directory: directory, state: .finished,
+                queuedAt: WallTime(microseconds: 5), position: 1)
+            (record.received, record.total, record.isFetch) = (9, 9, isFetch)
+            (record.endedAt, record.fileName, record.path) = (WallTime(microseconds: 9), name ?? "a.iso", "\(directory)/\(name ?? "a.iso")")
+            return record
+        }
+        let known = [finished(1, "b", .replace), finished(2, "b", .skip), finished(3, "b", .fail, directory: "/")]
+        let unknown = [finished(4, nil, .replace), finished(5, "b", .rename), finished(6, "b", .replace, isFetch: true)]
+        let toDescriptor = finished(7, nil, .rename, directory: "")
+        try await save(folder.path, known + unknown + [toDescriptor])
+        try tamper(folder.path, "DELETE FROM course")
+        let records = try await reopened(folder.path).records
+        #expect(records.prefix(3).map(\.path) == ["/d/b", "/d/b", "/b"])
+        #expect(records.prefix(3).allSatisfy { $0.state == .finished && $0.fileName == "b" && $0.endedAt != nil })
+        for record in records.dropFirst(3).prefix(3) {
+            #expect(record.state.failure?.name == .storage && record.path == nil && record.endedAt != nil)
+            #expect(
+                record.state.failure?.message
+                    == "The download had finished, but the damaged queue has lost its file’s name; look for the file in /d.")
+        }
+        #expect(records.last?.state == .finished && records.last?.isToDescriptor == true)
+    }
+
     @Test func `of its resume data starts from 0`() async throws {
         try await save(folder.path, [fullRecord(1)])
         try tamper(folder.path, "UPDATE course SET resume_inode = NULL")

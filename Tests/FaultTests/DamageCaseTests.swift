@@ -134,10 +134,15 @@ private let reader = """
     let ended = try await lane.settle([half, whole])
     for path in [half, whole] where all[path.value] != nil {
         let download = ended[path.value]
-        // Where a finished file lies is on a page of its own; one that is lost is said to be.
         let name = String(queued[path.value]?.split(separator: "/").last ?? "")
-        let place = download?.path.isEmpty == true && mayHaveLost ? "\(place.files)/\(name)" : download?.path ?? ""
-        let isRight = download?.state == "finished" && readFile(place) == body
+        // Where a finished file lies is on a page of its own; one that is lost is said to be, and its file is left alone.
+        let isSaid = path == whole && mayHaveLost && download?.state == "failed" && download?.error.name == "org.todoku.Error.Storage"
+        if isSaid, let download {
+            verdict.tell(download.error.message, "its owner")
+            verdict.expect(download.error.message.contains(place.files), "its folder is not told: \(download.error.message)")
+        }
+        let isWhole = readFile(isSaid ? "\(place.files)/\(name)" : download?.path ?? "") == body
+        let isRight = isWhole && (isSaid || download?.state == "finished")
         verdict.expect(isRight, "\(queued[path.value] ?? "") became \(download?.outcome ?? "nothing")")
         if isRight { verdict.right += 1 }
     }
