@@ -63,7 +63,7 @@ let package = Package(
         room("TransferEngine", ["PartFiles", "Transport", "CSystem", "DownloadModel", "EventLoop"]),
         room("DownloadStore", ["CSQLite", "CSystem", "DownloadModel", "EventLoop"]),
         room("Localization", ["DownloadModel"], resources: [.embedInCode("Resources/ja.po")]),
-        room("Desktop", ["CNotify", "CSound", "DBus", "DownloadModel", "EventLoop", "Localization"]),
+        room("Desktop", ["CNotify", "CSound", "CSystem", "DBus", "DownloadModel", "EventLoop", "Localization"]),
         room(
             "DownloaderInterface", ["DBus", "DownloadModel"],
             resources: [

@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,6 +61,10 @@ const int todoku_seal_shrink = F_SEAL_SHRINK;
 int todoku_get_seals(int fd) { return fcntl(fd, F_GET_SEALS); }
 
 int todoku_pipe(int descriptors[2]) { return pipe2(descriptors, O_CLOEXEC) == 0 ? 0 : errno; }
+
+int todoku_spawn_in(posix_spawn_file_actions_t *actions, int folder) {
+  return posix_spawn_file_actions_addfchdir_np(actions, folder);
+}
 
 void todoku_keep_heap_small(void) {
   mallopt(M_ARENA_MAX, 1);

@@ -1,3 +1,4 @@
+internal import CSystem
 internal import Glibc
 
 /// The path of a program in `PATH` of `environment`; nil where it is not there.
@@ -33,10 +34,13 @@ private func makeEnds() -> (Int32, Int32)? {
 
 /// Runs `arguments` to their end, killed after `seconds`. Blocks.
 ///
+/// - Parameter folder: a descriptor of the folder in which it runs; nil: ours.
 /// - Returns: the exit status, and the first line of what it wrote to standard error; nil where it could not be started.
-func runToEnd(_ arguments: [String], environment: [String: String], seconds: Int) -> (status: Int32, complaint: String)? {
+func runToEnd(
+    _ arguments: [String], in folder: Int32? = nil, environment: [String: String], seconds: Int
+) -> (status: Int32, complaint: String)? {
     guard let (own, other) = makeEnds() else { return nil }
-    let pid = spawn(["timeout", "--kill-after=1", "\(seconds)"] + arguments, environment, errors: other)
+    let pid = spawn(["timeout", "--kill-after=1", "\(seconds)"] + arguments, environment, folder: folder, errors: other)
     close(other)
     defer { close(own) }
     guard let pid else { return nil }
@@ -70,10 +74,13 @@ private func readAll(_ descriptor: Int32, keeping limit: Int) -> [UInt8] {
 
 /// Input, output and errors are /dev/null where no descriptor is given for them. No signal is blocked or ignored (our threads block all,
 /// and children inherit that).
-private func spawn(_ arguments: [String], _ environment: [String: String], output: Int32? = nil, errors: Int32? = nil) -> pid_t? {
+private func spawn(
+    _ arguments: [String], _ environment: [String: String], folder: Int32? = nil, output: Int32? = nil, errors: Int32? = nil
+) -> pid_t? {
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)
+    if let folder { todoku_spawn_in(&actions, folder) }
     for (given, descriptor) in [(output, Int32(1)), (errors, 2)] {
         if let given {
             posix_spawn_file_actions_adddup2(&actions, given, descriptor)

@@ -367,10 +367,7 @@ import Testing
         let descriptor = open(path, O_RDONLY | O_CLOEXEC)
         if Commit.isFinished(descriptor, identity) { takers.append("open") }
         close(descriptor)
-        if case .success(let place?) = Commit.placeOfFinished(path, identity: identity) {
-            takers.append("trash")
-            close(place)
-        }
+        if case .success(.some) = Commit.placeOfFinished(path, identity: identity) { takers.append("trash") }
         if case .success = Commit.deleteFinished(path, identity: identity) { takers.append("delete") }
         return takers
     }

@@ -92,6 +92,27 @@ internal import Testing
         #expect(try await running.client.list() == [path])
     }
 
+    /// Who may rename the folder can put a link to another one in its place while gio starts.
+    @Test func `takes the file from the folder in which it was found, though a link has come in that folder's place`() async throws {
+        let tools = TemporaryFolder("todoku-tools")
+        let world = await ServiceWorld()
+        let (folder, other) = (world.bus.folder.makeFolder("files/own"), world.bus.folder.makeFolder("files-of-others"))
+        writeFile("\(other)/a", "private".utf8)
+        let swap = "mv '\(folder)' '\(folder).kept' && ln -s '\(other)' '\(folder)' && exec /usr/bin/gio \"$@\""
+        writeFile(tools("gio"), "#!/bin/sh\n\(swap)\n".utf8, mode: 0o755)
+        let daemon = await world.start(extra: ["PATH": "\(tools.path):/usr/bin:/bin"])
+        let running = Running(world: world, daemon: daemon, client: try await world.client())
+        let path = try await running.download(server.url("/a"), ["directory": .string(folder)])
+        _ = try await running.client.wait(path)
+        try await trash(running, path)
+        let trash = world.bus.folder("data/Trash")
+        #expect(readFile("\(trash)/files/a") == Array("hello".utf8))
+        let info = String(decoding: readFile("\(trash)/info/a.trashinfo") ?? [], as: UTF8.self)
+        #expect(info.contains("Path=\(folder).kept/a\n"), "\(info)")
+        #expect(readFile("\(other)/a") == Array("private".utf8))
+        #expect(try await running.client.list() == [])
+    }
+
     @Test func `takes no file that is not ours, and nothing where there is none`() async throws {
         let running = try await Running.start()
         let own = try await running.download(server.url("/own"))

@@ -2,6 +2,7 @@
 #pragma once
 #include <iconv.h>
 #include <poll.h>
+#include <spawn.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -51,6 +52,9 @@ bool todoku_is_unbounded_memory(int fd);
 
 /// pipe2(2) with O_CLOEXEC. 0 or errno.
 int todoku_pipe(int descriptors[2]);
+
+/// posix_spawn_file_actions_addfchdir_np(3): the program is to run in this folder. 0 or errno.
+int todoku_spawn_in(posix_spawn_file_actions_t *actions, int folder);
 
 /// Keeps malloc(3) to one arena and gives large blocks back at once: for a program of few threads that lives long and should stay small.
 /// To be called before the first thread starts.

@@ -173,10 +173,8 @@ internal import TransferEngine
 
     // MARK: The trash
 
-    /// - Parameter file: an O_PATH descriptor of what is at `path`, closed here.
-    func throwAway(_ path: String, _ file: Int32) async -> Trash.Outcome {
-        defer { close(file) }
-        return await trash.put(path, FileDescriptor(file))
+    func throwAway(_ path: String, _ place: FinishedPlace) async -> Trash.Outcome {
+        await trash.put(path, FileDescriptor(place.file), in: FileDescriptor(place.folder), name: place.name)
     }
 
     // MARK: Under way
@@ -251,12 +249,12 @@ extension Downloader {
         try clicks.checkRoom()
         let identity = download.record.resume?.identity
         clicks.start { [self] in
-            let place = await DiskPool.shared.value(at: .path(path), within: Opener.patience, late: closePlace) {
+            let place = await DiskPool.shared.value(at: .path(path), within: Opener.patience) {
                 Commit.placeOfFinished(path, identity: identity)
             }
             do throws(Refusal) {
                 guard let place else { throw Refusal(.permissionDenied, "\(path) could not be reached: its disk did not answer in time.") }
-                if let file = try place.get() { try await throwAway(path, file, by: clicks) }
+                if let place = try place.get() { try await throwAway(path, place, by: clicks) }
                 if entry.isRemoved { return reply() }
                 decide { ledger, now in ledger.remove(entry, now: now) }
                 journal.answer(reply, ())
@@ -264,17 +262,12 @@ extension Downloader {
         }
     }
 
-    private func throwAway(_ path: String, _ file: Int32, by clicks: Clicks) async throws(Refusal) {
-        switch await clicks.throwAway(path, file) {
+    private func throwAway(_ path: String, _ place: FinishedPlace, by clicks: Clicks) async throws(Refusal) {
+        switch await clicks.throwAway(path, place) {
         case .trashed: return
         case .refused(let why): throw Refusal(.permissionDenied, "\(path) could not be moved to the trash: \(shown(why)).")
         case .unavailable:
             throw Refusal(.invalidState, "There is no trash here: neither a desktop portal nor gio (package libglib2.0-bin).")
         }
     }
-}
-
-/// Nobody waits any more for what was opened.
-@Sendable private func closePlace(_ place: Result<Int32?, Refusal>) {
-    if case .success(let descriptor?) = place { DiskPool.shared.close(descriptor) }
 }

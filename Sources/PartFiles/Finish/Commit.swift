@@ -217,8 +217,8 @@ public enum Commit {
         }
     }
 
-    /// A finished file as a place to name (O_PATH), if it is still the one that was committed; the caller's to close. nil: it is gone.
-    public static func placeOfFinished(_ path: String, identity: FileIdentity?) -> Result<Int32?, Refusal> {
+    /// A finished file with its folder, if it is still the one that was committed. nil: it is gone.
+    public static func placeOfFinished(_ path: String, identity: FileIdentity?) -> Result<FinishedPlace?, Refusal> {
         do throws(DiskError) {
             let (folder, name) = try OpenFolder.parent(of: path)
             let file = try place(folder, name)
@@ -229,7 +229,7 @@ public enum Commit {
             // The same file once more: the portal takes no descriptor that was opened with O_NOFOLLOW.
             let place = Glibc.open("/proc/self/fd/\(file)", todoku_o_path | O_CLOEXEC)
             guard place >= 0 else { throw DiskError("look at the file") }
-            return .success(place)
+            return .success(try FinishedPlace(adopting: place, in: folder, name: name))
         } catch {
             if error.code == ENOENT || error.code == ENOTDIR { return .success(nil) }
             return .failure(
@@ -293,6 +293,31 @@ public enum Commit {
         if let mapPath { WrittenMap.remove(mapPath) }
         _ = try? folder.removeOwn(PartFile.candidateName(partName), calls: calls)  // it may have stayed when it was given up
         return folder.sync()
+    }
+}
+
+/// A finished file, held where it was found: whatever becomes of the path to its folder, `folder` and `name` lead to it.
+public final class FinishedPlace: Sendable {
+    /// Of the file, as a place to name (O_PATH).
+    public let file: Int32
+    /// Of its folder; both are open as long as this object lives.
+    public let folder: Int32
+    public let name: String
+
+    /// - Parameter file: becomes this object's to close.
+    fileprivate init(adopting file: Int32, in folder: OpenFolder, name: String) throws(DiskError) {
+        let duplicate = fcntl(folder.descriptor, F_DUPFD_CLOEXEC, 0)
+        guard duplicate >= 0 else {
+            let code = errno
+            Glibc.close(file)
+            throw DiskError("look at the folder", code)
+        }
+        (self.file, self.folder, self.name) = (file, duplicate, name)
+    }
+
+    deinit {
+        Glibc.close(file)
+        Glibc.close(folder)
     }
 }
 
