@@ -15,17 +15,20 @@ extension StoreFolder {
         return save(names) ? names : PartNames()
     }
 
+    /// nil where there is no file, where it holds no id, or where it could not be read twice. One failed call must not cost every part file
+    /// its name.
     private func readPartNames() -> PartNames? {
-        let descriptor = Glibc.open(instanceFile, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-        guard descriptor >= 0 else { return nil }
-        defer { close(descriptor) }
-        var bytes = [UInt8](repeating: 0, count: 64)
-        let count = max(0, read(descriptor, &bytes, bytes.count))
-        let words = String(decoding: bytes[..<count], as: UTF8.self).split { $0 == " " || $0 == "\n" }
+        guard let text = readInstance() ?? readInstance() else { return nil }
+        let words = String(decoding: text, as: UTF8.self).split { $0 == " " || $0 == "\n" }
         guard words.count == 2, words[0].utf8.count == 8, words[0].allSatisfy({ "0123456789abcdef".contains($0) }),
             let first = UInt64(words[1]), first > 0
         else { return nil }
         return PartNames(instance: String(words[0]), first: DownloadNumber(first))
+    }
+
+    private func readInstance() -> [UInt8]? {
+        guard let file = PlainFile(instanceFile) else { return nil }
+        return file.read(at: 0, count: min(file.size, 64))
     }
 
     /// Whether it is on the disk.

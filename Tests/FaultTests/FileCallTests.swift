@@ -24,6 +24,37 @@ extension `The fault campaign` {
             await report.finish(expecting: ["ENOSPC", "EDQUOT", "EIO", "EINTR", "EROFS", "SHORT"])
         }
 
+        /// The sample above passes over most calls of a start.
+        @Test func `of a start may fail once, and what had come is found again`() async throws {
+            let report = await Report(
+                "One file-system call of a start fails, once",
+                notes: "The same download, stopped in its middle by SIGTERM or SIGKILL in turn. Each call of the next start fails in turn.")
+            var cases: [Fault] = []
+            for kind in [Fault.Kind.eio, .eintr] {
+                let count = try await countCallsOfStart(kind)
+                cases += (1...count).map { Fault(kind: kind, at: $0) }
+            }
+            try await runCases(cases, report) { try await failOnce($0, $1, inStart: true) }
+            await report.finish(expecting: ["EIO", "EINTR"])
+        }
+
+        /// How many calls of a start a fault could befall, whichever way the daemon before ended.
+        private func countCallsOfStart(_ kind: Fault.Kind) async throws -> Int {
+            let lane = try await Lane(try await Shim())
+            var most = 0
+            for stop in [SIGTERM, SIGKILL] {
+                let place = Place()
+                await lane.begin()
+                let none = Fault(kind: kind, at: 0)
+                var calls = 0
+                let blank = Verdict(row: "", name: "")
+                let verdict = try await life(blank, none, place, lane, stop: stop, inStart: true) { calls = place.calls }
+                #expect(verdict.wrong == [] && calls > 0, "without any fault: \(verdict.wrong)")
+                most = max(most, calls)
+            }
+            return most
+        }
+
         /// How many calls of the scenario a fault could befall.
         private func countCalls(_ kind: Fault.Kind) async throws -> Int {
             let lane = try await Lane(try await Shim())
@@ -35,17 +66,22 @@ extension `The fault campaign` {
     }
 }
 
-@BusActor private func failOnce(_ fault: Fault, _ lane: Lane) async throws -> Verdict {
+@BusActor private func failOnce(_ fault: Fault, _ lane: Lane, inStart: Bool = false) async throws -> Verdict {
     let place = Place()
     let blank = Verdict(row: fault.kind.rawValue.uppercased(), name: "\(fault)")
-    var verdict = try await life(blank, fault, place, lane, stop: fault.at % 2 == 0 ? SIGTERM : SIGKILL)
+    var verdict = try await life(blank, fault, place, lane, stop: fault.at % 2 == 0 ? SIGTERM : SIGKILL, inStart: inStart)
     verdict.wasMet = place.hits > 0
     verdict.note = "it befell: \(place.log.split(separator: "\n").joined(separator: ", "))"
     return verdict
 }
 
 /// The life of one download, with a stop in its middle, and what must hold then.
-@BusActor private func life(_ blank: Verdict, _ fault: Fault, _ place: Place, _ lane: Lane, stop: Int32) async throws -> Verdict {
+///
+/// - Parameter inStart: the fault befalls a call of the second start, counted from its first one on.
+/// - Parameter started: called when the daemon has started for the second time.
+@BusActor private func life(
+    _ blank: Verdict, _ fault: Fault, _ place: Place, _ lane: Lane, stop: Int32, inStart: Bool = false, started: () -> Void = {}
+) async throws -> Verdict {
     var verdict = blank
     let body = Bodies.large
     let gate = Gate()
@@ -61,7 +97,7 @@ extension `The fault campaign` {
     }
     defer { gate.open() }
     let sum = try await Bodies.digest(Bodies.large, place)
-    guard await startInTheEnd(place, fault, lane, &verdict) else { return verdict }
+    guard await startInTheEnd(place, inStart ? nil : fault, lane, &verdict) else { return verdict }
     let options: [String: Variant] = [
         "directory": .string(place.files), "notify": .string("always"), "checksum": .string("sha256:\(sum)"),
     ]
@@ -82,8 +118,10 @@ extension `The fault campaign` {
     }
     let exit = await lane.end(stop)
     if stop == SIGTERM { verdict.expect(exit.status == 0, "SIGTERM ended it with \(exit.status): \(exit.errors)") }
+    if inStart { place.restartCount() }
     gate.open()
     guard await startInTheEnd(place, fault, lane, &verdict) else { return verdict }
+    started()
     await finish(path, "a.bin", body, place, lane, &verdict)
     // A restart on a good disk: nothing has changed, nothing is told again.
     await lane.end(SIGTERM)
