@@ -16,7 +16,7 @@ private final class Desk {
     init(paused: Bool = false) {
         var settings = Settings()
         settings.maxActive = 2
-        ledger = Ledger(settings: settings) { 0.5 }
+        ledger = Ledger(settings: settings, jitter: .fixed(0.5))
     }
 
     func take() {

@@ -74,7 +74,7 @@ private let source = "http://h/a"
 
 /// A ledger with one download, whose transfer has begun.
 private struct Desk {
-    let ledger = Ledger(settings: Settings()) { 0 }
+    let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
     let now = WallTime(microseconds: 1_000_000_000_000_000)
     let entry: LedgerEntry
     let copy: CopyHeld

@@ -5,7 +5,7 @@ import Testing
 
 /// A ledger with one download whose attempts bring nothing.
 private final class Desk {
-    let ledger = Ledger(settings: Settings()) { 0 }
+    let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
     var now = WallTime(microseconds: 1_000_000_000_000_000)
     let entry: LedgerEntry
 

@@ -19,7 +19,7 @@ private final class Desk {
     init(_ change: (inout Settings) -> Void = { _ in }) {
         var settings = Settings()
         change(&settings)
-        ledger = Ledger(settings: settings) { 0 }
+        ledger = Ledger(settings: settings, jitter: .fixed(0))
     }
 
     @discardableResult
@@ -587,7 +587,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.fail(1, 503, retryAfter: .seconds(3600))
         #expect(desk.entry(1).record.lastFailure?.origin == "http://h:8080")
         let kept = desk.entry(1).record
-        desk.ledger = Ledger(settings: Settings()) { 0 }
+        desk.ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         desk.ledger.network(.open, now: desk.now)
         desk.ledger.beginRestore(count: 1, batches: [], sweeps: [:], requests: [], now: desk.now)
         desk.ledger.restore([kept], now: desk.now)

@@ -14,7 +14,7 @@ private final class Desk {
         var settings = Settings()
         settings.maxActive = 0
         settings.maxPerHost = 0
-        ledger = Ledger(settings: settings) { 0.5 }
+        ledger = Ledger(settings: settings, jitter: .fixed(0.5))
     }
 
     @discardableResult

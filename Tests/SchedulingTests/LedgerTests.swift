@@ -9,7 +9,7 @@ private struct Desk {
     var now = WallTime(microseconds: 1_000_000_000_000_000)
 
     init(settings: Settings = Settings(), _ records: [DownloadRecord]) {
-        ledger = Ledger(settings: settings) { 0 }
+        ledger = Ledger(settings: settings, jitter: .fixed(0))
         ledger.restore(records, sweeps: [:], now: now)
         ledger.schedule(now: now)
     }

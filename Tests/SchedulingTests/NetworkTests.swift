@@ -9,7 +9,7 @@ private final class Desk {
     var now = WallTime(microseconds: 1_000_000_000_000_000)
 
     init(_ count: UInt64 = 1, knowing network: NetworkCondition? = .open, _ change: (inout DownloadRecord) -> Void = { _ in }) {
-        ledger = Ledger(settings: Settings()) { 0 }
+        ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         ledger.network(network, now: now)
         let records = (Array(1...count) + [9]).map { number in
             var record = DownloadRecord(

@@ -7,7 +7,7 @@ private let start = WallTime(microseconds: 1_000_000_000_000_000)
 
 /// A ledger, what it has told the disk, and the time.
 private final class Desk {
-    private(set) var ledger = Ledger(settings: Settings()) { 0 }
+    private(set) var ledger = Ledger(settings: Settings(), jitter: .fixed(0))
     var now = start
     private(set) var rows: [DownloadNumber: DownloadRecord] = [:]
     private(set) var batches: [BatchNumber: BatchRecord] = [:]
@@ -22,7 +22,7 @@ private final class Desk {
 
     func restart(after pause: Duration = .zero) {
         now = now + pause
-        ledger = Ledger(settings: Settings()) { 0 }
+        ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         ledger.restore(Array(rows.values), batches: Array(batches.values), sweeps: [:], now: now)
         ledger.schedule(now: now)
     }
@@ -131,7 +131,7 @@ private let failure = DownloadFailure(.network, "No route.")
 
     @Test func `is not owed for an app in front, nor for what came into an app's own file`() {
         let desk = Desk([Desk.record(2) { $0.options.app = "org.example.App" }, Desk.record(3)])
-        desk.ledger.wantsToast = { policy, app in policy == .background && app != "org.example.App" }
+        desk.ledger.appsInFront = ["org.example.App"]
         for number in [2, 3] as [UInt64] { #expect(desk.apply(.fail(failure), number)) }
         #expect(desk.entry(2).owedToast == nil && desk.entry(3).owedToast != nil)
         let own = Desk([Desk.record(2) { ($0.isToDescriptor, $0.directory) = (true, "") }])

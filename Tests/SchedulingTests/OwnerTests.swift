@@ -17,7 +17,7 @@ private struct Desk {
         row = DownloadRecord(
             number: DownloadNumber(1), url: "http://h/1", options: options, directory: "/d", state: state, queuedAt: now, position: 1)
         begin = now
-        ledger = Ledger(settings: Settings()) { 0 }
+        ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         restart()
     }
 
@@ -25,7 +25,7 @@ private struct Desk {
 
     mutating func restart(after pause: Duration = .zero) {
         now = now + pause
-        ledger = Ledger(settings: Settings()) { 0 }
+        ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         ledger.restore([row], sweeps: [:], now: now)
         ledger.schedule(now: now)
     }

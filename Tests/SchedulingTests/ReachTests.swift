@@ -17,7 +17,7 @@ import Testing
     }
 
     @Test func `of one app share their options, until those of one are changed`() throws {
-        let ledger = Ledger(settings: Settings()) { 0 }
+        let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         // Two apps in turn.
         let entries = (1...6).map { ledger.insert(Self.record($0, app: $0 % 2 == 0 ? "org.example.A" : "org.example.B")) }
         #expect(entries[2].record.isJoined(entries[0].record))
@@ -50,7 +50,7 @@ import Testing
     @Test(arguments: [100, 3000] as [UInt64])
     func `are found by app and tag in the order of the queue, then of their ends`(count: UInt64) throws {
         var random = SeededRandom(count)
-        let ledger = Ledger(settings: Settings()) { 0 }
+        let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         let (apps, tags) = (["", "org.example.A", "org.example.B"], ["", "", "x", "y"])
         for number in 1...count {
             let record = Self.record(
@@ -99,7 +99,7 @@ import Testing
         var random = SeededRandom(5)
         var settings = Settings()
         settings.maxActive = 1
-        let ledger = Ledger(settings: settings) { 0 }
+        let ledger = Ledger(settings: settings, jitter: .fixed(0))
         let entries = (1...4000 as ClosedRange<UInt64>).map { number in
             var record = Self.record(number, app: "app \(number % 3)")
             record.url = "http://h\(number)/f"
@@ -124,7 +124,7 @@ import Testing
             (record.state, record.endedAt) = (.cancelled, Self.now + .seconds(Int(number) - 20_000))
             return record
         }
-        let ledger = Ledger(settings: Settings()) { 0 }
+        let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         let many = (4...10_001 as ClosedRange<UInt64>).map { ended($0, "org.example.Many") }
         ledger.restore(
             [ended(1, "org.example.One"), ended(2, "org.example.Other"), ended(3, "org.example.Many", activate: true)] + many, sweeps: [:],
@@ -140,7 +140,7 @@ import Testing
     }
 
     @Test func `of an app are counted, and what they hold, whatever becomes of them`() throws {
-        let ledger = Ledger(settings: Settings()) { 0 }
+        let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         func record(_ number: UInt64, metadata: Int) -> DownloadRecord {
             var record = Self.record(number, app: "org.example.A")
             record.options.metadata = [UInt8](repeating: 1, count: metadata)
@@ -169,7 +169,7 @@ import Testing
     }
 
     @Test func `are summed up as they change, and whatever servers announce`() throws {
-        let ledger = Ledger(settings: Settings()) { 0 }
+        let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         let entries = (1...3).map { ledger.insert(Self.record($0)) }
         #expect(ledger.received == 0 && ledger.total == 0, "what is not on disk does not count yet")
         for entry in entries { ledger.enter(entry, now: Self.now) }

@@ -34,7 +34,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
     }
 
     @Test func `go with the row of a finished download`() throws {
-        let ledger = Ledger(settings: Settings()) { 0 }
+        let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         let entry = try begun(ledger)
         for event in [DownloadEvent.bodyComplete, .verified] { try ledger.apply(event, to: entry, now: Self.now) }
         #expect(entry.record.options.holdsSecrets)
@@ -47,7 +47,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
 
     @Test(arguments: [DownloadEvent.fail(failure), .cancel], [String?.none, "org.example.App"])
     func `of a failed or cancelled one stay for a day, and a retry has them`(end: DownloadEvent, activate: String?) throws {
-        let ledger = Ledger(settings: Settings()) { 0 }
+        let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         let entry = try begun(ledger, activate: activate)
         try ledger.apply(end, to: entry, now: Self.now)
         _ = saved(ledger)
@@ -70,7 +70,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
     }
 
     @Test func `go at once where no retry is possible`() throws {
-        let ledger = Ledger(settings: Settings()) { 0 }
+        let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         let entry = try begun(ledger, toDescriptor: true)
         try ledger.apply(.fail(failure), to: entry, now: Self.now)
         #expect(!entry.record.options.holdsSecrets)
@@ -81,7 +81,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
         (old.state, old.endedAt) = (.failed(failure), Self.now + .seconds(-90_000))
         (young.state, young.endedAt) = (.cancelled, Self.now + .seconds(-3600))
         (finished.state, finished.endedAt) = (.finished, Self.now)
-        let ledger = Ledger(settings: Settings()) { 0 }
+        let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         ledger.restore([old, young, finished], sweeps: [:], now: Self.now)
         #expect(ledger.nextWake == WallTime(microseconds: 0))
         ledger.tick(now: Self.now)

@@ -34,7 +34,7 @@ private enum Stop: String, CaseIterable {
     private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
 
     private func active(_ change: (inout DownloadRecord) -> Void = { _ in }) -> (Ledger, LedgerEntry) {
-        let ledger = Ledger(settings: Settings()) { 0 }
+        let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         var record = DownloadRecord(
             number: DownloadNumber(1), url: "http://h/of%20url", options: DownloadOptions(), directory: "/d", state: .queued, queuedAt: now,
             position: 1)
@@ -62,7 +62,7 @@ private enum Stop: String, CaseIterable {
         #expect(row.isSpliced, "only a checksum proves that its pieces belong together")
         #expect(row.isWhole || entry.state == .verifying)
 
-        let later = Ledger(settings: ledger.settings) { 0 }
+        let later = Ledger(settings: ledger.settings, jitter: .fixed(0))
         later.restore([row], sweeps: [:], now: now)
         for (ledger, entry) in [(ledger, entry), (later, later[entry.number]!)] {
             try stop.goOn(ledger, entry, now)

@@ -67,8 +67,9 @@ extension World {
     mutating func checkTurn(_ entry: LedgerEntry, at host: String) {
         let (name, rule) = ledger.settings.hostRules.governing(host)
         let isPlain = entry.record.options.requestInterval == nil && !urgent.contains(entry.number)
-        guard rule.requestInterval ?? .zero > .zero, isPlain else { return }
         let app = entry.record.options.app
+        passes[name]?[app] = nil
+        guard rule.requestInterval ?? .zero > .zero, isPlain else { return }
         let slowed = ledger.slowedOrigins(now: now)
         func waits(_ other: LedgerEntry) -> Bool {
             let host = other.isHeld ? transfers[other.number]?.host ?? "" : self.host(of: other.record)
@@ -97,7 +98,7 @@ extension World {
         guard transfer.isPaced else { return }
         lastSent[name] = now
         if let own = entry.record.options.requestInterval { lastSent["\(name) \(own)"] = now }
-        ledger.requestSent(transfer.id, at: now, now: now)
+        decide(.sent(transfer.id, at: now))
     }
 
     mutating func start(_ entry: LedgerEntry) {
@@ -122,11 +123,11 @@ extension World {
         guard transfer.hasSent else { return send(entry, transfer) }
         if b % 6 == 5 {
             transfers[number]?.isStalled.toggle()
-            ledger.stalled(entry, !transfer.isStalled, now: now)
+            decide(.stalled(transfer.id, !transfer.isStalled))
             return
         }
         guard transfer.hasBegun else {
-            if b % 7 == 0, transfer.hops < 2 { return hop(entry, transfer, b) }
+            if redirects ? b % 4 != 0 && transfer.hops < 12 : b % 7 == 0 && transfer.hops < 2 { return hop(entry, transfer, b) }
             // The desktop does not say by which proxy: nothing was sent.
             if b % 23 == 0 { return lose(number, DownloadFailure(.network, "no proxy is known", isRetryable: true, wait: .retry)) }
             return respond(entry, b)
@@ -138,7 +139,7 @@ extension World {
             flushOrPretend(number)
             if let resume = resume(number) {
                 transfers[number]?.checkpoint = resume
-                ledger.checkpoint(entry, resume)
+                decide(.checkpoint(entry, resume))
             }
         case 2, 0:
             // Some disks tell how much room is needed, and some (quotas) do not.
@@ -187,7 +188,7 @@ extension World {
         transfers[number]?.host = host
         tell("\(number) is redirected to \(host)")
         answered(transfer.host)
-        ledger.hop(transfer.id, to: host, now: now)
+        decide(.asks(transfer.id, host: host, origin: nil))
     }
 
     /// The option `filename`, else the server's; the URL's is another.
@@ -285,9 +286,11 @@ extension World {
     private mutating func tellBegan(_ entry: LedgerEntry, _ transfer: Transfer) {
         transfers[entry.number]?.isUntold = false
         if plant == .nameless, transfer.isStopping { return }
-        ledger.transferBegan(
-            entry, fileName: name(entry), mediaType: Self.mediaType, total: transfer.total, offset: transfer.heldAtStart,
-            isResumable: transfer.validator != nil || entry.record.options.checksum != nil || plant == .trusting, now: now)
+        let isResumable = transfer.validator != nil || entry.record.options.checksum != nil || plant == .trusting
+        let response = Ledger.Response(
+            fileName: name(entry), mediaType: Self.mediaType, source: nil, total: transfer.total, offset: transfer.heldAtStart,
+            isResumable: isResumable)
+        decide(.began(entry, response))
     }
 
     private func copy(of entry: LedgerEntry) -> CopyHeld? {
@@ -322,7 +325,7 @@ extension World {
         hastened.remove(number)
         tell("transfer of \(number) ends: \(outcome.word)")
         if case .failed(let failure, _, _) = outcome, failure.name == .network, ledger[number]?.state == .active { defying.remove(number) }
-        ledger.transferEnded(number, outcome, now: now)
+        decide(.transferEnded(number, outcome))
     }
 
     // MARK: The pool
@@ -347,48 +350,48 @@ extension World {
         case .unlinked(let number, _): reportSwept(number, isGone: true)
         case .swept(let number, let isGone):
             sweeping.remove(number)
-            ledger.swept(number, isGone: isGone, now: now)
+            decide(.swept(number, isGone: isGone))
         case .renamed(let number, let path, _): reportCommitted(number, path)
-        case .tell(let body): body(ledger, now)
+        case .tell(let event): decide(event)
         }
     }
 
     private mutating func reportSwept(_ number: DownloadNumber, isGone: Bool) { pool.append(.swept(number, isGone: isGone)) }
 
-    private mutating func report(_ body: @escaping (Ledger, WallTime) -> Void) { pool.append(.tell(body)) }
+    private mutating func report(_ event: Ledger.Event) { pool.append(.tell(event)) }
 
     private mutating func verify(_ number: DownloadNumber) {
         guard let entry = ledger[number] ?? ledger.leaving[number] else { return fail("\(number) is verified, and nobody knows it") }
         guard let file = disk.parts[number], let resume = entry.record.resume, resume.identity == identity(file.inode),
             file.content.length == entry.record.received
-        else { return report { ledger, now in ledger.partLost(entry, now: now) } }
+        else { return report(.partLost(entry)) }
         guard disk.isFolderThere || entry.record.isToDescriptor else {
             let failure = DownloadFailure(.permissionDenied, "gone", wait: .destination)
-            return report { ledger, now in ledger.endingFailed(entry, failure, now: now) }
+            return report(.endingFailed(entry, failure))
         }
         disk.parts[number]?.durable = file.content.length
         if entry.record.options.checksum != nil, file.content.version != wanted[number] {
             let failure = DownloadFailure(.checksumMismatch, "differs")
-            return report { ledger, now in ledger.endingFailed(entry, failure, now: now) }
+            return report(.endingFailed(entry, failure))
         }
         if let copy = copy(of: entry), isIntact(copy), disk.finals[copy.path]?.content == file.content {
             var renewed = copy
             renewed.validators = validators[number]
-            return report { ledger, now in ledger.foundUnchanged(entry, renewed, now: now) }
+            return report(.foundUnchanged(entry, renewed))
         }
         let identity = identity(file.inode)
-        report { ledger, now in ledger.verified(entry, identity: identity, now: now) }
+        report(.verified(entry, identity))
     }
 
     private mutating func commitFile(_ number: DownloadNumber, _ b: Int) {
         guard let entry = ledger[number], entry.state == .committing else { return }
         if entry.record.isToDescriptor {
             disk.parts[number] = nil  // the caller's
-            return report { ledger, now in ledger.committed(entry, path: "", skipped: false, now: now) }
+            return report(.committed(entry, path: ""))
         }
         guard disk.isFolderThere, b % 9 != 0 else {
             let failure = DownloadFailure(.permissionDenied, "gone", wait: .destination)
-            return report { ledger, now in ledger.endingFailed(entry, failure, now: now) }
+            return report(.endingFailed(entry, failure))
         }
         guard let file = disk.parts[number] else { return fail("the part file of \(number) is gone before its commit") }
         var target = "\(Self.directory)/\(entry.record.finalName)"
@@ -402,9 +405,9 @@ extension World {
                 target = "\(target) (\(count))"
             case .skip:
                 disk.parts[number] = nil
-                return report { ledger, now in ledger.committed(entry, path: target, skipped: true, now: now) }
+                return report(.committed(entry, path: target, skipped: true))
             case .fail:
-                return report { ledger, now in ledger.endingFailed(entry, DownloadFailure(.alreadyExists, "taken"), now: now) }
+                return report(.endingFailed(entry, DownloadFailure(.alreadyExists, "taken")))
             }
         }
         stamps[number] = FileStamp(identity: identity(file.inode), size: file.content.length, modified: file.modified)
@@ -423,7 +426,7 @@ extension World {
                 key: entry.record.copyKey, name: String(path.split(separator: "/").last ?? ""), stamp: stamp, validators: validators[number]
             )
         }
-        report { [copy] ledger, now in ledger.committed(entry, path: path, skipped: false, copy: copy, now: now) }
+        report(.committed(entry, path: path, copy: copy))
     }
 
     private mutating func find(_ number: DownloadNumber) {
@@ -433,7 +436,7 @@ extension World {
         } else if disk.parts[number]?.inode == inode {
             pool.append(.commit(number))
         } else {
-            report { ledger, now in ledger.partLost(entry, now: now) }
+            report(.partLost(entry))
         }
     }
 }

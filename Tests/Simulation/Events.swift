@@ -25,7 +25,7 @@ extension World {
         case .clock:
             now = now + .milliseconds([100, 700, 3000, 40_000, 400_000][step.b % 5])
             tell("the clock is at +\((now - WallTime(microseconds: 1_000_000_000_000_000)) / .seconds(1)) s")
-            ledger.tick(now: now)
+            decide(.time)
         case .jump:
             let delta: Duration = .seconds([-5000, 5000, 90_000][step.b % 3])
             tell("the clock is set by \(delta)")
@@ -35,7 +35,7 @@ extension World {
             pauseEnds = pauseEnds.mapValues { $0.mapValues { $0 + delta } }
             commonFloors = commonFloors.mapValues { ($0.since + delta, $0.until + delta) }
             lastSent = [:]  // what was saved is of the clock before, until it is saved again
-            ledger.clockJumped(by: delta, now: now)
+            decide(.clockJumped(delta))
         case .server:
             let index = step.a % resources.count
             // A refusal holds others only for a while, in which they have to be there: it comes often.
@@ -77,7 +77,7 @@ extension World {
 
     mutating func probe() {
         for directory in ledger.awaitedFolders {
-            ledger.folderSeen(directory.text, free: disk.isFolderThere ? (disk.isFull ? 10 : 1 << 40) : nil, now: now)
+            decide(.folderSeen(directory.text, free: disk.isFolderThere ? (disk.isFull ? 10 : 1 << 40) : nil))
         }
     }
 
@@ -85,22 +85,22 @@ extension World {
         tell("network: \(condition.map { "\($0.reach)\($0.isMetered ? ", metered" : "")" } ?? "nobody knows yet")")
         if condition?.reach != network?.reach { defying = [] }
         network = condition
-        if plant != .severed { ledger.network(condition, now: now) }
+        if plant != .severed { decide(.network(condition)) }
     }
 
     mutating func sleep(_ sleeps: Bool) {
         tell(sleeps ? "the machine goes to sleep" : "the machine is awake")
         isAsleep = sleeps
         if plant == .restless { return }
-        if sleeps { ledger.sleep(now: now) } else { ledger.wake(now: now) }
+        decide(sleeps ? .sleeps : .wakes)
     }
 
     private mutating func add(_ a: Int, _ b: Int) {
         guard b % 8 == 0 else {
             let record = makeRecord(a, b)
-            let entry = ledger.insert(record)
+            decide(.add(record))
             journal.append(.put(record))
-            journal.post(.addition(entry))
+            if let entry = ledger[record.number] { journal.post(.addition(entry)) }
             return
         }
         let count = 1 + a % 3
@@ -114,10 +114,11 @@ extension World {
         }
         var record = BatchRecord(number: number, count: UInt32(count))
         record.notify = [.background, .never][b / 8 % 2]
-        let (batch, entries) = ledger.insert(record, members)
+        let entries = members.map { ledger.prepare($0) }
+        decide(.addBatch(record, entries))
         journal.append(.putBatch(record))
         for member in members { journal.append(.put(member)) }
-        journal.post(.batch(batch, entries))
+        if let batch = ledger.batch(number) { journal.post(.batch(batch, entries)) }
     }
 
     private mutating func makeRecord(_ a: Int, _ b: Int) -> DownloadRecord {
@@ -177,41 +178,33 @@ extension World {
 
     private mutating func steer(_ a: Int, _ b: Int) {
         guard let entry = pick(a) else { return }
-        let number = entry.number
-        do {
-            switch b % 8 {
-            case 0:
-                hastened.remove(number)
-                try ledger.apply(.pause, to: entry, now: now)
-            case 1, 2:
-                isResumed(entry)
-                try ledger.apply(.resume, to: entry, now: now)
-            case 3: try ledger.apply(.cancel, to: entry, now: now)
-            case 4, 5:
-                try ledger.apply(.retry, to: entry, now: now)
-                isWantedAtOnce(number)
-                revive(number)
-            case 6:
-                guard let url = try? DownloadURL(entry.record.url + "?fresh") else { return }
-                let hadEnded = entry.state.hasEnded
-                try ledger.replaceUrl(entry, FreshLink(url), now: now)
-                urgent.insert(number)
-                floors[number] = nil
-                if hadEnded { revive(number) }
-            default:
-                if !entry.state.hasEnded { try ledger.apply(.cancel, to: entry, now: now) }
-                ledger.remove(entry, now: now)
-                removals.insert(number)
-            }
-            tell(
-                "\(["pause", "resume", "resume", "cancel", "retry", "retry", "renew", "remove"][b % 8]) \(number): now \(entry.state.name)")
-        } catch {}
-        ledger.schedule(now: now)
+        let (number, hadEnded) = (entry.number, entry.state.hasEnded)
+        switch b % 8 {
+        case 0:
+            hastened.remove(number)
+            decide(.steer(entry, .pause))
+        case 1, 2:
+            isResumed(entry)
+            decide(.steer(entry, .resume))
+        case 3: decide(.steer(entry, .cancel))
+        case 4, 5:
+            if decide(.steer(entry, .retry)) != nil { break }
+            isWantedAtOnce(number)
+            revive(number)
+        case 6:
+            guard let url = try? DownloadURL(entry.record.url + "?fresh"), decide(.replaceUrl(entry, FreshLink(url))) == nil else { break }
+            urgent.insert(number)
+            floors[number] = nil
+            if hadEnded { revive(number) }
+        default: if decide(.remove(entry)) == nil { removals.insert(number) }
+        }
+        tell("\(["pause", "resume", "resume", "cancel", "retry", "retry", "renew", "remove"][b % 8]) \(number): now \(entry.state.name)")
     }
 
     /// An owner says that it has taken what ended; the answer comes when that is on disk.
     private mutating func acknowledge(_ a: Int) {
-        guard let entry = pick(a, { $0.record.options.activate != nil && $0.state.hasEnded }), ledger.acknowledge(entry) else { return }
+        guard let entry = pick(a, { $0.record.options.activate != nil && $0.state.hasEnded }) else { return }
+        decide(.acknowledge(entry))
         tell("acknowledge \(entry.number)")
         settle()
         post(.taken(entry.number, revival: revivals[entry.number, default: 0]))
@@ -231,16 +224,16 @@ extension World {
         switch b % 4 {
         case 0:
             hastened.subtract(ledger.members(of: batch).map(\.number))
-            ledger.apply(.pause, to: batch, now: now)
+            decide(.steerBatch(batch, .pause))
         case 1:
             for entry in ledger.members(of: batch) { isResumed(entry) }
-            ledger.apply(.resume, to: batch, now: now)
+            decide(.steerBatch(batch, .resume))
         case 2:
             let members = ledger.members(of: batch).map(\.number)
-            ledger.apply(.cancel, to: batch, answering: call(.cancels, members), now: now)
+            decide(.steerBatch(batch, .cancel, answering: call(.cancels, members)))
         default:
             removals.formUnion(ledger.members(of: batch).map(\.number))
-            ledger.remove(batch, now: now)
+            decide(.removeBatch(batch))
         }
     }
 
@@ -248,16 +241,16 @@ extension World {
         tell(["pause all", "resume all", "resume all", "cancel all", "clear ended"][b % 5])
         switch b % 5 {
         case 0:
-            ledger.pauseAll(now: now)
+            decide(.pauseAll)
             settle()
             post(.allPaused)
         case 1, 2:
             isPausedForGood = false
-            ledger.resumeAll(now: now)
-        case 3: ledger.cancelAll(answering: call(.cancelsAll, ledger.order.ordered), now: now)
+            decide(.resumeAll)
+        case 3: decide(.cancelAll(answering: call(.cancelsAll, ledger.order.ordered)))
         default:
             removals.formUnion(ledger.ended.ordered)
-            ledger.clearEnded(answering: call(.clears, ledger.ended.ordered), now: now)
+            decide(.clearEnded(answering: call(.clears, ledger.ended.ordered)))
         }
     }
 
@@ -270,20 +263,25 @@ extension World {
                 HostRule(connections: 1, requestInterval: .milliseconds(500)),
             ][b / 6 % 4]
             tell("the rule of \(host): \(rule)")
-            ledger.set(now: now) { try? $0.hostRules.set(host, rule) }
+            set { try? $0.hostRules.set(host, rule) }
             (lastSent, passes) = ([:], [:])
             for number in transfers.keys { transfers[number]?.isPaced = false }
             unpaced.formUnion(delayed)
-        case 0: ledger.set(now: now) { $0.maxActive = UInt32(a % 4) }
-        case 1: ledger.set(now: now) { $0.maxPerHost = UInt32(a % 3) }
+        case 0: set { $0.maxActive = UInt32(a % 4) }
+        case 1: set { $0.maxPerHost = UInt32(a % 3) }
         case 2: if let entry = pick(a, { !$0.state.hasEnded }) { move(entry, to: UInt32(b % 5)) }
-        default: if let entry = pick(a, { !$0.state.hasEnded }) { ledger.setPriority(entry, Int32(b % 5)) }
+        default: if let entry = pick(a, { !$0.state.hasEnded }) { decide(.setPriority(entry, Int32(b % 5))) }
         }
-        ledger.schedule(now: now)
+    }
+
+    private mutating func set(_ change: (inout Settings) -> Void) {
+        var settings = ledger.settings
+        change(&settings)
+        decide(.set(settings))
     }
 
     private mutating func move(_ entry: LedgerEntry, to place: UInt32) {
-        ledger.move(entry, to: place)
+        decide(.move(entry, to: place))
         passes = [:]  // who is moved to the front has a turn more
     }
 
@@ -309,8 +307,8 @@ extension World {
                 default: return .keep
                 }
             }
-            for entry in undone { ledger.undo(entry, now: now) }
-            for (batch, entries) in undoneBatches { ledger.undo(batch, entries, now: now) }
+            for entry in undone { decide(.unsaved(entry)) }
+            for (batch, entries) in undoneBatches { decide(.unsavedBatch(batch, entries)) }
         } else {
             for change in changes { saved.take(change, plant) }
             saved.next = max(saved.next, nextNumber)
@@ -325,7 +323,7 @@ extension World {
         network(.open)
         sleep(false)
         isPausedForGood = false
-        ledger.resumeAll(now: now)
+        decide(.resumeAll)
         settle()
         for round in 0..<3000 {
             random = Random(UInt64(round))
@@ -343,9 +341,9 @@ extension World {
             if transfers.values.allSatisfy(\.awaits), pool.isEmpty, asked.isEmpty, toasts.isEmpty, !journal.isBusy, !ledger.hasSlices {
                 guard let wake = ledger.nextWake else { break }
                 now = max(now, wake)
-                ledger.tick(now: now)
+                decide(.time)
             }
-            ledger.schedule(now: now)
+            decide()
             settle()
             check()
             if problem != nil { return }
@@ -370,11 +368,11 @@ extension World {
         for entry in ledger.entries.values.sorted(by: { $0.number < $1.number }) where entry.isEntered {
             if entry.state == .paused {
                 isWantedAtOnce(entry.number)
-                try? ledger.apply(.resume, to: entry, now: now)
+                decide(.steer(entry, .resume))
             }
             if case .waiting(.needsUrl, _) = entry.state, let url = try? DownloadURL(entry.record.url) {
                 urgent.insert(entry.number)
-                try? ledger.replaceUrl(entry, FreshLink(url), now: now)
+                decide(.replaceUrl(entry, FreshLink(url)))
             }
         }
     }

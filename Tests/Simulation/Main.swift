@@ -88,13 +88,22 @@ func history(seed: UInt64, steps: Int) -> [Step] {
     return (0..<steps).map { _ in Step(&random) }
 }
 
-func violation(of steps: [Step], plant: Plant?) -> String? {
-    var world = World(plant: plant)
+/// What a history happens in.
+struct Setting {
+    let plant: Plant?
+    /// One world of eight is full of redirects.
+    let redirects: Bool
+
+    init(seed: UInt64, plant: Plant?) { (self.plant, redirects) = (plant, seed % 8 == 0) }
+}
+
+func violation(of steps: [Step], in setting: Setting) -> String? {
+    var world = World(setting)
     return world.live(steps)
 }
 
 /// Takes away all of `steps` that the violation does not need.
-func minimal(_ steps: [Step], plant: Plant?) -> [Step] {
+func minimal(_ steps: [Step], in setting: Setting) -> [Step] {
     var steps = steps
     var size = steps.count / 2
     while size > 0 {
@@ -102,7 +111,7 @@ func minimal(_ steps: [Step], plant: Plant?) -> [Step] {
         while start < steps.count {
             var fewer = steps
             fewer.removeSubrange(start..<min(start + size, fewer.count))
-            if violation(of: fewer, plant: plant) != nil { steps = fewer } else { start += size }
+            if violation(of: fewer, in: setting) != nil { steps = fewer } else { start += size }
         }
         size /= 2
     }
@@ -111,11 +120,12 @@ func minimal(_ steps: [Step], plant: Plant?) -> [Step] {
 
 func report(seed: UInt64, _ arguments: Arguments) -> Bool {
     let steps = history(seed: seed, steps: arguments.steps)
-    guard violation(of: steps, plant: arguments.plant) != nil else { return false }
-    let few = minimal(steps, plant: arguments.plant)
-    let text = violation(of: few, plant: arguments.plant) ?? ""
+    let setting = Setting(seed: seed, plant: arguments.plant)
+    guard violation(of: steps, in: setting) != nil else { return false }
+    let few = minimal(steps, in: setting)
+    let text = violation(of: few, in: setting) ?? ""
     print("seed \(seed): \(text)\nthe shortest history that shows it (todoku-simulation --replay \(seed)):")
-    var world = World(plant: arguments.plant)
+    var world = World(setting)
     world.tells = true
     _ = world.live(few)
     return true

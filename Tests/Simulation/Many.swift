@@ -25,7 +25,7 @@ extension World {
     mutating func slice() {
         guard ledger.hasSlices else { return }
         tell("a slice")
-        ledger.continueSlices(now: now)
+        decide(.slice)
     }
 
     mutating func call(_ deed: DoneToMany.Deed, _ numbers: [DownloadNumber]) -> Ledger.CallNumber {

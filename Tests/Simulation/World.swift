@@ -88,13 +88,15 @@ enum Work {
     case renamed(DownloadNumber, path: String, was: File?)
     case unlinked(DownloadNumber, File)
     case swept(DownloadNumber, isGone: Bool)
-    case tell((Ledger, WallTime) -> Void)
+    case tell(Ledger.Event)
 }
 
 /// One process and the machine around it, under a seeded clock, network and disk.
 struct World {
     static let directory = "/d"
     let plant: Plant?
+    /// Servers answer with one redirect after the other, at hosts that keep an interval: who waits there for a turn must get it.
+    let redirects: Bool
     var tells = false
     /// The shrunk history stays the same: what is left to chance inside a step comes from the step.
     var random = Random(7)
@@ -108,6 +110,8 @@ struct World {
 
     // The process
     var ledger: Ledger
+    /// What the ledger wants done.
+    var todo: [Ledger.Action] = []
     var journal = JournalQueue<Waiting>()
     var inFlight: [StoreChange]?
     var nextNumber = DownloadNumber(1)
@@ -180,9 +184,13 @@ struct World {
     var problem: String?
     var isEnding = false
 
-    init(plant: Plant?) {
-        self.plant = plant
-        ledger = Ledger(settings: Settings()) { 0.5 }
+    init(_ setting: Setting) {
+        (plant, redirects) = (setting.plant, setting.redirects)
+        if redirects {
+            saved.settings.maxActive = 0
+            try? saved.settings.hostRules.set("h0", HostRule(requestInterval: .seconds(1)))
+        }
+        ledger = Ledger(settings: saved.settings, jitter: .fixed(0.5))
         for index in resources.indices where index % 3 == 2 { resources[index].hasValidator = false }
     }
 
@@ -198,7 +206,7 @@ struct World {
             happen(step)
             settle()
             if let wake = ledger.nextWake, wake <= now {
-                ledger.tick(now: now)
+                decide(.time)
                 settle()
             }
             check()
@@ -210,14 +218,27 @@ struct World {
 
     // MARK: What the ledger wants
 
-    /// Carries out what the ledger left to be done, as the service does.
+    /// Has the ledger decide by what happened; `settle` carries that out.
+    ///
+    /// - Returns: why it was refused.
+    @discardableResult mutating func decide(_ events: Ledger.Event...) -> IllegalTransition? {
+        let turn = ledger.turn(events, at: now)
+        todo += turn.actions
+        return turn.refusal
+    }
+
+    /// Carries out what the ledger wants done, as the service does.
     mutating func settle() {
-        while true {
-            let actions = ledger.takeActions()
-            if actions.isEmpty { break }
+        carryOutAll()
+        release()
+    }
+
+    private mutating func carryOutAll() {
+        while !todo.isEmpty {
+            let actions = todo
+            todo = []
             for action in actions { carryOut(action) }
         }
-        release()
     }
 
     mutating func post(_ item: Waiting) {
@@ -245,7 +266,7 @@ struct World {
         case .sweep(let number, _):
             sweeping.insert(number)
             post(.sweep(number))
-        case .tell, .tellWait: break
+        case .changed, .tell, .tellWait: break
         case .batchEnded(let batch, let outcomes): post(.batchEnd(batch, outcomes))
         case .batchRemoved(let batch):
             if ledger.entries.values.contains(where: { $0.batch === batch }) { fail("batch \(batch.number) goes before its members") }
@@ -259,6 +280,7 @@ struct World {
             if ledger.counts.remaining != 0 { fail("AllEnded while \(ledger.counts.remaining) remain") }
         case .removed(let entry): post(.removed(entry.number))
         case .callOwner(let entry): post(.callOwner(entry))
+        case .showOwed(let owed): toasts = owed
         case .stretchEnded(let call): post(.manyDone(call))
         }
     }
@@ -266,7 +288,8 @@ struct World {
     mutating func release() {
         while let item = journal.next() {
             done(item)
-            let actions = ledger.takeActions()
+            let actions = todo
+            todo = []
             for action in actions { carryOut(action) }
         }
     }
@@ -276,14 +299,14 @@ struct World {
         case .addition(let entry):
             if saved.records[entry.number] == nil { fail("\(entry.number) is acknowledged and not on disk") }
             acknowledged.insert(entry.number)
-            ledger.enter(entry, now: now)
+            decide(.saved(entry))
         case .batch(let batch, let entries):
             if saved.batches[batch.number] == nil { fail("batch \(batch.number) is acknowledged and not on disk") }
             for entry in entries where !entry.isRemoved {
                 if saved.records[entry.number] == nil { fail("\(entry.number) is acknowledged and not on disk") }
                 acknowledged.insert(entry.number)
             }
-            ledger.enter(batch, entries, now: now)
+            decide(.savedBatch(batch, entries))
         case .batchEnd(let batch, let outcomes):
             if let toast = batch.owedToast { toasts.append(toast) }
             tell("told: batch \(batch.number) \(outcomes)")
@@ -320,7 +343,7 @@ struct World {
             if entry.work == .running {
                 start(entry)
             } else {
-                ledger.transferEnded(entry.number, .stopped(entry.record.resume), now: now)
+                decide(.transferEnded(entry.number, .stopped(entry.record.resume)))
             }
         case .permit(let id): permit(id)
         case .sweep(let number): pool.append(.sweep(number))
@@ -346,7 +369,9 @@ struct World {
         guard !asked.isEmpty else { return }
         let entry = asked.removeFirst()
         let number = entry.number
-        guard ledger.takeOwnerCall(entry, now: now) else { return }
+        let isDue = ledger.owesCall(entry, now: now)
+        decide(.ownerCalled(entry))
+        guard isDue else { return }
         tell("the owner of \(number) is called")
         let revival = revivals[number, default: 0]
         if taken[number] == revival { fail("the owner of \(number) is called, which acknowledged it") }
@@ -370,7 +395,7 @@ struct World {
             fail("the toast of \(toast.number) is shown, and its row does not owe it")
         }
         toasted[toast.number] = toast.end
-        ledger.settle(toast)
+        decide(.toastSettled(toast))
     }
 
     private func owed(_ number: DownloadNumber) -> Ledger.OwedToast? { ledger[number]?.owedToast ?? ledger.batch(number)?.owedToast }
@@ -417,10 +442,9 @@ struct World {
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
         if isPausedForGood, !saved.settings.paused { fail("PauseAll was answered, and its row is not on disk") }
         forgetUnsaved()
-        ledger = Ledger(settings: saved.settings) { 0.5 }
-        ledger.sliceSize = sliceSize
         (network, isAsleep, defying) = (random.below(4) == 0 ? nil : .open, false, [])
-        ledger.network(network, now: now)
+        (ledger, todo) = (Ledger(settings: saved.settings, network: network, jitter: .fixed(0.5)), [])
+        ledger.sliceSize = sliceSize
         ledger.beginRestore(
             count: saved.records.count, batches: Array(saved.batches.values), sweeps: saved.sweeps, requests: Array(saved.requests.values),
             now: now)
@@ -435,13 +459,11 @@ struct World {
             pool.append(.find(number))
             if plant == .twice { post(.end(number, "finished", path: entry.record.path)) }
         }
-        ledger.goOnCancelling(now: now)
-        ledger.schedule(now: now)
         let oldest = now + (.zero - Limits.toastAge)
         for record in saved.records.values where record.owesToast {
             if let end = record.endedAt, end < oldest { stale[record.number] = end }
         }
         for batch in saved.batches.values { if let end = batch.toastOwedSince, end < oldest { stale[batch.number] = end } }
-        toasts = ledger.takeOwedToasts(now: now)
+        decide(.begins(crashed: []))
     }
 }

@@ -3,6 +3,7 @@ internal import DownloadModel
 internal import DownloadStore
 internal import DownloaderInterface
 internal import EventLoop
+internal import Scheduling
 
 /// Tells the bus: progress within the budget, changed properties, ends in the contract's order. All but progress goes through the journal,
 /// which has it wait for the commit of what it tells; progress states nothing durable. While commits fail, what changes of an object is
@@ -21,8 +22,6 @@ internal import EventLoop
     private let journal: Journal
     private let unsentBytes: () -> Int
     private var managerTold: [String: Variant] = [:]
-    /// The told properties of the download whose record is being changed, before.
-    private var remembered: [Variant] = []
     /// What the manager's told properties are made of, as it was when they were looked at last.
     private var managerSeen: (StateCounts, Settings, String)?
     private var managerToldAt: ContinuousClock.Instant?
@@ -63,16 +62,19 @@ internal import EventLoop
 
     // MARK: Properties
 
-    /// Its record is about to change; `compare` follows.
-    func remember(_ download: ManagedDownload) { remembered = DownloadFace.face.toldValues(of: download) }
-
-    /// Its record has changed: which told properties have by that?
-    func compare(_ download: ManagedDownload) {
+    /// Notes which told properties of `download` a change of its record has changed.
+    func compare(_ download: ManagedDownload, with change: Ledger.Change) {
         let face = DownloadFace.face
-        for (property, (before, now)) in zip(face.told, zip(remembered, face.toldValues(of: download))) where before != now {
+        let (before, now) = (ManagedDownload(before: change, in: download.downloader), download)
+        let isSameState = change.shownBefore == nil && change.before.state == now.state
+        for (property, (before, now)) in zip(face.told, zip(face.toldValues(of: before), face.toldValues(of: now))) where before != now {
+            // The state that is shown depends on the host too: a change that leaves the state as it was says nothing of it.
+            if isSameState, Self.ofState.contains(property.name) { continue }
             download.changedProperties.insert(property.name)
         }
     }
+
+    private static let ofState: Set<String> = [Download.state.name, Download.waitReason.name, Download.waitUntil.name]
 
     /// Sends what changed now.
     func flushProperties(of download: ManagedDownload) {

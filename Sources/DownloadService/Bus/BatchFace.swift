@@ -35,7 +35,7 @@ enum BatchFace {
         guard !batch.entry.hasEnded else { throw Refusal(.invalidState, "A batch that has ended cannot be \(participle).") }
         let downloader = batch.downloader
         downloader.decideOnMany {
-            $0.apply(event, to: batch.entry, answering: $1, now: $2)
+            .steerBatch(batch.entry, event, answering: $0)
         } answer: {
             downloader.answerChange(reply)
         }

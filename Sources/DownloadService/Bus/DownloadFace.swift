@@ -36,9 +36,10 @@ enum DownloadFace {
             try download.downloader.callers.wait(reply, for: download)
         },
         Row(Download.acknowledge) { download, _, reply in
-            guard download.downloader.decide({ ledger, _ in ledger.acknowledge(download.entry) }) else {
+            guard download.state.hasEnded else {
                 throw Refusal(.invalidState, "A download that is \(download.state.name) has not ended and cannot be acknowledged.")
             }
+            download.downloader.decide(.acknowledge(download.entry))
             download.downloader.answerChange(reply)
         },
         Row(Download.replaceUrl) { download, arguments, reply in
@@ -49,9 +50,7 @@ enum DownloadFace {
             if download.state.hasEnded { try refuseWithoutDescriptor(download) }
             try download.downloader.admission.checkRoom(for: Admission.Load(renewing: link, from: reply.call.caller))
             try reply.refuseSandboxedPlace(of: download)
-            try download.downloader.decide { ledger, now throws(IllegalTransition) in
-                try ledger.replaceUrl(download.entry, link, isFromSandbox: reply.call.caller != .user, now: now)
-            }
+            try download.downloader.ask(.replaceUrl(download.entry, link, isFromSandbox: reply.call.caller != .user))
             download.downloader.answerChange(reply)
         },
         Row(Download.getUrl) { download, _, reply in reply(download.record.url) },
@@ -84,10 +83,7 @@ enum DownloadFace {
     }
 
     @BusActor private static func apply(_ event: DownloadEvent, _ download: ManagedDownload, _ reply: Reply<Void>) throws {
-        try download.downloader.decide { ledger, now throws(IllegalTransition) in
-            try ledger.apply(event, to: download.entry, now: now)
-            ledger.schedule(now: now)
-        }
+        try download.downloader.ask(.steer(download.entry, event))
         download.downloader.answerChange(reply)
     }
 
@@ -156,7 +152,7 @@ enum DownloadFace {
         PropertyRow(Download.priority, { $0.record.options.priority }) { download, priority, reply in
             try changeable(download)
             if priority > 0 { try reply.refuseSandboxed(Sandbox.mayNotGoFirst) }
-            download.downloader.decide { ledger, _ in ledger.setPriority(download.entry, priority) }
+            download.downloader.decide(.setPriority(download.entry, priority))
             download.downloader.journal.answer(reply, ())
         },
         PropertyRow(Download.speedLimit, { $0.record.options.speedLimit ?? 0 }) { download, limit, reply in

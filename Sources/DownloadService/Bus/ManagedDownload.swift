@@ -42,23 +42,26 @@ typealias FetchReply = Reply<(String, String)>
     /// The property `Url`, and of which URL it was made: it is looked at before and after each change.
     private var shownUrl = (of: "", text: "")
 
-    init(_ entry: LedgerEntry, in downloader: Downloader) {
-        (self.entry, self.downloader) = (entry, downloader)
+    /// What it was before a change, to compare with; nil: it is looked at as it is.
+    private let past: Ledger.Change?
+
+    convenience init(_ entry: LedgerEntry, in downloader: Downloader) { self.init(entry, nil, in: downloader) }
+
+    /// The download as it was before `change`: for its told properties only.
+    convenience init(before change: Ledger.Change, in downloader: Downloader) { self.init(change.entry, change, in: downloader) }
+
+    private init(_ entry: LedgerEntry, _ past: Ledger.Change?, in downloader: Downloader) {
+        (self.entry, self.past, self.downloader) = (entry, past, downloader)
         received = entry.record.received
         toldReceived = entry.record.received
         hasToldBytes = entry.record.fileName != nil  // known since a first response
     }
 
     var host: String { entry.host }
-    var record: DownloadRecord { entry.record }
+    var record: DownloadRecord { past?.before ?? entry.record }
     var number: DownloadNumber { entry.number }
-    var state: DownloadState { entry.state }
-    /// As the bus sees it: what waits for its host, or for a rule of it, waits, whether it is queued or under way.
-    var shownState: DownloadState {
-        if let upcoming = downloader.ledger.upcoming(entry, now: .now) { return upcoming }
-        guard let (reason, until) = downloader.ledger.hold(of: entry, now: .now) else { return state }
-        return .waiting(reason, until: until)
-    }
+    var state: DownloadState { record.state }
+    var shownState: DownloadState { past.map { $0.shownBefore ?? $0.before.state } ?? downloader.ledger.shownState(of: entry, now: .now) }
     var isRemoved: Bool { entry.isRemoved }
     var path: ObjectPath { BusName.path(of: record) }
     /// The URL without credentials and query: the one that the bytes come from, once that is known.

@@ -63,18 +63,18 @@ enum ManagerFace {
         },
         Row(Manager.pauseAll) { downloader, _, reply in
             try reply.refuseSandboxed("pause what others have queued")
-            downloader.decide { ledger, now in ledger.pauseAll(now: now) }
+            downloader.decide(.pauseAll)
             downloader.answerChange(reply)
         },
         Row(Manager.resumeAll) { downloader, _, reply in
             try reply.refuseSandboxed("resume what others have queued")
-            downloader.decide { ledger, now in ledger.resumeAll(now: now) }
+            downloader.decide(.resumeAll)
             downloader.answerChange(reply)
         },
         Row(Manager.cancelAll) { downloader, _, reply in
             try reply.refuseSandboxed("cancel what others have queued")
             downloader.decideOnMany {
-                $0.cancelAll(answering: $1, now: $2)
+                .cancelAll(answering: $0)
             } answer: {
                 downloader.answerChange(reply)
             }
@@ -98,7 +98,7 @@ enum ManagerFace {
         Row(Manager.resetHost) { downloader, host, reply in
             try reply.refuseSandboxed("reset hosts")
             let name = try HostRules.name(of: host)
-            downloader.decide { ledger, now in ledger.resetHost(name, now: now) }
+            downloader.decide(.resetHost(name))
             downloader.answerChange(reply)
         },
     ]

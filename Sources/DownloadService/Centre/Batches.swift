@@ -14,7 +14,8 @@ extension Downloader {
     ///
     /// - Parameter entries: its members, by `Ledger.prepare`.
     func add(_ record: BatchRecord, _ entries: [LedgerEntry], reply: Reply<(ObjectPath, [ObjectPath])>) {
-        let batch = ledger.insert(record, entries)
+        decide(.addBatch(record, entries))
+        guard let batch = ledger.batch(record.number) else { return }
         track(batch)
         for entry in entries { track(entry.record) }
         let path = BusName.path(ofBatch: record.number)
@@ -28,11 +29,11 @@ extension Downloader {
             }
             for entry in entries where !entry.isRemoved { callers.began(entry.number) }
             log.info("batch added", metadata: ["batch": "\(record.number)", "downloads": "\(record.count)"])
-            decide { ledger, now in ledger.enter(batch, entries, now: now) }
+            decide(.savedBatch(batch, entries))
         } undo: { [self] refusal in
             for entry in entries { giveUp(entry, refusal) }
             untrack(batch.number)?.giveUp(refusal)
-            decide { ledger, now in ledger.undo(batch, entries, now: now) }
+            decide(.unsavedBatch(batch, entries))
             return reply.message(failing: refusal)
         }
     }
@@ -57,7 +58,7 @@ extension Downloader {
     func remove(_ batch: ManagedBatch, deletingFiles: Bool, _ reply: Reply<Void>) throws(Refusal) {
         batch.removing.append((reply, false))
         if deletingFiles { batch.deletesFiles = true }
-        decide { ledger, now in ledger.remove(batch.entry, now: now) }
+        decide(.removeBatch(batch.entry))
         guard !batch.entry.isRemoved else { return }
         let last = batch.removing.removeLast()
         try callers.wait(last.reply, forRemovalOf: batch)

@@ -81,7 +81,7 @@ extension Downloader {
     /// Verifies what was written into the descriptor of `entry`.
     func verifyDescriptor(_ entry: LedgerEntry) {
         let record = entry.record
-        guard let held = descriptors[entry.number] else { return decide { ledger, now in ledger.interruptDescriptors(now: now) } }
+        guard let held = descriptors[entry.number] else { return decide(.descriptorLost(entry)) }
         DiskPool.shared.perform(at: .descriptor(held.number), takesLong: true) {
             CrashMarks.working(on: record.number.value) {
                 Commit.verify(held, size: record.received, checksum: record.options.checksum, expectedSize: record.options.size)
@@ -97,7 +97,7 @@ extension Downloader {
         DiskPool.shared.perform(at: .descriptor(held?.number ?? -1)) {
             held?.empty()
         } then: { [self] in
-            decide { ledger, now in ledger.swept(number, isGone: true, now: now) }
+            decide(.swept(number, isGone: true))
             glance(number)?.rewind()
         }
     }

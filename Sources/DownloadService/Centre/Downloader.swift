@@ -64,6 +64,8 @@ internal import TransferEngine
     private(set) var fetchKeys: [DownloadNumber: CopyKey] = [:]
     let descriptors: Descriptors
     private(set) var batches: [BatchNumber: ManagedBatch] = [:]
+    /// What the ledger wants done, by its turns.
+    private var todo: [[Ledger.Action]] = []
     private var isPerforming = false
     /// For so long it is left to the bus to take what was told.
     private static let breath: Duration = .milliseconds(2)
@@ -71,8 +73,6 @@ internal import TransferEngine
     /// What answers the calls that do something to many.
     private var stretchAnswers: [Ledger.CallNumber: () -> Void] = [:]
     private var lastStretch: Ledger.CallNumber = 0
-    /// Whether that whose record is being changed had ended.
-    private var hadEnded = false
 
     init(
         journal: Journal, engine: Engines, announcer: Announcer, toaster: Toaster, callers: Callers, foreground: Foreground,
@@ -89,23 +89,6 @@ internal import TransferEngine
                 downloads: opening.salvaged?.downloads ?? 0, mayHaveLost: opening.salvaged?.mayHaveLost ?? true)
         }
         ledger = intake.ledger
-        ledger.willChange = { [unowned self] entry, isState in
-            hadEnded = entry.state.hasEnded
-            guard let download = download(entry.number) else { return }
-            if isState { announcer.flushProgress(of: download) }
-            announcer.remember(download)
-        }
-        ledger.didChange = { [unowned self] entry in
-            guard let download = download(entry.number) else { return }
-            if entry.work == .idle { download.rewind() }
-            if hadEnded, !entry.state.hasEnded {
-                callers.began(entry.number)
-                toaster.began(entry)
-            }
-            announcer.compare(download)
-            forget(entry.number)
-        }
-        ledger.wantsToast = { foreground.allows($0, of: $1) }
         journal.everything = { [unowned self] in ledger.everything }
         journal.onSetAside = { [unowned self] path in
             // Everything that this process knows is in the new one.
@@ -116,10 +99,11 @@ internal import TransferEngine
         journal.onRecovery = { [unowned self] in
             announcer.recover(with: self)
             for batch in batches.values { batch.changed() }
-            decide { ledger, now in ledger.schedule(now: now) }
+            decide()
         }
-        ledger.mayStart = { [unowned self] in !self.journal.isFull }
-        foreground.changed = { [unowned self] in weigh() }
+        foreground.changed = { [unowned self] in
+            decide(.inFront(Set(foreground.apps)))
+        }
         for entry in ledger.endRestore(now: .now) { track(entry.record) }
         for batch in ledger.batches.values { track(batch) }
     }
@@ -172,19 +156,15 @@ internal import TransferEngine
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
         if let culprits {
             culprits.keep { ledger[$0].map { !$0.state.hasEnded } ?? false }
-            ledger.setAside(culprits.repeated, now: .now)
         }
+        decide(.begins(crashed: culprits?.repeated ?? []))
         if counts.verifying > 0 { for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) } }
-        ledger.goOnCancelling(now: .now)
-        ledger.schedule(now: .now)
-        toaster.resume(ledger.takeOwedToasts(now: .now), self, now: .now)
-        carryOut()
     }
 
     /// Starts nothing more, for the end of the program.
     func end() {
-        (ledger.isEnding, toaster.isEnding) = (true, true)
-        if descriptors.isHolding { decide { ledger, now in ledger.interruptDescriptors(now: now) } }
+        toaster.isEnding = true
+        decide(.ends)
     }
 
     // MARK: Looking
@@ -230,7 +210,8 @@ internal import TransferEngine
 
     /// Takes in `record`; the answer follows when it is on disk. A Fetch waits on, with others that join it.
     func add(_ record: DownloadRecord, answer: Admission.Answer) {
-        let entry = ledger.insert(record)
+        decide(.add(record))
+        guard let entry = ledger[record.number] else { return }
         track(record)
         let path = BusName.path(of: record)
         journal.append(.put(record))
@@ -240,13 +221,11 @@ internal import TransferEngine
             guard !entry.isRemoved else { return }
             log.info("download added", metadata: ["download": "\(record.number)", "url": "\(redacted(record.url))"])
             callers.began(record.number)
-            ledger.enter(entry, now: .now)
-            carryOut()
+            decide(.saved(entry))
             if record.isFetch, record.options.token == nil { removeFormerFetches(of: record.copyKey) }
         } undo: { [self] refusal in
             giveUp(entry, refusal)
-            ledger.undo(entry, now: .now)
-            carryOut()
+            decide(.unsaved(entry))
             if case .path(let reply) = answer { return reply.message(failing: refusal) }
             return nil
         }
@@ -255,22 +234,30 @@ internal import TransferEngine
 
     // MARK: Events
 
-    /// Has the ledger decide, and carries that out.
-    @discardableResult
-    func decide<R, E>(_ body: (Ledger, WallTime) throws(E) -> R) throws(E) -> R {
-        defer { carryOut() }
-        return try body(ledger, .now)
+    /// Has the ledger decide by what happened, and carries that out.
+    func decide(_ events: Ledger.Event...) { decide(events) }
+
+    func decide(_ events: [Ledger.Event]) { _ = turn(events) }
+
+    /// The same by what a caller asks for.
+    ///
+    /// - Throws: where the state of the download does not allow it.
+    func ask(_ event: Ledger.Event) throws(IllegalTransition) {
+        if let refusal = turn([event]) { throw refusal }
     }
 
-    /// Does what the ledger left to be done, in its order; what that brings about follows it.
+    private func turn(_ events: [Ledger.Event]) -> IllegalTransition? {
+        let turn = ledger.turn([.journalFull(journal.isFull)] + events, at: .now)
+        todo.append(turn.actions)
+        carryOut()
+        return turn.refusal
+    }
+
+    /// Does what the ledger wants done, in its order. What that brings about is done behind it.
     private func carryOut() {
         guard !isPerforming else { return }
         isPerforming = true
-        while true {
-            let actions = ledger.takeActions()
-            guard !actions.isEmpty else { break }
-            for action in actions { perform(action) }
-        }
+        while !todo.isEmpty { for action in todo.removeFirst() { perform(action) } }
         isPerforming = false
         if descriptors.isHolding { descriptors.letGo(where: ledger.isDone) }
         if ledger.hasSlices { continueSoon() }
@@ -292,7 +279,7 @@ internal import TransferEngine
         let next: @BusActor @Sendable () -> Void = { [self] in
             let step = StepTime()
             while !ledger.isEnding, ledger.hasSlices, !announcer.isBehind, !step.isOver {
-                decide { ledger, now in ledger.continueSlices(now: now) }
+                decide(.slice)
             }
             isContinuing = false
             guard !ledger.isEnding else { return }
@@ -313,6 +300,7 @@ internal import TransferEngine
         case .commit(let entry): journal.afterCommit { [self] in commit(entry) }
         case .sweep(let number, ""): emptyDescriptor(number)
         case .sweep(let number, let directory): journal.afterCommit { [self] in sweep(number, directory) }
+        case .changed(let change): changed(change)
         case .tell(let entry):
             toaster.told(entry)
             if let download = downloads[entry.number] {
@@ -338,6 +326,7 @@ internal import TransferEngine
             untrack(entry)
             journal.post(Manager.downloadRemoved.message(from: BusName.managerPath, download.path))
             toaster.removed(download.number)
+        case .showOwed(let toasts): toaster.resume(toasts, self, now: .now)
         case .batchRemoved(let batch): batchRemoved(batch)
         case .stretchEnded(let call): stretchAnswers.removeValue(forKey: call)?()
         case .callOwner(let entry):
@@ -346,9 +335,25 @@ internal import TransferEngine
         }
     }
 
+    private func changed(_ change: Ledger.Change) {
+        let entry = change.entry
+        if change.before.state.hasEnded, !entry.state.hasEnded {
+            callers.began(entry.number)
+            toaster.began(entry)
+        }
+        guard let download = download(entry.number) else { return }
+        // Bytes are told before the state that ends their transfer.
+        if change.shownBefore != nil { announcer.flushProgress(of: download) }
+        if entry.work == .idle { download.rewind() }
+        announcer.compare(download, with: change)
+        forget(entry.number)
+    }
+
     private func callOwner(_ download: ManagedDownload) {
         ownerCalls.ask(for: download) { [self] in
-            decide { ledger, now in ledger.takeOwnerCall(download.entry, now: now) }
+            let isDue = ledger.owesCall(download.entry, now: .now)
+            decide(.ownerCalled(download.entry))
+            return isDue
         }
     }
 
@@ -373,12 +378,12 @@ internal import TransferEngine
     // MARK: The clock
 
     private func tick() {
-        decide { ledger, now in ledger.tick(now: now) }
+        decide(.time)
     }
 
     private func clockJumped(by delta: Duration) {
         log.info("the clock was set", metadata: ["by": "\(delta)"])
-        decide { ledger, now in ledger.clockJumped(by: delta, now: now) }
+        decide(.clockJumped(delta))
     }
 
     // MARK: Steering
@@ -388,32 +393,34 @@ internal import TransferEngine
         guard !download.state.hasEnded else {
             throw Refusal(.invalidState, "A download that is \(download.state.name) has no place in the queue.")
         }
-        decide { ledger, _ in ledger.move(download.entry, to: place, takesTurn: takesTurn) }
+        decide(.move(download.entry, to: place, takesTurn: takesTurn))
     }
 
     func setSpeedLimit(_ download: ManagedDownload, _ limit: Speed?) {
         engine.setSpeedLimit(download.number, limit)
-        decide { ledger, _ in ledger.setSpeedLimit(download.entry, limit) }
+        decide(.setSpeedLimit(download.entry, limit))
     }
 
     func set(_ change: (inout Settings) -> Void) {
         let before = settings.speedLimit
-        decide { ledger, now in _ = ledger.set(now: now, change) }
+        var settings = settings
+        change(&settings)
+        decide(.set(settings))
         if settings.speedLimit != before { engine.setTotalSpeedLimit(settings.speedLimit == 0 ? nil : settings.speedLimit) }
         toaster.language = settings.language
     }
 
     /// Has the ledger do something to many in slices; `answer` is called behind the last of them.
-    func decideOnMany(_ body: (Ledger, Ledger.CallNumber, WallTime) -> Void, answer: @escaping () -> Void) {
+    func decideOnMany(_ event: (Ledger.CallNumber) -> Ledger.Event, answer: @escaping () -> Void) {
         lastStretch += 1
         stretchAnswers[lastStretch] = answer
-        decide { ledger, now in body(ledger, lastStretch, now) }
+        decide(event(lastStretch))
     }
 
     func clearEnded(_ reply: Reply<UInt32>) {
         let count = ledger.ended.count
         decideOnMany {
-            $0.clearEnded(answering: $1, now: $2)
+            .clearEnded(answering: $0)
         } answer: { [self] in
             journal.answer(reply, UInt32(clamping: count))
         }
@@ -422,11 +429,7 @@ internal import TransferEngine
     /// Takes `download` off the list, cancelled first where it has not ended; `deletingFile`: with the finished file.
     func remove(_ download: ManagedDownload, deletingFile: Bool, _ reply: Reply<Void>) throws(IllegalTransition) {
         let entry = download.entry
-        try decide { ledger, now throws(IllegalTransition) in
-            if !entry.state.hasEnded { try ledger.apply(.cancel, to: entry, now: now) }
-            ledger.remove(entry, now: now)
-            ledger.schedule(now: now)
-        }
+        try ask(.remove(entry))
         let record = entry.record
         guard deletingFile, record.state == .finished, let path = record.path else { return journal.answer(reply, ()) }
         let identity = record.resume?.identity

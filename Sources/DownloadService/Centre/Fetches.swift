@@ -22,8 +22,7 @@ extension Downloader {
             let (record, options) = (entry.record, entry.record.options)
             return entry.state.hasEnded && options.token == nil && (options.activate == nil || record.isAcknowledged)
         }
-        guard !former.isEmpty else { return }
-        decide { ledger, now in for entry in former { ledger.remove(entry, now: now) } }
+        decide(former.map { .remove($0) })
     }
 
     /// Answers when `download` has ended; at once where it has.

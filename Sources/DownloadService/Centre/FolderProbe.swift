@@ -44,7 +44,7 @@ internal import TransferEngine
                 Destination.room(in: directory.text, allowHidden: allowHidden, reserve: reserve)
             } then: { [self] free in
                 looking.remove(directory)
-                downloader.decide { ledger, now in ledger.folderSeen(directory.text, free: free, now: now) }
+                downloader.decide(.folderSeen(directory.text, free: free))
             }
         }
     }

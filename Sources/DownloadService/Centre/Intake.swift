@@ -19,12 +19,11 @@ internal import Scheduling
         switch part {
         case .queue(let queue):
             ledger = Self.ledger(queue.settings)
-            // What is known of the network is asked for: until then nothing is started that needs it.
-            ledger.network(nil, now: .now)
             ledger.beginRestore(count: queue.count, batches: queue.batches, sweeps: queue.sweeps, requests: queue.requests, now: .now)
         case .records(let records): ledger.restore(records, now: .now)
         }
     }
 
-    private static func ledger(_ settings: Settings) -> Ledger { Ledger(settings: settings) { .random(in: 0..<1) } }
+    /// What the network is like is asked for: until the answer comes nothing is started that needs it.
+    private static func ledger(_ settings: Settings) -> Ledger { Ledger(settings: settings, network: nil, jitter: .seeded(.random(in: 0 ... .max))) }
 }

@@ -134,7 +134,7 @@ public struct ServiceOptions: Sendable {
             intake: intake, opening: opening, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
             residence: residence, log: log)
         downloader.culprits = culprits
-        let (downloader, journal, toaster) = (downloader, journal, toaster)
+        let (downloader, toaster) = (downloader, toaster)
         let asking = residence.makeHold()
         let gate = CallerGate {
             Refusal(.limitExceeded, $0).dbusError
@@ -157,7 +157,7 @@ public struct ServiceOptions: Sendable {
         downloader.jobs = DesktopJobs(downloader, session: connection, hold: residence.makeHold())
         links.downloader = downloader
         links.toaster = toaster
-        toaster.settled = { toast in downloader.decide { ledger, _ in ledger.settle(toast) } }
+        toaster.settled = { toast in downloader.decide(.toastSettled(toast)) }
         toaster.retry = { downloader.retryByClick($0) }
         foreground.cameToFront = { [unowned toaster] in toaster.cameToFront($0) }
     }

@@ -20,7 +20,7 @@ internal import TransferEngine
         let log = downloader.log
         network = NetworkState(system: system, session: session, hasRoute: { Engine.hasRoute() }) { [unowned downloader] condition in
             if let condition { log.info("network", metadata: ["reach": "\(condition.reach)", "metered": "\(condition.isMetered)"]) }
-            downloader.decide { ledger, now in ledger.network(condition, now: now) }
+            downloader.decide(.network(condition))
         }
         awake = Awake(system: system, session: session) { [unowned downloader] isAsleep in
             downloader.surroundings?.sleeps(isAsleep, downloader)
@@ -42,10 +42,10 @@ internal import TransferEngine
         downloader.log.info(isAsleep ? "the machine goes to sleep" : "the machine is awake")
         isExpected = isAsleep
         if isAsleep {
-            downloader.decide { ledger, now in ledger.sleep(now: now) }
+            downloader.decide(.sleeps)
         } else {
             downloader.engine.forgetConnections()
-            downloader.decide { ledger, now in ledger.wake(now: now) }
+            downloader.decide(.wakes)
         }
     }
 }

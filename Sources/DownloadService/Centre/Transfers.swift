@@ -24,12 +24,12 @@ extension Downloader {
     private func startTransfer(_ entry: LedgerEntry, _ copy: CopyHeld?, on disk: DiskKey?) {
         let (record, options) = (entry.record, entry.record.options)
         guard entry.work == .running, !ledger.isEnding, let download = download(entry.number) else {
-            return decide { ledger, now in ledger.transferEnded(record.number, .stopped(record.resume), now: now) }
+            return decide(.transferEnded(record.number, .stopped(record.resume)))
         }
         guard let url = try? DownloadURL(record.url) else {
             // Checked when it was added; only a damaged database comes here.
             let failure = DownloadFailure(.invalidUrl, "The stored URL is damaged.")
-            return decide { ledger, now in ledger.transferEnded(record.number, .failed(failure, madeProgress: false, nil), now: now) }
+            return decide(.transferEnded(record.number, .failed(failure, madeProgress: false, nil)))
         }
         var request = TransferRequest(
             number: record.number, url: url, directory: record.directory, partName: partNames.name(of: record.number))
@@ -59,6 +59,7 @@ extension Downloader {
         request.copy = copy
         request.descriptor = descriptors[record.number]
         if request.descriptor?.isInMemory == true { request.maxSize = min(options.maxSize ?? .max, Limits.memoryFileBytes) }
+        download.rewind()
         download.transferStarted = .now
         jobs?.begins(download)
         engine.start(request, on: disk)
@@ -72,11 +73,11 @@ extension Downloader {
 
     private func carryOut(_ event: TransferEvent) {
         switch event {
-        case .asks(let id, let url): decide { ledger, now in ledger.hop(id, to: url.host, origin: url.origin, now: now) }
-        case .sent(let id, let time): decide { ledger, now in ledger.requestSent(id, at: time, now: now) }
+        case .asks(let id, let url): decide(.asks(id, host: url.host, origin: url.origin))
+        case .sent(let id, let time): decide(.sent(id, at: time))
         case .stalled(let number, let isStalled):
             guard let entry = ledger[number] else { return }
-            decide { ledger, now in ledger.stalled(entry, isStalled, now: now) }
+            decide(.stalled(entry.request, isStalled))
         case .began(let number, let facts):
             guard let entry = ledger[number] ?? ledger.leaving[number] else { return }
             began(entry, facts)
@@ -92,7 +93,7 @@ extension Downloader {
             icons?.changed()
         case .checkpoint(let number, let resume):
             guard let download = download(number) else { return }
-            decide { ledger, _ in ledger.checkpoint(download.entry, resume) }
+            decide(.checkpoint(download.entry, resume))
         case .ended(let number, let end): ended(number, end)
         }
     }
@@ -103,11 +104,10 @@ extension Downloader {
             announcer.flushProgress(of: download)
             download.received = facts.offset
         }
-        decide { ledger, now in
-            ledger.transferBegan(
-                entry, fileName: facts.fileName, mediaType: facts.mediaType, source: facts.source, total: facts.total, offset: facts.offset,
-                isResumable: facts.isResumable, now: now)
-        }
+        let response = Ledger.Response(
+            fileName: facts.fileName, mediaType: facts.mediaType, source: facts.source, total: facts.total, offset: facts.offset,
+            isResumable: facts.isResumable)
+        decide(.began(entry, response))
         guard let download else { return }
         download.toldReceived = facts.offset
         if facts.offset > 0 || facts.discarded || download.hasToldBytes {
@@ -140,7 +140,7 @@ extension Downloader {
         case .nameTaken(let path): outcome = .nameTaken(path: path)
         case .unchanged(let copy): outcome = .unchanged(copy)
         }
-        decide { ledger, now in ledger.transferEnded(number, outcome, now: now) }
+        decide(.transferEnded(number, outcome))
     }
 
     // MARK: In the pool
@@ -152,7 +152,7 @@ extension Downloader {
 
     private func verify(_ entry: LedgerEntry, _ copy: CopyHeld?) {
         let record = entry.record
-        guard let expected = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
+        guard let expected = record.resume?.identity else { return decide(.partLost(entry)) }
         let (map, allowHidden, part) = (mapPath(of: entry.number), allowsHiddenFolders, partNames.name(of: entry.number))
         DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
             CrashMarks.working(on: record.number.value) {
@@ -168,20 +168,18 @@ extension Downloader {
     }
 
     func verified(_ entry: LedgerEntry, _ verification: Verification) {
-        decide { ledger, now in
-            switch verification {
-            case .proved(let identity): ledger.verified(entry, identity: identity, now: now)
-            case .unchanged(let copy): ledger.foundUnchanged(entry, renewed(copy, by: entry), now: now)
-            case .lost: ledger.partLost(entry, now: now)
-            case .failed(let failure): ledger.endingFailed(entry, failure, now: now)
-            }
+        switch verification {
+        case .proved(let identity): decide(.verified(entry, identity))
+        case .unchanged(let copy): decide(.foundUnchanged(entry, renewed(copy, by: entry)))
+        case .lost: decide(.partLost(entry))
+        case .failed(let failure): decide(.endingFailed(entry, failure))
         }
     }
 
     func commit(_ entry: LedgerEntry) {
         let (record, origin, map) = (entry.record, entry.record.source ?? redacted(entry.record.url), mapPath(of: entry.number))
-        if record.isToDescriptor { return decide { ledger, now in ledger.committed(entry, path: "", skipped: false, now: now) } }
-        guard let identity = record.resume?.identity else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
+        if record.isToDescriptor { return decide(.committed(entry, path: "")) }
+        guard let identity = record.resume?.identity else { return decide(.partLost(entry)) }
         let (part, allowHidden) = (partNames.name(of: entry.number), allowsHiddenFolders)
         DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
             CrashMarks.working(on: record.number.value) {
@@ -198,15 +196,12 @@ extension Downloader {
     }
 
     private func finishCommit(_ entry: LedgerEntry, _ outcome: CommitOutcome, _ stamp: FileStamp?) {
-        if case .unsettled(let path) = outcome { return settleCommit(entry, path) }
-        decide { ledger, now in
-            switch outcome {
-            case .committed(let path): ledger.committed(entry, path: path, skipped: false, copy: copy(of: entry, at: path, stamp), now: now)
-            case .skipped(let path): ledger.committed(entry, path: path, skipped: true, now: now)
-            case .lost: ledger.partLost(entry, now: now)
-            case .failed(let failure): ledger.endingFailed(entry, failure, now: now)
-            case .unsettled: break
-            }
+        switch outcome {
+        case .committed(let path): decide(.committed(entry, path: path, copy: copy(of: entry, at: path, stamp)))
+        case .skipped(let path): decide(.committed(entry, path: path, skipped: true))
+        case .lost: decide(.partLost(entry))
+        case .failed(let failure): decide(.endingFailed(entry, failure))
+        case .unsettled(let path): settleCommit(entry, path)
         }
     }
 
@@ -219,7 +214,7 @@ extension Downloader {
     /// After a commit was interrupted: the rename has happened, or it has not, or somebody has taken the part file away.
     func findCommitted(_ entry: LedgerEntry) {
         let (record, map, part) = (entry.record, mapPath(of: entry.number), partNames.name(of: entry.number))
-        guard let resume = record.resume else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
+        guard let resume = record.resume else { return decide(.partLost(entry)) }
         // It had its name before it was looked at: others may have written it, and what the server said counts no more.
         download(entry.number)?.validators = nil
         DiskPool.shared.perform(at: .path(record.directory)) {
@@ -235,7 +230,7 @@ extension Downloader {
             case .committed(let path): finishCommit(entry, .committed(path: path), stamp)
             case .unsettled(let path): settleCommit(entry, path)
             case .partThere: commit(entry)
-            case .lost: decide { ledger, now in ledger.partLost(entry, now: now) }
+            case .lost: decide(.partLost(entry))
             case .unreachable(let failure): unreachable(entry, failure)
             }
         }
@@ -243,7 +238,7 @@ extension Downloader {
 
     /// The folder in which a file was to get its name is not there: whether it has it shows when the folder is back.
     private func unreachable(_ entry: LedgerEntry, _ failure: DownloadFailure) {
-        if failure.wait == nil { return decide { ledger, now in ledger.endingFailed(entry, failure, now: now) } }
+        if failure.wait == nil { return decide(.endingFailed(entry, failure)) }
         Poller.shared.schedule(after: .seconds(10)) { [self] in findCommitted(entry) }
     }
 
@@ -255,7 +250,7 @@ extension Downloader {
         DiskPool.shared.perform(at: .path(directory)) {
             CrashMarks.working(on: number.value) { Commit.discard(directory: directory, partName: part, mapPath: map) }
         } then: { [self] isGone in
-            decide { ledger, now in ledger.swept(number, isGone: isGone, now: now) }
+            decide(.swept(number, isGone: isGone))
             glance(number)?.rewind()
         }
     }

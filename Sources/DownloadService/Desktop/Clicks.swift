@@ -103,8 +103,8 @@ internal import TransferEngine
         guard action.isAboutObject else {
             guard parameters.isEmpty else { throw Refusal(.invalidOption, "The action \(name) takes no parameter.") }
             switch action {
-            case .pauseAll: downloader.decide { ledger, now in ledger.pauseAll(now: now) }
-            case .resumeAll: downloader.decide { ledger, now in ledger.resumeAll(now: now) }
+            case .pauseAll: downloader.decide(.pauseAll)
+            case .resumeAll: downloader.decide(.resumeAll)
             default:
                 let folder = downloader.defaultDirectory
                 return try open(reply) { [self] in await opener.openFolder(folder, activationToken: token) }
@@ -218,7 +218,7 @@ extension Downloader {
     /// owner to be called (option `activate`) is the owner's to acknowledge.
     func noteOpened(_ number: DownloadNumber) {
         guard let entry = ledger[number], entry.record.options.activate == nil else { return }
-        decide { ledger, _ in _ = ledger.acknowledge(entry) }
+        decide(.acknowledge(entry))
     }
 
     /// The newest finished downloads of which the user was told, at most `most`, newest first; and whether no failure was told after them.
@@ -259,7 +259,7 @@ extension Downloader {
                 guard let place else { throw Refusal(.permissionDenied, "\(path) could not be reached: its disk did not answer in time.") }
                 if let file = try place.get() { try await throwAway(path, file, by: clicks) }
                 if entry.isRemoved { return reply() }
-                decide { ledger, now in ledger.remove(entry, now: now) }
+                decide(.remove(entry))
                 journal.answer(reply, ())
             } catch { reply.fail(error) }
         }

@@ -188,12 +188,12 @@ internal import Scheduling
             case .cancel: .cancel
             }
         downloader.log.debug("job clicked", metadata: ["download": "\(number)", "wish": "\(wish)"])
-        downloader.decide { ledger, now in
-            // What is held with all others goes on with all others only.
-            if event == .resume, ledger.settings.paused { ledger.resumeAll(now: now) }
-            if let batch = ledger.batch(number) { return ledger.apply(event, to: batch, now: now) }
-            guard let entry = ledger[number] else { return }
-            ledger.advance(entry, event, now: now)  // one that comes too late is dropped
+        // What is held with all others goes on with all others only.
+        if event == .resume, downloader.settings.paused { downloader.decide(.resumeAll) }
+        if let batch = downloader.ledger.batch(number) {
+            downloader.decide(.steerBatch(batch, event))
+        } else if let entry = downloader.ledger[number] {
+            downloader.decide(.steer(entry, event))  // a click that comes too late is refused, and nobody waits for an answer
         }
         update(number)
     }

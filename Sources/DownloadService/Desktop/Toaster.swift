@@ -395,10 +395,7 @@ extension Downloader {
     @discardableResult func retryByClick(_ number: DownloadNumber) -> Bool {
         let entries = ledger[number].map { [$0] } ?? ledger.batch(number).map { ledger.members(of: $0) } ?? []
         let failed = entries.filter { $0.state.failure.map { $0.name != .storage } ?? false }
-        decide { ledger, now in
-            for entry in failed { _ = try? ledger.apply(.retry, to: entry, now: now) }
-            ledger.schedule(now: now)
-        }
+        decide(failed.map { .steer($0, .retry) })
         return !failed.isEmpty
     }
 

@@ -79,13 +79,13 @@ extension Ledger {
     /// Takes in a batch whose rows are not on disk yet: it counts, but does not run before `enter`.
     ///
     /// - Precondition: the members' numbers are those that follow the batch's, and each names the batch.
-    public func insert(_ record: BatchRecord, _ members: some Collection<DownloadRecord>) -> (LedgerBatch, [LedgerEntry]) {
+    func insert(_ record: BatchRecord, _ members: some Collection<DownloadRecord>) -> (LedgerBatch, [LedgerEntry]) {
         let prepared = members.map { prepare($0) }
         return (insert(record, prepared), prepared)
     }
 
     /// The same of members that `prepare` has made.
-    public func insert(_ record: BatchRecord, _ members: [LedgerEntry]) -> LedgerBatch {
+    func insert(_ record: BatchRecord, _ members: [LedgerEntry]) -> LedgerBatch {
         let batch = LedgerBatch(record)
         batches[record.number] = batch
         entries.reserveCapacity(entries.count + members.count)
@@ -100,13 +100,13 @@ extension Ledger {
     }
 
     /// The rows of `batch` and of `members` are on disk.
-    public func enter(_ batch: LedgerBatch, _ members: [LedgerEntry], now: WallTime) {
+    func enter(_ batch: LedgerBatch, _ members: [LedgerEntry], now: WallTime) {
         batch.isEntered = true
         enter(members, now: now)
     }
 
     /// The rows of `batch` and of `members` could not be saved: they never were.
-    public func undo(_ batch: LedgerBatch, _ members: [LedgerEntry], now: WallTime) {
+    func undo(_ batch: LedgerBatch, _ members: [LedgerEntry], now: WallTime) {
         for entry in members where !entry.isRemoved { undo(entry, now: now) }
         batch.isRemoved = true
         batches[batch.number] = nil

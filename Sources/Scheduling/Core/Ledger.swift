@@ -2,8 +2,8 @@ public import DownloadModel
 
 /// Every download there is, the order in which they run, and what is decided about them. It decides all and does nothing.
 ///
-/// Calls change it at once and leave in `takeActions` what is to be done: changes to be saved, work for the engine and the pool, things to
-/// be told. It has no clock, no disk and no network: instants and outcomes are given to it. Of one thread.
+/// `turn` takes what happened and says what is to be done: changes to be saved, work for the engine and the pool, things to be told. The
+/// ledger has no clock, no disk and no network: instants and outcomes are given to it. Of one thread.
 public final class Ledger {
     /// What is to be done, in this order. Whatever follows a `save` may be done or told only once that is on disk.
     public enum Action {
@@ -19,6 +19,8 @@ public final class Ledger {
         case commit(LedgerEntry)
         /// Delete the part file and its written map, then call `swept`.
         case sweep(DownloadNumber, directory: String)
+        /// The record has changed since the turn before.
+        case changed(Change)
         /// Properties have changed that are to be told now.
         case tell(LedgerEntry)
         /// The same, and that what it waits for is another, though its record has not changed.
@@ -28,6 +30,8 @@ public final class Ledger {
         case batchEnded(LedgerBatch, OutcomeCounts)
         /// Nothing is left to do; ends since it was last so.
         case allEnded(finished: UInt32, failed: UInt32, cancelled: UInt32)
+        /// Toasts that processes before this one owed.
+        case showOwed([OwedToast])
         /// It is off the list.
         case removed(LedgerEntry)
         /// It is off the list: its last member is.
@@ -36,6 +40,14 @@ public final class Ledger {
         case stretchEnded(CallNumber)
         /// Call the owner, when all saved so far is on disk, if `takeOwnerCall` says so by then.
         case callOwner(LedgerEntry)
+    }
+
+    /// How a turn changed a download: what it was before, and its entry.
+    public struct Change {
+        public let entry: LedgerEntry
+        public let before: DownloadRecord
+        /// The state that the bus showed before; nil where the state did not change.
+        public fileprivate(set) var shownBefore: DownloadState?
     }
 
     public internal(set) var entries: [DownloadNumber: LedgerEntry] = [:]
@@ -122,37 +134,40 @@ public final class Ledger {
     /// Between `beginRestore` and `endRestore`: hosts are looked at when all are there.
     var isRestoring = false
     /// Set when the service ends: nothing new is started.
-    public var isEnding = false
+    public internal(set) var isEnding = false
     /// The machine sleeps, or is about to: nothing is started.
     public internal(set) var isAsleep = false
     /// What is known of the network; nil: that is being asked, and what needs it is not started before the answer.
-    public internal(set) var network: NetworkCondition? = .open
+    public internal(set) var network: NetworkCondition?
     /// How often the reach of the network has changed, so that who defied one reach does not defy the next.
     var reachCount: Int32 = 0
-    /// For the jitter of delays, from 0 up to, not including, 1.
-    let random: () -> Double
-    /// Called before and after each change of a record; `true`: its state changes.
-    public var willChange: (LedgerEntry, Bool) -> Void = { _, _ in }
-    public var didChange: (LedgerEntry) -> Void = { _ in }
-    /// False while too much waits to be saved: what runs goes on, and nothing starts.
-    public var mayStart: () -> Bool = { true }
-    /// Whether an end is shown now, by the policy and the app of a download or a batch.
-    public var wantsToast: (NotifyPolicy, String) -> Bool = { policy, _ in policy != .never }
+    /// Too many changes wait for the disk: what runs goes on, and nothing starts.
+    var isJournalFull = false
+    /// The applications whose window is in front: they show their own ends, unless a download asks for a toast always.
+    var appsInFront: Set<String> = []
+    /// Whether what may start has started since the last event.
+    var isScheduled = true
+    var jitter: Jitter
+    /// Where in `actions` the change of a download is told. A download has one such action in a turn, however often it changes.
+    private var changes: [DownloadNumber: Int] = [:]
 
-    public init(settings: Settings, random: @escaping () -> Double) { (self.settings, self.random) = (settings, random) }
+    /// - Parameter network: nil: not known yet.
+    public init(settings: Settings, network: NetworkCondition? = .open, jitter: Jitter) {
+        (self.settings, self.network, self.jitter) = (settings, network, jitter)
+    }
 
     public subscript(_ number: DownloadNumber) -> LedgerEntry? { entries[number] }
 
     /// What is to be done since the last call.
-    public func takeActions() -> [Action] {
-        defer { actions = [] }
+    func takeActions() -> [Action] {
+        defer { (actions, changes) = ([], [:]) }
         return actions
     }
 
     // MARK: Coming and going
 
     /// Takes in a record whose row is not on disk yet: it counts, but does not run before `enter`.
-    public func insert(_ record: DownloadRecord) -> LedgerEntry {
+    func insert(_ record: DownloadRecord) -> LedgerEntry {
         let entry = take(record)
         entry.mayHavePart = false
         count(entry, in: record.state)
@@ -196,7 +211,7 @@ public final class Ledger {
     }
 
     /// The row of `entry` is on disk: it takes its place in the queue.
-    public func enter(_ entry: LedgerEntry, now: WallTime) { enter([entry], now: now) }
+    func enter(_ entry: LedgerEntry, now: WallTime) { enter([entry], now: now) }
 
     /// The same for several: only then does anything start.
     func enter(_ entries: [LedgerEntry], now: WallTime) {
@@ -213,7 +228,7 @@ public final class Ledger {
     }
 
     /// The row of `entry` could not be saved: it never was.
-    public func undo(_ entry: LedgerEntry, now: WallTime) {
+    func undo(_ entry: LedgerEntry, now: WallTime) {
         guard !entry.isRemoved else { return }
         forget(entry, now: now)
         // It may have been all that the others' end was waiting for.
@@ -255,7 +270,7 @@ public final class Ledger {
     /// Takes an ended download off the list; the part file that a failed one kept goes with it.
     ///
     /// - Precondition: it has ended.
-    public func remove(_ entry: LedgerEntry, now: WallTime) {
+    func remove(_ entry: LedgerEntry, now: WallTime) {
         precondition(entry.state.hasEnded, "only what has ended is taken off the list")
         forget(entry, now: now)
         actions.append(.save(.remove(entry.number)))
@@ -292,7 +307,7 @@ public final class Ledger {
     // MARK: Events
 
     /// Takes `event` to `entry`: its next state, the orders, the actions.
-    public func apply(_ event: DownloadEvent, to entry: LedgerEntry, now: WallTime) throws(IllegalTransition) {
+    func apply(_ event: DownloadEvent, to entry: LedgerEntry, now: WallTime) throws(IllegalTransition) {
         catchUp(entry, before: event, now: now)
         let before = entry.state
         let (next, effects) = try before.after(event)
@@ -303,11 +318,10 @@ public final class Ledger {
         // Of a hundred thousand that are held or released each costs little: what of it has changed is known, and is told whole.
         let isOfAll = event == .hold || event == .release
         let isWatched = !isOfAll || before == .active
-        if isWatched { willChange(entry, true) }
+        if isWatched { noteChange(of: entry, shown: shownState(of: entry, now: now)) }
         entry.record.take(event, from: before, to: next, now: now)
         // Before the row is saved: a later attempt must not look for the bytes. What finished (`skip`) has none, and tells its size.
         if effects.contains(.deletePart), next != .finished { entry.record.forgetBytes() }
-        if isWatched { didChange(entry) }
         if before.hasEnded, !next.hasEnded {
             (entry.isRevived, entry.isCallDue) = (true, false)
             if let batch = entry.batch { forgiveToast(of: batch) }
@@ -349,7 +363,7 @@ public final class Ledger {
     ///
     /// - Returns: whether it was taken.
     @discardableResult
-    public func advance(_ entry: LedgerEntry, _ event: DownloadEvent, now: WallTime) -> Bool {
+    func advance(_ entry: LedgerEntry, _ event: DownloadEvent, now: WallTime) -> Bool {
         defer { schedule(now: now) }
         do { try apply(event, to: entry, now: now) } catch { return false }
         return true
@@ -378,9 +392,22 @@ public final class Ledger {
     public var awaitedFolders: Set<ByteText> { Set(folderWaits.keys) }
 
     func change(_ entry: LedgerEntry, _ body: (inout DownloadRecord) -> Void) {
-        willChange(entry, false)
+        noteChange(of: entry)
         body(&entry.record)
-        didChange(entry)
+    }
+
+    /// To be called before the record of `entry` changes.
+    ///
+    /// - Parameter state: what the bus shows of it now; nil where the state stays.
+    private func noteChange(of entry: LedgerEntry, shown state: DownloadState? = nil) {
+        if let index = changes[entry.number] {
+            guard case .changed(var change) = actions[index], change.shownBefore == nil, let state else { return }
+            change.shownBefore = state
+            actions[index] = .changed(change)
+        } else {
+            changes[entry.number] = actions.count
+            actions.append(.changed(Change(entry: entry, before: entry.record, shownBefore: state)))
+        }
     }
 
     func save(_ entry: LedgerEntry) {

@@ -1,9 +1,9 @@
-public import DownloadModel
+internal import DownloadModel
 
 /// Downloads at which the service crashed again and again.
 extension Ledger {
     /// Fails those of `numbers` that have not ended, before anything starts: their bytes stay for a retry.
-    public func setAside(_ numbers: [DownloadNumber], now: WallTime) {
+    func setAside(_ numbers: [DownloadNumber], now: WallTime) {
         for number in numbers {
             guard let entry = entries[number], !entry.state.hasEnded else { continue }
             entry.isInPool = false  // after a start nobody looks yet whether it has its name

@@ -26,8 +26,8 @@ extension Ledger {
     /// Whether something that holds for all has not come to each yet.
     public var hasPass: Bool { pass != nil }
 
-    public func pauseAll(now: WallTime) { setPaused(true, now: now) }
-    public func resumeAll(now: WallTime) { setPaused(false, now: now) }
+    func pauseAll(now: WallTime) { setPaused(true, now: now) }
+    func resumeAll(now: WallTime) { setPaused(false, now: now) }
 
     private func setPaused(_ isPaused: Bool, now: WallTime) {
         // What each download is by this follows from this one row, after a restart, too.

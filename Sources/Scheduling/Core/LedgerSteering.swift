@@ -1,11 +1,11 @@
-public import DownloadModel
+internal import DownloadModel
 
 /// What somebody says of the queue: places, priorities, limits, settings.
 extension Ledger {
     /// Moves to `place` among those of its priority, 0 = next.
     ///
     /// - Parameter takesTurn: the next, whichever application's turn it is; else it waits for its own.
-    public func move(_ entry: LedgerEntry, to place: UInt32, takesTurn: Bool = true) {
+    func move(_ entry: LedgerEntry, to place: UInt32, takesTurn: Bool = true) {
         for (number, position) in order.move(entry.number, to: place) {
             guard let moved = entries[number] else { continue }
             moved.record.position = position
@@ -18,7 +18,7 @@ extension Ledger {
         }
     }
 
-    public func setPriority(_ entry: LedgerEntry, _ priority: Int32) {
+    func setPriority(_ entry: LedgerEntry, _ priority: Int32) {
         change(entry) { $0.options.priority = priority }
         if order.contains(entry.number) { order.insert(entry.number, priority: priority, position: entry.record.position) }
         if entry.lane != nil { makeRunnable(entry) }
@@ -26,7 +26,7 @@ extension Ledger {
         actions.append(.tell(entry))
     }
 
-    public func setSpeedLimit(_ entry: LedgerEntry, _ limit: Speed?) {
+    func setSpeedLimit(_ entry: LedgerEntry, _ limit: Speed?) {
         change(entry) { $0.options.speedLimit = limit }
         save(entry)
         actions.append(.tell(entry))
@@ -34,7 +34,7 @@ extension Ledger {
 
     /// Changes the settings. `false` where nothing changed.
     @discardableResult
-    public func set(now: WallTime, _ change: (inout Settings) -> Void) -> Bool {
+    func set(now: WallTime, _ change: (inout Settings) -> Void) -> Bool {
         let before = settings
         change(&settings)
         guard settings != before else { return false }

@@ -1,4 +1,4 @@
-public import DownloadModel
+internal import DownloadModel
 
 /// What one call does to many downloads, some of them in each slice: calls of others are answered in between.
 struct LedgerStretch {
@@ -38,10 +38,10 @@ extension Ledger {
     public var hasSlices: Bool { hasPass || !stretches.isEmpty }
 
     /// One slice of what is done to many. What was asked for by a call comes first.
-    public func continueSlices(now: WallTime) { if stretches.isEmpty { continuePass(now: now) } else { continueStretch(now: now) } }
+    func continueSlices(now: WallTime) { if stretches.isEmpty { continuePass(now: now) } else { continueStretch(now: now) } }
 
     /// Cancels all that have not ended. What is being given its name is left alone: it is as good as ended.
-    public func cancelAll(answering call: CallNumber, now: WallTime) {
+    func cancelAll(answering call: CallNumber, now: WallTime) {
         let numbers = order.ordered
         guard let last = numbers.max() else { return actions.append(.stretchEnded(call)) }
         // One row says it of all; without it a crash would leave some that are cancelled and some that are not.
@@ -51,7 +51,7 @@ extension Ledger {
     }
 
     /// Goes on with the CancelAll of a process before this one, acknowledged or not.
-    public func goOnCancelling(now: WallTime) {
+    func goOnCancelling(now: WallTime) {
         guard let last = settings.cancelsThrough else { return }
         begin(LedgerStretch(deed: .cancelAll(through: last), numbers: order.ordered.filter { $0 <= last }, call: nil), now: now)
     }
@@ -59,7 +59,7 @@ extension Ledger {
     /// Takes all that have ended off the list.
     ///
     /// - Returns: how many there are.
-    @discardableResult public func clearEnded(answering call: CallNumber, now: WallTime) -> Int {
+    @discardableResult func clearEnded(answering call: CallNumber, now: WallTime) -> Int {
         let numbers = ended.ordered
         begin(LedgerStretch(deed: .remove, numbers: numbers, call: call), now: now)
         return numbers.count
@@ -67,13 +67,13 @@ extension Ledger {
 
     /// Takes `event` to all members that have not ended; only then does anything start. What is being given its name is left alone: it is
     /// as good as ended.
-    public func apply(_ event: DownloadEvent, to batch: LedgerBatch, answering call: CallNumber? = nil, now: WallTime) {
+    func apply(_ event: DownloadEvent, to batch: LedgerBatch, answering call: CallNumber? = nil, now: WallTime) {
         begin(LedgerStretch(deed: .take(event), numbers: members(of: batch).map(\.number), call: call), now: now)
     }
 
     /// Takes `batch` off the list with all its members, cancelled first where they have not ended. What is being given its name follows as
     /// soon as it has it: `batchRemoved` comes with the last one.
-    public func remove(_ batch: LedgerBatch, now: WallTime) {
+    func remove(_ batch: LedgerBatch, now: WallTime) {
         batch.isLeaving = true
         let numbers = members(of: batch).map(\.number)
         stretches.append(LedgerStretch(deed: .take(.cancel), numbers: numbers, call: nil))

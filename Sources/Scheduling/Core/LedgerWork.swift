@@ -35,7 +35,7 @@ extension Ledger {
     /// - Parameters:
     ///   - source: where redirects led, without credentials and query; nil: nowhere else.
     ///   - isResumable: whether a later transfer can go on from its bytes, should it not come to its end.
-    public func transferBegan(
+    func transferBegan(
         _ entry: LedgerEntry, fileName: String, mediaType: String?, source: String? = nil, total: ByteCount?, offset: ByteCount,
         isResumable: Bool = true, now: WallTime
     ) {
@@ -55,14 +55,14 @@ extension Ledger {
     }
 
     /// The engine has bytes on disk.
-    public func checkpoint(_ entry: LedgerEntry, _ resume: ResumeData) {
+    func checkpoint(_ entry: LedgerEntry, _ resume: ResumeData) {
         guard entry.work == .running else { return }
         entry.record.keep(resume)
         save(entry)
     }
 
     /// The transfer of `number` has ended; every `startTransfer` comes to this once.
-    public func transferEnded(_ number: DownloadNumber, _ outcome: TransferOutcome, now: WallTime) {
+    func transferEnded(_ number: DownloadNumber, _ outcome: TransferOutcome, now: WallTime) {
         guard let entry = entries[number] ?? leaving.removeValue(forKey: number) else { return }
         let (wasStopped, request) = (entry.state != .active, entry.request)
         defer { atHosts[request] = nil }
@@ -127,7 +127,7 @@ extension Ledger {
     private func failed(_ entry: LedgerEntry, _ failure: DownloadFailure, _ madeProgress: Bool, _ resume: ResumeData?, now: WallTime) {
         let madeProgress = madeProgress && resume != nil
         var (verdict, used) = RetryPolicy.verdict(
-            record: entry.record, failure: failure, madeProgress: madeProgress, unsent: entry.unsentAttempts, now: now, random: random())
+            record: entry.record, failure: failure, madeProgress: madeProgress, unsent: entry.unsentAttempts, now: now, random: jitter.next())
         entry.unsentAttempts = failure.wait == .retry ? entry.unsentAttempts +| 1 : 0
         if failure.isLostConnection || failure.wait == .offline { excuse(entry, madeProgress: madeProgress, &verdict, &used) }
         change(entry) { record in
@@ -163,7 +163,7 @@ extension Ledger {
     // MARK: Verification and commit
 
     /// The part file is flushed and proved; `identity` finds it again if the service dies between the rename and the row.
-    public func verified(_ entry: LedgerEntry, identity: FileIdentity, now: WallTime) {
+    func verified(_ entry: LedgerEntry, identity: FileIdentity, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .verifying else { return }
         entry.record.resume = ResumeData(
             written: entry.record.received, total: entry.record.total, validator: entry.record.resume?.validator, identity: identity)
@@ -171,7 +171,7 @@ extension Ledger {
     }
 
     /// Verification or commit failed.
-    public func endingFailed(_ entry: LedgerEntry, _ failure: DownloadFailure, now: WallTime) {
+    func endingFailed(_ entry: LedgerEntry, _ failure: DownloadFailure, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .verifying || entry.state == .committing else { return }
         if failure.name == .checksumMismatch, entry.record.isSpliced, !entry.record.hasStartedOver, entry.state == .verifying {
             advance(entry, .startOver, now: now)
@@ -180,7 +180,7 @@ extension Ledger {
         let (verdict, used) =
             failure.wait == nil
             ? (.fail, entry.record.retriesUsed)
-            : RetryPolicy.verdict(record: entry.record, failure: failure, madeProgress: false, now: now, random: random())
+            : RetryPolicy.verdict(record: entry.record, failure: failure, madeProgress: false, now: now, random: jitter.next())
         change(entry) { record in
             (record.retriesUsed, record.lastFailure) = (used, failure)
             // A flush that failed once may succeed the next time without having written: only the checkpoint before counts.
@@ -196,7 +196,7 @@ extension Ledger {
     }
 
     /// The file is at `path`; `skipped`: another one is, and the part file is gone. `copy`: what a later Fetch is to know of it.
-    public func committed(_ entry: LedgerEntry, path: String, skipped: Bool, copy: CopyHeld? = nil, now: WallTime) {
+    func committed(_ entry: LedgerEntry, path: String, skipped: Bool, copy: CopyHeld? = nil, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .committing else { return }
         change(entry) { $0.path = path.isEmpty ? nil : path }  // a caller's descriptor has none
         if let copy { actions.append(.save(.keepCopy(copy))) }
@@ -204,7 +204,7 @@ extension Ledger {
     }
 
     /// Neither the part file that was whole nor the final file is there.
-    public func partLost(_ entry: LedgerEntry, now: WallTime) {
+    func partLost(_ entry: LedgerEntry, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .verifying || entry.state == .committing else { return }
         advance(entry, .partLost, now: now)
     }
@@ -253,7 +253,7 @@ extension Ledger {
     }
 
     /// The part file of `number` is deleted; or, where it is not gone for good, that is to be tried again at the next start.
-    public func swept(_ number: DownloadNumber, isGone: Bool, now: WallTime) {
+    func swept(_ number: DownloadNumber, isGone: Bool, now: WallTime) {
         guard let sweep = sweeps.removeValue(forKey: number) else { return }
         if sweep.directory.isEmpty {
             entries[number]?.mayHavePart = false  // a descriptor has no row
@@ -271,7 +271,7 @@ extension Ledger {
     /// Takes a fresh link for the same bytes; what waited for it goes on.
     ///
     /// - Parameter isFromSandbox: the rules of sandboxes hold for it from here on, whoever queued it.
-    public func replaceUrl(
+    func replaceUrl(
         _ entry: LedgerEntry, _ link: FreshLink, isFromSandbox: Bool = false, now: WallTime
     ) throws(IllegalTransition) {
         let url = link.url

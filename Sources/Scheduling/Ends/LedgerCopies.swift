@@ -3,7 +3,7 @@ public import DownloadModel
 /// Copies that are held, and descriptors of callers.
 extension Ledger {
     /// The bytes that came are those of `copy`, which it ends with; what came is deleted.
-    public func foundUnchanged(_ entry: LedgerEntry, _ copy: CopyHeld, now: WallTime) {
+    func foundUnchanged(_ entry: LedgerEntry, _ copy: CopyHeld, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .verifying else { return }
         end(entry, with: copy, now: now)
     }
@@ -25,7 +25,7 @@ extension Ledger {
     }
 
     /// Ends what writes into descriptors, at the end of the process that holds them.
-    public func interruptDescriptors(now: WallTime) {
+    func interruptDescriptors(now: WallTime) {
         interruptDescriptors(among: order.ordered.compactMap { entries[$0] }, now: now)
         schedule(now: now)
     }

@@ -23,10 +23,15 @@ extension Ledger {
         callOwner(entry, now: now)
     }
 
+    /// Whether the call that `Action.callOwner` asked for is still to be made.
+    public func owesCall(_ entry: LedgerEntry, now: WallTime) -> Bool {
+        entry.isCallDue && !entry.isRemoved && entry.record.remindsOwner(at: now)
+    }
+
     /// The call that was asked for is about to be made.
     ///
     /// - Returns: whether it still is to be.
-    public func takeOwnerCall(_ entry: LedgerEntry, now: WallTime) -> Bool {
+    @discardableResult func takeOwnerCall(_ entry: LedgerEntry, now: WallTime) -> Bool {
         guard entry.isCallDue else { return false }
         entry.isCallDue = false
         guard !entry.isRemoved, entry.record.remindsOwner(at: now) else { return false }
@@ -41,7 +46,7 @@ extension Ledger {
     }
 
     /// The owner has taken what ended: it is not called any more. False where it has not ended.
-    public func acknowledge(_ entry: LedgerEntry) -> Bool {
+    @discardableResult func acknowledge(_ entry: LedgerEntry) -> Bool {
         guard entry.state.hasEnded else { return false }
         guard !entry.record.isAcknowledged else { return true }
         (entry.record.isAcknowledged, entry.record.activateAt, entry.isCallDue) = (true, nil, false)

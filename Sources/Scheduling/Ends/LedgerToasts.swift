@@ -14,6 +14,15 @@ extension Ledger {
         entry.record.owesToast = true
     }
 
+    /// Whether an end is shown to people: an application in front shows it itself.
+    public func wantsToast(_ policy: NotifyPolicy, _ app: String) -> Bool {
+        switch policy {
+        case .always: true
+        case .never: false
+        case .background: !appsInFront.contains(app)
+        }
+    }
+
     /// The last member of `batch` has just ended.
     func oweToast(of batch: LedgerBatch, now: WallTime) {
         guard !batch.isLeaving, wantsToast(batch.record.notify, batch.record.app), batch.outcomes.failed > 0 || hasNews(batch) else {
@@ -37,7 +46,7 @@ extension Ledger {
     }
 
     /// The toast of that end was shown, or never will be. What has ended again since owes another.
-    public func settle(_ toast: OwedToast) {
+    func settle(_ toast: OwedToast) {
         if let entry = entries[toast.number], entry.owedToast == toast {
             entry.record.owesToast = false
             save(entry)
@@ -55,7 +64,7 @@ extension Ledger {
     }
 
     /// What a process before this one owed, oldest first; once. What is no news any more is settled.
-    public func takeOwedToasts(now: WallTime) -> [OwedToast] {
+    func takeOwedToasts(now: WallTime) -> [OwedToast] {
         defer { restoredToasts = [] }
         let oldest = now + (.zero - Limits.toastAge)
         for toast in restoredToasts where toast.end < oldest { settle(toast) }

@@ -293,7 +293,7 @@ extension Ledger {
     }
 
     /// The request of a transfer that was started, or permitted, as `isPaced` has gone out.
-    public func requestSent(_ id: RequestID, at time: WallTime, now: WallTime) {
+    func requestSent(_ id: RequestID, at time: WallTime, now: WallTime) {
         guard let entry = entries[id.download], let request = atHosts[id], !request.hasLeft else { return }
         let load = load(of: request.host)
         if !entry.isUrgent { paces.change(request.origin, now: now) { $0.sent(id, at: time) } }
@@ -311,7 +311,7 @@ extension Ledger {
     /// The next request of a transfer under way goes to `host`: by a redirect, or once more. `.permit` follows when the host takes it.
     ///
     /// - Parameter origin: `DownloadURL.origin` of that request; nil: http at its own port.
-    public func hop(_ id: RequestID, to host: String, origin: String? = nil, now: WallTime) {
+    func hop(_ id: RequestID, to host: String, origin: String? = nil, now: WallTime) {
         // It may be being stopped.
         guard let entry = entries[id.download], entry.request == id, entry.work == .running, entry.state == .active else { return }
         answered(entry, now: now)
@@ -381,7 +381,7 @@ extension Ledger {
     }
 
     /// The server of an active download sends nothing, or sends again.
-    public func stalled(_ entry: LedgerEntry, _ isStalled: Bool, now: WallTime) {
+    func stalled(_ entry: LedgerEntry, _ isStalled: Bool, now: WallTime) {
         guard entry.state == .active, !entry.isHeld else { return }
         setIdle(entry, isHeld: false, silentSince: isStalled ? entry.silentSince ?? now : nil)
         schedule(now: now)
@@ -460,7 +460,7 @@ extension Ledger {
     public func slowedOrigins(now: WallTime) -> [String: OriginPace] { paces.all(now: now) }
 
     /// Forgets what the origins of `host`, and of all that share its rule, asked for by refusing requests.
-    public func resetHost(_ host: String, now: WallTime) {
+    func resetHost(_ host: String, now: WallTime) {
         let name = settings.hostRules.governing(host).name
         for origin in paces.all(now: now).keys where settings.hostRules.governing(DownloadURL.host(of: origin)).name == name {
             paces.forget(origin)

@@ -1,4 +1,4 @@
-public import DownloadModel
+internal import DownloadModel
 
 /// Which download starts next: queue order, limits, host rules, and turns between applications.
 ///
@@ -13,11 +13,14 @@ extension Ledger {
 
     // MARK: Starting
 
-    /// Starts what may start. To be called after every event: what that queued is told of here.
-    public func schedule(now: WallTime) {
-        defer { tellQueued(now: now) }
+    /// Starts what may start, and tells of what the events before have queued.
+    func schedule(now: WallTime) {
+        defer {
+            tellQueued(now: now)
+            isScheduled = true
+        }
         (sliceAt, awaited) = (nil, [])
-        guard !isEnding, !isAsleep, !settings.paused, stretches.isEmpty, pass?.holdsStarts != true, mayStart() else { return }
+        guard !isEnding, !isAsleep, !settings.paused, stretches.isEmpty, pass?.holdsStarts != true, !isJournalFull else { return }
         takeIn(now: now)
         openHosts(now: now)
         repeat {

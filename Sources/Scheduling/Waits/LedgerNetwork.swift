@@ -1,4 +1,4 @@
-public import DownloadModel
+internal import DownloadModel
 
 /// What the network and the machine's sleep do to downloads. Hosts that are this machine are never held by a network.
 extension Ledger {
@@ -9,7 +9,7 @@ extension Ledger {
     /// Behind a captive portal, and on a metered link for those that must not use it, what runs stops. A network that is gone ends nothing
     /// by itself: it may come back before a connection is lost. What is lost meanwhile waits for it. When it is back, what waited for it
     /// goes on at once, and what failed with it too; a pause that the server asked for is kept.
-    public func network(_ condition: NetworkCondition?, now: WallTime) {
+    func network(_ condition: NetworkCondition?, now: WallTime) {
         let before = network
         guard condition != before else { return }
         network = condition
@@ -72,7 +72,7 @@ extension Ledger {
     // MARK: Sleep
 
     /// The machine is about to sleep: what runs stops with a checkpoint, and nothing starts before `wake`.
-    public func sleep(now: WallTime) {
+    func sleep(now: WallTime) {
         guard !isAsleep else { return }
         isAsleep = true
         for entry in running { try? apply(.yield, to: entry, now: now) }
@@ -80,7 +80,7 @@ extension Ledger {
     }
 
     /// The machine is awake: what was stopped goes on.
-    public func wake(now: WallTime) {
+    func wake(now: WallTime) {
         guard isAsleep else { return }
         isAsleep = false
         schedule(now: now)

@@ -23,7 +23,7 @@ extension Ledger {
     }
 
     /// Lets waits end and deadlines strike that are due.
-    public func tick(now: WallTime) {
+    func tick(now: WallTime) {
         var due: [LedgerEntry] = []
         // The rest is due still: the next tick is at once.
         while due.count < Self.mostDue, let time = nextEntryWake, time <= now, let number = wakes.removeFirst(), let entry = entries[number]
@@ -47,7 +47,7 @@ extension Ledger {
     }
 
     /// The wall clock was set: what was reckoned from durations moves with it; `not-before` is the clock's own.
-    public func clockJumped(by delta: Duration, now: WallTime) {
+    func clockJumped(by delta: Duration, now: WallTime) {
         clockJumps.append(delta)
         shiftHosts(by: delta)
         moveReminders(by: delta)
@@ -90,7 +90,7 @@ extension Ledger {
     // MARK: Disks
 
     /// A folder was looked at: `free` bytes are there for us, nil where it is not there or cannot be written.
-    public func folderSeen(_ directory: String, free: ByteCount?, now: WallTime) {
+    func folderSeen(_ directory: String, free: ByteCount?, now: WallTime) {
         guard let free, counts.awaitingFolder > 0 else { return }
         let folder = ByteText(directory)
         // A pass that offers this folder's room goes on: begun anew with every look, it would never come to those at its end.

@@ -2,6 +2,13 @@ public import DownloadModel
 
 /// Why a download waits for its host, until when and behind how many; and who is to be told that this is another by now.
 extension Ledger {
+    /// The state of `entry` as the bus shows it: what waits for its host, or for a rule of it, is `waiting`, whether it is queued or active.
+    public func shownState(of entry: LedgerEntry, now: WallTime) -> DownloadState {
+        if let upcoming = upcoming(entry, now: now) { return upcoming }
+        guard let (reason, until) = hold(of: entry, now: now) else { return entry.state }
+        return .waiting(reason, until: until)
+    }
+
     /// What a download waits for that is queued, or under way, and would not move if it had a slot; nil: nothing but its turn.
     ///
     /// - Returns: the reason, and when its turn comes, as far as that can be reckoned.
