@@ -124,7 +124,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(server.requests.count == 3)
         #expect(server.requests.allSatisfy { $0.field("If-Modified-Since") == nil && $0.field("If-None-Match") == nil })
         #expect(await eventually { running.world.files == ["a"] })  // the part file is deleted once the end is on disk
-        // Another file of the same length is not the same.
+        // A file of the same length may have other bytes.
         writeFile(running.file("b"), patternBytes(300_000))
         #expect(try await running.get(server.url("/b")) == Answer(.newData, running.file("b (1)")))
     }
