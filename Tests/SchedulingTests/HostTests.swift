@@ -936,6 +936,15 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.filter { $0 < 100 } == [1, 2, 3] && desk.permitted == [100, 101])
     }
 
+    @Test func `go round, too, where the application of the redirects has something before all others in the queue`() {
+        let desk = desk()
+        desk.redirect(100...120, to: "slow", app: "greedy")
+        desk.add(2, "http://slow/2", app: "modest")
+        desk.add(3, "http://slow/3", app: "greedy") { $0.options.priority = 1 }
+        for _ in 0..<4 { desk.step() }
+        #expect(desk.started.filter { $0 < 100 } == [1, 3, 2] && desk.permitted.count == 2)
+    }
+
     @Test func `go round between redirects of several applications, first come first served within each`() {
         let desk = desk()
         desk.redirect(100...120, to: "slow", app: "greedy")

@@ -1,9 +1,10 @@
 internal import DBus
 internal import DownloadModel
 internal import EventLoop
+internal import Scheduling
 
 /// The connections whose calls wait for an answer, with the number of these calls. A connection that leaves the bus is forgotten.
-@BusActor final class Callers {
+@BusActor final class Callers: DownloadObserver {
     private struct Caller {
         var waiting = 0
         let subscription: Connection.Subscription
@@ -70,6 +71,12 @@ internal import EventLoop
         tick += 1
         return tick
     }
+
+    func changed(_ change: Ledger.Change, _ downloader: Downloader) {
+        if change.before.state.hasEnded, !change.entry.state.hasEnded { began(change.entry.number) }
+    }
+
+    func removed(_ entry: LedgerEntry, _ downloader: Downloader) { forget(entry.number) }
 
     /// A download was listed, or restarted after an end.
     func began(_ number: DownloadNumber) { if !groups.isEmpty { liveSince[number] = tick } }

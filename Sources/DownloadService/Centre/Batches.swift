@@ -50,7 +50,7 @@ extension Downloader {
             ])
         let end = BatchEnd(batch, outcomes)
         journal.afterCommit { [self] in
-            toaster.ended(entry, end)
+            tell { $0.ended(entry, end, $1) }
         }
     }
 
@@ -74,7 +74,7 @@ extension Downloader {
     /// The last member of the batch has left the list.
     func batchRemoved(_ entry: LedgerBatch) {
         guard let batch = untrack(entry.number) else { return }
-        toaster.removed(entry.number)
+        tell { $0.removed(entry, $1) }
         journal.post(Manager.batchRemoved.message(from: BusName.managerPath, batch.path))
         callers.answered(batch.removing.filter(\.isCounted).map(\.reply.call.sender), batch.number)
         let (replies, files) = (batch.removing.map(\.reply), batch.filesToDelete)

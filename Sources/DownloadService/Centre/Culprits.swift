@@ -3,7 +3,7 @@ internal import EventLoop
 
 /// The downloads at which earlier processes crashed. A download with two crashes is set aside at startup, because it would crash this
 /// process too.
-@BusActor final class Culprits {
+@BusActor final class Culprits: DownloadObserver {
     private static let most = 2
     private let path: String
     private var counts: [UInt64: Int]
@@ -17,8 +17,10 @@ internal import EventLoop
     /// The downloads to set aside.
     var repeated: [DownloadNumber] { counts.filter { $0.value >= Self.most }.keys.sorted().map(DownloadNumber.init) }
 
+    func ended(_ download: ManagedDownload, _ downloader: Downloader) { forget(download.number) }
+
     /// Clears the crash count of a download whose end is on disk.
-    func ended(_ number: DownloadNumber) {
+    private func forget(_ number: DownloadNumber) {
         guard counts.removeValue(forKey: number.value) != nil else { return }
         let (counts, path) = (counts, path)
         DiskPool.shared.perform(at: .path(path)) {
@@ -29,6 +31,6 @@ internal import EventLoop
 
     /// Clears the crash counts of all downloads for which `isThere` is false.
     func keep(where isThere: (DownloadNumber) -> Bool) {
-        for number in counts.keys.sorted() where !isThere(DownloadNumber(number)) { ended(DownloadNumber(number)) }
+        for number in counts.keys.sorted() where !isThere(DownloadNumber(number)) { forget(DownloadNumber(number)) }
     }
 }

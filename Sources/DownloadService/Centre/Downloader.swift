@@ -17,7 +17,6 @@ internal import TransferEngine
     let journal: Journal
     let engine: Engines
     let announcer: Announcer
-    let toaster: Toaster
     let callers: Callers
     let foreground: Foreground
     private let ownerCalls: OwnerCalls
@@ -26,16 +25,10 @@ internal import TransferEngine
     private let residence: Residence
     /// Held while there is work, and while an app in front has unfinished downloads.
     private let hold: Residence.Hold
-    /// The machine's network and sleep. Set once, when all parts exist.
-    var surroundings: Surroundings?
-    /// What the user asks for from outside. Set once, like `surroundings`.
-    var clicks: Clicks?
-    /// The icons in docks. Set once, like `surroundings`.
-    var icons: DockIcons?
-    /// The downloads at which earlier processes crashed. Set once, like `surroundings`.
-    var culprits: Culprits?
-    var jobs: DesktopJobs?
-    private(set) lazy var folderProbe = FolderProbe(self)
+    /// The parts that need to know what happens to downloads. `begin` gives them.
+    private var observers: [any DownloadObserver] = []
+    /// What the user asks for by clicks; nil before `begin`.
+    private(set) var clicks: Clicks?
     private lazy var alarm = WallAlarm { [weak self] in
         self?.tick()
     } clockSet: { [weak self] delta in
@@ -75,12 +68,12 @@ internal import TransferEngine
     private var lastStretch: Ledger.CallNumber = 0
 
     init(
-        journal: Journal, engine: Engines, announcer: Announcer, toaster: Toaster, callers: Callers, foreground: Foreground,
+        journal: Journal, engine: Engines, announcer: Announcer, callers: Callers, foreground: Foreground,
         ownerCalls: OwnerCalls, intake: Intake, opening: StoreOpening, mapFolder: String, allowsHiddenFolders: Bool, residence: Residence,
         log: Logger
     ) {
         (self.residence, hold, descriptors) = (residence, residence.makeHold(), Descriptors(hold: residence.makeHold()))
-        (self.journal, self.engine, self.announcer, self.toaster) = (journal, engine, announcer, toaster)
+        (self.journal, self.engine, self.announcer) = (journal, engine, announcer)
         (self.callers, self.foreground, self.ownerCalls, self.log) = (callers, foreground, ownerCalls, log)
         (self.mapFolder, partNames) = (mapFolder, opening.partNames)
         (self.allowsHiddenFolders, setAside) = (allowsHiddenFolders, opening.setAside ?? "")
@@ -138,7 +131,6 @@ internal import TransferEngine
     }
 
     func untrack(_ entry: LedgerEntry) {
-        callers.forget(entry.number)
         if entry.record.options.token != nil { tokens[BusName.path(of: entry.record).value] = nil }
         if let key = fetchKeys.removeValue(forKey: entry.number) {
             fetches[key]?.remove(entry.number)
@@ -149,23 +141,26 @@ internal import TransferEngine
         download.propertiesTimer = nil
     }
 
-    /// Starts to work on the content of the database.
-    func begin() {
+    /// Starts to work on what the database held.
+    ///
+    /// - Parameters:
+    ///   - crashed: the downloads at which earlier processes crashed again and again.
+    ///   - observers: in the order in which they are called. They outlive the last call of the centre.
+    func begin(crashed: [DownloadNumber], clicks: Clicks, observers: [any DownloadObserver]) {
+        (self.clicks, self.observers) = (clicks, observers)
         announcer.begin(with: self)
-        toaster.language = settings.language
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
-        if let culprits {
-            culprits.keep { ledger[$0].map { !$0.state.hasEnded } ?? false }
-        }
-        decide(.begins(crashed: culprits?.repeated ?? []))
+        decide(.begins(crashed: crashed))
         if counts.verifying > 0 { for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) } }
     }
 
     /// Starts nothing more, because the program ends.
     func end() {
-        toaster.isEnding = true
         decide(.ends)
     }
+
+    /// The service leaves: what it showed on the desktop goes.
+    func leave() { tell { $0.left($1) } }
 
     // MARK: Looking
 
@@ -254,6 +249,9 @@ internal import TransferEngine
         return turn.refusal
     }
 
+    /// Calls every observer.
+    func tell(_ body: (any DownloadObserver, Downloader) -> Void) { for observer in observers { body(observer, self) } }
+
     /// Performs the actions that the ledger has decided, in order, and then those that these have caused.
     private func carryOut() {
         guard !isPerforming else { return }
@@ -264,11 +262,7 @@ internal import TransferEngine
         if ledger.hasSlices { continueSoon() }
         announcer.flushManager(of: self)
         alarm.set(microseconds: ledger.nextWake?.microseconds)
-        folderProbe.needed(counts.awaitingFolder > 0)
-        surroundings?.changed(ledger)
-        toaster.progress.settle(self)
-        icons?.changed()
-        jobs?.changed()
+        tell { $0.decided($1) }
         weigh()
     }
 
@@ -303,14 +297,14 @@ internal import TransferEngine
         case .sweep(let number, let directory): journal.afterCommit { [self] in sweep(number, directory) }
         case .changed(let change): changed(change)
         case .tell(let entry):
-            toaster.told(entry)
+            tell { $0.told(entry, $1) }
             if let download = downloads[entry.number] {
                 announcer.flushProperties(of: download)
                 forget(entry.number)
             }
             if let batch = entry.batch { batches[batch.number]?.changed() }
         case .tellWait(let entry):
-            toaster.told(entry)
+            tell { $0.told(entry, $1) }
             if let batch = entry.batch { batches[batch.number]?.changed() }
             guard let download = download(entry.number) else { return }
             download.changedProperties.formUnion([Download.state.name, Download.waitReason.name, Download.waitUntil.name])
@@ -326,8 +320,8 @@ internal import TransferEngine
             if let batch = entry.batch.flatMap({ batches[$0.number] }) { noteFile(of: entry, in: batch) }
             untrack(entry)
             journal.post(Manager.downloadRemoved.message(from: BusName.managerPath, download.path))
-            toaster.removed(download.number)
-        case .showOwed(let toasts): toaster.resume(toasts, self, now: .now)
+            tell { $0.removed(entry, $1) }
+        case .showOwed(let toasts): tell { $0.owed(toasts, $1) }
         case .batchRemoved(let batch): batchRemoved(batch)
         case .stretchEnded(let call): stretchAnswers.removeValue(forKey: call)?()
         case .callOwner(let entry):
@@ -337,11 +331,8 @@ internal import TransferEngine
     }
 
     private func changed(_ change: Ledger.Change) {
+        tell { $0.changed(change, $1) }
         let entry = change.entry
-        if change.before.state.hasEnded, !entry.state.hasEnded {
-            callers.began(entry.number)
-            toaster.began(entry)
-        }
         guard let download = download(entry.number) else { return }
         // Bytes are told before the state that ends their transfer.
         if change.shownBefore != nil { announcer.flushProgress(of: download) }
@@ -370,8 +361,7 @@ internal import TransferEngine
                 "error": "\(download.state.endFailure?.name.rawValue ?? "")",
             ])
         journal.afterCommit { [self] in
-            culprits?.ended(download.number)
-            toaster.ended(download)
+            tell { $0.ended(download, $1) }
             forget(download.number)
         }
     }
@@ -408,7 +398,6 @@ internal import TransferEngine
         change(&settings)
         decide(.set(settings))
         if settings.speedLimit != before { engine.setTotalSpeedLimit(settings.speedLimit == 0 ? nil : settings.speedLimit) }
-        toaster.language = settings.language
     }
 
     /// Lets the ledger change many downloads in slices. Calls `answer` after the last slice.

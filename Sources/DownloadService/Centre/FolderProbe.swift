@@ -7,21 +7,23 @@ internal import TransferEngine
 /// Checks the folders that downloads wait for, because they were missing or full: no event says that a disk has room again.
 ///
 /// A timer runs only while a download waits for a folder. A folder that does not answer is not checked again until it does.
-@BusActor final class FolderProbe {
+@BusActor final class FolderProbe: DownloadObserver {
     /// The time between two checks: in the first minute, and later.
     private static let interval: Duration = .seconds(3)
     private static let longInterval: Duration = .seconds(30)
     private static let shortLooks = 20
 
-    private unowned let downloader: Downloader  // the downloader owns its probe
+    private unowned let downloader: Downloader  // the centre outlives its observers
     private var timer: Poller.Token?
     private var looks = 0
     private var looking: Set<ByteText> = []
 
     init(_ downloader: Downloader) { self.downloader = downloader }
 
+    func decided(_ downloader: Downloader) { needed(downloader.counts.awaitingFolder > 0) }
+
     /// Starts the checks if any download waits for a folder, and stops them otherwise.
-    func needed(_ isNeeded: Bool) {
+    private func needed(_ isNeeded: Bool) {
         guard isNeeded else {
             if let timer { Poller.shared.cancel(timer) }
             (timer, looks) = (nil, 0)

@@ -25,5 +25,7 @@ internal import Scheduling
     }
 
     /// What the network is like is asked for: until the answer comes nothing is started that needs it.
-    private static func ledger(_ settings: Settings) -> Ledger { Ledger(settings: settings, network: nil, jitter: .seeded(.random(in: 0 ... .max))) }
+    private static func ledger(_ settings: Settings) -> Ledger {
+        Ledger(settings: settings, network: nil, jitter: .seeded(.random(in: 0 ... .max)))
+    }
 }

@@ -38,6 +38,9 @@ public struct ServiceOptions: Sendable {
     private let notifier: Notifier
     private let toaster: Toaster
     private let downloader: Downloader
+    private let clicks: Clicks
+    private let culprits: Culprits
+    private let observers: [any DownloadObserver]
     private let residence: Residence
     private var signals: SignalSource?
     private var isEnding = false
@@ -122,19 +125,22 @@ public struct ServiceOptions: Sendable {
         }
         let foreground = Foreground(connection: connection)
         let opener = Opener(connection: connection)
-        toaster = Toaster(
-            notifier: notifier, opener: opener, foreground: foreground,
-            lasting: LastingToasts(connection: connection, application: BusName.service), clickable: options.clickable,
-            hold: residence.makeHold(), log: log)
         let callers = Callers(connection: connection, hold: residence.makeHold())
         downloader = Downloader(
-            journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes }, toaster: toaster,
+            journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes },
             callers: callers, foreground: foreground,
             ownerCalls: OwnerCalls(connection: connection, starts: OwnerStarts("\(folder)/starts"), hold: residence.makeHold(), log: log),
             intake: intake, opening: opening, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
             residence: residence, log: log)
-        downloader.culprits = culprits
-        let (downloader, toaster) = (downloader, toaster)
+        clicks = Clicks(downloader, opener: opener, trash: Trash(connection: connection), hold: residence.makeHold())
+        toaster = Toaster(
+            downloader, clicks: clicks, notifier: notifier, opener: opener,
+            lasting: LastingToasts(connection: connection, application: BusName.service), clickable: options.clickable,
+            hold: residence.makeHold(), log: log)
+        observers = [
+            callers, toaster, Surroundings(downloader, session: connection), FolderProbe(downloader),
+            DockIcons(downloader, session: connection), DesktopJobs(downloader, session: connection, hold: residence.makeHold()), culprits,
+        ]
         let asking = residence.makeHold()
         let gate = CallerGate {
             Refusal(.limitExceeded, $0).dbusError
@@ -146,19 +152,9 @@ public struct ServiceOptions: Sendable {
         connection.guardCalls(by: gate)
         self.residence = residence
         (self.options, self.connection, self.store) = (options, connection, store)
-        downloader.surroundings = Surroundings(downloader, session: connection)
-        downloader.clicks = Clicks(downloader, opener: opener, trash: Trash(connection: connection), hold: residence.makeHold())
-        toaster.opened = { downloader.noteOpened($0) }
-        toaster.file = { downloader.ledger[$0]?.record.resume?.identity }
-        toaster.path = { downloader.glance($0)?.path ?? downloader.batch($0)?.path }
-        toaster.start = { downloader.clicks?.start($0) }
-        toaster.inherit(from: downloader)
-        downloader.icons = DockIcons(downloader, session: connection)
-        downloader.jobs = DesktopJobs(downloader, session: connection, hold: residence.makeHold())
+        self.culprits = culprits
         links.downloader = downloader
         links.toaster = toaster
-        toaster.settled = { toast in downloader.decide(.toastSettled(toast)) }
-        toaster.retry = { downloader.retryByClick($0) }
         foreground.cameToFront = { [unowned toaster] in toaster.cameToFront($0) }
     }
 
@@ -178,7 +174,8 @@ public struct ServiceOptions: Sendable {
                 end(status: 0)
             }
             connection.export(Tree(downloader))
-            downloader.begin()
+            culprits.keep { downloader.ledger[$0].map { !$0.state.hasEnded } ?? false }
+            downloader.begin(crashed: culprits.repeated, clicks: clicks, observers: observers)
             residence.begin { [weak self] in self?.end(status: 0) }
         }
     }
@@ -215,8 +212,7 @@ public struct ServiceOptions: Sendable {
 
     private func finish(_ status: Int32) {
         alarm(5)  // end even if the bus accepts no more data
-        downloader.icons?.end()
-        downloader.jobs?.end()
+        downloader.leave()
         connection.flush()
         ended(status)
         ended = { _ in }

@@ -61,7 +61,7 @@ extension Downloader {
         if request.descriptor?.isInMemory == true { request.maxSize = min(options.maxSize ?? .max, Limits.memoryFileBytes) }
         download.rewind()
         download.transferStarted = .now
-        jobs?.begins(download)
+        tell { $0.started(download, $1) }
         engine.start(request, on: disk)
     }
 
@@ -82,15 +82,15 @@ extension Downloader {
             guard let entry = ledger[number] ?? ledger.leaving[number] else { return }
             began(entry, facts)
         case .progress(let progress):
+            var moved: [ManagedDownload] = []
             for one in progress {
                 guard let download = download(one.number), download.entry.work == .running else { continue }
                 download.received = one.received
                 download.speed = one.speed
                 announcer.progress(of: download, active: counts.active)
-                toaster.progress(download)
-                jobs?.progress(download)
+                moved.append(download)
             }
-            icons?.changed()
+            tell { $0.progressed(moved, $1) }
         case .checkpoint(let number, let resume):
             guard let download = download(number) else { return }
             decide(.checkpoint(download.entry, resume))
@@ -122,7 +122,7 @@ extension Downloader {
             download.speed = 0
             if case .complete(let part) = end, download.state == .active { download.received = part.size }
             announcer.flushProgress(of: download)
-            toaster.stopped(download)
+            tell { $0.stopped(download, $1) }
         }
         let outcome: TransferOutcome
         switch end {

@@ -10,7 +10,7 @@ internal import Scheduling
 /// Decides which downloads KDE shows as jobs: those that take long, with a batch as one job. The buttons of a job pause, resume and cancel.
 ///
 /// A download without a progress toast has no job either. Its app is in front and shows the progress itself, or has asked for quiet.
-@BusActor final class DesktopJobs {
+@BusActor final class DesktopJobs: DownloadObserver {
     /// Downloads that end before this get no job. Plasma holds a job back for half a second more.
     private static let delay: Duration = .milliseconds(1500)
     private static let interval: Duration = .milliseconds(500)
@@ -28,7 +28,7 @@ internal import Scheduling
         var timer: Poller.Token?
     }
 
-    private unowned let downloader: Downloader  // the downloader, which owns this
+    private unowned let downloader: Downloader  // the centre outlives its observers
     private lazy var views = JobViews(session: session, icon: BusName.service) { [weak self] key, wish in
         self?.take(wish, DownloadNumber(key))
     } servedChanged: { [weak self] in
@@ -48,15 +48,15 @@ internal import Scheduling
 
     // MARK: What is told
 
-    /// A transfer of `download` is started.
-    func begins(_ download: ManagedDownload) {
+    func started(_ download: ManagedDownload, _ downloader: Downloader) {
         guard let batch = download.record.batch.flatMap({ downloader.batch($0) }) else { return }
         if batch.begun == nil { batch.begun = .now }
         progress(download)
     }
 
-    /// `download` has more bytes, or another speed.
-    func progress(_ download: ManagedDownload) {
+    func progressed(_ downloads: [ManagedDownload], _ downloader: Downloader) { for download in downloads { progress(download) } }
+
+    private func progress(_ download: ManagedDownload) {
         let number = download.record.batch ?? download.number
         guard isWanted(download) else { return take(away: number, finished: false) }
         let now = ContinuousClock.now
@@ -72,12 +72,11 @@ internal import Scheduling
         update(number)
     }
 
-    /// Called after each decision of the ledger.
-    func changed() {
+    func decided(_ downloader: Downloader) {
         for (number, one) in shown where one.phase != phase(number) { update(number) }
     }
 
-    func end() { views.end() }
+    func left(_ downloader: Downloader) { views.end() }
 
     // MARK: Jobs
 

@@ -8,12 +8,12 @@ internal import Scheduling
 /// Decides what icons in docks show (option `desktop-id`, property `Badge`): count and progress, as the ledger sums them up by icon.
 ///
 /// Looks at most twice a second, and only while a download has not ended and a dock is there.
-@BusActor final class DockIcons {
+@BusActor final class DockIcons: DownloadObserver {
     private static let interval: Duration = .milliseconds(500)
     /// How long downloads must be unfinished before an icon shows them: short downloads mark no icon.
     private static let patience: Duration = .milliseconds(500)
 
-    private unowned let downloader: Downloader  // the downloader, which owns this
+    private unowned let downloader: Downloader  // the centre outlives its observers
     private lazy var entries = LauncherEntries(session: session) { [weak self] in self?.dockChanged() }
     private let session: Connection
     private var begun: ContinuousClock.Instant?
@@ -25,8 +25,12 @@ internal import Scheduling
 
     init(_ downloader: Downloader, session: Connection) { (self.downloader, self.session) = (downloader, session) }
 
+    func decided(_ downloader: Downloader) { changed() }
+    func progressed(_ downloads: [ManagedDownload], _ downloader: Downloader) { changed() }
+    func left(_ downloader: Downloader) { entries.end() }
+
     /// Called after each decision of the ledger, and with progress. Cheap without a dock.
-    func changed() {
+    private func changed() {
         if !downloader.ledger.hasIcons {
             begun = nil
             if shown.isEmpty { return stopLooking() }
@@ -42,8 +46,6 @@ internal import Scheduling
             self?.look()
         }
     }
-
-    func end() { entries.end() }
 
     private func dockChanged() {
         guard !entries.hasDock else { return changed() }

@@ -10,7 +10,7 @@ internal import TransferEngine
 
 /// Decides which toasts there are, and does what their buttons ask for. The notifier shows them on its own thread, so downloads never wait
 /// for a toast.
-@BusActor final class Toaster {
+@BusActor final class Toaster: DownloadObserver {
     /// A toast that is due some time after the end (option `notify-delay`).
     private struct Delayed {
         let toast: EndToast
@@ -37,7 +37,7 @@ internal import TransferEngine
     private let foreground: Foreground
     private let sound: Sound
     private let log: Logger
-    let progress: ProgressToasts
+    private let progress: ProgressToasts
     /// The toasts on screen; clickable toasts with a timer.
     private var shown: [DownloadNumber: (toast: EndToast, timer: Poller.Token?)] = [:]
     /// The toasts on screen that keep the service running. Clicks on older toasts are answered while the service runs for another reason.
@@ -47,47 +47,42 @@ internal import TransferEngine
     private let lasting: LastingToasts
     /// The toasts that the desktop has taken over, as far as known.
     private var bequeathed: Set<DownloadNumber> = []
-    /// The object of a download or batch; nil: it is off the list.
-    var path: (DownloadNumber) -> ObjectPath? = { _ in nil }
     private var delayed: [DownloadNumber: Delayed] = [:] { didSet { weigh() } }
     /// The downloads that wait for their user, with the number of the toast that says so. One toast serves all that wait for room; another
     /// all of a batch that wait for a link.
     private var waiting: [DownloadNumber: DownloadNumber] = [:]
     /// How many downloads each of these toasts is for.
     private var waiters: [DownloadNumber: Int] = [:]
-    /// Retries a failed download, or all failed members of a batch.
-    var retry: ((DownloadNumber) -> Void)?
     private let hold: Residence.Hold
-    /// Called when an owed toast was shown, or never will be.
-    var settled: ((Ledger.OwedToast) -> Void)?
-    /// Whether the service is ending: a toast that is not shown then stays owed.
-    var isEnding = false
     /// Called once the desktop has answered for all toasts offered at the end, or after `moment`.
     private var handedOn: (() -> Void)?
-    /// Called when a click opens the file of a download.
-    var opened: ((DownloadNumber) -> Void)?
-    /// The file that a download ended with; nil: unknown.
-    var file: (DownloadNumber) -> FileIdentity? = { _ in nil }
+    private unowned let downloader: Downloader  // the centre outlives its observers
     /// Runs the work of a click, and keeps the service while the work runs.
-    var start: ((@escaping @BusActor @Sendable () async -> Void) -> Void)?
+    private let clicks: Clicks
 
     init(
-        notifier: Notifier, opener: Opener, foreground: Foreground, lasting: LastingToasts, clickable: Duration, hold: Residence.Hold,
+        _ downloader: Downloader, clicks: Clicks, notifier: Notifier, opener: Opener, lasting: LastingToasts, clickable: Duration,
+        hold: Residence.Hold,
         log: Logger
     ) {
-        (self.notifier, self.opener, self.foreground, self.lasting, self.hold) = (notifier, opener, foreground, lasting, hold)
+        (self.downloader, self.clicks, foreground) = (downloader, clicks, downloader.foreground)
+        (self.notifier, self.opener, self.lasting, self.hold) = (notifier, opener, lasting, hold)
         (self.clickable, self.log) = (clickable, log)
         sound = Sound { log.debug("a sound was not played", metadata: ["error": "\($0)"]) }
         progress = ProgressToasts(notifier: notifier)
+        // An earlier process may have handed over toasts of downloads that ended before this one began, and nothing records which. So the
+        // newest of these toasts are withdrawn with their downloads. Desktops keep few (GNOME Shell three for an application).
+        bequeathed = Set(downloader.lastTold(most: 16))
+        setLanguage()
     }
 
-    /// The language of the toasts from now on.
-    var language = Language.japanese {
-        didSet {
-            guard language != oldValue else { return }
-            texts = ToastTexts(language)
-            notifier.use(texts)
-        }
+    private var language = Language.japanese
+
+    private func setLanguage() {
+        guard downloader.settings.language != language else { return }
+        language = downloader.settings.language
+        texts = ToastTexts(language)
+        notifier.use(texts)
     }
 
     /// The service stays while a toast can be clicked, is delayed, or is on its way to the screen.
@@ -101,18 +96,24 @@ internal import TransferEngine
 
     // MARK: While it lasts
 
-    /// Bytes of `download` have arrived.
-    func progress(_ download: ManagedDownload) {
+    func progressed(_ downloads: [ManagedDownload], _ downloader: Downloader) { for download in downloads { progressed(download) } }
+
+    private func progressed(_ download: ManagedDownload) {
         let number = download.record.batch ?? download.number
         if !waiting.isEmpty { goesOn(download.number) }
         if isWanted(download.entry) { progress.take(download) } else { progress.leave(number) }
     }
 
     /// The transfer of `download` has ended.
-    func stopped(_ download: ManagedDownload) { progress.stopped(download) }
+    func stopped(_ download: ManagedDownload, _ downloader: Downloader) { progress.stopped(download) }
+
+    func decided(_ downloader: Downloader) {
+        setLanguage()
+        progress.settle(downloader)
+    }
 
     /// The download has a new state. If it waits for its user, one toast says so.
-    func told(_ entry: LedgerEntry) {
+    func told(_ entry: LedgerEntry, _ downloader: Downloader) {
         guard case .waiting(let reason, _) = entry.state, reason == .needsUrl || reason == .diskSpace else {
             if waiting[entry.number] != nil, !waitsStill(entry) { goesOn(entry.number) }
             return
@@ -157,15 +158,17 @@ internal import TransferEngine
         if bequeathed.remove(number) != nil { lasting.take(away: "\(number)") }
     }
 
-    /// An ended download has been restarted: the toast of its end is no longer true.
-    func began(_ entry: LedgerEntry) {
+    func changed(_ change: Ledger.Change, _ downloader: Downloader) {
+        // The toast of an end is no longer true once the download has been restarted.
+        let entry = change.entry
+        guard change.before.state.hasEnded, !entry.state.hasEnded else { return }
         withdraw(entry.number)
         if let batch = entry.batch { withdraw(batch.number) }
     }
 
     // MARK: Ends
 
-    func ended(_ download: ManagedDownload) {
+    func ended(_ download: ManagedDownload, _ downloader: Downloader) {
         progress.ended(download.number)
         goesOn(download.number)
         if let owed = download.entry.owedToast { show(owed, of: download.entry, after: download.record.options.notifyDelay) }
@@ -192,8 +195,7 @@ internal import TransferEngine
             icon: options.icon, sound: options.sound.isEmpty ? "" : nil, host: entry.host)
     }
 
-    /// - Parameter end: nil if no toast is owed.
-    func ended(_ batch: LedgerBatch, _ end: BatchEnd?) {
+    func ended(_ batch: LedgerBatch, _ end: BatchEnd?, _ downloader: Downloader) {
         progress.ended(batch.number)
         // The batch may have been restarted or removed before its end was on disk.
         if let end, end.owed == batch.owedToast { show(end, after: end.delay) }
@@ -231,11 +233,12 @@ internal import TransferEngine
     }
 
     private func settle(_ owed: Ledger.OwedToast) {
-        settled?(owed)
+        downloader.decide(.toastSettled(owed))
     }
 
     /// Shows the toasts that an earlier process owes. A delayed toast waits for the rest of its delay.
-    func resume(_ all: [Ledger.OwedToast], _ downloader: Downloader, now: WallTime) {
+    func owed(_ all: [Ledger.OwedToast], _ downloader: Downloader) {
+        let now = WallTime.now
         for owed in all {
             func rest(of delay: Duration, _ app: String, _ policy: NotifyPolicy) -> Duration {
                 // If the clock was set back, the rest must not exceed the whole delay.
@@ -250,8 +253,11 @@ internal import TransferEngine
         }
     }
 
+    func removed(_ entry: LedgerEntry, _ downloader: Downloader) { removed(entry.number) }
+    func removed(_ batch: LedgerBatch, _ downloader: Downloader) { removed(batch.number) }
+
     /// The download or batch has left the list.
-    func removed(_ number: DownloadNumber) {
+    private func removed(_ number: DownloadNumber) {
         progress.ended(number)
         goesOn(number)
         takeFromDesktop(number)
@@ -264,7 +270,7 @@ internal import TransferEngine
         for (number, waiting) in delayed where waiting.app == app && waiting.policy == .background {
             delayed[number] = nil
             Poller.shared.cancel(waiting.timer)
-            settled?(waiting.owed)
+            settle(waiting.owed)
         }
     }
 
@@ -274,7 +280,7 @@ internal import TransferEngine
         switch event {
         case .shown(let number, let isClickable):
             guard let (toast, owed) = handedOver(number) else { break }
-            if let owed { settled?(owed) }
+            if let owed { settle(owed) }
             forget(number)
             shown[number] = (toast, nil)
             guard isClickable else { break }
@@ -287,7 +293,7 @@ internal import TransferEngine
         case .closed(let number): forget(number)
         case .failed(let number):
             log.debug("toast not shown", metadata: ["download": "\(number)"])
-            if let owed = handedOver(number)?.owed, !isEnding { settled?(owed) }
+            if let owed = handedOver(number)?.owed, !downloader.ledger.isEnding { settle(owed) }
         case .progressDismissed: progress.dismissed()
         case .sounds(let name): sound.play(name)
         }
@@ -297,7 +303,7 @@ internal import TransferEngine
     /// start us.
     private func bequeath(_ number: DownloadNumber) {
         // Never hand over the toast of a sandboxed app: the desktop would show it as ours, or send its click to the app.
-        guard let toast = shown[number]?.toast, toast.sandboxedApp == nil, let path = path(number) else { return release(number) }
+        guard let toast = shown[number]?.toast, toast.sandboxedApp == nil, let path = path(of: number) else { return release(number) }
         // A plain click retries nothing, on our toast as on the desktop's: the user may have clicked to put the toast away.
         let (click, buttons): (ApplicationAction?, [(ApplicationAction, ToastAction)]) =
             switch toast.kind {
@@ -349,8 +355,8 @@ internal import TransferEngine
         let isSandboxed = toast.sandboxedApp != nil
         switch (toast.kind, action) {
         case (.finished(let path), .open):
-            opened?(number)
-            let identity = file(number)
+            downloader.noteOpened(number)
+            let identity = downloader.ledger[number]?.record.resume?.identity
             work = { [opener] in
                 await opener.open(path, activationToken: token, byPortal: isSandboxed) { Commit.isFinished($0, identity) }
             }
@@ -360,19 +366,18 @@ internal import TransferEngine
         case (.failed(.newLink(let page)), _), (.waiting(.newLink(let page)), _):
             work = { [opener] in await opener.openPage(page, activationToken: token, byPortal: isSandboxed) }
         case (.failed(.retry), _):
-            retry?(number)
+            downloader.retryByClick(number)
             return
         default: return
         }
-        start? { [log] in
+        clicks.start { [log] in
             guard await work() == .failed else { return }
             log.notice("a click opened nothing: nothing could be started", metadata: ["download": "\(number)", "action": "\(action)"])
         }
     }
 
-    /// An earlier process may have handed over toasts of downloads that ended before this one began, and nothing records which. So the
-    /// newest of these toasts are withdrawn with their downloads. Desktops keep few (GNOME Shell three for an application).
-    func inherit(from downloader: Downloader) { bequeathed = Set(downloader.lastTold(most: 16)) }
+    /// The object of a download or batch; nil: it is off the list.
+    private func path(of number: DownloadNumber) -> ObjectPath? { downloader.glance(number)?.path ?? downloader.batch(number)?.path }
 
     private func handedOver(_ number: DownloadNumber) -> (toast: EndToast, owed: Ledger.OwedToast?)? {
         guard var toasts = handed.removeValue(forKey: number) else { return nil }

@@ -84,7 +84,7 @@ public final class Ledger {
     /// Hosts that would take the next request of a transfer which has no slot for it.
     var awaitingSlot: Set<String> = []
     /// What is queued that comes before a redirect at its host, as it was when that was found out; until what may start has started.
-    var awaited: [(lane: Lane, claim: HostTurns.Claim, turn: UInt64)] = []
+    var awaited: [Awaited] = []
     /// With so many it is looked which of them need not be remembered any more.
     var hostsBeforeSweep = 1024
     /// When it is to be looked at whether one application owes another a slot.

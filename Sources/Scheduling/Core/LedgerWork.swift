@@ -127,7 +127,8 @@ extension Ledger {
     private func failed(_ entry: LedgerEntry, _ failure: DownloadFailure, _ madeProgress: Bool, _ resume: ResumeData?, now: WallTime) {
         let madeProgress = madeProgress && resume != nil
         var (verdict, used) = RetryPolicy.verdict(
-            record: entry.record, failure: failure, madeProgress: madeProgress, unsent: entry.unsentAttempts, now: now, random: jitter.next())
+            record: entry.record, failure: failure, madeProgress: madeProgress, unsent: entry.unsentAttempts, now: now,
+            random: jitter.next())
         entry.unsentAttempts = failure.wait == .retry ? entry.unsentAttempts +| 1 : 0
         if failure.isLostConnection || failure.wait == .offline { excuse(entry, madeProgress: madeProgress, &verdict, &used) }
         change(entry) { record in

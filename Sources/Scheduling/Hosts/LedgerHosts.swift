@@ -160,14 +160,26 @@ extension Ledger {
         claim(at: request.origin, app: entry.record.options.app, spacing: entry.spacing, isUrgent: entry.isUrgent)
     }
 
-    /// Whom a redirect of `claim` lets go before it: what is queued there of another application, which waits for its turn for longer, and
-    /// for which there is a slot.
-    private func rival(of claim: HostTurns.Claim, at host: HostLoad, _ limit: Int, now: WallTime) -> Front? {
+    /// Whom a redirect of `claim` lets go before it, where another application has waited longer for its turn with what is queued there, and
+    /// there is a slot: the first of what is queued.
+    private func rival(of claim: HostTurns.Claim, at host: HostLoad, _ limit: Int, now: WallTime) -> Awaited? {
         let isScarce = host.interval > .zero || limit > 0
         guard hasSlot, !host.lanes.isEmpty, isScarce || claim.isPaced else { return nil }
         let rivals = fronts(of: host, limit, now: now).filter { isScarce || $0.claim.contends(with: claim) }
-        guard let first = first(of: rivals), first.claim.app != claim.app, first.turn < host.turns.last(claim) else { return nil }
-        return first
+        let last = host.turns.last(claim)
+        let owed = rivals.filter { $0.claim.app != claim.app && $0.turn < last }.min { $0.turn < $1.turn }
+        // The first may be of the same application, by its priority: the other one waits for that, and not for the redirects.
+        guard let owed, let first = first(of: rivals) else { return nil }
+        return Awaited(lane: first.lane, claim: first.claim, turn: first.turn, owed: owed.claim)
+    }
+
+    /// What is queued that comes before a redirect at its host, as it was when that was found out.
+    struct Awaited {
+        let lane: Lane
+        let claim: HostTurns.Claim
+        let turn: UInt64
+        /// Who had waited longer than the application of the redirect.
+        let owed: HostTurns.Claim
     }
 
     /// Somebody moved `entry` to the front.
@@ -180,9 +192,11 @@ extension Ledger {
     /// Who was let go first at a host and has got no slot has lost its turn: it holds up nobody who needs none, or has one.
     func loseTurns(now: WallTime) {
         while !awaited.isEmpty {
-            for (lane, claim, turn) in awaited where lane.count > 0 && lane.host.turns.last(claim) == turn {
-                lane.host.turns.took(claim)
-                touched.insert(lane.host.name)
+            for one in awaited where one.lane.count > 0 && one.lane.host.turns.last(one.claim) == one.turn {
+                let host = one.lane.host
+                host.turns.took(one.claim)
+                if one.owed != one.claim { host.turns.took(one.owed) }
+                touched.insert(host.name)
             }
             awaited = []
             refreshHosts(now: now)
@@ -366,7 +380,7 @@ extension Ledger {
                 continue
             }
             if let rival = rival(of: waiting[next].claim, at: host, limit, now: now) {
-                if awaitedLanes.insert(rival.lane.id).inserted { awaited.append((rival.lane, rival.claim, rival.turn)) }
+                if awaitedLanes.insert(rival.lane.id).inserted { awaited.append(rival) }
                 waiting[next].hops = []
                 continue
             }
