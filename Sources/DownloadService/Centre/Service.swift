@@ -147,7 +147,7 @@ public struct ServiceOptions: Sendable {
         self.residence = residence
         (self.options, self.connection, self.store) = (options, connection, store)
         downloader.surroundings = Surroundings(downloader, session: connection)
-        downloader.clicks = Clicks(downloader, opener: opener, trash: Trash(connection: connection), hold: residence.makeHold())
+        downloader.clicks = Clicks(downloader, opener: opener, dataHome: Folders.data(), hold: residence.makeHold())
         toaster.opened = { downloader.noteOpened($0) }
         toaster.file = { downloader.ledger[$0]?.record.resume?.identity }
         toaster.path = { downloader.glance($0)?.path ?? downloader.batch($0)?.path }
