@@ -25,8 +25,8 @@ int todoku_fallocate_keep_size(int fd, off_t offset, off_t length) {
   return fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length) == 0 ? 0 : errno;
 }
 
-int todoku_rename_noreplace(int dirfd, const char *from, const char *to) {
-  return renameat2(dirfd, from, dirfd, to, RENAME_NOREPLACE) == 0 ? 0 : errno;
+int todoku_rename_noreplace(int folder, const char *from, int new_folder, const char *to) {
+  return renameat2(folder, from, new_folder, to, RENAME_NOREPLACE) == 0 ? 0 : errno;
 }
 
 int todoku_start_writeback(int fd, off_t offset, off_t length) {
@@ -171,14 +171,22 @@ void todoku_transfer_ended(uint64_t number) {
   atomic_fetch_xor(&transfer_numbers, number);
 }
 
-bool todoku_is_unbounded_memory(int fd) {
-  struct statfs status;
-  if (fstatfs(fd, &status) != 0 || status.f_blocks != 0) return false;
-  switch ((unsigned long)status.f_type & 0xFFFFFFFF) {
+static bool is_memory(const struct statfs *status) {
+  switch ((unsigned long)status->f_type & 0xFFFFFFFF) {
   case 0x01021994:  // TMPFS_MAGIC
   case 0x958458F6:  // HUGETLBFS_MAGIC
   case 0x858458F6:  // RAMFS_MAGIC
     return true;
   default: return false;
   }
+}
+
+bool todoku_is_memory(int fd) {
+  struct statfs status;
+  return fstatfs(fd, &status) == 0 && is_memory(&status);
+}
+
+bool todoku_is_unbounded_memory(int fd) {
+  struct statfs status;
+  return fstatfs(fd, &status) == 0 && status.f_blocks == 0 && is_memory(&status);
 }

@@ -6,7 +6,8 @@ internal import Glibc
 /// The proxy that the desktop's settings name for a URL.
 ///
 /// Manual settings are read where the desktop keeps them: in KDE's `kioslaverc`, or by gsettings(1) in the desktops that keep GNOME's
-/// `org.gnome.system.proxy`. The portal (`org.freedesktop.portal.ProxyResolver`) runs proxy scripts, and answers for every other desktop.
+/// `org.gnome.system.proxy`. The portal (`org.freedesktop.portal.ProxyResolver`) answers for every other desktop, and by GNOME's scripts.
+/// KDE's scripts are given to GLib's runner, because the portal asks GIO, which knows no KDE before libproxy 0.5.
 /// Nothing that fails or hangs here is a direct connection: the answer is `unknown` then.
 ///
 /// gsettings(1) and not GIO itself: what dconf, its modules and its bus connection do wrong, or wait for, ends with that process. And not
@@ -18,6 +19,7 @@ internal import Glibc
     private static let path = ObjectPath("/org/freedesktop/portal/desktop")
 
     private let connection: Connection
+    private let scripts: ProxyScripts
     private let patience: Duration
     private let source: Source?
     /// Whether there is a desktop for which the portal may be started.
@@ -33,11 +35,12 @@ internal import Glibc
         connection: Connection, environment: [String: String] = Folders.environment(), patience: Duration = DesktopProxies.patience
     ) {
         (self.connection, self.patience) = (connection, patience)
+        scripts = ProxyScripts(connection: connection, environment: environment, patience: patience)
         source = Source(environment, seconds: max(1, Int(patience.components.seconds) - 2))
         startsPortal = ["XDG_CURRENT_DESKTOP", "WAYLAND_DISPLAY", "DISPLAY"].contains { environment[$0]?.isEmpty == false }
     }
 
-    /// Asked before each request. Answers within twice `patience`.
+    /// Asked before each request. Answers within three times `patience`.
     public func choice(for url: DownloadURL) async -> ProxyChoice {
         guard let source else { return await askPortal(url, orElse: .direct) }
         guard let reading = await read(source) else {
@@ -45,17 +48,20 @@ internal import Glibc
                 url, orElse: .unknown("the desktop’s settings could not be read within \(patience.components.seconds) s"))
         }
         switch reading.settings {
-        case .kde(let proxies): return await follow(proxies.setting(for: url, source.environment), url)
-        case .gnome(let proxies): return await follow(proxies.setting(for: url), url)
+        case .kde(let proxies):
+            switch proxies.setting(for: url, source.environment) {
+            case .choice(let choice): return choice
+            case .script(let script): return await scripts.check(await scripts.choice(for: Self.shown(url), by: script), by: script)
+            }
+        case .gnome(let proxies):
+            switch proxies.setting(for: url) {
+            case .choice(let choice): return choice
+            case .script(let script):
+                let absent = ProxyChoice.unknown("no portal (xdg-desktop-portal) is there to run the proxy script")
+                return await scripts.check(await askPortal(url, orElse: absent), by: script)
+            }
         case .none: return await askPortal(url, orElse: .direct)
         case .unreadable(let reason): return await askPortal(url, orElse: .unknown(reason))
-        }
-    }
-
-    private func follow(_ setting: ProxySetting, _ url: DownloadURL) async -> ProxyChoice {
-        switch setting {
-        case .choice(let choice): choice
-        case .script: await askPortal(url, orElse: .unknown("no portal (xdg-desktop-portal) is there to run the proxy script"))
         }
     }
 
@@ -69,13 +75,7 @@ internal import Glibc
                 starts: startsPortal || absent != .direct)
             return ProxyChoice(resolved: answer)
         } catch {
-            let bus = "org.freedesktop.DBus.Error."
-            let missing = ["ServiceUnknown", "NameHasNoOwner", "UnknownMethod", "UnknownInterface", "UnknownObject"]
-            if missing.contains(where: { error.name == bus + $0 }) || error.name.hasPrefix(bus + "Spawn.") { return absent }
-            return .unknown(
-                error.name == bus + "NoReply"
-                    ? "the portal did not answer within \(patience.components.seconds) s"
-                    : "the portal answered \(error.name)")
+            return ProxyChoice("the portal", error, within: patience, orElse: absent)
         }
     }
 
@@ -116,8 +116,8 @@ internal import Glibc
 /// What the settings say of one URL.
 enum ProxySetting: Equatable {
     case choice(ProxyChoice)
-    /// A proxy script decides (PAC), which only a portal can run.
-    case script
+    /// A proxy script (PAC) decides. Its URL; empty: it is to be detected.
+    case script(String)
 }
 
 /// The desktop's settings, with the files that they were read from.

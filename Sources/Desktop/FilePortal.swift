@@ -12,7 +12,6 @@ enum FilePortal {
     private static let openDirectory = MethodOf(
         openURI, "OpenDirectory", in: String.self, FileDescriptor.self, [String: Variant].self, out: ObjectPath.self)
     private static let openPage = MethodOf(openURI, "OpenURI", in: String.self, String.self, [String: Variant].self, out: ObjectPath.self)
-    private static let trashFile = MethodOf("org.freedesktop.portal.Trash", "TrashFile", in: FileDescriptor.self, out: UInt32.self)
 
     @BusActor static func isThere(on session: Connection) async -> Bool {
         (try? await session.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, name)) ?? false
@@ -31,10 +30,5 @@ enum FilePortal {
     @BusActor static func open(_ page: String, token: String?, on session: Connection, within patience: Duration) async -> Bool {
         let options: [String: Variant] = token.map { ["activation_token": .string($0)] } ?? [:]
         return (try? await session.call(openPage, on: name, at: path, ("", page, options), timeout: patience)) != nil
-    }
-
-    /// Puts the file into the trash. False where the portal does not.
-    @BusActor static func trash(_ file: FileDescriptor, on session: Connection, within patience: Duration) async -> Bool {
-        (try? await session.call(trashFile, on: name, at: path, file, timeout: patience)) == 1
     }
 }

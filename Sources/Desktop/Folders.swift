@@ -16,6 +16,11 @@ public enum Folders {
         absolute(environment["XDG_STATE_HOME"]) ?? "\(home(environment))/.local/state"
     }
 
+    /// `$XDG_DATA_HOME`, else `$HOME/.local/share`.
+    public static func data(environment: [String: String] = environment()) -> String {
+        absolute(environment["XDG_DATA_HOME"]) ?? "\(home(environment))/.local/share"
+    }
+
     /// `$HOME`, else what the user database says; without a slash at its end.
     public static func home(_ environment: [String: String] = environment()) -> String {
         absolute(environment["HOME"]) ?? getpwuid(getuid()).flatMap { absolute(String(cString: $0.pointee.pw_dir)) } ?? "/"

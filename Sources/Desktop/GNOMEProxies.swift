@@ -20,7 +20,7 @@ struct GNOMEProxies: Equatable {
         switch string("mode") {
         case "none": .choice(.direct)
         case "manual": .choice(manual(for: url))
-        case "auto": .script
+        case "auto": .script(string("autoconfig-url") ?? "")
         default: .choice(.unknown("what gsettings says of the proxy’s mode is not understood"))
         }
     }

@@ -35,10 +35,17 @@ struct KDEProxies: Equatable {
         switch values["ProxyType"] ?? "" {
         case "0", "": .choice(.direct)
         case "1": .choice(choice(for: url) { values[$0] })
-        case "2", "3": .script
+        case "2": .script(script)
+        case "3": .script("")
         case "4": .choice(choice(for: url) { values[$0].flatMap { environment[$0] } })
         default: .choice(.unknown("the ProxyType in kioslaverc is none that Todoku knows"))
         }
+    }
+
+    /// The script's URL; KDE keeps a file as a bare path, too.
+    private var script: String {
+        let text = values["Proxy Config Script"] ?? ""
+        return text.isAbsolutePath ? "file://" + percentEncoded(path: text) : text
     }
 
     private func choice(for url: DownloadURL, by value: (String) -> String?) -> ProxyChoice {

@@ -33,19 +33,6 @@ private func makeEnds() -> (Int32, Int32)? {
 
 /// Runs `arguments` to their end, killed after `seconds`. Blocks.
 ///
-/// - Returns: the exit status, and the first line of what it wrote to standard error; nil where it could not be started.
-func runToEnd(_ arguments: [String], environment: [String: String], seconds: Int) -> (status: Int32, complaint: String)? {
-    guard let (own, other) = makeEnds() else { return nil }
-    let pid = spawn(["timeout", "--kill-after=1", "\(seconds)"] + arguments, environment, errors: other)
-    close(other)
-    defer { close(own) }
-    guard let pid else { return nil }
-    let line = readAll(own, keeping: 4096).split(separator: UInt8(ascii: "\n")).first ?? []
-    return (exitStatus(of: pid), String(decoding: line, as: UTF8.self))
-}
-
-/// Runs `arguments` to their end, killed after `seconds`. Blocks.
-///
 /// - Returns: the exit status, and what it wrote to standard output, at most `limit` bytes of it; nil where it could not be started.
 func output(of arguments: [String], environment: [String: String], seconds: Int, limit: Int) -> (status: Int32, text: [UInt8])? {
     guard let (own, other) = makeEnds() else { return nil }

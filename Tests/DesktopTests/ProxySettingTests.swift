@@ -51,7 +51,9 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
     }
 
     @Test func `leave the choice to the proxy script`() throws {
-        #expect(gsettings([" mode": "'auto'"]).setting(for: try url("http://a.example/")) == .script)
+        let page = try url("http://a.example/")
+        #expect(gsettings([" mode": "'auto'"]).setting(for: page) == .script(""))
+        #expect(gsettings([" mode": "'auto'", " autoconfig-url": "'http://p/p.pac'"]).setting(for: page) == .script("http://p/p.pac"))
     }
 
     @Test(arguments: [
@@ -97,10 +99,11 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
         #expect(proxies.setting(for: try url(address), ["OURS": "http://env:7", "NOT": "b.example"]) == .choice(choice))
     }
 
-    @Test(arguments: ["2", "3"]) func `leave the choice to the proxy script`(type: String) throws {
+    @Test(arguments: [("2", "http://p/p.pac", "http://p/p.pac"), ("2", "/a b.pac", "file:///a%20b.pac"), ("3", "http://p/p.pac", "")])
+    func `leave the choice to the proxy script`(type: String, text: String, script: String) throws {
         var proxies = KDEProxies()
-        proxies.add("[Proxy Settings]\nProxyType=\(type)\nProxy Config Script=http://p/p.pac")
-        #expect(proxies.setting(for: try url("http://a.example/")) == .script)
+        proxies.add("[Proxy Settings]\nProxyType=\(type)\nProxy Config Script=\(text)")
+        #expect(proxies.setting(for: try url("http://a.example/")) == .script(script))
     }
 
     @Test func `of an administrator hold where they are immutable`() throws {

@@ -26,6 +26,24 @@ extension `The fault campaign` {
             await report.finish()
         }
 
+        @Test func `or stalls for ten seconds holds up no other disk's download, and its own goes on from its bytes`() async throws {
+            let report = await Report(
+                "A disk that stalls",
+                notes: "Every call on the disk of a download takes 10 s, once. Meanwhile file after file comes to another disk.")
+            try await runCases(StallCase.allCases, report) { try await stall($0, $1) }
+            await report.finish(expecting: StallCase.allCases.map(\.description))
+        }
+
+        @Test func `is told to every caller in the same words and time, to the second as to the first, also where many ask at once`()
+            async throws
+        {
+            let report = await Report(
+                "Calls for a folder that hangs",
+                notes: "Nothing on the disk answers. Calls for it one after another, then twelve at once; each is refused after 5 s.")
+            try await runCases([CallsCase()], report) { _, lane in try await callAgain(lane) }
+            await report.finish(expecting: [CallsCase().description])
+        }
+
         @Test func `where it is the queue's leaves no call without an answer, and takes in nothing that is not saved`() async throws {
             let report = await Report(
                 "The queue's disk hangs",
@@ -157,6 +175,106 @@ private struct SlowCase: Sendable, CustomStringConvertible {
     let all = try await lane.settle([slow], within: .seconds(60))
     verdict.expect(all[slow.value].map { readFile($0.path) == body } ?? false, "the slow disk's file is wrong")
     verdict.right += 1
+    await lane.end(SIGTERM)
+    return verdict
+}
+
+private enum StallCase: String, Sendable, CaseIterable, CustomStringConvertible {
+    case middle = "in the middle of the file"
+    case end = "with its last byte"
+    var description: String { rawValue }
+}
+
+@BusActor private func stall(_ test: StallCase, _ lane: Lane) async throws -> Verdict {
+    let (place, stalled) = (Place(), try otherDisk())
+    var verdict = Verdict(row: "\(test)", name: "\(test)")
+    let (body, gate) = (Bodies.large, Gate())
+    defer { gate.open() }
+    let early = test == .middle ? body.count / 2 : body.count - 1
+    let server = ScriptedServer { request, reply in
+        guard request.path == "/stalled.bin", request.number == 0 else { return reply.serve(body, for: request, entityTag: "\"v1\"") }
+        reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: body.count)
+        reply.send(body[..<early])
+        gate.wait()
+        reply.send(body[early...])
+    }
+    let fault = Fault(kind: .hang, at: 1_000_000, isLasting: true)
+    if let ending = await lane.start(place, fault, more: ["FAULTSHIM_ROOTS": stalled.path]) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    let path = try await lane.download(server.url("/stalled.bin"), ["directory": .string(stalled.path), "notify": .string("never")])
+    let isHalf = try await eventually { try await lane.describe()[path.value]?.received ?? 0 >= UInt64(early) }
+    verdict.expect(isHalf, "the first \(early) bytes did not come")
+    place.reach(fault)
+    gate.open()
+    verdict.wasMet = await eventually { place.hits > 0 }
+    let begun = ContinuousClock.now
+    var number = 0
+    while ContinuousClock.now - begun < .seconds(10) {
+        number += 1
+        let name = "healthy-\(number).bin"
+        let other = try await lane.download(server.url("/\(name)"), ["directory": .string(place.files), "notify": .string("never")])
+        await finish(other, name, body, place, lane, &verdict)
+        verdict.expect(await lane.answersNewcomer(), "a new caller was not answered")
+        let now = try await lane.describe()[path.value]
+        verdict.expect(["active", "verifying"].contains(now?.state), "beside \(name) the stalled download is \(now?.state ?? "gone")")
+    }
+    verdict.expect(number > 3, "only \(number) files came to the healthy disk meanwhile")
+    place.stopFaults()
+    let end = try await lane.settle([path], within: .seconds(60))[path.value]
+    verdict.expect(end?.state == "finished", "it is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
+    verdict.expect(end.map { readFile($0.path) == body } ?? false, "the stalled disk's file is wrong")
+    let asked = server.requests.count { $0.path == "/stalled.bin" }
+    verdict.expect(asked == 1, "its server was asked \(asked) times")
+    verdict.right += 1
+    verdict.expect(listFolder(stalled.path) == ["stalled.bin"], "left behind: \(listFolder(stalled.path))")
+    await lane.end(SIGTERM)
+    return verdict
+}
+
+private struct CallsCase: Sendable, CustomStringConvertible {
+    var description: String { "from the first call on" }
+}
+
+@BusActor private func callAgain(_ lane: Lane) async throws -> Verdict {
+    let (place, dead) = (Place(), try otherDisk())
+    let test = CallsCase()
+    var verdict = Verdict(row: "\(test)", name: "\(test)")
+    let body = Bodies.large
+    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
+    if let ending = await lane.start(place, Fault(kind: .hang, at: 1, isLasting: true), more: ["FAULTSHIM_ROOTS": dead.path]) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    /// What a call is told; nil: it was accepted.
+    func ask(_ name: String) async -> (told: String?, after: Duration) {
+        let asked = ContinuousClock.now
+        do throws(DBusError) {
+            _ = try await lane.download(server.url("/\(name)"), ["directory": .string(dead.path), "notify": .string("never")])
+            return (nil, ContinuousClock.now - asked)
+        } catch { return ("\(error.name): \(error.message)", ContinuousClock.now - asked) }
+    }
+    var answers = [await ask("first"), await ask("second")]
+    await withTaskGroup(of: (told: String?, after: Duration).self) { group in
+        for number in 0..<12 { group.addTask { await ask("more-\(number)") } }
+        for await answer in group { answers.append(answer) }
+    }
+    answers.append(await ask("last"))
+    verdict.wasMet = place.hits > 0
+    for (number, answer) in answers.enumerated() {
+        verdict.expect(answer.told == answers[0].told && answer.told?.contains("did not answer") == true, "\(number) was told \(answer)")
+        verdict.expect((.seconds(4) ... .seconds(9)).contains(answer.after), "\(number) was answered after \(answer.after)")
+        verdict.errors += 1
+    }
+    verdict.expect(try await lane.describe().isEmpty && server.requests.isEmpty, "what was refused is there")
+    place.stopFaults()
+    let options: [String: Variant] = ["directory": .string(dead.path), "notify": .string("never")]
+    let path = try await lane.download(server.url("/back.bin"), options)
+    let end = try await lane.settle([path])[path.value]
+    verdict.expect(end.map { readFile($0.path) == body } ?? false, "the disk is back, and the download is \(end?.state ?? "gone")")
+    verdict.right += 1
+    verdict.expect(listFolder(dead.path) == ["back.bin"], "left behind: \(listFolder(dead.path))")
     await lane.end(SIGTERM)
     return verdict
 }

@@ -367,9 +367,10 @@ import Testing
         let descriptor = open(path, O_RDONLY | O_CLOEXEC)
         if Commit.isFinished(descriptor, identity) { takers.append("open") }
         close(descriptor)
-        if case .success(let place?) = Commit.placeOfFinished(path, identity: identity) {
+        let trashed = folder("data/Trash/files/a")
+        if case .success = Trash.put(path, identity: identity, dataHome: folder("data")), rename(trashed, path) == 0 {
             takers.append("trash")
-            close(place)
+            unlink(folder("data/Trash/info/a.trashinfo"))
         }
         if case .success = Commit.deleteFinished(path, identity: identity) { takers.append("delete") }
         return takers
@@ -488,12 +489,12 @@ import Testing
 }
 
 /// The identity of a file; of none, where there is no file.
-private func identityIfAny(_ path: String) -> FileIdentity {
+func identityIfAny(_ path: String) -> FileIdentity {
     (try? identity(of: path)) ?? FileIdentity(device: 0, inode: 0, mount: 0, boot: "")
 }
 
 /// The identity of a file, on this boot.
-private func identity(of path: String) throws -> FileIdentity {
+func identity(of path: String) throws -> FileIdentity {
     let descriptor = open(path, O_RDONLY | O_CLOEXEC)
     defer { close(descriptor) }
     return try fileIdentity(of: descriptor, boot: bootIdentity())

@@ -6,6 +6,14 @@ internal import TestSupport
 internal import Testing
 
 private let realPortal = "/usr/libexec/xdg-desktop-portal"
+private let scriptRunner = "/usr/libexec/glib-pacrunner"
+
+/// Whether GLib can run proxy scripts: libproxy is its way to an engine of JavaScript. libproxy 0.5 has one of its own.
+private func runsScripts() async -> Bool {
+    let engines = "/usr/lib/*/libproxy/*/modules/pacrunner_* /usr/lib/*/libproxy/libpxbackend-1.0.so"
+    guard access(realPortal, X_OK) == 0, access(scriptRunner, X_OK) == 0 else { return false }
+    return await Child.run(["sh", "-c", "ls \(engines) 2>/dev/null | grep -q ."]).status == 0
+}
 
 /// Lets a test change the answers of a stand-in portal.
 @BusActor private final class ScriptHost {
@@ -76,6 +84,72 @@ private let realPortal = "/usr/libexec/xdg-desktop-portal"
         let file = try await running.fetch("http://files.example/moved")
         #expect(readFile(file) == Array("through http://other.example/b?key=1".utf8))
         #expect(proxy.requests.map(\.target) == ["http://files.example/moved", "http://other.example/b?key=1"])
+    }
+
+    /// The whole way: GNOME's settings name a script, the portal asks GLib's runner, and that fetches and runs it. The portal does not know
+    /// KDE's settings, so the runner is asked at once.
+    @Test(
+        .enabled("GLib runs no proxy scripts here: libproxy1-plugin-webkit") { await runsScripts() },
+        arguments: [("GNOME", "http"), ("GNOME", "file"), ("KDE", "http")])
+    func `is told by a script, which the real portal runs, whatever it says`(desktop: String, scheme: String) async throws {
+        let direct = ScriptedServer(everywhere: true) { request, reply in reply.respond(200, text: "straight to \(request.target)") }
+        let socks = SocksServer(to: direct.port)
+        let script = """
+            function FindProxyForURL(url, host) {
+              if (url.indexOf("key") >= 0) return "PROXY 127.0.0.1:1";
+              if (host == "\(try ownName())") return "DIRECT";
+              if (dnsDomainIs(host, ".onion.example")) return "SOCKS5 127.0.0.1:\(socks.port)";
+              return "PROXY 127.0.0.1:\(proxy.port); DIRECT";
+            }
+            """
+        let scripts = ScriptedServer { _, reply in
+            reply.respond(200, ["Content-Type": "application/x-ns-proxy-autoconfig"], text: script)
+        }
+        let names = ["org.gtk.GLib.PACRunner": scriptRunner]
+        let running = try await Running.start(extra: ["XDG_CURRENT_DESKTOP": desktop, "GSETTINGS_BACKEND": "keyfile"], names: names)
+        writeFile(running.world.bus.folder("proxy.pac"), script.utf8)
+        let address = scheme == "http" ? scripts.url("/proxy.pac") : "file://\(running.world.bus.folder("proxy.pac"))"
+        if desktop == "KDE" { writeKDE(running, "ProxyType=2\nProxy Config Script=\(address)") }
+        for (key, value) in [("autoconfig-url", address), ("mode", "auto")] where desktop == "GNOME" {
+            let exit = await running.world.run("gsettings", "set", "org.gnome.system.proxy", key, value)
+            #expect(exit.status == 0, "\(exit)")
+        }
+        let portal = Child([realPortal], environment: running.world.environment)
+        #expect(await running.world.bus.waitForOwner("org.freedesktop.portal.Desktop"), "\(portal.errors)")
+        // A redirect is asked about anew, and no query is told: the script would lead it nowhere.
+        #expect(readFile(try await running.fetch("http://files.example/moved")) == Array("through http://other.example/b?key=1".utf8))
+        #expect(proxy.requests.map(\.target) == ["http://files.example/moved", "http://other.example/b?key=1"])
+        let own = "http://\(try ownName()):\(direct.port)/c"
+        #expect(readFile(try await running.fetch(own)) == Array("straight to /c".utf8))
+        #expect(socks.requests.isEmpty)
+        #expect(readFile(try await running.fetch("http://a.onion.example/d")) == Array("straight to /d".utf8))
+        #expect(socks.requests == [.init(isByName: true, host: "a.onion.example", port: 80)])
+        #expect(proxy.requests.count == 2 && direct.requests.map(\.target) == ["/c", "/d"])
+        #expect(scripts.requests.isEmpty == (scheme == "file"))
+    }
+
+    /// GLib answers "direct" where it has no engine for the script.
+    @Test(.enabled("GLib runs no proxy scripts here: libproxy1-plugin-webkit") { await runsScripts() }, arguments: ["GNOME", "KDE"])
+    func `is not left out where the script cannot be run`(desktop: String) async throws {
+        let server = ScriptedServer(everywhere: true) { _, reply in reply.respond(200, text: "direct") }
+        let names = ["org.gtk.GLib.PACRunner": "/usr/bin/env PX_MODULE_PATH=/nonexistent \(scriptRunner)"]
+        let running = try await Running.start(extra: ["XDG_CURRENT_DESKTOP": desktop, "GSETTINGS_BACKEND": "keyfile"], names: names)
+        let script = running.world.bus.folder("proxy.pac")
+        writeFile(script, "function FindProxyForURL(url, host) { return \"DIRECT\"; }".utf8)
+        writeKDE(running, "ProxyType=2\nProxy Config Script=\(script)")
+        for (key, value) in [("autoconfig-url", "file://\(script)"), ("mode", "auto")] {
+            #expect(await running.world.run("gsettings", "set", "org.gnome.system.proxy", key, value).status == 0)
+        }
+        let portal = Child([realPortal], environment: running.world.environment)
+        #expect(await running.world.bus.waitForOwner("org.freedesktop.portal.Desktop"), "\(portal.errors)")
+        let path = try await running.download("http://\(try ownName()):\(server.port)/a")
+        #expect(await eventually { (try? await running.client.get(Download.state, at: path)) == "waiting" })
+        #expect(try await running.client.get(Download.error, at: path).message.contains("libproxy1-plugin-webkit"))
+        #expect(server.requests.isEmpty)
+        #expect(await running.world.bus.end("org.gtk.GLib.PACRunner", by: SIGTERM))
+        await running.world.bus.makeActivatable("org.gtk.GLib.PACRunner", scriptRunner)
+        try await running.client.resume(path)
+        #expect(readFile(try await running.client.wait(path)) == Array("direct".utf8))
     }
 
     /// The service continues for others, and the download waits; nothing was sent.

@@ -2,8 +2,8 @@ internal import DBus
 public import EventLoop
 internal import Glibc
 
-// Stand-ins for those that show, open and throw away files, each on a connection of its own: no test opens a window of the machine it runs
-// on.
+// Stand-ins for those that show and open files, each on a connection of its own: no test opens a window of the machine it
+// runs on.
 
 /// One object.
 @BusActor private final class FileObject: ObjectTree {
@@ -50,7 +50,7 @@ internal import Glibc
     }
 }
 
-/// A desktop portal that opens files and throws them away, as far as it is told to.
+/// A desktop portal that opens files, as far as it is told to.
 @BusActor public final class StandInFilePortal {
     private static let openURI = "org.freedesktop.portal.OpenURI"
     private static let opening = Face<StandInFilePortal>(
@@ -65,27 +65,18 @@ internal import Glibc
                     openURI, "OpenDirectory", in: String.self, FileDescriptor.self, [String: Variant].self, out: ObjectPath.self)
             ) { portal, arguments, reply in try portal.open("directory", arguments.1, arguments.2, reply) },
         ])
-    private static let trashing = Face<StandInFilePortal>(
-        "org.freedesktop.portal.Trash", xml: { "" },
-        methods: [
-            Row(MethodOf("org.freedesktop.portal.Trash", "TrashFile", in: FileDescriptor.self, out: UInt32.self)) { portal, file, reply in
-                portal.trash(file, reply)
-            }
-        ])
 
     private let connection: Connection
     /// As ["directory", path, token].
     public private(set) var opened: [[String]] = []
-    public private(set) var trashed: [String] = []
-    /// Whether it opens, and throws away; else it refuses.
+    /// Whether it opens; else it refuses.
     public var opens = true
-    public var trashes = true
 
     public init(on address: String) throws {
         connection = try Connection.open(address: address)
         connection.export(
             FileObject("/org/freedesktop/portal/desktop") { [weak self] in
-                self.map { [Self.opening.of($0), Self.trashing.of($0)] } ?? []
+                self.map { [Self.opening.of($0)] } ?? []
             })
         guard try connection.requestName("org.freedesktop.portal.Desktop") else { throw DBusError.failed("the portal's name has an owner") }
     }
@@ -94,15 +85,6 @@ internal import Glibc
         guard opens else { throw DBusError.failed("nothing opens it") }
         opened.append([what, Self.path(of: file), options["activation_token"]?.string ?? ""])
         reply(ObjectPath("/org/freedesktop/portal/desktop/request/1"))
-    }
-
-    private func trash(_ file: FileDescriptor, _ reply: DBus.Reply<UInt32>) {
-        let path = Self.path(of: file)
-        // As the real one, which takes no such descriptor (1.16: "O_PATH fd was opened O_NOFOLLOW").
-        guard trashes, fcntl(file.number, F_GETFL) & O_NOFOLLOW == 0 else { return reply(0) }
-        trashed.append(path)
-        unlink(path)
-        reply(1)
     }
 
     private static func path(of file: FileDescriptor) -> String {

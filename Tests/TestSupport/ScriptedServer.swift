@@ -49,11 +49,12 @@ public final class ScriptedServer: Sendable {
     private let core: ServerCore
     public let port: UInt16
 
-    public init(_ handler: @escaping @Sendable (Request, Reply) -> Void) {
+    /// - Parameter everywhere: whether it listens at all addresses of this machine, not at 127.0.0.1 alone.
+    public init(everywhere: Bool = false, _ handler: @escaping @Sendable (Request, Reply) -> Void) {
         let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
-        address.sin_addr.s_addr = in_addr_t(0x7F00_0001).bigEndian
+        address.sin_addr.s_addr = in_addr_t(everywhere ? 0 : 0x7F00_0001).bigEndian
         var length = socklen_t(MemoryLayout<sockaddr_in>.size)
         let bound = withUnsafeMutablePointer(to: &address) {
             $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {

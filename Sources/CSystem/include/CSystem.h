@@ -17,8 +17,8 @@ void todoku_set_thread_name(const char *name);
 /// fallocate(2) with FALLOC_FL_KEEP_SIZE. 0 or errno.
 int todoku_fallocate_keep_size(int fd, off_t offset, off_t length);
 
-/// renameat2(2) with RENAME_NOREPLACE, both names relative to `dirfd`. 0 or errno.
-int todoku_rename_noreplace(int dirfd, const char *from, const char *to);
+/// renameat2(2) with RENAME_NOREPLACE: `from` in `folder` becomes `to` in `new_folder`. 0 or errno.
+int todoku_rename_noreplace(int folder, const char *from, int new_folder, const char *to);
 
 /// sync_file_range(2) with SYNC_FILE_RANGE_WRITE: starts writing back, waits for nothing. 0 or errno.
 int todoku_start_writeback(int fd, off_t offset, off_t length);
@@ -44,6 +44,9 @@ extern const int todoku_o_direct;
 int todoku_get_seals(int fd);
 /// Those that forbid writing (F_SEAL_WRITE, F_SEAL_FUTURE_WRITE), becoming longer, becoming shorter.
 extern const int todoku_seal_write, todoku_seal_grow, todoku_seal_shrink;
+
+/// Whether an open file lies on a file system in memory: tmpfs, hugetlbfs or ramfs.
+bool todoku_is_memory(int fd);
 
 /// Whether an open file lies in memory that no file system bounds: a memfd is a file of the kernel's own mount of tmpfs or hugetlbfs, which
 /// has no size. A tmpfs that was mounted with a size bounds itself.

@@ -46,6 +46,19 @@ enum PercentEncoding {
         return String(decoding: encoded, as: UTF8.self)
     }
 
+    /// Percent-encodes every byte except the unreserved ones and `/`, as GLib's g_filename_to_uri does.
+    static func path(_ path: String) -> String {
+        var encoded: [UInt8] = []
+        for byte in path.utf8 {
+            if byte.isLetter || byte.isDigit || "-._~/".utf8.contains(byte) {
+                encoded.append(byte)
+            } else {
+                encoded += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
+            }
+        }
+        return String(decoding: encoded, as: UTF8.self)
+    }
+
     static func hexadecimal(_ byte: UInt8) -> UInt8? {
         switch byte {
         case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")

@@ -3,7 +3,7 @@ public enum FileName {
     /// Most bytes of UTF-8 in a name that is chosen or given. File systems allow 255; the rest leaves room for " (12)".
     public static let longest = 240
     /// Most bytes of a numbered name: the limit of Linux file systems.
-    private static let longestNumbered = 255
+    public static let longestNumbered = 255
     /// Most bytes of the extension that is kept when a name is cut, its dots included.
     private static let longestExtension = 20
 
@@ -45,11 +45,11 @@ public enum FileName {
             && !name.unicodeScalars.contains(where: isInvisible)
     }
 
-    /// "name (1).ext", "archive (1).tar.gz". `name` is cut if the result would exceed 255 bytes.
-    public static func numbered(_ name: String, _ number: Int) -> String {
+    /// "name (1).ext", "archive (1).tar.gz". `name` is cut if the result would exceed `longest` bytes.
+    public static func numbered(_ name: String, _ number: Int, longest: Int = longestNumbered) -> String {
         let (stem, ending) = split(name)
         let suffix = " (\(number))" + ending
-        return prefix(stem, bytes: longestNumbered - suffix.utf8.count) + suffix
+        return prefix(stem, bytes: longest - suffix.utf8.count) + suffix
     }
 
     /// The file name of a download: from `Content-Disposition`, else the URL's last component, else "download". Safe.

@@ -1,3 +1,6 @@
+/// A path with every byte percent-encoded except the unreserved ones (RFC 3986) and `/`.
+public func percentEncoded(path: String) -> String { PercentEncoding.path(path) }
+
 /// The path in a `file:` URI of this machine (RFC 8089); nil for any other text or host.
 public func localPath(ofFileURI uri: String) -> String? {
     var rest = Substring(uri).utf8

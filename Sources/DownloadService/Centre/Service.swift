@@ -132,7 +132,7 @@ public struct ServiceOptions: Sendable {
             ownerCalls: OwnerCalls(connection: connection, starts: OwnerStarts("\(folder)/starts"), hold: residence.makeHold(), log: log),
             intake: intake, opening: opening, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
             residence: residence, log: log)
-        clicks = Clicks(downloader, opener: opener, trash: Trash(connection: connection), hold: residence.makeHold())
+        clicks = Clicks(downloader, opener: opener, dataHome: Folders.data(), hold: residence.makeHold())
         toaster = Toaster(
             downloader, clicks: clicks, notifier: notifier, opener: opener,
             lasting: LastingToasts(connection: connection, application: BusName.service), clickable: options.clickable,

@@ -18,15 +18,18 @@ internal import TransferEngine
 
     private unowned let downloader: Downloader  // the downloader outlives all its parts
     private let opener: Opener
-    private let trash: Trash
+    /// `$XDG_DATA_HOME`, which holds the home trash.
+    private let dataHome: String
+    /// The longest wait for a move to the trash, which flushes a file.
+    private static let trashPatience: Duration = .seconds(20)
     /// Toasts of downloads that ended before this time can reach this process only by `Activate`.
     private let begun = WallTime.now
     private var underWay = 0 { didSet { hold.isHeld = underWay > 0 } }
     private let hold: Residence.Hold
 
     /// - Parameter hold: held while a program of the desktop is asked to do something.
-    init(_ downloader: Downloader, opener: Opener, trash: Trash, hold: Residence.Hold) {
-        (self.downloader, self.opener, self.trash, self.hold) = (downloader, opener, trash, hold)
+    init(_ downloader: Downloader, opener: Opener, dataHome: String, hold: Residence.Hold) {
+        (self.downloader, self.opener, self.dataHome, self.hold) = (downloader, opener, dataHome, hold)
     }
 
     // MARK: org.freedesktop.Application
@@ -175,10 +178,16 @@ internal import TransferEngine
 
     // MARK: The trash
 
-    /// - Parameter file: an O_PATH descriptor of the file at `path`; closed here.
-    func throwAway(_ path: String, _ file: Int32) async -> Trash.Outcome {
-        defer { close(file) }
-        return await trash.put(path, FileDescriptor(file))
+    /// Moves the finished file to the trash.
+    func throwAway(_ path: String, _ identity: FileIdentity?) async throws(Refusal) {
+        let dataHome = dataHome
+        let outcome = await DiskPool.shared.value(at: .path(path), takesLong: true, within: Self.trashPatience) {
+            Trash.put(path, identity: identity, dataHome: dataHome)
+        }
+        guard let outcome else {
+            throw Refusal(.permissionDenied, "\(path) could not be moved to the trash: its disk did not answer in time.")
+        }
+        try outcome.get()
     }
 
     // MARK: Under way
@@ -253,30 +262,12 @@ extension Downloader {
         try clicks.checkRoom()
         let identity = download.record.resume?.identity
         clicks.start { [self] in
-            let place = await DiskPool.shared.value(at: .path(path), within: Opener.patience, late: closePlace) {
-                Commit.placeOfFinished(path, identity: identity)
-            }
             do throws(Refusal) {
-                guard let place else { throw Refusal(.permissionDenied, "\(path) could not be reached: its disk did not answer in time.") }
-                if let file = try place.get() { try await throwAway(path, file, by: clicks) }
+                try await clicks.throwAway(path, identity)
                 if entry.isRemoved { return reply() }
                 decide(.remove(entry))
                 journal.answer(reply, ())
             } catch { reply.fail(error) }
         }
     }
-
-    private func throwAway(_ path: String, _ file: Int32, by clicks: Clicks) async throws(Refusal) {
-        switch await clicks.throwAway(path, file) {
-        case .trashed: return
-        case .refused(let why): throw Refusal(.permissionDenied, "\(path) could not be moved to the trash: \(shown(why)).")
-        case .unavailable:
-            throw Refusal(.invalidState, "There is no trash here: neither a desktop portal nor gio (package libglib2.0-bin).")
-        }
-    }
-}
-
-/// Nobody waits for the opened descriptor any more.
-@Sendable private func closePlace(_ place: Result<Int32?, Refusal>) {
-    if case .success(let descriptor?) = place { DiskPool.shared.close(descriptor) }
 }

@@ -218,27 +218,6 @@ public enum Commit {
         }
     }
 
-    /// Opens a finished file as a location only (O_PATH) if it is still the committed one; the caller closes it. nil: the file is gone.
-    public static func placeOfFinished(_ path: String, identity: FileIdentity?) -> Result<Int32?, Refusal> {
-        do throws(DiskError) {
-            let (folder, name) = try OpenFolder.parent(of: path)
-            let file = try place(folder, name)
-            defer { Glibc.close(file) }
-            guard isFinished(file, identity) else {
-                return .failure(Refusal(.notAllowed, "\(path) is another file by now and was left alone."))
-            }
-            // Open the file again, because the portal refuses a descriptor opened with O_NOFOLLOW.
-            let place = Glibc.open("/proc/self/fd/\(file)", todoku_o_path | O_CLOEXEC)
-            guard place >= 0 else { throw DiskError("look at the file") }
-            return .success(place)
-        } catch {
-            if error.code == ENOENT || error.code == ENOTDIR { return .success(nil) }
-            return .failure(
-                Refusal(
-                    .permissionDenied, "\(path) could not be reached: cannot \(error.action): \(String(cString: strerror(error.code)))."))
-        }
-    }
-
     /// Whether an open file is the committed one. False if `identity` is unknown.
     public static func isFinished(_ descriptor: Int32, _ identity: FileIdentity?) -> Bool {
         var status = stat()
@@ -247,7 +226,7 @@ public enum Commit {
     }
 
     /// Opens `name` as a location only (O_PATH). A symbolic link is not followed.
-    private static func place(_ folder: OpenFolder, _ name: String) throws(DiskError) -> Int32 {
+    static func place(_ folder: OpenFolder, _ name: String) throws(DiskError) -> Int32 {
         let descriptor = openUninterrupted(folder.descriptor, name, todoku_o_path | O_NOFOLLOW | O_CLOEXEC)
         guard descriptor >= 0 else { throw DiskError("look at the file") }
         return descriptor
@@ -300,7 +279,7 @@ public enum Commit {
 /// The system calls that give a file a free name; each returns 0 or errno. Tests replace them to simulate other file systems.
 package struct NamingCalls: Sendable {
     /// renameat2(2) with RENAME_NOREPLACE.
-    var renameNoReplace: @Sendable (_ folder: Int32, _ from: String, _ to: String) -> Int32 = { todoku_rename_noreplace($0, $1, $2) }
+    var renameNoReplace: @Sendable (_ folder: Int32, _ from: String, _ to: String) -> Int32 = { todoku_rename_noreplace($0, $1, $0, $2) }
     /// linkat(2).
     var link: @Sendable (_ folder: Int32, _ from: String, _ to: String) -> Int32 = { linkat($0, $1, $0, $2, 0) == 0 ? 0 : errno }
     /// unlinkat(2).

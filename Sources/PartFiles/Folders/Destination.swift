@@ -42,7 +42,7 @@ public enum Destination {
         }
         let code: Int32
         do throws(OpenFolder.Obstacle) {
-            let folder = try OpenFolder.walk(directory, allowHidden: allowHidden, create: create)
+            let folder = try OpenFolder.walk(directory, allowHidden: allowHidden, making: create ? 0o777 : nil)
             code = faccessat(folder.descriptor, ".", W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno
         } catch {
             throw refusal(directory, error)

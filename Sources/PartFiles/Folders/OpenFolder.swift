@@ -25,8 +25,10 @@ package final class OpenFolder {
 
     /// For `…at` calls and fsync(2); open while this object lives.
     package let descriptor: Int32
+    /// The folder's path without symbolic links, at the time when it was opened.
+    let path: String
 
-    private init(adopting descriptor: Int32) { self.descriptor = descriptor }
+    private init(adopting descriptor: Int32, path: String) { (self.descriptor, self.path) = (descriptor, path) }
 
     deinit { close(descriptor) }
 
@@ -37,8 +39,8 @@ package final class OpenFolder {
     ///
     /// - Parameters:
     ///   - allowHidden: whether a component, also in a link's target, may begin with a dot.
-    ///   - create: makes missing folders (0777 & umask).
-    static func walk(_ directory: String, allowHidden: Bool, create: Bool = false) throws(Obstacle) -> OpenFolder {
+    ///   - mode: makes missing folders with this mode, less the umask; nil: makes none.
+    static func walk(_ directory: String, allowHidden: Bool, making mode: UInt32? = nil) throws(Obstacle) -> OpenFolder {
         guard directory.isAbsolutePath else { throw .failed(path: directory, code: ENOENT) }
         var here = Glibc.open("/", folderFlags)
         guard here >= 0 else { throw .failed(path: "/", code: errno) }
@@ -50,7 +52,7 @@ package final class OpenFolder {
             if component == "." { continue }
             let path = "/" + (names + [component]).joined(separator: "/")
             if component.utf8.first == UInt8(ascii: "."), component != "..", !allowHidden { throw .hidden(path: path) }
-            let next = try enter(here, String(component), path, create: create)
+            let next = try enter(here, String(component), path, making: mode)
             var status = stat()
             guard fstat(next, &status) == 0 else {
                 let code = errno
@@ -83,16 +85,18 @@ package final class OpenFolder {
         }
         let opened = openUninterrupted(here, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard opened >= 0 else { throw .failed(path: directory, code: errno) }
-        return OpenFolder(adopting: opened)
+        return OpenFolder(adopting: opened, path: "/" + names.joined(separator: "/"))
     }
 
     /// As `walk`, with an obstacle as a `DiskError`.
     ///
-    /// - Parameter allowHidden: as for `walk`. To write or name a file, pass the service's rule. To delete a file of ours, or to look at
-    ///   one with a known identity, pass true. Otherwise files written while hidden folders were allowed would stay for ever.
-    package static func open(_ directory: String, allowHidden: Bool) throws(DiskError) -> OpenFolder {
+    /// - Parameters:
+    ///   - allowHidden: as for `walk`. To write or name a file, pass the service's rule. To delete a file of ours, or to look at one with
+    ///     a known identity, pass true. Otherwise files written while hidden folders were allowed would stay for ever.
+    ///   - mode: as for `walk`.
+    package static func open(_ directory: String, allowHidden: Bool, making mode: UInt32? = nil) throws(DiskError) -> OpenFolder {
         do throws(Obstacle) {
-            return try walk(directory, allowHidden: allowHidden)
+            return try walk(directory, allowHidden: allowHidden, making: mode)
         } catch {
             switch error {
             case .failed(_, let code), .cannotMake(_, let code): throw DiskError("open the folder", code)
@@ -117,13 +121,49 @@ package final class OpenFolder {
         return (try open("/" + path[..<name.startIndex], allowHidden: true), String(name))
     }
 
+    /// A folder in this one, opened without following a symbolic link. With `make`, a missing folder is made for this user only.
+    func subfolder(_ name: String, make: Bool) throws(DiskError) -> OpenFolder {
+        if make, mkdirat(descriptor, name, 0o700) != 0, errno != EEXIST { throw DiskError("make the folder \(name)") }
+        let opened = openUninterrupted(descriptor, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+        guard opened >= 0 else { throw DiskError("open the folder \(name)") }
+        return OpenFolder(adopting: opened, path: path == "/" ? "/\(name)" : "\(path)/\(name)")
+    }
+
+    /// The top folder of this folder's mount, as a location only (O_PATH).
+    func top() throws(DiskError) -> OpenFolder {
+        let action = "find the top of the mount"
+        var here = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
+        var names = path.pathComponents
+        do throws(DiskError) {
+            guard here >= 0 else { throw DiskError(action) }
+            while true {
+                let above = openUninterrupted(here, "..", folderFlags)
+                guard above >= 0 else { throw DiskError(action) }
+                let (own, other) = (try fileIdentity(of: here, boot: ""), try fileIdentity(of: above, boot: ""))
+                guard own != other, (own.device, own.mount) == (other.device, other.mount) else {
+                    close(above)
+                    return OpenFolder(adopting: here, path: "/" + names.joined(separator: "/"))
+                }
+                close(here)
+                here = above
+                _ = names.popLast()
+            }
+        } catch {
+            close(here)
+            throw error
+        }
+    }
+
     /// Whether `status`, of an entry in this folder, is that of a regular file of ours. A file is ours if it has the owner of the files
     /// that we create here.
     ///
     /// On NTFS, FAT, SMB and all-squash NFS that owner is seldom this user. A new file, which is removed again, shows the owner there.
     package func isOurs(_ status: stat) -> Bool {
-        status.isRegular && (status.st_uid == geteuid() || status.st_uid == ownerOfNewFiles)
+        status.isRegular && isOurs(owner: status.st_uid)
     }
+
+    /// Whether `owner` is this user, or the owner of the files that we create here.
+    func isOurs(owner: uid_t) -> Bool { owner == geteuid() || owner == ownerOfNewFiles }
 
     /// The owner that the mount gives to our new files; nil if we can create none.
     private lazy var ownerOfNewFiles: uid_t? = {
@@ -162,10 +202,10 @@ package final class OpenFolder {
         return true
     }
 
-    private static func enter(_ folder: Int32, _ name: String, _ path: String, create: Bool) throws(Obstacle) -> Int32 {
+    private static func enter(_ folder: Int32, _ name: String, _ path: String, making mode: UInt32?) throws(Obstacle) -> Int32 {
         var next = open(folder, name)
-        if next < 0, errno == ENOENT, create {
-            guard mkdirat(folder, name, 0o777) == 0 || errno == EEXIST else { throw .cannotMake(path: path, code: errno) }
+        if next < 0, errno == ENOENT, let mode {
+            guard mkdirat(folder, name, mode) == 0 || errno == EEXIST else { throw .cannotMake(path: path, code: errno) }
             next = open(folder, name)
         }
         guard next >= 0 else { throw .failed(path: path, code: errno) }

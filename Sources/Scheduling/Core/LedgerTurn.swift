@@ -2,7 +2,7 @@ public import DownloadModel
 
 /// A turn: the one way into the ledger for whoever carries out what it decides.
 extension Ledger {
-    /// What happened, or what somebody asks for. An event about a download that has ended, was stopped or is off the list by now is allowed:
+    /// What happened, or what somebody asks for. An event may be about a download that has ended, was stopped or is off the list by now:
     /// engine, pool and callers learn of an end later than the ledger does.
     public enum Event {
         // What is asked for. `steer`, `replaceUrl` and `remove` may be refused (`Turn.refusal`).

@@ -2,7 +2,8 @@ public import DownloadModel
 
 /// Why a download waits for its host, until when and behind how many; and who is to be told that this is another by now.
 extension Ledger {
-    /// The state of `entry` as the bus shows it: what waits for its host, or for a rule of it, is `waiting`, whether it is queued or active.
+    /// The state as the bus shows it. A queued or active download shows as waiting while it waits for its host, or for a rule of the host.
+    /// During PauseAll and ResumeAll, the state shows that the download is about to have.
     public func shownState(of entry: LedgerEntry, now: WallTime) -> DownloadState {
         if let upcoming = upcoming(entry, now: now) { return upcoming }
         guard let (reason, until) = hold(of: entry, now: now) else { return entry.state }

@@ -1,0 +1,86 @@
+internal import DBus
+internal import DownloadModel
+internal import EventLoop
+internal import Glibc
+
+/// GLib's runner of proxy scripts, `org.gtk.GLib.PACRunner` of glib-networking, which the bus starts.
+@BusActor final class ProxyScripts {
+    private static let name = "org.gtk.GLib.PACRunner"
+    private static let path = ObjectPath("/org/gtk/GLib/PACRunner")
+    private static let lookup = MethodOf(name, "Lookup", in: String.self, String.self, out: [String].self)
+    /// What the script of our own says.
+    private static let ownAnswer = "127.0.0.1:9"
+
+    private let connection: Connection
+    private let folder: String
+    private let patience: Duration
+    /// Whether a script of our own has been run. An engine that was there stays there.
+    private var isProven = false
+
+    init(connection: Connection, environment: [String: String], patience: Duration) {
+        (self.connection, self.patience) = (connection, patience)
+        folder = environment["XDG_RUNTIME_DIR"].flatMap { $0.isEmpty ? nil : $0 } ?? "/tmp"
+    }
+
+    /// - Parameter script: its URL; empty: it is to be detected.
+    func choice(for url: String, by script: String) async -> ProxyChoice {
+        do throws(DBusError) {
+            return ProxyChoice(resolved: try await run(script, for: url))
+        } catch {
+            let absent = ProxyChoice.unknown("GLib’s runner of proxy scripts (glib-networking) is not installed")
+            return ProxyChoice("GLib’s runner of proxy scripts", error, within: patience, orElse: absent)
+        }
+    }
+
+    /// `choice`, unless it is "direct" because no script can be run here: the runner and the portal answer "direct" then.
+    func check(_ choice: ProxyChoice, by script: String) async -> ProxyChoice {
+        guard choice == .direct, !script.isEmpty, !isProven else { return choice }
+        switch await runsOwn() {
+        case true?: isProven = true
+        case false?: return .unknown("GLib cannot run the proxy script, because libproxy has no engine (Debian: libproxy1-plugin-webkit)")
+        case nil: break  // somebody else stands behind the portal
+        }
+        return choice
+    }
+
+    /// Whether a script of our own is run. nil: nobody was there to run it.
+    private func runsOwn() async -> Bool? {
+        let file = "\(folder)/todoku-proxy-\(getpid())-\(UInt64.random(in: 0...UInt64.max)).pac"
+        let text = "function FindProxyForURL(url, host) { return \"PROXY \(Self.ownAnswer)\"; }\n"
+        defer {
+            DiskPool.shared.perform(at: .path(file)) {
+                unlink(file)
+            } then: { _ in
+            }
+        }
+        let isWritten = await DiskPool.shared.value(at: .path(file), within: patience) {
+            let descriptor = open(file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
+            defer { close(descriptor) }
+            return write(descriptor, text, text.utf8.count) == text.utf8.count
+        }
+        guard isWritten == true else { return nil }
+        guard let answer = try? await run("file://" + percentEncoded(path: file), for: "http://todoku.invalid/") else { return nil }
+        return answer.first?.hasSuffix(Self.ownAnswer) ?? false
+    }
+
+    private func run(_ script: String, for url: String) async throws(DBusError) -> [String] {
+        try await connection.call(Self.lookup, on: Self.name, at: Self.path, (script, url), timeout: patience)
+    }
+}
+
+extension ProxyChoice {
+    /// What an error of `name`, which was asked for a proxy, comes to.
+    ///
+    /// - Parameter absent: where it is not there.
+    init(_ name: String, _ error: DBusError, within patience: Duration, orElse absent: ProxyChoice) {
+        let bus = "org.freedesktop.DBus.Error."
+        let missing = ["ServiceUnknown", "NameHasNoOwner", "UnknownMethod", "UnknownInterface", "UnknownObject"]
+        if missing.contains(where: { error.name == bus + $0 }) || error.name.hasPrefix(bus + "Spawn.") {
+            self = absent
+        } else if error.name == bus + "NoReply" {
+            self = .unknown("\(name) did not answer within \(patience.components.seconds) s")
+        } else {
+            self = .unknown("\(name) answered \(error.name)")
+        }
+    }
+}
