@@ -37,7 +37,7 @@ struct KDEProxies: Equatable {
         case "1": .choice(choice(for: url) { values[$0] })
         case "2", "3": .script
         case "4": .choice(choice(for: url) { values[$0].flatMap { environment[$0] } })
-        default: .choice(.unknown("the ProxyType in kioslaverc is none that Todoku knows"))
+        default: .choice(.unknown("Todoku does not know the ProxyType in kioslaverc"))
         }
     }
 

@@ -37,7 +37,7 @@ internal import Glibc
             guard let end = runToEnd([gio, "trash", "--", path], environment: environment, seconds: seconds) else { return .unavailable }
             // gio goes by the path, at which there may be another file by now: ours has to be the one that has moved.
             if end.status == 0 {
-                return Self.hasLeft(path, number) ? .trashed : .refused("another file had its name by then, and is in the trash")
+                return Self.hasLeft(path, number) ? .trashed : .refused("another file had taken its name, and is now in the trash")
             }
             // "gio: file:///…: Trashing on system internal mounts is not supported": what matters comes last.
             let reason = end.complaint.split(separator: ": ").last.map(String.init)

@@ -232,7 +232,7 @@ final class Session {
     func commit(_ changes: [StoreChange], nextNumber: DownloadNumber, isEverything: Bool = false) throws(StoreError) {
         guard !changes.isEmpty || nextNumber > savedNumber else { return }
         guard file.isInPlace else {
-            throw StoreError(.damaged, "The database \(folder.database) was taken away while Todoku used it.")
+            throw StoreError(.damaged, "The database \(folder.database) was removed while Todoku used it.")
         }
         // SQLite takes the log beside an empty database for a leftover: the file has to be on disk before the first row is.
         if isUnsynced { try file.sync() }

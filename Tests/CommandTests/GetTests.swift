@@ -98,7 +98,7 @@ import Testing
         child.signal(SIGINT)
         let exit = await child.wait()
         #expect(exit.status == 130)
-        #expect(exit.errors.contains("the download goes on in the background; “todoku watch 1” shows it."))
+        #expect(exit.errors.contains("the download continues in the background; “todoku watch 1” shows it."))
         gate.open()
         let wait = await desk.run("wait", "1")
         #expect(wait.succeeded(saying: "\(desk.downloads)/slow.bin\n"))

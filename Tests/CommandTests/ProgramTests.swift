@@ -269,7 +269,7 @@ import Testing
         let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
         _ = await desk.run("get", "--quiet", server.url("/a.bin"))
         let both = await desk.run("remove", "--trash", "--delete-file", "1")
-        #expect(both.status == 2 && both.errors.contains("--trash goes without --delete-file"))
+        #expect(both.status == 2 && both.errors.contains("--trash cannot be combined with --delete-file"))
         #expect(await desk.run("remove", "--trash", "1").succeeded(saying: ""))
         #expect(!fileExists("\(desk.downloads)/a.bin"))
         #expect(listFolder(desk.bus.folder("data/Trash/files")) == ["a.bin"], "gio (package libglib2.0-bin)")

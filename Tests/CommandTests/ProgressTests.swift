@@ -122,7 +122,7 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
     @Test func `names the downloads that go on`() {
         #expect(
             Interrupt.sentence([DownloadReference(number: 7)])
-                == "the download goes on in the background; “todoku watch 7” shows it. Press Ctrl-C again within 2 s to cancel it.")
+                == "the download continues in the background; “todoku watch 7” shows it. Press Ctrl-C again within 2 s to cancel it.")
         #expect(Interrupt.sentence([DownloadReference(number: 7), DownloadReference(number: 9)]).contains("“todoku watch 7 9” shows them"))
     }
 }

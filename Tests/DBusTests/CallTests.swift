@@ -69,7 +69,7 @@ internal import Testing
                 [path, shelf, "Fail", "ss", "org.todoku.Error." + String(repeating: "x", count: 300), "still a sentence"],
                 "still a sentence"
             ),
-            ([path, shelf, "Drop"], "given up by the service"),
+            ([path, shelf, "Drop"], "dropped the call without an answer"),
         ]
         for (arguments, expected) in cases {
             let begun = ContinuousClock.now

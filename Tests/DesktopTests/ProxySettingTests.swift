@@ -183,7 +183,7 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
         #expect(try await choice(bare, "http://a.example/") == .unknown("gsettings, which reads the desktop’s settings, is not installed"))
         let database = bus.folder.makeFolder("config/dconf") + "/user"
         writeFile(database, "rubbish, and long enough".utf8)
-        #expect(try await choice(bus.environment, "http://a.example/") == .unknown("\(database) is no database of dconf"))
+        #expect(try await choice(bus.environment, "http://a.example/") == .unknown("\(database) is not a dconf database"))
         // Whoever knows may still say.
         let portal = try await StandInProxyPortal(on: bus.address) { _ in ["direct://"] }
         #expect(try await choice(bus.environment, "http://a.example/") == .direct)

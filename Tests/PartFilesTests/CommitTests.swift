@@ -326,7 +326,7 @@ import Testing
             var wrong = digest
             wrong[0] ^= 1
             let failure = DownloadFailure(
-                .checksumMismatch, "The file that came is not the one asked for: its \(algorithm.rawValue) checksum differs.")
+                .checksumMismatch, "The downloaded file is not the expected one: its \(algorithm.rawValue) checksum differs.")
             #expect(verify(Checksum(algorithm, digest: wrong)) == .failed(failure))
         }
     }

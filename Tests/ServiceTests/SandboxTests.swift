@@ -529,7 +529,7 @@ private let app = "org.example.App"
             let sandbox = await Sandbox(running.world, app: "bad\(number)", info: info)
             let answer = await sandbox.gdbus(manager, "\(Manager.interface).List", "{}")
             #expect(
-                answer.errors.contains("org.todoku.Error.NotAllowed: It cannot be told whether the caller is in a sandbox"), "\(answer)")
+                answer.errors.contains("org.todoku.Error.NotAllowed: Todoku cannot tell whether the caller is in a sandbox"), "\(answer)")
         }
         #expect(try await running.client.list() == [])
     }
@@ -554,7 +554,7 @@ private let app = "org.example.App"
         let running = try await startUnprivileged()
         let hidden = await Child.run(unprivileged + ["python3", "-c", Self.undumpable], environment: running.world.environment)
         #expect(
-            hidden.output.hasPrefix("\(todokuError("NotAllowed")): It cannot be told whether the caller is in a sandbox: the root of"),
+            hidden.output.hasPrefix("\(todokuError("NotAllowed")): Todoku cannot tell whether the caller is in a sandbox: the root of"),
             "\(hidden)")
         let plain = await Child.run(
             unprivileged + ["busctl", "--user", "call", BusName.service, manager, Manager.interface, "ResumeAll"],

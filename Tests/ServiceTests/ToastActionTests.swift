@@ -149,7 +149,7 @@ private let failed = "ダウンロードに失敗しました"
         _ = try await running.fetch(server.url("/a"), always)
         #expect(await eventually { await toasts.isShown(finished) })
         await toasts.click(1, "default")
-        #expect(await eventually { running.daemon.errors.contains("nothing could be started") }, "\(running.daemon.errors)")
+        #expect(await eventually { running.daemon.errors.contains("no program could be started") }, "\(running.daemon.errors)")
         #expect(await running.daemon.stop().status == 0)
     }
 

@@ -87,7 +87,7 @@ internal import Testing
         let file = try await running.client.wait(path)
         let error = await thrown { try await trash(running, path) }
         #expect(error?.name == todokuError("PermissionDenied") && error.map(isSentence) == true, "\(error as Any)")
-        #expect(error?.message.contains("another file had its name by then") == true, "\(error as Any)")
+        #expect(error?.message.contains("another file had taken its name") == true, "\(error as Any)")
         #expect(readFile("\(file).kept") == Array("hello".utf8))
         #expect(try await running.client.list() == [path])
     }

@@ -477,7 +477,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         let panel = try await world.panel()
         let (program, _) = try await world.start(on: panel)
         let second = await world.start().wait()
-        #expect(second.status == 0 && second.output == "todoku-tray: another one runs in this session already\n" && second.errors == "")
+        #expect(second.status == 0 && second.output == "todoku-tray: already running in this session\n" && second.errors == "")
         await world.bus.stop()
         let exit = await program.wait()
         #expect(exit.status == 0 && exit.errors == "")

@@ -119,7 +119,7 @@ enum DownloadFace {
 
     private static func openFailed(_ path: String, _ code: Int32) -> Refusal {
         code == ENOENT || code == ELOOP
-            ? Refusal(.noSuchObject, "\(path) is not there any more.")
+            ? Refusal(.noSuchObject, "\(path) no longer exists.")
             : Refusal(.permissionDenied, "\(path) cannot be opened: \(String(cString: strerror(code))).")
     }
 
@@ -169,13 +169,13 @@ enum DownloadFace {
     /// What is not known of it, as what its file must be, would count for nothing.
     @BusActor private static func refuseUnreadable(_ download: ManagedDownload) throws(Refusal) {
         if download.state.failure?.name == .storage {
-            throw Refusal(.invalidState, "What was asked for could not be read back; queue the download anew.")
+            throw Refusal(.invalidState, "The download’s options could not be read back from the database; queue the download again.")
         }
     }
 
     @BusActor private static func refuseWithoutDescriptor(_ download: ManagedDownload) throws(Refusal) {
         if download.record.isToDescriptor, download.state.failure != nil || download.state == .cancelled {
-            throw Refusal(.invalidState, "Its descriptor is closed; call DownloadToFd again.")
+            throw Refusal(.invalidState, "The caller’s descriptor is closed; call DownloadToFd again.")
         }
     }
 

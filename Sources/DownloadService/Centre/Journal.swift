@@ -87,7 +87,7 @@ internal import Scheduling
     var refusal: Refusal {
         commitHasTaken(Self.patience)
             ? Refusal(.storage, "The queue cannot be saved: its disk has not answered for \(Self.patience.components.seconds) seconds.")
-            : Refusal(.storage, "The queue could not be saved, and too much waits for that. Make room on its disk.")
+            : Refusal(.storage, "The queue cannot be saved, and too many calls wait for it; make room on its disk.")
     }
 
     /// Whether something is not on disk yet, or waits for what is not.
@@ -208,7 +208,7 @@ internal import Scheduling
             try await store.commit(changes, nextNumber: nextNumber)
         } catch {
             guard error.reason == .damaged else { throw error }
-            log.error("the database was damaged: it is written anew", metadata: ["cause": "\(error)"])
+            log.error("the database was damaged: writing a new one", metadata: ["cause": "\(error)"])
             owesEverything = true
             // A row of `changes` may be older than what is there now.
             let aside = try await store.startAnew(changes + everything(), nextNumber: nextNumber)

@@ -212,7 +212,7 @@ extension Downloader {
 
     /// The file has its name, and the disk would not save that: it is neither finished nor failed until the disk has.
     private func settleCommit(_ entry: LedgerEntry, _ path: String) {
-        log.warning("the folder of a finished file could not be saved: trying again", metadata: ["download": "\(entry.number)"])
+        log.warning("the folder of a finished file could not be flushed: trying again", metadata: ["download": "\(entry.number)"])
         Poller.shared.schedule(after: .seconds(2)) { [self] in findCommitted(entry) }
     }
 

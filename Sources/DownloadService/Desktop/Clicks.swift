@@ -116,7 +116,7 @@ internal import TransferEngine
         }
         if let batch = downloader.batch(at: path, for: reply.call.caller) {
             if action == .retry {
-                guard downloader.retryByClick(batch.number) else { throw Refusal(.invalidState, "Nothing of the batch has failed.") }
+                guard downloader.retryByClick(batch.number) else { throw Refusal(.invalidState, "No download of the batch has failed.") }
                 return downloader.answerChange(reply)
             }
             let folder = batch.record.directory
@@ -205,7 +205,7 @@ internal import TransferEngine
             if await work() == .failed {
                 reply.fail(
                     DBusError.failed(
-                        "Nothing opened it: there is no file manager, and xdg-open (package xdg-utils) is not there or could not."))
+                        "Nothing could open it: there is no file manager, and xdg-open (package xdg-utils) is missing or failed."))
             } else {
                 reply()
             }
@@ -270,7 +270,7 @@ extension Downloader {
         case .trashed: return
         case .refused(let why): throw Refusal(.permissionDenied, "\(path) could not be moved to the trash: \(shown(why)).")
         case .unavailable:
-            throw Refusal(.invalidState, "There is no trash here: neither a desktop portal nor gio (package libglib2.0-bin).")
+            throw Refusal(.invalidState, "There is no trash: neither a desktop portal nor gio (package libglib2.0-bin) is available.")
         }
     }
 }
