@@ -79,7 +79,7 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         let full = EndError(name: "org.todoku.Error.DiskFull", message: "Full.", details: ["missing-bytes": .uint64(3 << 20)])
         waiting.apply(["Error": full.variant, "WaitUntil": .uint64(0)])
         for (reason, text) in [
-            ("paused-all", "paused with everything (todoku resume --all)"), ("disk-space", "waiting for room: 3.0 MiB missing"),
+            ("paused-all", "paused with everything (todoku resume --all)"), ("disk-space", "waiting for space: 3.0 MiB missing"),
             ("destination", "waiting for its folder"), ("needs-url", "waiting for a fresh link (todoku renew)"),
             ("offline", "offline, waiting to try again"), ("host-limit", "waiting: host-limit"),
         ] {

@@ -20,7 +20,7 @@ import Testing
         #expect(why.output.hasPrefix("waiting: example.org allows one request an hour; 2 ahead; its turn at "), "\(why)")
         #expect(words.last?.split(separator: ":").count == 3 && why.output.last == "\n", "a time of the day")
         _ = await desk.run("pause", "4")
-        #expect(await desk.run("why", "4").output == "paused: ‘todoku resume 4’ lets it go on\n")
+        #expect(await desk.run("why", "4").output == "paused: ‘todoku resume 4’ resumes it\n")
         _ = await desk.run("pause", "--all")
         let two = await desk.run("why", "3", "4")
         #expect(two.output.hasPrefix("3: waiting: everything is paused; ‘todoku resume --all’ resumes it\n4: paused: "), "\(two)")
@@ -43,7 +43,7 @@ import Testing
         let queued = await desk.run("why", "3").output
         #expect(queued == "queued: another download is active, and only one may be active at a time; 1 ahead\n")
         _ = await desk.run("add", "--not-before", "+5h", server.url("/c"))
-        #expect(await desk.run("why", "4").output.hasPrefix("waiting: it is to start at "))
+        #expect(await desk.run("why", "4").output.hasPrefix("waiting: it may not start before "))
         gate.open()
         _ = await desk.run("wait", "1", "2", "3")
         #expect(await desk.run("why", "2").output == "finished: the file is \(desk.downloads)/b\n")

@@ -311,7 +311,7 @@ extension Running {
         for error in [
             await thrown { try await client.retry(path) },
             await thrown { try await client.call(Download.replaceUrl, at: path, (server.url("/a"), [:])) },
-        ] { #expect(error?.name == todokuError("InvalidState") && error?.message.contains("anew") == true, "\(error as Any)") }
+        ] { #expect(error?.name == todokuError("InvalidState") && error?.message.contains("queue the download again") == true, "\(error as Any)") }
         #expect(world.files == [])
     }
 }
