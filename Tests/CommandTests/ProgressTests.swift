@@ -104,7 +104,7 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         #expect(told == ["1.0 MiB", "2.0 MiB", "4.0 MiB", "8.0 MiB", "16.0 MiB"])
     }
 
-    @Test @BusActor func `tell an end once, whatever is told after it`() {
+    @Test @BusActor func `report an end once, whatever follows`() {
         nonisolated(unsafe) var output = ""  // the display writes during its calls only, on this actor
         let display = PlainDisplay { output += $0 }
         let (active, finished) = (download("active"), download("finished"))
@@ -137,7 +137,7 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         #expect((3800...4000).contains(speed))
     }
 
-    @Test func `takes no peak from two signals at one instant`() {
+    @Test func `shows no peak for two signals at one instant`() {
         let start = ContinuousClock.now
         var meter = ClientSpeedMeter(1000, at: start)
         #expect(meter.add(1_000_000, at: start) == 1000)

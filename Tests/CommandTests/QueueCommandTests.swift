@@ -4,7 +4,7 @@ import TestSupport
 import Testing
 
 @Suite struct `Why nothing happens` {
-    @Test func `is said in a sentence, with the rule, how many go before, and when its turn comes`() async throws {
+    @Test func `is explained in a sentence, with the rule, how many go first, and when its turn comes`() async throws {
         let gate = Gate()
         let server = ScriptedServer { _, reply in
             gate.wait()
@@ -30,7 +30,7 @@ import Testing
         gate.open()
     }
 
-    @Test func `is said of one that waits for its turn, for a moment to come, and of one that has ended`() async throws {
+    @Test func `is explained for a queued, a delayed and an ended download`() async throws {
         let desk = await Desk()
         let gate = Gate()
         let server = ScriptedServer { request, reply in
@@ -81,7 +81,7 @@ import Testing
 }
 
 @Suite struct `The rules of hosts` {
-    @Test func `are shown, set and taken away`() async throws {
+    @Test func `are shown, set and removed`() async throws {
         let desk = await Desk()
         let first = await desk.run("host")
         #expect(first.status == 0 && first.output.contains("1000 ms") && first.output.contains("musicbrainz.org"), "\(first)")

@@ -166,7 +166,7 @@ extension Answers {
         #expect((28...32).contains(guarded.service.object.calls.count { $0.utf8.count > 5 }))
     }
 
-    @Test @BusActor func `a caller that cannot be told is refused, and asked about anew at its next call`() async throws {
+    @Test @BusActor func `an unknown caller is refused, and looked up again at its next call`() async throws {
         let guarded = try await Guarded { $0 == 1 ? .refused(DBusError("org.todoku.Error.No", "who?")) : .known(.user) }
         guarded.door.open()
         let client = try guarded.service.client()

@@ -72,7 +72,7 @@ internal import Testing
         }
     }
 
-    @Test @BusActor func `a service without an object tree answers too`() async throws {
+    @Test @BusActor func `a service without an object tree answers, too`() async throws {
         let service = try await TestService(holding: true)
         let client = try service.client()
         let begun = ContinuousClock.now

@@ -24,7 +24,7 @@ internal import Testing
         }
     }
 
-    @Test func `of what never changes is annotated as const, and of what no signal tells as false`() throws {
+    @Test func `annotates constant properties as const, and properties without a signal as false`() throws {
         let manager = InterfaceText(try #require(InterfaceXML.document(of: Manager.interface))).changes
         let download = InterfaceText(try #require(InterfaceXML.document(of: Download.interface))).changes
         let batch = InterfaceText(try #require(InterfaceXML.document(of: Batch.interface))).changes

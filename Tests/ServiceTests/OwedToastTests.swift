@@ -97,7 +97,7 @@ extension DownloadRecord {
 
 @Suite(.timeLimit(.minutes(10))) struct `A toast that is owed` {
     @Test(arguments: [SIGKILL, SIGTERM])
-    func `comes once where the service died while the server hung`(signal: Int32) async throws {
+    func `comes once if the service died while the server hung`(signal: Int32) async throws {
         let lives = try await Lives(.hangsInNotify)
         let first = await lives.world.start()
         _ = try await lives.download("a")
@@ -167,7 +167,7 @@ extension DownloadRecord {
         #expect(await lives.world.stop(third).isClean)
     }
 
-    @Test func `does not come where it was shown, is not wanted, or not true any more`() async throws {
+    @Test func `does not come if it was shown, is not wanted, or is no longer true`() async throws {
         let gate = Gate()
         let lives = try await Lives(.answers, gate: gate)
         let client = lives.client

@@ -5,7 +5,7 @@ internal import Testing
 
 @Suite struct `A pause that crosses the last bytes` {
     /// Before the mend, 8 of 90 were named `download` or `download (1)`.
-    @Test func `leaves each file its name, over kill -9 too`() async throws {
+    @Test func `keeps each file's name, over kill -9 too`() async throws {
         let count = 90
         // More or less bytes: so the pause comes before, with and behind the last of them.
         let server = ScriptedServer { request, reply in

@@ -41,7 +41,7 @@ internal import Testing
         #expect(listFolder(running.world.bus.folder("data/Trash/files")) == ["second"])
     }
 
-    @Test func `that is not there is said, and file and download stay`() async throws {
+    @Test func `that does not exist is reported, and file and download stay`() async throws {
         let tools = TemporaryFolder("todoku-tools")
         let world = await ServiceWorld()
         let running = Running(world: world, daemon: await world.start(extra: ["PATH": tools.path]), client: try await world.client())
@@ -59,7 +59,7 @@ internal import Testing
     }
 
     /// Some window managers and launchers ignore SIGCHLD, and their children inherit that: the end of a program cannot be seen then.
-    @Test func `that refuses is heard, also where who started the service ignores the ends of programs`() async throws {
+    @Test func `that refuses is reported, also if the parent ignores SIGCHLD`() async throws {
         let tools = TemporaryFolder("todoku-tools")
         writeFile(tools("gio"), "#!/bin/sh\necho 'gio: file:///a: Trashing is not supported here' >&2\nexit 2\n".utf8, mode: 0o755)
         symlink("/usr/bin/timeout", tools("timeout"))
@@ -92,7 +92,7 @@ internal import Testing
         #expect(try await running.client.list() == [path])
     }
 
-    @Test func `takes no file that is not ours, and nothing where there is none`() async throws {
+    @Test func `accepts no file that is not ours, and nothing if there is none`() async throws {
         let running = try await Running.start()
         let own = try await running.download(server.url("/own"))
         let file = try await running.client.wait(own)
