@@ -118,8 +118,8 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
     }
 }
 
-@Suite struct `What Ctrl-C says` {
-    @Test func `names the downloads that go on`() {
+@Suite struct `The message after Ctrl-C` {
+    @Test func `names the downloads that continue`() {
         #expect(
             Interrupt.sentence([DownloadReference(number: 7)])
                 == "the download continues in the background; “todoku watch 7” shows it. Press Ctrl-C again within 2 s to cancel it.")

@@ -17,7 +17,7 @@ private final class Held {
     func contains(_ number: DownloadNumber) -> Bool { group.contains(number) }
 }
 
-@Suite struct `What the progress toast tells of` {
+@Suite struct `A download in the progress toast` {
     let start = ContinuousClock.now
     let a = DownloadNumber(1)
     let b = DownloadNumber(2)

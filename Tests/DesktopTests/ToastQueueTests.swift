@@ -3,7 +3,7 @@ internal import Testing
 
 @testable internal import Desktop
 
-@Suite struct `What waits for the notification server` {
+@Suite struct `A toast that waits for the notification server` {
     let now = ContinuousClock.now
     var later: ContinuousClock.Instant { now + .seconds(60) }
 

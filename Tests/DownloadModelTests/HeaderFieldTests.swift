@@ -170,7 +170,7 @@ private let noon2024 = WallTime(microseconds: 1_718_452_800_000_000)  // Sat, 15
     }
 
     @Test(arguments: [
-        ("", "no \":\""), (md5, "no \":\""), ("crc32:00000000", "does not know"), (":\(md5)", "not known"),
+        ("", "no \":\""), (md5, "no \":\""), ("crc32:00000000", "does not know"), (":\(md5)", "does not know"),
         ("sha256:\(md5)", "64 hexadecimal digits, and 32"),
         ("md5:", "32 hexadecimal digits, and 0"), ("md5:\(md5)0", "and 33"), ("md5: \(md5)", "not a hexadecimal digit"),
         ("md5:\(md5) ", "not a hexadecimal digit"),

@@ -57,7 +57,7 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
     } catch { return error as? StoreError }
 }
 
-@Suite struct `What is kept` {
+@Suite struct `The stored state` {
     private let folder = TemporaryFolder()
 
     @Test func `is empty and has the defaults at first`() async throws {

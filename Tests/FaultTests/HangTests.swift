@@ -20,7 +20,7 @@ extension `The fault campaign` {
             await report.finish()
         }
 
-        @Test func `or takes seconds for a write holds up no other disk's download`() async throws {
+        @Test func `or takes seconds for a write delays no other disk's download`() async throws {
             let report = await Report("A slow disk", notes: "Each write on one disk takes 1.5 s, while a file comes to another.")
             try await runCases([SlowCase()], report) { _, lane in try await slow(lane) }
             await report.finish()

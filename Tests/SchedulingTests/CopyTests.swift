@@ -5,7 +5,7 @@ import Testing
 
 private let source = "http://h/a"
 
-@Suite struct `What a later request asks by` {
+@Suite struct `The condition of a later request` {
     private func validators(
         _ tag: String?, _ modified: String? = nil, date: String? = "Fri, 20 Nov 2026 12:00:00 GMT", vary: String? = nil
     ) -> CopyValidators? {

@@ -347,7 +347,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 }
 
 @Suite struct `A host's refusal` {
-    @Test func `that divides a domain while a request is under way holds up neither part`() {
+    @Test func `that splits a domain during a request delays neither part`() {
         let desk = Desk { try? $0.hostRules.set("h", second) }
         desk.add(1, "http://www.h/1")
         desk.add(2, "http://h/2")
@@ -663,7 +663,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 }
 
-@Suite struct `What is known of hosts` {
+@Suite struct `Knowledge of hosts` {
     @Test func `is forgotten when no download needs it, however many hosts there were`() {
         let desk = Desk { try? $0.hostRules.set("*", second) }
         func remembered() -> Int {
@@ -1014,7 +1014,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 }
 
-@Suite struct `What is told of a wait` {
+@Suite struct `The report of a wait` {
     @Test func `reaches downloads at a host full of silent transfers, and again when it is no longer full`() {
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
         for number in 1...7 {

@@ -56,7 +56,7 @@ import Testing
             (0, 1, 0, false, 500, 1), (1, 1, 0, false, nil, 1), (10, 10, 5, false, nil, 10), (10, 10, 5, true, 500, 1),
             (5, 0, 5, true, nil, 0),
         ] as [(UInt32, UInt32, ByteCount, Bool, Int?, UInt32)])
-    func `of a server's refusal are counted, and progress begins the count anew`(
+    func `of a server's refusal are counted, and progress resets the count`(
         used: UInt32, retries: UInt32, received: ByteCount, progress: Bool, delay: Int?, after: UInt32
     ) {
         let (verdict, usedAfter) = RetryPolicy.verdict(

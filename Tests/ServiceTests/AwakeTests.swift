@@ -157,7 +157,7 @@ private struct KeptAwake {
     }
 
     @Test(arguments: ["none", "mute", "full"])
-    func `a system bus that is not there, or hangs, holds up nothing`(kind: String) async throws {
+    func `a missing or hanging system bus delays nothing`(kind: String) async throws {
         let folder = TemporaryFolder()
         let mute = kind == "none" ? nil : MuteBus(in: folder, isFull: kind == "full")
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }

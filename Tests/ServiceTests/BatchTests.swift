@@ -355,7 +355,7 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(try await client.counts(batch) == [0, 2, 0, 1])
     }
 
-    @Test func `answers all who wait when the last has ended, and forgets those who have left`() async throws {
+    @Test func `answers all waiting callers when the last member has ended, and forgets those who left`() async throws {
         let running = try await Running.start()
         let gate = Gate()
         let server = ScriptedServer { _, reply in

@@ -288,7 +288,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         }
     }
 
-    @Test func `goes on when its callers leave, and two hundred that wait are not disturbed by one that dies`() async throws {
+    @Test func `continues when its callers leave, and the death of one does not disturb two hundred others`() async throws {
         let running = try await Running.start()
         let gate = Gate()
         let server = ScriptedServer { _, reply in

@@ -139,7 +139,7 @@ private let tolerance: Duration = .milliseconds(400)
 }
 
 @Suite struct `A host that wants to be left alone for a day` {
-    @Test func `is asked at once by who resumes, and by all when it answers`() async throws {
+    @Test func `gets a request at once from a resumed download, and from all when it answers`() async throws {
         let server = ScriptedServer { request, reply in
             if request.number == 0 { reply.respond(503, ["Retry-After": "86400"]) } else { reply.respond(200, text: "x") }
         }
@@ -157,7 +157,7 @@ private let tolerance: Duration = .milliseconds(400)
         #expect(try await client.get(Download.waitReason, at: first) == "retry")
     }
 
-    @Test func `is told, and can be reset`() async throws {
+    @Test func `is listed, and can be reset`() async throws {
         let server = ScriptedServer { request, reply in
             if request.number == 0 { reply.respond(503, ["Retry-After": "86400"]) } else { reply.respond(200, text: "x") }
         }

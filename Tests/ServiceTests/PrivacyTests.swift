@@ -5,7 +5,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-@Suite struct `What is logged and shown` {
+@Suite struct `The log and the signals` {
     @Test func `holds no header, password or query, however much is logged`() async throws {
         let running = try await Running.start(["--log-level", "trace"])
         let other = ScriptedServer { _, reply in reply.respond(500) }

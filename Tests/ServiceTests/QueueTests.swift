@@ -274,7 +274,7 @@ internal import Testing
         #expect(await thrown { try await client.pause(paused) }?.name == todokuError("InvalidState"))
     }
 
-    @Test func `Cancel deletes the part file and answers those who wait; Retry begins anew`() async throws {
+    @Test func `Cancel deletes the part file and answers waiting callers; Retry starts again`() async throws {
         let running = try await Running.start()
         let client = running.client
         let gate = Gate()

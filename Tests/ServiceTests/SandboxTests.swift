@@ -554,7 +554,8 @@ private let app = "org.example.App"
         let running = try await startUnprivileged()
         let hidden = await Child.run(unprivileged + ["python3", "-c", Self.undumpable], environment: running.world.environment)
         #expect(
-            hidden.output.hasPrefix("\(todokuError("NotAllowed")): Todoku cannot tell whether the caller is in a sandbox: the root of"),
+            hidden.output.hasPrefix(
+                "\(todokuError("NotAllowed")): Todoku cannot tell whether the caller is in a sandbox: the root folder of"),
             "\(hidden)")
         let plain = await Child.run(
             unprivileged + ["busctl", "--user", "call", BusName.service, manager, Manager.interface, "ResumeAll"],

@@ -5,7 +5,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-@Suite struct `What is done to many` {
+@Suite struct `A call about many downloads` {
     private static let count = 2000
 
     /// Queues as many, of which none gets an answer from its server.

@@ -250,7 +250,7 @@ extension Running {
     }
 }
 
-@Suite struct `What comes in pieces` {
+@Suite struct `A file in pieces` {
     @Test func `and does not match its checksum is fetched once more from the start`() async throws {
         let running = try await Running.start()
         let (old, new) = (patternBytes(300_000, seed: 1), patternBytes(300_000, seed: 2))

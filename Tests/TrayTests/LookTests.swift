@@ -32,7 +32,7 @@ private let busy: [String: Variant] = [
     "Speed": .uint64(1 << 20),
 ]
 
-@Suite struct `What the tray says` {
+@Suite struct `The tray's text` {
     private let texts = TrayTexts(.english)
 
     @Test func `is how many, how far, how fast, and how long`() {
