@@ -76,10 +76,10 @@ public enum CallerFinding: Sendable {
         }
         let bytes = call.message.wireSize + Self.callOverhead
         guard held[sender]?.calls.count ?? 0 < Self.mostCalls else {
-            return call.fail(limitError("At most \(Self.mostCalls) calls of a connection may wait until it is known who calls."))
+            return call.fail(limitError("At most \(Self.mostCalls) calls of one connection may wait until its caller is identified."))
         }
         guard heldBytes + bytes <= Self.mostBytes else {
-            return call.fail(limitError("At most \(Self.mostBytes) bytes of calls may wait until it is known who calls; try again."))
+            return call.fail(limitError("At most \(Self.mostBytes) bytes of calls may wait until their callers are identified; try again."))
         }
         held[sender]?.calls.append(call)
         held[sender]?.bytes += bytes
@@ -102,7 +102,7 @@ public enum CallerFinding: Sendable {
             let credentials = try await connection.call(BusDaemon.getConnectionCredentials, on: BusDaemon.name, at: BusDaemon.path, sender)
             guard held[sender] != nil else { return }
             let finding = await Pool.callers.value(within: Self.patience) { [inspect] in inspect(credentials, arrival) }
-            settle(sender, finding ?? .refused(DBusError.failed("The caller’s process could not be looked at in time; try again.")))
+            settle(sender, finding ?? .refused(DBusError.failed("The caller’s process could not be inspected in time; try again.")))
         } catch  where error.name == "org.freedesktop.DBus.Error.NameHasNoOwner" {
             left(sender)
         } catch { settle(sender, .refused(error)) }

@@ -308,7 +308,7 @@ internal import Glibc
     /// Answers `call`, whose caller is now known.
     func answer(_ call: PendingCall, from identity: CallerIdentity) {
         call.caller = identity
-        if let tree { answer(call, from: tree) } else { call.fail(.unknownObject("nothing is here")) }
+        if let tree { answer(call, from: tree) } else { call.fail(.unknownObject("this connection has no objects")) }
         call.forgetArguments()
     }
 

@@ -23,7 +23,7 @@ extension DBusError: DBusErrorConvertible {
     init(message: Message, connection: Connection) { (self.message, self.connection) = (message, connection) }
 
     isolated deinit {
-        if !isAnswered { fail(DBusError("org.freedesktop.DBus.Error.NoReply", "the call was given up by the service")) }
+        if !isAnswered { fail(DBusError("org.freedesktop.DBus.Error.NoReply", "the service dropped the call without an answer")) }
     }
 
     public var sender: String { message.sender }

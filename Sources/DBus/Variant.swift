@@ -140,7 +140,7 @@ extension Variant: DBusValue {
                 }
                 self = .array(of: String(signature.dropFirst()), values)
             }
-        default: throw .invalidArgs("values of this type (file descriptors in a variant) are not taken")
+        default: throw .invalidArgs("values of this type (file descriptors in a variant) are not accepted")
         }
     }
 }

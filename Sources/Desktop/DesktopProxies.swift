@@ -201,7 +201,7 @@ private struct Source: Sendable {
 
     private func readGNOME() -> Reading.Settings {
         // What is no database is an empty one to dconf: all would be as if nothing were set.
-        if let user = files.first, isDamaged(user) { return .unreadable("\(user) is no database of dconf") }
+        if let user = files.first, isDamaged(user) { return .unreadable("\(user) is not a dconf database") }
         guard let gsettings = findProgram("gsettings", in: environment) else {
             return .unreadable("gsettings, which reads the desktop’s settings, is not installed")
         }

@@ -21,14 +21,14 @@ struct GNOMEProxies: Equatable {
         case "none": .choice(.direct)
         case "manual": .choice(manual(for: url))
         case "auto": .script(string("autoconfig-url") ?? "")
-        default: .choice(.unknown("what gsettings says of the proxy’s mode is not understood"))
+        default: .choice(.unknown("the proxy mode that gsettings prints is not understood"))
         }
     }
 
     /// The scheme's own proxy, else the SOCKS proxy, else for https that of http, where that one is for all.
     private func manual(for url: DownloadURL) -> ProxyChoice {
         guard let hosts = values["ignore-hosts"], let exceptions = GVariantText.strings(hosts) else {
-            return .unknown("what gsettings says of the hosts without a proxy is not understood")
+            return .unknown("the list of hosts without a proxy that gsettings prints is not understood")
         }
         if exceptions.contains(where: { ProxyException.covers($0, host: url.host, port: url.port) }) { return .direct }
         if let own = proxy(url.scheme) ?? proxy("socks") { return own }
@@ -38,7 +38,7 @@ struct GNOMEProxies: Equatable {
 
     private func proxy(_ kind: String) -> ProxyChoice? {
         guard let text = values["\(kind) host"], let host = GVariantText.strings(text)?.first else {
-            return .unknown("what gsettings says of the \(kind) proxy is not understood")
+            return .unknown("the \(kind) proxy that gsettings prints is not understood")
         }
         guard !host.isEmpty else { return nil }
         let port = values["\(kind) port"].flatMap { UInt16($0) } ?? 0

@@ -38,7 +38,7 @@ struct KDEProxies: Equatable {
         case "2": .script(script)
         case "3": .script("")
         case "4": .choice(choice(for: url) { values[$0].flatMap { environment[$0] } })
-        default: .choice(.unknown("the ProxyType in kioslaverc is none that Todoku knows"))
+        default: .choice(.unknown("Todoku does not know the ProxyType in kioslaverc"))
         }
     }
 

@@ -234,7 +234,7 @@ final class Session {
     func commit(_ changes: [StoreChange], nextNumber: DownloadNumber, isEverything: Bool = false) throws(StoreError) {
         guard !changes.isEmpty || nextNumber > savedNumber else { return }
         guard file.isInPlace else {
-            throw StoreError(.damaged, "The database \(folder.database) was taken away while Todoku used it.")
+            throw StoreError(.damaged, "The database \(folder.database) was removed while Todoku used it.")
         }
         // SQLite takes a log beside an empty database for a leftover. So the file must be on disk before the first row is.
         if isUnsynced { try file.sync() }

@@ -98,7 +98,7 @@ public actor Store {
     }
 
     private var faultyLog: StoreError {
-        StoreError(.damaged, "The log of the database \(folder.database) is damaged: what was acknowledged is not all there.")
+        StoreError(.damaged, "The log of the database \(folder.database) is damaged: some acknowledged changes are missing.")
     }
 
     /// Sets a damaged database aside, and starts a new one with all rows that can be read.
@@ -176,7 +176,7 @@ public actor Store {
         guard isOpen else { throw StoreError(.notOpen, "The database \(folder.database) is not open; start Todoku again.") }
     }
 
-    private var lost: StoreError { StoreError(.damaged, "The database \(folder.database) was taken away while Todoku used it.") }
+    private var lost: StoreError { StoreError(.damaged, "The database \(folder.database) was removed while Todoku used it.") }
 
     /// Opens the database again after a failure.
     private func reopened(_ nextNumber: DownloadNumber) throws(StoreError) -> Session {

@@ -47,7 +47,8 @@ extension DownloadFilter: ListFilter {
     private mutating func add(_ names: [String], of key: String) throws(Refusal) {
         for name in names where !Self.stateNames.contains(name) {
             throw Refusal(
-                .invalidOption, "Filter key \(key): “\(shown(name))” is no state; they are \(Self.stateNames.joined(separator: ", ")).")
+                .invalidOption,
+                "Filter key \(key): “\(shown(name))” is not a state; the states are \(Self.stateNames.joined(separator: ", ")).")
         }
         states = Set(names).union(states ?? [])
     }

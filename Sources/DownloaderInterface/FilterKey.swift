@@ -45,7 +45,7 @@ extension ListFilter {
             FilterKey("newest-first", "b", { $0.bool }) { $0.isNewestFirst = $1 },
             FilterKey("limit", "u", { $0.uint32 }) { (filter, number) throws(Refusal) in
                 guard number > 0, number <= Limits.listed else {
-                    throw Refusal(.invalidOption, "Filter key limit is 1 to \(Limits.listed).")
+                    throw Refusal(.invalidOption, "Filter key limit must be 1 to \(Limits.listed).")
                 }
                 filter.limit = Int(number)
             },
@@ -59,7 +59,7 @@ extension ListFilter {
         for (name, value) in dictionary.sorted(by: { $0.key < $1.key }) {
             guard let key = Self.keys.first(where: { $0.name == name }) else {
                 let names = Self.keys.map(\.name).joined(separator: ", ")
-                throw Refusal(.invalidOption, "There is no filter key “\(shown(name))”; they are \(names).")
+                throw Refusal(.invalidOption, "There is no filter key “\(shown(name))”; the keys are \(names).")
             }
             try key.put(value, &self)
         }

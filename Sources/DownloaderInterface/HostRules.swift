@@ -46,7 +46,7 @@ extension HostRule {
         for (key, value) in dictionary.sorted(by: { $0.key < $1.key }) {
             guard key == Self.connectionsKey || key == Self.intervalKey else {
                 throw Refusal(
-                    .invalidOption, "A host rule has no key “\(shown(key))”; they are \(Self.connectionsKey), \(Self.intervalKey).")
+                    .invalidOption, "A host rule has no key “\(shown(key))”; the keys are \(Self.connectionsKey), \(Self.intervalKey).")
             }
             guard value.uint32 != nil else {
                 throw Refusal(.invalidOption, "Key \(key) of a host rule takes the type u, not \(value.type.prefix(64)).")
@@ -71,7 +71,9 @@ extension HostRules {
         let isAddress = host.utf8.contains(UInt8(ascii: ":"))
         guard !host.utf8.contains(where: { "/@?#[]".utf8.contains($0) }),
             let url = try? DownloadURL("http://\(isAddress ? "[\(host)]" : host)/")
-        else { throw Refusal(.invalidOption, "“\(shown(host))” is no host name; write it as in example.org, or * for all others.") }
+        else {
+            throw Refusal(.invalidOption, "“\(shown(host))” is not a host name; write it like example.org, or give * for all other hosts.")
+        }
         return url.host.hasSuffix(".") ? String(url.host.dropLast()) : url.host
     }
 }

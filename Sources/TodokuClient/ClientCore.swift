@@ -322,7 +322,7 @@ internal import EventLoop
         state.losses = state.lastLoss.map { .now - $0 > Self.steadyTime } ?? true ? 1 : state.losses + 1
         state.lastLoss = .now
         guard state.losses > Self.mostLosses else { return }
-        let message = "\(BusName.service) ends again and again; its messages are in the session's journal"
+        let message = "\(BusName.service) keeps exiting; its messages are in the session's journal"
         state.lose(error ?? ClientError(.serviceUnavailable, name: "org.freedesktop.DBus.Error.NoReply", message: message))
     }
 

@@ -101,7 +101,7 @@ final class Attempt: BodySink {
             if head.isComplete, head.status >= 200, head.status != 401, head.status != 407 { decide() }
             return refusesBody ? .abort : .accepted
         } catch {
-            verdict = .failed(DownloadFailure(.network, "\(url.host) sent more header fields than Todoku takes.", host: url.host))
+            verdict = .failed(DownloadFailure(.network, "\(url.host) sent more header fields than Todoku accepts.", host: url.host))
             return .abort
         }
     }

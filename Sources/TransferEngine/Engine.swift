@@ -346,7 +346,7 @@ public actor Engine {
         // libcurl accepts a head that ends with its connection.
         let error =
             attempt.isHeadless
-            ? CurlError(.malformedAnswer, "the head of the answer does not end")
+            ? CurlError(.malformedAnswer, "the header of the response does not end")
             : error ?? (attempt.head.isComplete ? nil : CurlError(.nothingReceived, "no whole head"))
         if error == nil { attempt.decide() }
         if exchange.needsNewConnection(error, heardAnswer: attempt.verdict != .undecided, closes: attempt.head.endsConnection) {

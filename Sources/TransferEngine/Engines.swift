@@ -219,13 +219,14 @@ internal import Transport
 
     private static func tooManySilentDisks(_ request: TransferRequest) -> DownloadFailure {
         DownloadFailure(
-            .writeFailed, "Too many disks do not answer to write into \(request.directory) as well; the download goes on when they do.",
+            .writeFailed,
+            "Too many disks do not answer, so \(request.directory) has to wait; the download resumes when one of them answers.",
             wait: request.descriptor == nil ? .destination : nil)
     }
 
     private static func silentDisk(of request: TransferRequest) -> DownloadFailure {
         guard request.descriptor == nil else { return DownloadFailure(.writeFailed, "The disk of the caller’s file does not answer.") }
         return DownloadFailure(
-            .writeFailed, "The disk of \(request.directory) does not answer; the download goes on when it does.", wait: .destination)
+            .writeFailed, "The disk of \(request.directory) does not answer; the download resumes when it does.", wait: .destination)
     }
 }

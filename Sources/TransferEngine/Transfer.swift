@@ -164,7 +164,7 @@ final class Transfer {
 
     private func otherDisk(_ held: ByteCount) -> DownloadFailure {
         DownloadFailure(
-            .writeFailed, "\(request.directory) is on another disk than the \(held) bytes held of this file; connect that disk again.",
+            .writeFailed, "\(request.directory) is now on another disk than the \(held) bytes already downloaded; connect that disk again.",
             wait: .destination)
     }
 
@@ -231,7 +231,7 @@ final class Transfer {
     var keptAway: DownloadFailure {
         let host = url.host
         if hops > 0 || !request.refusesPrivate {
-            let why = request.refusesPrivate ? "where this download may not go (option allow-private)" : "which a public one may not"
+            let why = request.refusesPrivate ? "where this download may not go (option allow-private)" : "which a public server may not do"
             return DownloadFailure(
                 .unsafeRedirect, "The server redirected to \(host), an address inside a private network, \(why).", host: host)
         }

@@ -55,7 +55,7 @@ extension Transfer {
         func failure(_ what: String) -> DownloadFailure {
             DownloadFailure(.network, "\(host) sent \(what).", httpStatus: attempt.head.status, host: host)
         }
-        if attempt.head.isTransferCoded { return failure("a body in a transfer coding that Todoku had not asked for") }
+        if attempt.head.isTransferCoded { return failure("a body in a transfer coding that Todoku did not request") }
         guard let coding = attempt.head.coding else { return nil }
         let given = FileName.chosen(contentDisposition: attempt.head.bytes("content-disposition"), url: attempt.url, decode: iconvDecoder)
         let names = [given, request.fileName, request.knownName].compactMap(\.self)
@@ -197,7 +197,7 @@ extension Transfer {
 
     private func contradiction(_ attempt: Attempt) -> DownloadFailure {
         DownloadFailure(
-            .network, "\(attempt.url.host) gave a length that makes no sense.", httpStatus: attempt.head.status, host: attempt.url.host)
+            .network, "\(attempt.url.host) sent an impossible file length.", httpStatus: attempt.head.status, host: attempt.url.host)
     }
 
     private func sizeFailure(_ total: ByteCount?, host: String) -> DownloadFailure? {

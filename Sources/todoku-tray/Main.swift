@@ -12,11 +12,11 @@ internal import TodokuClient
 
     private static let help = """
         Usage: todoku-tray [OPTION]
-        Shows the downloads of this session in the panel's tray, and steers them from there.
+        Shows the downloads of this session in the panel's tray, with a menu to steer them.
 
-          --language LANGUAGE   ja, en, or auto, the session's; without it as the service's toasts
+          --language LANGUAGE   ja, en, or auto (the session's); default: the language of the service's toasts
           --version             print the version
-          --help                print this
+          --help                print this help
 
         See todoku-tray(1).
 
@@ -33,7 +33,7 @@ internal import TodokuClient
         switch arguments {
         case []: break
         case _ where language != nil: break
-        case let others where others.first == "--language": end(64, complaining: "--language is one of ja, en, auto")
+        case let others where others.first == "--language": end(64, complaining: "--language must be ja, en or auto")
         case ["--version"]: end(0, saying: "todoku-tray \(version)\n")
         case ["--help"]: end(0, saying: help)
         case let others: end(64, complaining: "there is no option \(others.joined(separator: " ")); see todoku-tray --help")  // EX_USAGE
@@ -41,7 +41,7 @@ internal import TodokuClient
         BusActor.runMain {
             do {
                 let connection = try Connection.session()
-                guard try connection.requestName(busName) else { end(0, saying: "todoku-tray: another one runs in this session already\n") }
+                guard try connection.requestName(busName) else { end(0, saying: "todoku-tray: already running in this session\n") }
                 connection.onDisconnect = { exit(0) }  // the session is over
                 let client = try await DownloaderClient.connect()
                 let tray = Tray(client, on: connection, language: language) { exit($0) }

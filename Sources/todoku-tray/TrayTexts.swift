@@ -89,8 +89,8 @@ struct TrayTexts {
         switch word {
         case "retry": catalog.text("trying again soon")
         case "offline": catalog.text("offline")
-        case "metered": catalog.text("waiting for a link that is not metered")
-        case "disk-space": catalog.text("waiting for room on the disk")
+        case "metered": catalog.text("waiting for an unmetered connection")
+        case "disk-space": catalog.text("waiting for disk space")
         case "destination": catalog.text("waiting for its folder")
         case "needs-url": catalog.text("waiting for a new link")
         case "not-before": catalog.text("waiting for its time")

@@ -82,23 +82,23 @@ enum Amounts {
 
     @Sendable static func parseInstant(_ text: String) throws -> WallTime {
         if let instant = instant(text) { return instant }
-        throw ValidationError("“\(text)” is no time; write it as in 23:30, 2026-12-24T03:00 or +2h.")
+        throw ValidationError("“\(text)” is not a time; write it like 23:30, 2026-12-24T03:00 or +2h.")
     }
 
     @Sendable static func parseBytes(_ text: String) throws -> ByteCount {
         if let bytes = bytes(text) { return bytes }
-        throw ValidationError("“\(text)” is no size; write it as in 500K, 10MiB or 1.5G.")
+        throw ValidationError("“\(text)” is not a size; write it like 500K, 10MiB or 1.5G.")
     }
 
     /// As `parseBytes`, with an optional "/s"; "none" is 0.
     @Sendable static func parseSpeed(_ text: String) throws -> Speed {
         if text == "none" { return 0 }
         if let bytes = bytes(text.hasSuffix("/s") ? String(text.dropLast(2)) : text) { return bytes }
-        throw ValidationError("“\(text)” is no speed; write it as in 500K, 2MiB or none.")
+        throw ValidationError("“\(text)” is not a speed; write it like 500K, 2MiB or none.")
     }
 
     @Sendable static func parseDuration(_ text: String) throws -> Duration {
         if let duration = duration(text) { return duration }
-        throw ValidationError("“\(text)” is no time; write it as in 500ms, 30s or 2m.")
+        throw ValidationError("“\(text)” is not a time; write it like 500ms, 30s or 2m.")
     }
 }

@@ -7,13 +7,15 @@ internal import TodokuClient
 
 struct BatchCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "batch", abstract: "Queue the URLs of a list as one batch.",
+        commandName: "batch", abstract: "Queue the URLs in a file as one batch.",
         discussion: """
-            The file has one URL a line; blank lines, and those that begin with #, are passed over. All are queued, at most 10,000, or none: \
-            a line that is refused is named by its number. Prints the batch's number, and returns; with --wait it shows the progress and waits for \
-            the end. The options hold for each; --title, --body, --icon, --sound and --notify are those of the one toast at the end of all.
+            The file has one URL per line and at most 10,000 URLs. Blank lines and lines that begin with # are skipped. If one URL is refused, \
+            nothing is queued, and the message names the line. The command prints the batch's number and returns. With --wait it shows the \
+            progress and waits for the end.
 
-            Ctrl-C leaves the batch to the service; pressed again within 2 s, it cancels the batch.
+            The options apply to every download. --title, --body, --icon, --sound and --notify set the one toast at the end of the batch.
+
+            Ctrl-C leaves the batch to the service. A second Ctrl-C within 2 s cancels the batch.
 
             EXAMPLES:
               todoku batch urls.txt
@@ -22,10 +24,10 @@ struct BatchCommand: ParsableCommand {
               todoku list --batch "$(todoku batch urls.txt)"
             """)
 
-    @Argument(help: ArgumentHelp("The list of URLs; - is standard input.", valueName: "file"), completion: .file())
+    @Argument(help: ArgumentHelp("The file with the URLs; - is standard input.", valueName: "file"), completion: .file())
     var file: String
 
-    @Flag(name: .shortAndLong, help: "Show the progress, and wait for the end.") var wait = false
+    @Flag(name: .shortAndLong, help: "Show the progress and wait for the end.") var wait = false
     @OptionGroup(title: "Request") var request: RequestArguments
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
@@ -33,7 +35,7 @@ struct BatchCommand: ParsableCommand {
     func validate() throws {
         try request.checkForList()
         if file == "-", request.login.passwordFile == "-" {
-            throw ValidationError("Standard input has the list; it cannot have the password too.")
+            throw ValidationError("Standard input gives the list, so it cannot give the password; use a file for one of them.")
         }
     }
 
@@ -83,7 +85,7 @@ struct URLList: Equatable {
             throw CommandFailure(
                 .usage,
                 catalog.text(
-                    "“%1$s” is longer than a batch may be: %2$s URLs of %3$s bytes", name, catalog.count(Limits.batchItems),
+                    "“%1$s” is too long for a batch: at most %2$s URLs of %3$s bytes", name, catalog.count(Limits.batchItems),
                     catalog.count(Limits.urlBytes)))
         }
         try self.init(bytes, name: name)
@@ -108,12 +110,12 @@ struct URLList: Equatable {
             }
             lines.append(Line(number: index + 1, url: url))
         }
-        guard !lines.isEmpty else { throw CommandFailure(.usage, catalog.text("“%1$s” has no URL in it", name)) }
+        guard !lines.isEmpty else { throw CommandFailure(.usage, catalog.text("“%1$s” contains no URL", name)) }
         guard lines.count <= Limits.batchItems else {
             throw CommandFailure(
                 .refused,
                 catalog.text(
-                    "“%1$s” has %2$s URLs, and a batch has at most %3$s", name, catalog.count(lines.count),
+                    "“%1$s” has %2$s URLs, but a batch takes at most %3$s", name, catalog.count(lines.count),
                     catalog.count(Limits.batchItems)),
                 name: ErrorName.limitExceeded.busName)
         }

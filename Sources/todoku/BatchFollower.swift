@@ -135,7 +135,7 @@ internal import TodokuClient
     var farewell: String? {
         if isOver { return nil }
         return catalog.text(
-            "the batch goes on in the background; “todoku list --batch %1$s” shows it. Press Ctrl-C again within 2 s to cancel it.",
+            "the batch continues in the background; “todoku list --batch %1$s” shows it. Press Ctrl-C again within 2 s to cancel it.",
             "\(batch.reference)")
     }
 

@@ -8,7 +8,7 @@ internal import TodokuClient
 struct CredentialArguments: ParsableArguments {
     @Option(
         help: ArgumentHelp(
-            "Credentials for the first server; the password is asked for where it is left out.", valueName: "name[:password]"))
+            "Credentials for the first server; without a password, the command asks for it.", valueName: "name[:password]"))
     var user: String?
 
     @Option(
@@ -42,7 +42,7 @@ struct CredentialArguments: ParsableArguments {
             return (user, password)
         }
         guard let password = Terminal.password(prompt: catalog.text("Password of %1$s:", TerminalText.plain(user)) + " ") else {
-            throw CommandFailure(.usage, catalog.text("there is no terminal to ask for the password of %1$s; give --password-file", user))
+            throw CommandFailure(.usage, catalog.text("there is no terminal to ask for the password of %1$s; use --password-file", user))
         }
         return (user, password)
     }

@@ -4,13 +4,13 @@ internal import TodokuClient
 
 struct FetchCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "fetch", abstract: "Have the newest version of a file: download it where it has changed.",
+        commandName: "fetch", abstract: "Download a file if the server has a newer version, and print its path.",
         discussion: """
-            Waits until it is there, and prints its path. Where the server has nothing newer than what the last fetch of the same brought, \
-            and nobody has changed that file since, that is the one: run it as often as you like. A file that has changed goes beside the old \
-            one unless --if-exists replace is said.
+            Waits for the download and prints the path of the file. If the server has nothing newer than the last fetch of the same URL \
+            into the same folder, and nobody has changed that file since, nothing is downloaded and its path is printed. So you can run \
+            this command as often as you like. A newer file is saved beside the old one, or replaces it with --if-exists replace.
 
-            The exit status is 0 whether or not something new has come; with --exit-code it is 4 where nothing has.
+            The exit status is 0, whether or not the file is new. With --exit-code it is 4 if nothing new was downloaded.
 
             EXAMPLES:
               todoku fetch https://example.org/list.txt
@@ -18,10 +18,10 @@ struct FetchCommand: ParsableCommand {
               if todoku fetch --quiet --exit-code -o list.txt --if-exists replace https://example.org/list.txt; then make; fi
             """)
 
-    @Argument(help: ArgumentHelp("What to fetch; http or https.", valueName: "url"))
+    @Argument(help: ArgumentHelp("URL of the file; http or https.", valueName: "url"))
     var url: String
 
-    @Flag(help: "End with 4 where nothing new has come.") var exitCode = false
+    @Flag(help: "Exit with 4 if nothing new was downloaded.") var exitCode = false
     @OptionGroup(title: "Request") var request: RequestArguments
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false

@@ -5,12 +5,12 @@ internal import TodokuClient
 
 struct GetCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "get", abstract: "Download, showing the progress, and wait for the end.",
+        commandName: "get", abstract: "Download files, show the progress, and wait for the end.",
         discussion: """
-            At a terminal each download has a bar; elsewhere there are plain lines: NUMBER and one of queued, started, progress, waiting, \
-            paused, finished, failed, cancelled, removed. Where the server tells no size, no percentage is shown.
+            At a terminal each download has a progress bar. Elsewhere the command prints lines: NUMBER and one of queued, started, progress, \
+            waiting, paused, finished, failed, cancelled, removed. There is no percentage if the server does not tell the size.
 
-            Ctrl-C leaves the downloads to the service; pressed again within 2 s, it cancels them.
+            Ctrl-C leaves the downloads to the service. A second Ctrl-C within 2 s cancels them.
 
             EXAMPLES:
               todoku get https://example.org/file.iso
@@ -20,12 +20,12 @@ struct GetCommand: ParsableCommand {
               todoku get --json https://example.org/1 https://example.org/2
             """)
 
-    @Argument(help: ArgumentHelp("What to download; http or https.", valueName: "url"))
+    @Argument(help: ArgumentHelp("URL to download; http or https.", valueName: "url"))
     var urls: [String]
 
     @OptionGroup(title: "Request") var request: RequestArguments
     @OptionGroup var output: OutputArguments
-    @Flag(name: .shortAndLong, help: "Show errors only.") var quiet = false
+    @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
 
     func validate() throws { try request.check(urls: urls) }
 
@@ -64,9 +64,9 @@ struct GetCommand: ParsableCommand {
 
 struct AddCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "add", abstract: "Queue downloads and return.",
+        commandName: "add", abstract: "Queue downloads, print their numbers, and return.",
         discussion: """
-            Prints the number of each. Once it is printed the download is on disk: no crash loses it.
+            Once a number is printed, the download is saved on disk, and no crash loses it.
 
             EXAMPLES:
               todoku add https://example.org/file.iso
@@ -75,7 +75,7 @@ struct AddCommand: ParsableCommand {
               todoku wait "$(todoku add https://example.org/file.iso)"
             """)
 
-    @Argument(help: ArgumentHelp("What to download; http or https.", valueName: "url"))
+    @Argument(help: ArgumentHelp("URL to download; http or https.", valueName: "url"))
     var urls: [String]
 
     @OptionGroup(title: "Request") var request: RequestArguments

@@ -52,11 +52,11 @@ internal import TodokuClient
         let ids = downloads.prefix(20).map(\.description).joined(separator: " ")
         guard downloads.count != 1 else {
             return catalog.text(
-                "the download goes on in the background; “todoku watch %1$s” shows it. Press Ctrl-C again within 2 s to cancel it.", ids)
+                "the download continues in the background; “todoku watch %1$s” shows it. Press Ctrl-C again within 2 s to cancel it.", ids)
         }
         return catalog.text(
-            "%1$s download goes on in the background; “todoku watch %2$s” shows it. Press Ctrl-C again within 2 s to cancel it.",
-            "%1$s downloads go on in the background; “todoku watch %2$s” shows them. Press Ctrl-C again within 2 s to cancel them.",
+            "%1$s download continues in the background; “todoku watch %2$s” shows it. Press Ctrl-C again within 2 s to cancel it.",
+            "%1$s downloads continue in the background; “todoku watch %2$s” shows them. Press Ctrl-C again within 2 s to cancel them.",
             count: UInt64(downloads.count), ids)
     }
 }

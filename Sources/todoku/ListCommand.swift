@@ -9,8 +9,8 @@ struct ListCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "list", abstract: "List downloads.",
         discussion: """
-            Lists what has not ended in queue order, then what ended within the last day. The size is what has come so far where the whole \
-            is not known.
+            Lists unfinished downloads in queue order, then downloads that ended within the last day. If the total size is not known, the \
+            size is the number of bytes received so far.
 
             EXAMPLES:
               todoku list
@@ -21,12 +21,13 @@ struct ListCommand: ParsableCommand {
     /// How long ended downloads are listed by default, in microseconds.
     private static let recent: UInt64 = 24 * 3600 * 1_000_000
 
-    @Option(help: ArgumentHelp("Only those in this state; may be repeated.", valueName: "state")) var state: [DownloadDescription.State] =
-        []
-    @Option(help: ArgumentHelp("Only those of this application.", valueName: "id")) var app: String?
-    @Option(help: "Only those with this tag.") var tag: String?
-    @Option(help: ArgumentHelp("Only those of this batch, also what ended earlier.", valueName: "batch")) var batch: BatchReference?
-    @Flag(name: .shortAndLong, help: "Also what ended earlier.") var all = false
+    @Option(help: ArgumentHelp("Only downloads in this state; may be repeated.", valueName: "state")) var state:
+        [DownloadDescription.State] =
+            []
+    @Option(help: ArgumentHelp("Only downloads of this application.", valueName: "id")) var app: String?
+    @Option(help: "Only downloads with this tag.") var tag: String?
+    @Option(help: ArgumentHelp("Only downloads of this batch, whenever they ended.", valueName: "batch")) var batch: BatchReference?
+    @Flag(name: .shortAndLong, help: "Also downloads that ended more than a day ago.") var all = false
     @OptionGroup var output: OutputArguments
 
     /// What ended before this instant is not listed without `--all`. A clock that nobody has set begins on the first day of 1970.
@@ -54,9 +55,9 @@ struct ListCommand: ParsableCommand {
 
 struct ShowCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "show", abstract: "Show all about downloads.",
+        commandName: "show", abstract: "Show all details of downloads.",
         discussion: """
-            The URL is shown without its query, which may hold secrets; --url prints the whole of it, and nothing else.
+            The URL is shown without its query, which may contain secrets. --url prints the whole URL and nothing else.
 
             EXAMPLES:
               todoku show 7
@@ -66,7 +67,7 @@ struct ShowCommand: ParsableCommand {
             """)
 
     @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var downloads: [DownloadReference]
-    @Flag(help: "Print the whole URL only.") var url = false
+    @Flag(help: "Print only the whole URL.") var url = false
     @OptionGroup var output: OutputArguments
 
     func run() throws {

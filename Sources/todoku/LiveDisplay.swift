@@ -108,7 +108,7 @@ final class LiveDisplay: ProgressDisplay {
 
     /// As many bars as the terminal has lines for, active downloads first.
     private func bars(_ terminal: Terminal) -> [String] {
-        if shown.isEmpty, isEndless { return [catalog.text("Nothing to download now; Ctrl-C ends this.")] }
+        if shown.isEmpty, isEndless { return [catalog.text("Nothing to download now; press Ctrl-C to exit.")] }
         style.now = wallClock()
         let columns = terminal.columns - 1
         func rank(_ download: DownloadDescription) -> Int {

@@ -6,9 +6,11 @@ struct OpenCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "open", abstract: "Open a finished file, or show it in its folder, as a click on its toast does.",
         discussion: """
-            The service opens it with the desktop's program for its type. A program, script or desktop entry is never started, but shown in its \
-            folder; where the file is gone, its folder is opened. Without a download named the service does what a click on its icon does: it \
-            opens the file whose toast was not clicked yet, or shows what came last in its folder; with --folder it opens the download folder.
+            The service opens the file with the desktop's program for its type. It never starts a program, script or desktop entry, but shows \
+            it in its folder. If the file no longer exists, its folder opens.
+
+            Without a download, the service does what a click on its icon does: it opens the file whose toast was not clicked yet, or shows the \
+            newest file in its folder. With --folder it opens the download folder.
 
             EXAMPLES:
               todoku open 7
@@ -18,7 +20,7 @@ struct OpenCommand: ParsableCommand {
             """)
 
     @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var download: DownloadReference?
-    @Flag(name: .shortAndLong, help: "Show it in its folder; without a download, open the download folder.") var folder = false
+    @Flag(name: .shortAndLong, help: "Show the file in its folder; without a download, open the download folder.") var folder = false
     @OptionGroup var output: OutputArguments
 
     func run() throws {

@@ -5,7 +5,7 @@ internal import TodokuClient
 
 /// Options of all commands that print.
 struct OutputArguments: ParsableArguments {
-    @Flag(help: "Print JSON, also for errors: an object with the member “error”.")
+    @Flag(help: "Print JSON; an error is an object with the member “error”.")
     var json = false
 }
 

@@ -105,12 +105,12 @@ struct ProgressLine {
             }
             let left = catalog.duration(.microseconds(Int64(clamping: until - now)))
             return isOffline ? catalog.text("offline, trying again in %1$s", left) : catalog.text("trying again in %1$s", left)
-        case "metered": return catalog.text("waiting for a link that is not metered")
+        case "metered": return catalog.text("waiting for an unmetered connection")
         case "not-before":
             return download.waitUntil.map { catalog.text("waiting until %1$s", Clock.text($0)) } ?? catalog.text("waiting until its time")
         case "disk-space":
-            return download.error?.missingBytes.map { catalog.text("waiting for room: %1$s missing", catalog.size($0)) }
-                ?? catalog.text("waiting for room on the disk")
+            return download.error?.missingBytes.map { catalog.text("waiting for space: %1$s missing", catalog.size($0)) }
+                ?? catalog.text("waiting for disk space")
         case "destination": return catalog.text("waiting for its folder")
         case "needs-url": return catalog.text("waiting for a fresh link (todoku renew)")
         case "paused-all": return catalog.text("paused with everything (todoku resume --all)")

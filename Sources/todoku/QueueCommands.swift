@@ -5,14 +5,14 @@ internal import TodokuClient
 
 struct HostCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "host", abstract: "Show or set what is asked of a host.",
+        commandName: "host", abstract: "Show or set the limits for a host.",
         discussion: """
-            A rule holds for a host and its subdomains, over all applications, batches, redirects and retries; “*” is for all hosts that have \
-            none of their own. Of several the one with the longest name counts. musicbrainz.org has a rule from the start: one request a \
-            second.
+            A rule applies to a host and its subdomains, for all applications, batches, redirects and retries together. “*” applies to every \
+            host without a rule of its own. If several rules match, the one with the longest name counts. There is a built-in rule for \
+            musicbrainz.org: one request per second.
 
-            A server that refuses requests (429, 503) is asked less often: which one, since when and until when is shown below the rules. \
-            --reset forgets that.
+            The service sends fewer requests to a server that refused some (429, 503). Below the rules, the command lists such servers, since \
+            when and until when. --reset ends that.
 
             EXAMPLES:
               todoku host
@@ -24,18 +24,18 @@ struct HostCommand: ParsableCommand {
 
     @Argument(help: "A host's name or address, or “*”.") var host: String?
     @Option(
-        help: ArgumentHelp("The least time between the starts of two requests; 0: none.", valueName: "time"),
+        help: ArgumentHelp("The shortest time between the starts of two requests; 0: none.", valueName: "time"),
         transform: Amounts.parseDuration) var interval: Duration?
     @Option(help: ArgumentHelp("Most downloads at a time; 0: no limit.", valueName: "number")) var connections: UInt32?
-    @Flag(help: "Take the rule away; a built-in one holds again.") var remove = false
-    @Flag(help: "Ask it at its own pace again, though it refused requests.") var reset = false
+    @Flag(help: "Remove the rule; a built-in rule applies again.") var remove = false
+    @Flag(help: "End the slow-down after refused requests.") var reset = false
     @OptionGroup var output: OutputArguments
 
     func validate() throws {
         let sets = interval != nil || connections != nil
-        if host == nil, reset { throw ValidationError("Name the host that is meant.") }
-        if host == nil, sets || remove { throw ValidationError("Name the host whose rule is meant.") }
-        if sets, remove { throw ValidationError("--remove goes without --interval and --connections.") }
+        if host == nil, reset { throw ValidationError("--reset needs a host.") }
+        if host == nil, sets || remove { throw ValidationError("--interval, --connections and --remove need a host.") }
+        if sets, remove { throw ValidationError("--remove cannot be combined with --interval or --connections.") }
     }
 
     func run() throws {
@@ -117,7 +117,7 @@ struct HostCommand: ParsableCommand {
 
 struct LimitCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "limit", abstract: "Show or set the speed limit: of all together, or of single downloads.",
+        commandName: "limit", abstract: "Show or set the speed limit of all downloads together, or of single ones.",
         discussion: """
             EXAMPLES:
               todoku limit
@@ -126,8 +126,8 @@ struct LimitCommand: ParsableCommand {
               todoku limit 500K 7 8
             """)
 
-    @Argument(help: "Most bytes per second, as in 500K; “none” for no limit.", transform: Amounts.parseSpeed) var speed: Speed?
-    @Argument(help: ArgumentHelp("Only of these: number, APP/TOKEN or object path.", valueName: "download"))
+    @Argument(help: "Most bytes per second, such as 500K; “none” for no limit.", transform: Amounts.parseSpeed) var speed: Speed?
+    @Argument(help: ArgumentHelp("Limit only these: number, APP/TOKEN or object path.", valueName: "download"))
     var downloads: [DownloadReference] = []
     @OptionGroup var output: OutputArguments
 
@@ -152,7 +152,7 @@ struct LimitCommand: ParsableCommand {
 
 struct WhyCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "why", abstract: "Say in a sentence why a download does what it does, or nothing.",
+        commandName: "why", abstract: "Explain in one sentence what a download is doing, or why it waits.",
         discussion: """
             EXAMPLES:
               todoku why 7

@@ -18,8 +18,8 @@ struct Reason {
             case .queued: queued
             case .waiting: waiting
             case .active: active
-            case .paused: catalog.text("‘todoku resume %1$s’ lets it go on", "\(download.reference)")
-            case .verifying: catalog.text("all bytes are there, and are being checked")
+            case .paused: catalog.text("‘todoku resume %1$s’ resumes it", "\(download.reference)")
+            case .verifying: catalog.text("all bytes are on disk and are being checked")
             case .finished: catalog.text("the file is %1$s", download.path ?? download.displayName)
             case .failed, .cancelled: cause ?? catalog.text("it was cancelled")
             default: catalog.text("nothing more is known")
@@ -53,41 +53,41 @@ struct Reason {
         guard most > 0, status.active >= most else { return withAhead(catalog.text("it starts as soon as its turn comes")) }
         return withAhead(
             most == 1
-                ? catalog.text("another download is active, and no more may be at a time")
-                : catalog.text("%1$s others are active, and no more may be at a time", catalog.count(most)))
+                ? catalog.text("another download is active, and only one may be active at a time")
+                : catalog.text("%1$s downloads are active, the most allowed at a time", catalog.count(most)))
     }
 
     private var active: String {
         guard download.speed > 0 else { return catalog.text("%1$s has not sent anything for a moment", download.error?.host ?? host) }
         let received = download.fraction.map { catalog.percent(Int(clamping: $0 * 100)) } ?? catalog.size(download.received)
-        return catalog.text("%1$s are here, at %2$s", received, catalog.speed(download.speed))
+        return catalog.text("%1$s received, at %2$s", received, catalog.speed(download.speed))
     }
 
     private var waiting: String {
         switch download.waitReason.flatMap(WaitReason.init) {
         case .retry:
             return catalog.text(
-                "%1$s; it is tried again at %2$s, for the %3$s time", cause ?? catalog.text("the last attempt failed"),
+                "%1$s; retrying at %2$s, for the %3$s time", cause ?? catalog.text("the last attempt failed"),
                 until ?? catalog.text("some time"), ordinal(download.attempts +| 1))
         case .rateLimit: return rateLimit
         case .hostLimit:
             return withAhead(
-                catalog.text("as many downloads from %1$s are active as may be at a time (%2$s)", host, catalog.count(connections)))
-        case .notBefore: return catalog.text("it is to start at %1$s, and not before", until ?? catalog.text("a later time"))
+                catalog.text("the most downloads allowed from %1$s at a time are active (%2$s)", host, catalog.count(connections)))
+        case .notBefore: return catalog.text("it may not start before %1$s", until ?? catalog.text("a later time"))
         case .offline:
-            return until.map { catalog.text("there is no network; it goes on as soon as there is one, and is tried at %1$s", $0) }
-                ?? catalog.text("there is no network; it goes on as soon as there is one")
+            return until.map { catalog.text("there is no network; it resumes as soon as there is one, and tries again at %1$s", $0) }
+                ?? catalog.text("there is no network; it resumes as soon as there is one")
         case .metered:
-            return catalog.text("the network costs by the byte, and this download may not use such a one; it waits for another")
+            return catalog.text("the connection is metered; waiting for an unmetered one")
         case .diskSpace:
             let cause = cause ?? catalog.text("the disk is full")
-            return download.error?.missingBytes.map { catalog.text("%1$s; %2$s more have to be free", cause, catalog.size($0)) } ?? cause
+            return download.error?.missingBytes.map { catalog.text("%1$s; %2$s more must be free", cause, catalog.size($0)) } ?? cause
         case .destination: return cause ?? catalog.text("its folder cannot be written")
         case .needsUrl:
             return catalog.text("its link has expired; ‘todoku renew %1$s URL’ gives it a fresh one", "\(download.reference)")
-        case .pausedAll: return catalog.text("everything is paused; ‘todoku resume --all’ lets it go on")
+        case .pausedAll: return catalog.text("everything is paused; ‘todoku resume --all’ resumes it")
         default:
-            let reason = download.waitReason ?? catalog.text("nobody knows what for")
+            let reason = download.waitReason ?? catalog.text("the reason is not known")
             return until.map { catalog.text("%1$s, until %2$s", reason, $0) } ?? reason
         }
     }
@@ -102,7 +102,8 @@ struct Reason {
 
     private var rateLimit: String {
         guard let (name, rule) = rule, let interval = rule.requestInterval, interval > .zero else {
-            return withTurn(catalog.text("%1$s is asked for less at a time, as it wants, or as the option request-interval says", host))
+            return withTurn(
+                catalog.text("requests to %1$s are spaced out, by the option request-interval or because the server refused some", host))
         }
         return withTurn(catalog.text("%1$s allows one request %2$s", name, Self.every(interval, catalog)))
     }

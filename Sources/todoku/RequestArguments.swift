@@ -7,7 +7,7 @@ internal import TodokuClient
 /// The download options that `get`, `add`, `batch` and `fetch` share.
 struct RequestArguments: ParsableArguments {
     @Option(
-        name: .shortAndLong, help: ArgumentHelp("Where to put it, folder and name; for one URL.", valueName: "file"), completion: .file())
+        name: .shortAndLong, help: ArgumentHelp("Path of the file, folder and name; for one URL.", valueName: "file"), completion: .file())
     var output: String?
 
     @Option(name: .shortAndLong, help: .option(\.directory), completion: .directory)
@@ -147,25 +147,27 @@ struct RequestArguments: ParsableArguments {
     /// For the command's `validate`: options that name one file need a single URL.
     func check(urls: [String]) throws {
         if let option = urls.count > 1 ? optionsOfOne.first : nil {
-            throw ValidationError("--\(option) is for one URL, and \(urls.count) are given.")
+            throw ValidationError("--\(option) is for one URL, but \(urls.count) are given.")
         }
         try check()
     }
 
     /// For `validate` of a command that queues a list.
     func checkForList() throws {
-        if let option = optionsOfOne.first { throw ValidationError("--\(option) is for one URL, and not for a list.") }
+        if let option = optionsOfOne.first { throw ValidationError("--\(option) is for one URL, not for a list.") }
         try check()
     }
 
     private func check() throws {
-        if output != nil, directory != nil || filename != nil { throw ValidationError("--output says both --directory and --filename.") }
+        if output != nil, directory != nil || filename != nil {
+            throw ValidationError("--output already gives the folder and the name; leave --directory and --filename out.")
+        }
         if token != nil, app == nil { throw ValidationError("--token needs --app.") }
         if let checksum {
             do throws(Refusal) { _ = try Checksum(checksum) } catch { throw ValidationError(error.message) }
         }
-        if let output, LocalPath.isFolder(output) { throw ValidationError("“\(output)” is a folder; give it by --directory.") }
-        if let output, LocalPath.split(output) == nil { throw ValidationError("--output “\(output)” has no file name at its end.") }
+        if let output, LocalPath.isFolder(output) { throw ValidationError("“\(output)” is a folder; give it as --directory.") }
+        if let output, LocalPath.split(output) == nil { throw ValidationError("--output “\(output)” does not end in a file name.") }
     }
 
     private var optionsOfOne: [String] {
@@ -224,7 +226,7 @@ struct RequestArguments: ParsableArguments {
 
     @Sendable static func parseHeader(_ text: String) throws -> HeaderField {
         guard let colon = text.firstIndex(of: ":"), colon > text.startIndex else {
-            throw ValidationError("“\(text)” is no header; write it as in 'Accept: text/html'.")
+            throw ValidationError("“\(text)” is not a header; write it like 'Accept: text/html'.")
         }
         let value = text[text.index(after: colon)...].drop { $0 == " " || $0 == "\t" }
         return HeaderField(name: String(text[..<colon]), value: String(value))
@@ -232,12 +234,12 @@ struct RequestArguments: ParsableArguments {
 
     @Sendable static func parseDesktopID(_ text: String) throws -> DesktopID {
         if let id = DesktopID(text) { return id }
-        throw ValidationError("“\(text)” is no name of a desktop entry; write it as in org.example.App.")
+        throw ValidationError("“\(text)” is not the name of a desktop entry; write it like org.example.App.")
     }
 
     @Sendable static func parseMetadata(_ text: String) throws -> KeptText {
         guard let equals = text.firstIndex(of: "="), equals > text.startIndex else {
-            throw ValidationError("“\(text)” is no metadata; write it as in key=value.")
+            throw ValidationError("“\(text)” is not metadata; write it like key=value.")
         }
         return KeptText(key: String(text[..<equals]), text: String(text[text.index(after: equals)...]))
     }

@@ -6,14 +6,14 @@ struct SettingsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "settings", abstract: "Show or change the service's settings.",
         discussion: """
-            max-active         downloads that transfer at a time; 0: no limit
-            max-per-host       of these, to one host; 0: no limit
-            speed-limit        bytes per second in all, as in 2MiB; 0 or none: no limit
-            default-directory  where files go that are given no folder; empty: the session's download folder
-            language           of toasts and tray: ja, en, or auto, the session's
-            disk-reserve       what is left free of each disk, as in 500MiB; auto: 1 % of the disk, at most 1 GiB; none
-            badge              what the count on the dock's icon is: remaining or percent
-            sandbox-private    whether apps in a sandbox reach this machine and private networks: true or false
+            max-active         most downloads active at a time; 0: no limit
+            max-per-host       most active downloads from one host; 0: no limit
+            speed-limit        bytes per second of all downloads together, such as 2MiB; 0 or none: no limit
+            default-directory  folder for downloads that name no folder; empty: the session's download folder
+            language           language of toasts and tray: ja, en, or auto (the session's)
+            disk-reserve       space left free on each disk, such as 500MiB; auto: 1 % of the disk, at most 1 GiB; none
+            badge              number on the dock icon: remaining (downloads) or percent
+            sandbox-private    whether sandboxed apps may reach this machine and private networks: true or false
 
             EXAMPLES:
               todoku settings
@@ -32,7 +32,7 @@ struct SettingsCommand: ParsableCommand {
     }
 
     @Argument(help: "Which setting.") var name: Name?
-    @Argument(help: "What it shall be.") var value: String?
+    @Argument(help: "The new value.") var value: String?
     @OptionGroup var output: OutputArguments
 
     func validate() throws { if let name, let value { _ = try Self.setting(name, value) } }
@@ -61,20 +61,20 @@ struct SettingsCommand: ParsableCommand {
     static func setting(_ name: Name, _ value: String) throws -> ServiceSetting {
         func count() throws -> UInt32 {
             if let count = UInt32(value) { return count }
-            throw ValidationError("\(name.rawValue) is a whole number; 0 means no limit.")
+            throw ValidationError("\(name.rawValue) must be a whole number; 0 means no limit.")
         }
         func choice<C: RawRepresentable & CaseIterable>(_: C.Type) throws -> C where C.RawValue == String {
             if let choice = C(rawValue: value) { return choice }
-            throw ValidationError("\(name.rawValue) is one of \(C.allCases.map(\.rawValue).joined(separator: ", ")).")
+            throw ValidationError("\(name.rawValue) must be one of \(C.allCases.map(\.rawValue).joined(separator: ", ")).")
         }
         func truth() throws -> Bool {
             if let truth = Bool(value) { return truth }
-            throw ValidationError("\(name.rawValue) is true or false.")
+            throw ValidationError("\(name.rawValue) must be true or false.")
         }
         func reserve() throws -> DiskReserve {
             if value == "auto" { return .automatic }
             guard let bytes = value == "none" ? 0 : Amounts.bytes(value) else {
-                throw ValidationError("disk-reserve is a size, as in 500MiB, or auto or none.")
+                throw ValidationError("disk-reserve must be a size such as 500MiB, auto or none.")
             }
             return .bytes(bytes)
         }

@@ -7,20 +7,20 @@ internal import TodokuClient
 struct Targets: ParsableArguments {
     @Argument(help: ArgumentHelp("Number or object path of a download or batch, or APP/TOKEN.", valueName: "download"))
     var named: [Target] = []
-    @Flag(name: .shortAndLong, help: "All of them.") var all = false
+    @Flag(name: .shortAndLong, help: "All downloads.") var all = false
     @OptionGroup var output: OutputArguments
 
     func check() throws {
-        if all, !named.isEmpty { throw ValidationError("--all goes without downloads named.") }
-        if !all, named.isEmpty { throw ValidationError("Name a download by its number, or say --all.") }
+        if all, !named.isEmpty { throw ValidationError("--all cannot be combined with named downloads.") }
+        if !all, named.isEmpty { throw ValidationError("Name a download by its number, or give --all.") }
     }
 }
 
 struct PauseCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "pause", abstract: "Pause downloads; what is there is kept.",
+        commandName: "pause", abstract: "Pause downloads and keep their bytes.",
         discussion: """
-            --all also holds what is queued later, over restarts too, until ‘todoku resume --all’.
+            --all also pauses downloads that are queued later. It lasts, even after a restart, until ‘todoku resume --all’.
 
             EXAMPLES:
               todoku pause 7 8
@@ -47,9 +47,9 @@ struct PauseCommand: ParsableCommand {
 
 struct ResumeCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "resume", abstract: "Go on with paused downloads.",
+        commandName: "resume", abstract: "Resume paused downloads.",
         discussion: """
-            --all ends ‘todoku pause --all’; what was paused by its number stays paused.
+            --all ends ‘todoku pause --all’. Downloads that were paused by number stay paused.
 
             EXAMPLES:
               todoku resume 7
@@ -75,7 +75,7 @@ struct ResumeCommand: ParsableCommand {
 
 struct CancelCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "cancel", abstract: "End downloads and delete what has come of them.",
+        commandName: "cancel", abstract: "Cancel downloads and delete their bytes.",
         discussion: """
             EXAMPLES:
               todoku cancel 7
@@ -103,8 +103,8 @@ struct RetryCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "retry", abstract: "Start failed or cancelled downloads again.",
         discussion: """
-            They go on from the bytes that are still there. --all means those that failed, and not what was cancelled; a batch means those of its \
-            that failed.
+            A download resumes from the bytes that are still on disk. --all retries every failed download, but no cancelled one. A batch \
+            stands for its failed downloads.
 
             EXAMPLES:
               todoku retry 7
@@ -129,9 +129,9 @@ struct RenewCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "renew", abstract: "Give a download a fresh link for the same file.",
         discussion: """
-            It goes on from the bytes that are there; the server's validator still decides whether they may be kept. For one that waits with \
-            needs-url (--renewable), or failed because its link had expired. What is not given here stays as it is where the link is of the same \
-            server; what belonged to another server is not sent to this one.
+            For a download that waits for a fresh link (needs-url, option --renewable), or failed because its link expired. It resumes from \
+            the bytes on disk if the server's validator shows that the file is the same. If the link leads to the same server, an option \
+            that is not given here keeps its value. Values that belong to another server are not sent to the new one.
 
             EXAMPLES:
               todoku renew 7 'https://example.org/file.iso?signature=new'
@@ -141,7 +141,8 @@ struct RenewCommand: ParsableCommand {
     @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var download: DownloadReference
     @Argument(help: "The fresh link.") var url: String
     @Option(
-        name: [.customShort("H"), .long], help: ArgumentHelp("A request header from now on; may be repeated.", valueName: "name: value"),
+        name: [.customShort("H"), .long],
+        help: ArgumentHelp("A request header for the new link; may be repeated.", valueName: "name: value"),
         transform: RequestArguments.parseHeader)
     var header: [HeaderField] = []
     @Option(help: ArgumentHelp("The page that led to the link (the header Referer).", valueName: "url"))
@@ -165,7 +166,7 @@ struct RemoveCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "remove", abstract: "Take downloads off the list.",
         discussion: """
-            Finished files stay, unless --trash or --delete-file is said. What has not ended is cancelled first.
+            Finished files stay on disk, unless --trash or --delete-file is given. Unfinished downloads are cancelled first.
 
             EXAMPLES:
               todoku remove 7
@@ -174,14 +175,14 @@ struct RemoveCommand: ParsableCommand {
               todoku remove --delete-file 7 8
             """)
     @OptionGroup var targets: Targets
-    @Flag(help: "All that has ended.") var ended = false
+    @Flag(help: "All downloads that have ended.") var ended = false
     @Flag(help: "Delete the finished file too.") var deleteFile = false
     @Flag(help: "Put the finished file into the desktop's trash.") var trash = false
 
     func validate() throws {
-        if trash, deleteFile { throw ValidationError("--trash goes without --delete-file.") }
+        if trash, deleteFile { throw ValidationError("--trash cannot be combined with --delete-file.") }
         guard ended else { return try targets.check() }
-        if targets.all || !targets.named.isEmpty { throw ValidationError("--ended goes without downloads named and without --all.") }
+        if targets.all || !targets.named.isEmpty { throw ValidationError("--ended cannot be combined with named downloads or --all.") }
     }
 
     func run() throws {
@@ -226,7 +227,8 @@ struct MoveCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "move", abstract: "Change a download's place in the queue, or its priority.",
         discussion: """
-            Places are counted among the downloads of the same priority: 1 or “first” is the next to start. A higher priority goes before all places.
+            A place counts among the downloads of the same priority: 1 or “first” is the next to start. A download of a higher priority \
+            starts before all of them.
 
             EXAMPLES:
               todoku move 7 first
@@ -235,11 +237,11 @@ struct MoveCommand: ParsableCommand {
             """)
     @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var download: DownloadReference
     @Argument(help: "A number from 1, “first” or “last”.") var place: Place?
-    @Option(help: ArgumentHelp("The higher goes first; 0 where none was said.", valueName: "number")) var priority: Int32?
+    @Option(help: ArgumentHelp("A higher number starts first; 0 by default.", valueName: "number")) var priority: Int32?
     @OptionGroup var output: OutputArguments
 
     func validate() throws {
-        if place == nil, priority == nil { throw ValidationError("Say a place (a number from 1, “first” or “last”) or a --priority.") }
+        if place == nil, priority == nil { throw ValidationError("Give a place (a number from 1, “first” or “last”) or --priority.") }
     }
 
     func run() throws {

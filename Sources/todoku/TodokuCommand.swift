@@ -3,10 +3,10 @@ internal import ArgumentParser
 struct TodokuCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "todoku",
-        abstract: "Download files by the session's download service.",
+        abstract: "Download files with the session's download service.",
         discussion: """
-            The service fetches; this command asks and shows. It may end at any time: what is queued goes on, also after a new login. A \
-            download is named by its number, by APP/TOKEN where it has a token, or by its object path.
+            The service downloads; this command queues, steers and shows. It may exit at any time: queued downloads continue, even after a new \
+            login. You name a download by its number, by APP/TOKEN if it has a token, or by its object path.
 
             EXAMPLES:
               todoku get https://example.org/file.iso
@@ -15,12 +15,12 @@ struct TodokuCommand: ParsableCommand {
               todoku watch
 
             EXIT STATUS:
-              0    everything finished, or was done
+              0    every download finished, or the command succeeded
               1    a download failed, or was cancelled or removed
-              2    the command line is wrong
-              3    the service refused, or cannot be reached
-              4    fetch --exit-code: nothing new has come
-              130  ended by Ctrl-C; the downloads go on unless it was pressed twice
+              2    the command line is not valid
+              3    the service refused the call, or cannot be reached
+              4    fetch --exit-code: nothing new was downloaded
+              130  Ctrl-C was pressed; the downloads continue unless it was pressed twice
             """,
         version: "todoku 0.1.0",
         subcommands: [

@@ -7,8 +7,8 @@ struct WatchCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "watch", abstract: "Show the progress of downloads.",
         discussion: """
-            With downloads named, ends when they have, by their outcomes. Without, shows everything, also what is queued later, until Ctrl-C. \
-            Ctrl-C never touches the downloads.
+            With named downloads, the command exits when they have ended, and its exit status tells their outcomes. Without, it shows all \
+            downloads, also those queued later, until Ctrl-C. Ctrl-C never affects the downloads.
 
             EXAMPLES:
               todoku watch
@@ -34,9 +34,11 @@ struct WaitCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "wait", abstract: "Wait until downloads have ended.",
         discussion: """
-            Prints the path of each file, in the order named; of a batch, how many finished, failed and were cancelled. With --app or --tag instead of names: waits for all of these that are on the \
-            list now, and prints how many finished, failed and were cancelled, those that had ended before included. There is no limit to \
-            the time; should the service go away meanwhile, it is started again.
+            Prints the path of each file, in the order of the arguments. For a batch it prints how many downloads finished, failed and were \
+            cancelled. With --app or --tag it waits for all matching downloads that are on the list now, and prints the same counts, which \
+            include downloads that had already ended.
+
+            There is no time limit. If the service exits meanwhile, the command starts it again.
 
             EXAMPLES:
               todoku wait 7
@@ -46,15 +48,15 @@ struct WaitCommand: ParsableCommand {
 
     @Argument(help: ArgumentHelp("Number or object path of a download or batch, or APP/TOKEN.", valueName: "download"))
     var named: [Target] = []
-    @Option(help: ArgumentHelp("All of this application.", valueName: "id")) var app: String?
-    @Option(help: "All with this tag.") var tag: String?
+    @Option(help: ArgumentHelp("Wait for all downloads of this application.", valueName: "id")) var app: String?
+    @Option(help: "Wait for all downloads with this tag.") var tag: String?
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
 
     func validate() throws {
         let isGroup = app != nil || tag != nil
-        if isGroup, !named.isEmpty { throw ValidationError("--app and --tag go without downloads named.") }
-        if !isGroup, named.isEmpty { throw ValidationError("Name a download by its number, or say --app or --tag.") }
+        if isGroup, !named.isEmpty { throw ValidationError("--app and --tag cannot be combined with named downloads.") }
+        if !isGroup, named.isEmpty { throw ValidationError("Name a download by its number, or give --app or --tag.") }
     }
 
     func run() throws {

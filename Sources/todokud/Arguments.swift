@@ -9,15 +9,15 @@ enum Arguments {
 
     static let help = """
         Usage: todokud [OPTION…]
-        The download service of the desktop session. D-Bus starts it; by hand it is for trying out.
+        The download service of the desktop session. D-Bus starts it on demand; start it by hand for experiments only.
 
-          --if-pending             end at once where no download is left to do (at login)
-          --allow-hidden-folders   take folders with a leading dot in their path as destinations
-          --idle-exit SECONDS      leave after so long with nothing to do (30; 1 to 86400)
-          --toast-keep SECONDS     stay so long at most for a click on a toast (600; 1 to 86400)
+          --if-pending             exit at once if nothing is pending (for login)
+          --allow-hidden-folders   accept destinations in hidden folders
+          --idle-exit SECONDS      exit after this time with nothing to do (30; 1 to 86400)
+          --toast-keep SECONDS     keep running this long for a click on a toast (600; 1 to 86400)
           --log-level LEVEL        trace, debug, info, notice, warning, error, critical (notice)
           --version                print the version
-          --help                   print this
+          --help                   print this help
 
         See todokud(8).
         """
@@ -34,12 +34,12 @@ enum Arguments {
             case "--allow-hidden-folders" where parts.count == 1: options.allowsHiddenFolders = true
             case "--idle-exit", "--toast-keep":
                 guard let seconds = value().flatMap({ Int($0) }), (1...86_400).contains(seconds) else {
-                    return .refuse("\(parts[0]) takes a number of seconds, 1 to 86400")
+                    return .refuse("\(parts[0]) needs a number of seconds from 1 to 86400")
                 }
                 if parts[0] == "--idle-exit" { options.idle = .seconds(seconds) } else { options.clickable = .seconds(seconds) }
             case "--log-level":
                 guard let named = value().flatMap({ Logger.Level(rawValue: $0) }) else {
-                    return .refuse("--log-level is one of \(Logger.Level.allCases.map(\.rawValue).joined(separator: ", "))")
+                    return .refuse("--log-level must be one of \(Logger.Level.allCases.map(\.rawValue).joined(separator: ", "))")
                 }
                 level = named
             case "--version" where parts.count == 1: return .say("todokud \(Service.version)")

@@ -53,7 +53,7 @@ import Testing
         for (name, bytes) in [("empty", []), ("comments", Array("# a\n\n".utf8))] {
             writeFile(desk.bus.folder(name), bytes)
             let exit = await desk.run("batch", name)
-            #expect(exit.status == 2 && exit.errors.contains("has no URL"), "\(exit)")
+            #expect(exit.status == 2 && exit.errors.contains("contains no URL"), "\(exit)")
         }
         let missing = await desk.run("batch", "missing")
         #expect(missing.status == 2 && missing.errors.contains("missing") && missing.errors.contains("No such file"), "\(missing)")

@@ -122,7 +122,7 @@ import TodokuClient
         await desk.close()
     }
 
-    @Test func `tells a watch each state in order, and nothing once it is stopped`() async throws {
+    @Test func `gives a watch each state in order, and nothing once it is stopped`() async throws {
         let desk = await Desk()
         let gate = Gate()
         let server = ScriptedServer { [body] request, reply in
@@ -156,7 +156,7 @@ import TodokuClient
         await desk.close()
     }
 
-    @Test func `tells a watch of everything also of what begins again`() async throws {
+    @Test func `gives a watch of everything also retried downloads`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { request, reply in reply.respond(404) }
         let client = try await DownloaderClient.connect(to: desk.bus.address)
@@ -222,7 +222,7 @@ import TodokuClient
         await desk.close()
     }
 
-    @Test func `says again that its app is in front to a service that starts anew`() async throws {
+    @Test func `reports its foreground app again to a restarted service`() async throws {
         let desk = await Desk()
         let client = try await DownloaderClient.connect(to: desk.bus.address)
         let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: desk.environment)

@@ -33,7 +33,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `ends with 1 where the download fails, with 3 where it is refused, with 2 for what makes no sense`() async throws {
+    @Test func `exits with 1 after a failure, 3 after a refusal, 2 for a wrong command line`() async throws {
         let desk = await Desk()
         let server = server()
         let failed = await desk.run("fetch", server.url("/gone"))
@@ -46,7 +46,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `waits on where the service is killed, and the client takes what it cannot know for new`() async throws {
+    @Test func `keeps waiting if the service is killed, and treats unknown data as new`() async throws {
         let desk = await Desk()
         let gate = Gate()
         let server = ScriptedServer { request, reply in

@@ -20,7 +20,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `puts a file where --output says, from where it is called`() async throws {
+    @Test func `puts a file where --output says, relative to the working folder`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { [small] request, reply in reply.serve(small, for: request) }
         desk.bus.folder.makeFolder("there")
@@ -30,7 +30,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `ends with 1 and a sentence where a download fails, and goes on with the others`() async throws {
+    @Test func `exits with 1 and a sentence if a download fails, and continues with the others`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { [small] request, reply in
             if request.path == "/gone" { reply.respond(404) } else { reply.serve(small, for: request) }
@@ -51,7 +51,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `ends with 3 and the reason where the service refuses, and goes on with the others`() async throws {
+    @Test func `exits with 3 and the reason if the service refuses, and continues with the others`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { [small] request, reply in reply.serve(small, for: request) }
         let exit = await desk.run("get", "ftp://example.org/x", server.url("/a.bin"))
@@ -65,7 +65,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `shows no percentage where the server tells no size`() async throws {
+    @Test func `shows no percentage if the server tells no size`() async throws {
         let desk = await Desk()
         let gate = Gate()
         let server = ScriptedServer { _, reply in
@@ -98,7 +98,7 @@ import Testing
         child.signal(SIGINT)
         let exit = await child.wait()
         #expect(exit.status == 130)
-        #expect(exit.errors.contains("the download goes on in the background; “todoku watch 1” shows it."))
+        #expect(exit.errors.contains("the download continues in the background; “todoku watch 1” shows it."))
         gate.open()
         let wait = await desk.run("wait", "1")
         #expect(wait.succeeded(saying: "\(desk.downloads)/slow.bin\n"))

@@ -14,7 +14,7 @@ import Testing
         #expect(text.contains("failed") && text.contains("cancelled"), "\(text)")
     }
 
-    @Test func `as the time makes no other time of it`() {
+    @Test func `as the time is clamped, not wrapped`() {
         #expect(ListCommand.oldest(now: 0) == 0)
         #expect(ListCommand.oldest(now: 86_400_000_001) == 1)
         #expect(Amounts.instant("+1h", now: -1) == WallTime(microseconds: 3_600_000_000))

@@ -13,7 +13,7 @@ import Testing
         #expect(value.text == #""a\"b\\c\n\r\t\u0001\u001b\u007f\u009b\u2028日本é👍/""#)
     }
 
-    @Test func `has null for what is no number`() {
+    @Test func `writes null for a value that is not a number`() {
         #expect(
             todoku.JSON.array([.number(.infinity), .number(.nan), .number(0.5), .null, .bool(true)]).text == "[null,null,0.5,null,true]")
     }
@@ -62,7 +62,7 @@ import Testing
         #expect(description.speedLimit == nil)
     }
 
-    @Test func `is changed by a part of them only where they say so`() {
+    @Test func `changes only the named properties`() {
         var description = DownloadDescription(DownloadReference(number: 7), Self.properties)
         description.apply([
             "State": .string("finished"), "WaitReason": .string(""), "Path": .string("/d/a (1).iso"), "Error": EndError().variant,
@@ -74,7 +74,7 @@ import Testing
         #expect(description.received == 50)
     }
 
-    @Test func `survives what a newer service may say`() {
+    @Test func `survives properties of a newer service`() {
         let description = DownloadDescription(
             DownloadReference(number: 7), ["State": .string("teleporting"), "Total": .string("x"), "New": .bool(true)])
         #expect(description.state == .other("teleporting"))
@@ -108,7 +108,7 @@ import Testing
         "", "x", "-1", "+1", "07", "1.0", "/", "a/", "/a", "a/b/c", "/org/todoku/Downloader1", "/org/todoku/Downloader1/download/a b",
         "18446744073709551616",
     ])
-    func `is refused where it is none of these`(text: String) { #expect(DownloadReference(text) == nil) }
+    func `is refused if it is none of these`(text: String) { #expect(DownloadReference(text) == nil) }
 
     @Test(arguments: ["7", "org.example.App/ch_1", "1app/0", "日本/x"])
     func `comes back as it was given`(text: String) throws { #expect(try #require(DownloadReference(text)).description == text) }

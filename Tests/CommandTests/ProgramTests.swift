@@ -154,7 +154,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `waits on, and gets on, through the death of the service`() async throws {
+    @Test func `keeps waiting and downloading through the death of the service`() async throws {
         let desk = await Desk()
         let gate = Gate()
         let server = ScriptedServer { [body] request, reply in
@@ -174,7 +174,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `waits for all of an app or a tag, and says what they came to`() async throws {
+    @Test func `waits for all downloads of an app or a tag, and counts their outcomes`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { [body] request, reply in
             if request.path == "/bad" { reply.respond(404) } else { reply.serve(body, for: request) }
@@ -201,7 +201,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `says that the bus has gone`() async throws {
+    @Test func `reports a lost bus`() async throws {
         let desk = await Desk()
         let gate = Gate()
         let server = ScriptedServer { _, reply in
@@ -269,7 +269,7 @@ import Testing
         let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
         _ = await desk.run("get", "--quiet", server.url("/a.bin"))
         let both = await desk.run("remove", "--trash", "--delete-file", "1")
-        #expect(both.status == 2 && both.errors.contains("--trash goes without --delete-file"))
+        #expect(both.status == 2 && both.errors.contains("--trash cannot be combined with --delete-file"))
         #expect(await desk.run("remove", "--trash", "1").succeeded(saying: ""))
         #expect(!fileExists("\(desk.downloads)/a.bin"))
         #expect(listFolder(desk.bus.folder("data/Trash/files")) == ["a.bin"])

@@ -79,7 +79,7 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         let full = EndError(name: "org.todoku.Error.DiskFull", message: "Full.", details: ["missing-bytes": .uint64(3 << 20)])
         waiting.apply(["Error": full.variant, "WaitUntil": .uint64(0)])
         for (reason, text) in [
-            ("paused-all", "paused with everything (todoku resume --all)"), ("disk-space", "waiting for room: 3.0 MiB missing"),
+            ("paused-all", "paused with everything (todoku resume --all)"), ("disk-space", "waiting for space: 3.0 MiB missing"),
             ("destination", "waiting for its folder"), ("needs-url", "waiting for a fresh link (todoku renew)"),
             ("offline", "offline, waiting to try again"), ("host-limit", "waiting: host-limit"),
         ] {
@@ -104,7 +104,7 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         #expect(told == ["1.0 MiB", "2.0 MiB", "4.0 MiB", "8.0 MiB", "16.0 MiB"])
     }
 
-    @Test @BusActor func `tell an end once, whatever is told after it`() {
+    @Test @BusActor func `report an end once, whatever follows`() {
         nonisolated(unsafe) var output = ""  // the display writes during its calls only, on this actor
         let display = PlainDisplay { output += $0 }
         let (active, finished) = (download("active"), download("finished"))
@@ -118,11 +118,11 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
     }
 }
 
-@Suite struct `What Ctrl-C says` {
-    @Test func `names the downloads that go on`() {
+@Suite struct `The message after Ctrl-C` {
+    @Test func `names the downloads that continue`() {
         #expect(
             Interrupt.sentence([DownloadReference(number: 7)])
-                == "the download goes on in the background; “todoku watch 7” shows it. Press Ctrl-C again within 2 s to cancel it.")
+                == "the download continues in the background; “todoku watch 7” shows it. Press Ctrl-C again within 2 s to cancel it.")
         #expect(Interrupt.sentence([DownloadReference(number: 7), DownloadReference(number: 9)]).contains("“todoku watch 7 9” shows them"))
     }
 }
@@ -137,7 +137,7 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         #expect((3800...4000).contains(speed))
     }
 
-    @Test func `takes no peak from two signals at one instant`() {
+    @Test func `shows no peak for two signals at one instant`() {
         let start = ContinuousClock.now
         var meter = ClientSpeedMeter(1000, at: start)
         #expect(meter.add(1_000_000, at: start) == 1000)

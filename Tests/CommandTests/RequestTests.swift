@@ -53,7 +53,7 @@ import Testing
         #expect(Message.value([String: Variant].self, from: read.metadata) == ["k": .string("v=w")])
     }
 
-    @Test func `are left to the service where they are not given`() throws { #expect(try options([]).isEmpty) }
+    @Test func `are left to the service if they are not given`() throws { #expect(try options([]).isEmpty) }
 
     @Test func `take folder and name from --output`() throws {
         let all = try options(["-o", "/tmp/a b.bin"])
@@ -72,7 +72,7 @@ import Testing
         ["--retries", "-1"],
         ["--if-exists", "maybe"], ["--metadata", "x"], ["-o", "a", "http://h/2"], ["--size", "1", "http://h/2"],
     ])
-    func `are refused where they make no sense`(arguments: [String]) {
+    func `are refused if they make no sense`(arguments: [String]) {
         #expect(throws: (any Error).self) { try TodokuCommand.parseAsRoot(["get"] + arguments + ["http://h/f"]) }
     }
 }
@@ -84,7 +84,7 @@ import Testing
         ["list", "--state", "done"], ["settings", "colour"], ["settings", "max-active", "many"], ["settings", "speed-limit", "fast"],
         ["open", "x"], ["open", "7", "8"], ["remove", "--trash", "--delete-file", "7"], ["fly"],
     ])
-    func `are refused where they make no sense`(arguments: [String]) {
+    func `are refused if they make no sense`(arguments: [String]) {
         #expect(throws: (any Error).self) { try TodokuCommand.parseAsRoot(arguments) }
     }
 

@@ -24,7 +24,7 @@ import Testing
         #expect(TerminalText.cut("short", to: 5) == "short")
     }
 
-    @Test func `has no character left that steers a terminal or turns the writing`() {
+    @Test func `contains no control and no bidi characters`() {
         #expect(TerminalText.plain("a\u{1b}[31mb\nc\u{7f}\u{9b}d\u{202e}e") == "a?[31mb?c??d?e")
         #expect(TerminalText.plain("日本語 ok") == "日本語 ok")
     }

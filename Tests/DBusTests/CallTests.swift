@@ -22,7 +22,7 @@ internal import Testing
         "<objectpath '/a'>", "<signature 'a{sv}'>", "<@as []>", "<@a{sv} {}>", "<{'b': <1>, 'a': <{'c': <@ay []>}>}>",
         "<('a', uint32 1, [true])>",
         "<<<'deep'>>>", "<[<1>, <'a'>]>", "<{uint32 1: ('a', {'k': <1.0>})}>", "<[[@as [], ['a']]]>", "<@a(sa{sv}) []>",
-    ]) @BusActor func `gives any variant of a foreign client back as it came`(text: String) async throws {
+    ]) @BusActor func `returns any variant of a foreign client unchanged`(text: String) async throws {
         let service = try await TestService()
         let exit = await service.gdbus("\(Shelf.interface).Echo", text)
         #expect(exit.output == "(\(text),)\n", "\(exit)")
@@ -69,7 +69,7 @@ internal import Testing
                 [path, shelf, "Fail", "ss", "org.todoku.Error." + String(repeating: "x", count: 300), "still a sentence"],
                 "still a sentence"
             ),
-            ([path, shelf, "Drop"], "given up by the service"),
+            ([path, shelf, "Drop"], "dropped the call without an answer"),
         ]
         for (arguments, expected) in cases {
             let begun = ContinuousClock.now
@@ -102,7 +102,7 @@ internal import Testing
         #expect(exit.errors.contains(name), "\(exit)")
     }
 
-    @Test @BusActor func `answers later, and what it drops is answered NoReply`() async throws {
+    @Test @BusActor func `answers later, and answers NoReply for dropped calls`() async throws {
         let service = try await TestService()
         let client = try service.client()
         let answers = Answers()
@@ -142,7 +142,7 @@ internal import Testing
         reply.fail(DBusError.failed("e"))
     }
 
-    @Test @BusActor func `sends nothing to who wants no answer`() async throws {
+    @Test @BusActor func `sends nothing to a caller that wants no answer`() async throws {
         let service = try await TestService()
         // The monitor sees what goes over the bus.
         let monitor = Child(["busctl", "--user", "--no-pager", "monitor"], environment: service.bus.environment)
@@ -242,7 +242,7 @@ internal import Testing
         }
     }
 
-    @Test @BusActor func `one who is not there, or has no such method, is an error`() async throws {
+    @Test @BusActor func `a missing program, or a missing method, is an error`() async throws {
         let service = try await TestService()
         let client = try service.client()
         for (destination, path, name) in [

@@ -72,8 +72,8 @@ extension Answers {
     fileprivate func of(_ number: Int) -> String? { all.first { $0.0 == number }?.1 }
 }
 
-@Suite(.timeLimit(.minutes(5))) struct `Before it is known who calls` {
-    @Test @BusActor func `its calls are held, and answered in their order; those of others are answered meanwhile`() async throws {
+@Suite(.timeLimit(.minutes(5))) struct `Before a caller is identified` {
+    @Test @BusActor func `its calls wait and are answered in order, and other calls are answered meanwhile`() async throws {
         let guarded = try await Guarded()
         let client = try guarded.service.client()
         let answers = Answers()
@@ -166,7 +166,7 @@ extension Answers {
         #expect((28...32).contains(guarded.service.object.calls.count { $0.utf8.count > 5 }))
     }
 
-    @Test @BusActor func `a caller that cannot be told is refused, and asked about anew at its next call`() async throws {
+    @Test @BusActor func `an unknown caller is refused, and looked up again at its next call`() async throws {
         let guarded = try await Guarded { $0 == 1 ? .refused(DBusError("org.todoku.Error.No", "who?")) : .known(.user) }
         guarded.door.open()
         let client = try guarded.service.client()

@@ -6,7 +6,7 @@ internal import Testing
 @testable internal import DBus
 
 @Suite(.timeLimit(.minutes(5))) struct `The end of the bus` {
-    @Test @BusActor func `is told once, ends what is pending, and harms nothing after`() async throws {
+    @Test @BusActor func `is reported once, ends pending calls, and does no harm afterwards`() async throws {
         let service = try await TestService()
         let client = try service.client()
         let answers = Answers()
@@ -43,7 +43,7 @@ internal import Testing
         #expect(log.lines.count == 2)
     }
 
-    @Test @BusActor func `of a bus killed while much is on its way is survived too`() async throws {
+    @Test @BusActor func `of a bus killed with many messages in flight is survived, too`() async throws {
         let service = try await TestService()
         let client = try service.client()
         let answers = Answers()

@@ -6,7 +6,7 @@ internal import Testing
 
 /// What strangers may send; none of it may end or hold up the service.
 @Suite(.timeLimit(.minutes(3))) struct `A stranger` {
-    @Test @BusActor func `cannot have the service thrown off the bus by values nested as deep as the bus allows`() async throws {
+    @Test @BusActor func `cannot get the service disconnected by values nested as deep as the bus allows`() async throws {
         let service = try await TestService()
         for levels in [8, 20, 40] + Array(56...66) {
             let value = String(repeating: "<", count: levels) + "1" + String(repeating: ">", count: levels)

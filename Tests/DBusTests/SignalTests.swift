@@ -52,7 +52,7 @@ internal import Testing
         #expect(log.lines == ["all", "sender", "member"])
     }
 
-    @Test @BusActor func `one who unsubscribes another while a signal is told keeps it from being told`() async throws {
+    @Test @BusActor func `a handler that unsubscribes another during a signal keeps it from running`() async throws {
         let service = try await TestService()
         let client = try service.client()
         let log = Log()
@@ -70,7 +70,7 @@ internal import Testing
         #expect(log.lines == ["0"])
     }
 
-    @Test @BusActor func `malformed ones are not taken for ours`() async throws {
+    @Test @BusActor func `malformed ones are not mistaken for ours`() async throws {
         let service = try await TestService()
         let client = try service.client()
         let log = Log()
@@ -121,7 +121,7 @@ internal import Testing
         #expect(throws: DBusError.self) { try client.requestName("org.freedesktop.DBus") }
     }
 
-    @Test @BusActor func `the end of a client is told`() async throws {
+    @Test @BusActor func `the end of a client is reported`() async throws {
         let service = try await TestService()
         let log = Log()
         var client: Connection? = try service.client()
@@ -136,14 +136,14 @@ internal import Testing
         await child.stop()
     }
 
-    @Test @BusActor func `a client that had left before it was watched is told too`() async throws {
+    @Test @BusActor func `the end of a client that left before it was watched is reported, too`() async throws {
         let service = try await TestService()
         let log = Log()
         _ = service.connection.watchOwner(of: ":1.99999") { log.add($0 ?? "gone") }
         #expect(await eventually { log.lines == ["gone"] })
     }
 
-    @Test @BusActor func `owners that come and go are told`() async throws {
+    @Test @BusActor func `owners that come and go are reported`() async throws {
         let service = try await TestService()
         let log = Log()
         let watch = service.connection.watchOwner(of: "org.todoku.Guest") { log.add($0 ?? "gone") }
@@ -215,7 +215,7 @@ internal import Testing
         #expect(await eventually { answers.all.count == 50 })
     }
 
-    @Test @BusActor func `what is read while an answer is waited for is not left lying`() async throws {
+    @Test @BusActor func `messages read while waiting for an answer are dispatched`() async throws {
         let service = try await TestService()
         let client = try service.client()
         let answers = Answers()

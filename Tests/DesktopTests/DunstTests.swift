@@ -49,7 +49,7 @@ internal import Testing
         }
     }
 
-    @Test func `tell a click once, and stay when the service ends`() async {
+    @Test func `report a click once, and stay when the service exits`() async {
         await #expect(processExitsWith: .success) {
             let display = await Display()
             let bus = await beginSession(display: display)
@@ -102,7 +102,7 @@ internal import Testing
         }
     }
 
-    @Test func `do not bring back a progress toast that the user has put away`() async {
+    @Test func `do not bring back a progress toast that the user closed`() async {
         await #expect(processExitsWith: .success) {
             let display = await Display()
             let bus = await beginSession(display: display)
@@ -126,7 +126,7 @@ internal import Testing
         }
     }
 
-    @Test func `go to a server that was started anew, without the numbers of the old one`() async {
+    @Test func `go to a restarted server, without the numbers of the old one`() async {
         await #expect(processExitsWith: .success) {
             let display = await Display()
             let bus = await beginSession(display: display)

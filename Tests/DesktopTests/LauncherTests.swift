@@ -27,7 +27,7 @@ internal import Testing
 }
 
 @Suite struct `Marks of icons` {
-    @Test func `are shown by the next connection where one does not come about`() async throws {
+    @Test func `are shown by the next connection if one fails`() async throws {
         let bus = await PrivateBus()
         let dock = try await StandInDock(on: bus.address)
         let icons = try await Icons(on: bus)
@@ -45,7 +45,7 @@ internal import Testing
         #expect(await icons.dials == 3)
     }
 
-    @Test func `of a dock that comes again are not taken away with those of the one that left`() async throws {
+    @Test func `of a returned dock are not removed together with those of the old one`() async throws {
         let bus = await PrivateBus()
         let dock = try await StandInDock(on: bus.address)
         let icons = try await Icons(on: bus)

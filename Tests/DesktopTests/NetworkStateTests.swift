@@ -39,7 +39,7 @@ internal import Testing
         var dials = 0
     }
 
-    @Test @BusActor func `that has gone is connected to again when it is back, as long as somebody needs it`() async throws {
+    @Test @BusActor func `is connected again after it left, as long as somebody needs it`() async throws {
         let (first, second) = (await PrivateBus(), await PrivateBus())
         let visitor = Visitor()
         let system = SystemBus(redial: .milliseconds(1)) { () throws(DBusError) in
@@ -66,7 +66,7 @@ internal import Testing
             (70, 2, 0, true, .init(reach: .captive)), (20, 2, 0, false, .init(reach: .captive)), (70, 4, 1, true, .init(isMetered: true)),
             (70, 4, 3, true, .init(isMetered: true)),
         ] as [(UInt32, UInt32, UInt32, Bool, NetworkCondition)])
-    func `is what NetworkManager says, but no network is gone that the kernel has`(
+    func `is what NetworkManager says, unless the kernel still has a route`(
         state: UInt32, connectivity: UInt32, metered: UInt32, hasRoute: Bool, condition: NetworkCondition
     ) async throws {
         let watcher = try await Watcher()
@@ -112,7 +112,7 @@ internal import Testing
         withExtendedLifetime(manager) {}
     }
 
-    @Test func `is unknown again, and the bus left, when nobody needs it`() async throws {
+    @Test func `becomes unknown, and the bus is left, when nobody needs it`() async throws {
         let watcher = try await Watcher()
         let manager = try await StandInNetworkManager(on: watcher.machine.address, metered: 1)
         await watcher.begin(true)
@@ -125,7 +125,7 @@ internal import Testing
         withExtendedLifetime(manager) {}
     }
 
-    @Test func `is taken for open where an answer does not come`() async throws {
+    @Test func `counts as open if no answer comes`() async throws {
         let watcher = try await Watcher()
         // A program that has the name, and never answers.
         let mute = try await Connection.open(address: watcher.machine.address)

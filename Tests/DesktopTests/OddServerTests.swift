@@ -8,7 +8,7 @@ internal import Testing
 @testable internal import Desktop
 
 @Suite struct `Toasts on servers that are not dunst` {
-    @Test func `carry the hints of the contract, and no progress where it is drawn badly`() async {
+    @Test func `carry the documented hints, and no progress where it is drawn badly`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "gnome-shell")
@@ -45,7 +45,7 @@ internal import Testing
         }
     }
 
-    @Test func `are clicked once, however often the server tells it, and hand on its token`() async {
+    @Test func `count one click, however often the server reports it, and pass on its token`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "gnome-shell")
@@ -69,7 +69,7 @@ internal import Testing
         }
     }
 
-    @Test func `say with one button what helps, and what it does`() async {
+    @Test func `have one button that helps, and say what it does`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "gnome-shell")
@@ -96,7 +96,7 @@ internal import Testing
         }
     }
 
-    @Test func `take the place of the earlier one of their download, and go when they are not true any more`() async {
+    @Test func `replace the earlier one of their download, and close when they are no longer true`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "Plasma")
@@ -121,21 +121,21 @@ internal import Testing
         }
     }
 
-    @Test func `sound once by a server that plays sounds, many at once like one`() async {
+    @Test func `play one sound on a server that plays sounds, also for many at once`() async {
         await #expect(processExitsWith: .success) {
             let (heard, ours, most) = try await fiveSounds("gnome-shell")
             #expect((1...most).contains(heard) && ours.isEmpty, "\(heard) heard, \(ours)")
         }
     }
 
-    @Test func `sound once by us where the server plays none, many at once like one`() async {
+    @Test func `play one sound themselves if the server plays none, also for many at once`() async {
         await #expect(processExitsWith: .success) {
             let (heard, ours, most) = try await fiveSounds("Plasma")
             #expect((1...most).contains(ours.count) && Set(ours) == ["complete-download"] && heard == 0, "\(heard) heard, \(ours)")
         }
     }
 
-    @Test func `have one button less where the default is drawn as one`() async {
+    @Test func `have one button less if the server draws the default action as one`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "Xfce Notify Daemon")
@@ -172,7 +172,7 @@ internal import Testing
         }
     }
 
-    @Test func `show no progress that was on its way to the toast that the user put away`() async {
+    @Test func `show no progress for a toast that the user has just closed`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "mako")
@@ -193,7 +193,7 @@ internal import Testing
 }
 
 @Suite struct `Toasts without a good server` {
-    @Test func `are shown by the first that comes within a minute, once and in order`() async {
+    @Test func `are shown by the first server within a minute, once and in order`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let reports = Reports()
@@ -218,7 +218,7 @@ internal import Testing
         }
     }
 
-    @Test func `fail where none comes for too long`() async {
+    @Test func `fail if no server comes for too long`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let reports = Reports()
@@ -237,7 +237,7 @@ internal import Testing
         }
     }
 
-    @Test func `are told again to the next where one has gone with them, and to none twice`() async {
+    @Test func `are sent again to the next server if one left with them, and to none twice`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "mako", .hangsInNotify)
@@ -306,7 +306,7 @@ internal import Testing
     }
 
     /// As one that is stalled while a session begins: the bus tells of no other server, and nothing was sent that might be on screen.
-    @Test func `are shown once a server says who it is that could not at first`() async {
+    @Test func `are shown once a server can say who it is`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "Plasma", .isNameless)
@@ -322,7 +322,7 @@ internal import Testing
         }
     }
 
-    @Test func `are offered again, before they are given up, to a server that could not say who it is`() async {
+    @Test func `are offered again, before they are dropped, to a server that could not say who it is`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "Plasma", .isNameless)
@@ -354,7 +354,7 @@ internal import Testing
         }
     }
 
-    @Test func `wait bounded for one that hangs, and hold up no one`() async {
+    @Test func `wait for a hanging server with a bound, and delay nobody`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "dunst", .hangsInNotify)
@@ -385,7 +385,7 @@ internal import Testing
         }
     }
 
-    @Test func `are shown by one that the bus starts for them`() async {
+    @Test func `are shown by a server that the bus starts for them`() async {
         await #expect(processExitsWith: .success) {
             let display = await Display()
             let bus = await beginSession(activatable: ["org.freedesktop.Notifications": "/usr/bin/env dunst"], display: display)
@@ -398,7 +398,7 @@ internal import Testing
         }
     }
 
-    @Test func `start no thread and wake nobody up while there is none`() async {
+    @Test func `start no thread and cause no wake-up while there is no server`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let reports = Reports()
@@ -418,7 +418,7 @@ internal import Testing
         }
     }
 
-    @Test func `wait in the background for one that is started and never comes`() async {
+    @Test func `wait in the background for a server that starts and never comes`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession(activatable: ["org.freedesktop.Notifications": "/bin/sleep 10"])
             let reports = Reports()

@@ -39,7 +39,7 @@ internal import Testing
     }
 
     /// On FAT everything is executable, so a mode counts only where the name says nothing.
-    @Test func `starts nothing that is executable and has no kind`() {
+    @Test func `starts no executable without a known type`() {
         let folder = TemporaryFolder()
         for (name, opens) in [("photo.jpg", true), ("program", false), (".hidden", false)] {
             writeFile(folder(name), "text".utf8, mode: 0o755)
@@ -47,7 +47,7 @@ internal import Testing
         }
     }
 
-    @Test func `does not open what is no plain file`() {
+    @Test func `opens regular files only`() {
         let folder = TemporaryFolder()
         mkfifo(folder("pipe"), 0o600)
         writeFile(folder("photo.jpg"), "x".utf8)
@@ -149,7 +149,7 @@ internal import Testing
         }
     }
 
-    @Test func `that the file manager does not show is shown by the portal, and else by opening its folder`() async {
+    @Test func `that the file manager does not show is shown by the portal, or by opening its folder`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let folder = TemporaryFolder()

@@ -17,12 +17,12 @@ private final class Held {
     func contains(_ number: DownloadNumber) -> Bool { group.contains(number) }
 }
 
-@Suite struct `What the progress toast tells of` {
+@Suite struct `A download in the progress toast` {
     let start = ContinuousClock.now
     let a = DownloadNumber(1)
     let b = DownloadNumber(2)
 
-    @Test func `is what has lasted over two seconds, once a second at most`() {
+    @Test func `is each download that has lasted over two seconds, at most once a second`() {
         let group = Held()
         #expect(!group.isDue(a, since: start, at: start))
         #expect(!group.isDue(a, since: start, at: start + .seconds(2)))
@@ -47,13 +47,13 @@ private final class Held {
         #expect(group.isDue(b, since: start, at: now + .milliseconds(1)))
     }
 
-    @Test func `is nothing that never had a toast`() {
+    @Test func `is never a download without a toast`() {
         let group = Held()
         #expect(!group.isDue(a, since: start, at: start + .seconds(1)))
         #expect(!group.stop(a))
     }
 
-    @Test func `does not come back for what the user has put away, and comes for the next`() {
+    @Test func `does not return for downloads whose toast the user closed, and appears for the next`() {
         let group = Held()
         let now = start + .seconds(3)
         _ = group.isDue(a, since: start, at: now)
@@ -118,11 +118,11 @@ private final class Held {
     }
 
     @Test(arguments: [nil, "", "file:///etc/passwd", "javascript:alert(1)", "-h", "https://user:secret@example.org/"])
-    func `is no page that is none of the web`(referrer: String?) {
+    func `is a page of the web only`(referrer: String?) {
         #expect(Remedy(for: .needsUrl, of: record(referrer: referrer)) == nil)
     }
 
-    @Test func `is a page, or room, where a download waits for that`() {
+    @Test func `is a page, or free space, for a download that waits for it`() {
         #expect(Remedy(for: .needsUrl, of: record(referrer: page)) == .newLink(page: page))
         #expect(Remedy(for: .diskSpace, of: record()) == .freeSpace(folder: "/tmp"))
         #expect(Remedy(for: .retry, of: record(referrer: page)) == nil)

@@ -61,14 +61,14 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
         [" mode": "'manual'", ".http host": "7"],
         [" mode": "'manual'", ".http host": "'a b'"],
     ])
-    func `that are not understood are no direct connection`(changes: [String: String]) throws {
+    func `that are not understood do not mean a direct connection`(changes: [String: String]) throws {
         guard case .choice(.unknown) = gsettings(changes).setting(for: try url("http://a.example/")) else {
             Issue.record("a choice was made")
             return
         }
     }
 
-    @Test func `that are cut off are no direct connection`() throws {
+    @Test func `that are cut off do not mean a direct connection`() throws {
         guard case .choice(.unknown) = GNOMEProxies("").setting(for: try url("http://a.example/")) else {
             Issue.record("a choice was made")
             return
@@ -106,7 +106,7 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
         #expect(proxies.setting(for: try url("http://a.example/")) == .script(script))
     }
 
-    @Test func `of an administrator hold where they are immutable`() throws {
+    @Test func `of an administrator win if they are immutable`() throws {
         for head in ["[Proxy Settings][$i]\nProxyType=1\nsocksProxy=a 1", "[Proxy Settings]\nProxyType[$i]=1\nsocksProxy[$i]=a 1"] {
             var proxies = KDEProxies()
             proxies.add(head)
@@ -132,7 +132,7 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
     }
 
     @Test(arguments: [[], [""], ["p:1"], ["http://"], ["ftp://p:1"], ["http://p q"], ["http://p\n"]])
-    func `that is no proxy is no direct connection`(answer: [String]) {
+    func `that names no proxy does not mean a direct connection`(answer: [String]) {
         guard case .unknown = ProxyChoice(resolved: answer) else {
             Issue.record("\(answer)")
             return
@@ -155,7 +155,7 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
         #expect(exit.status == 0, "\(exit)")
     }
 
-    @Test func `are read from dconf, anew where it has changed`() async throws {
+    @Test func `are read from dconf, again after a change`() async throws {
         let bus = await PrivateBus(activatable: ["ca.desrt.dconf": "/usr/libexec/dconf-service"], extra: gnome)
         let environment = bus.environment
         let connection = try await Connection.open(address: bus.address)
@@ -180,13 +180,13 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
         #expect(await proxies.choice(for: page) == .direct)
     }
 
-    @Test func `are not direct where they cannot be read`() async throws {
+    @Test func `do not mean a direct connection if they cannot be read`() async throws {
         let bus = await PrivateBus(extra: gnome)
         let bare = bus.environment.merging(["PATH": "/nonexistent"]) { $1 }
         #expect(try await choice(bare, "http://a.example/") == .unknown("gsettings, which reads the desktop’s settings, is not installed"))
         let database = bus.folder.makeFolder("config/dconf") + "/user"
         writeFile(database, "rubbish, and long enough".utf8)
-        #expect(try await choice(bus.environment, "http://a.example/") == .unknown("\(database) is no database of dconf"))
+        #expect(try await choice(bus.environment, "http://a.example/") == .unknown("\(database) is not a dconf database"))
         // Whoever knows may still say.
         let portal = try await StandInProxyPortal(on: bus.address) { _ in ["direct://"] }
         #expect(try await choice(bus.environment, "http://a.example/") == .direct)
@@ -197,7 +197,7 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
         #expect(try await choice(kde, "http://a.example/") == .unknown("\(file) cannot be read"))
     }
 
-    @Test func `are not direct where reading them, or the portal, hangs`() async throws {
+    @Test func `do not mean a direct connection if reading them, or the portal, hangs`() async throws {
         let bus = await PrivateBus()
         let folder = bus.folder.makeFolder("programs")
         writeFile("\(folder)/gsettings", "#!/bin/sh\nexec sleep 20\n".utf8)
@@ -215,7 +215,7 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
         #expect(await portal.asked == ["http://a.example/"])
     }
 
-    @Test func `are none, and no portal is started, where there is no desktop`() async throws {
+    @Test func `are empty without a desktop, and no portal is started`() async throws {
         let bus = await PrivateBus(activatable: ["org.freedesktop.portal.Desktop": "/nonexistent/portal"])
         #expect(try await choice(bus.environment, "http://a.example/") == .direct)
         #expect(try await choice(bus.environment.merging(["DISPLAY": ":7"]) { $1 }, "http://a.example/") == .direct)

@@ -3,7 +3,7 @@ internal import Testing
 
 @testable internal import Desktop
 
-@Suite struct `What waits for the notification server` {
+@Suite struct `A toast that waits for the notification server` {
     let now = ContinuousClock.now
     var later: ContinuousClock.Instant { now + .seconds(60) }
 
@@ -13,7 +13,7 @@ internal import Testing
         return all
     }
 
-    @Test func `is merged: the newest progress, in its old place`() {
+    @Test func `is merged: the newest progress takes the old one's place`() {
         var queue = ToastQueue()
         queue.add(.of(10), at: now)
         #expect(queue.add(.finished(2), until: later) == nil)
@@ -21,7 +21,7 @@ internal import Testing
         #expect(drain(&queue) == [.progress(.of(20)), .end(.finished(2), until: later)])
     }
 
-    @Test func `loses the progress of what has ended, and closes what was shown, once`() {
+    @Test func `drops the progress of ended downloads, and closes what was shown, once`() {
         var queue = ToastQueue()
         queue.add(.of(10), at: now)
         queue.closeProgress()
@@ -64,7 +64,7 @@ internal import Testing
         #expect(queue.isEmpty)
     }
 
-    @Test func `is held for the next server, in order and before what came since, as long as it is worth showing`() {
+    @Test func `is kept for the next server, in order and before newer toasts, while it is worth showing`() {
         var queue = ToastQueue()
         for number in 1...3 as ClosedRange<UInt64> {
             #expect(queue.hold(.finished(number), until: now + .seconds(number), again: nil) == nil)
@@ -82,7 +82,7 @@ internal import Testing
             ])
     }
 
-    @Test func `is tried again where it was sent to nobody, at its time, or as soon as the server answers`() {
+    @Test func `is retried if nobody received it, at its time, or as soon as the server answers`() {
         var queue = ToastQueue()
         func hold() {
             for (number, seconds) in [(1, nil), (2, 20), (3, 10)] as [(UInt64, Int?)] {
@@ -105,7 +105,7 @@ internal import Testing
         #expect(queue.expire(at: later).count == 3)
     }
 
-    @Test func `goes after an older one that was sent to nobody, which is tried once for it`() {
+    @Test func `follows an older unsent one, which is tried once before it`() {
         var queue = ToastQueue()
         func end(_ number: UInt64) -> ToastDelivery { .end(.finished(number), until: now + .seconds(Int(number))) }
         #expect(queue.hold(.finished(1), until: now + .seconds(1), again: now) == nil)
@@ -119,7 +119,7 @@ internal import Testing
         #expect(drain(&queue) == [end(2), end(3)])
     }
 
-    @Test func `waits for a server where there is none, and for no instant`() {
+    @Test func `waits for a server if there is none, without a timer`() {
         var queue = ToastQueue()
         queue.add(.of(10), at: now)
         _ = queue.next()
@@ -139,7 +139,7 @@ internal import Testing
         #expect(queue.hold(.finished(41), until: later, again: nil) == .finished(9))
     }
 
-    @Test func `is nothing where nothing can be shown, not even what is to be taken off the screen`() {
+    @Test func `is empty where nothing can be shown, not even a toast to close`() {
         var queue = ToastQueue()
         queue.add(.of(10), at: now)
         _ = queue.next()
@@ -148,7 +148,7 @@ internal import Testing
         #expect(queue.isEmpty)
     }
 
-    @Test func `is taken back where it is not true any more`() {
+    @Test func `is withdrawn when it is no longer true`() {
         var queue = ToastQueue()
         _ = queue.add(.finished(1), until: later)
         _ = queue.add(.finished(2), until: later)

@@ -10,7 +10,7 @@ internal import Testing
             (999, 1000, "a.zip — 99 %  999 B / 1000 B"), (1000, 1000, "a.zip — 100 %  1000 B / 1000 B"), (5, 0, "a.zip — 5 B"),
             (2000, 1000, "a.zip — 2.0 KiB"), (1 << 60, 1 << 62, "a.zip — 25 %  1.0 EiB / 4.0 EiB"),
         ] as [(ByteCount, ByteCount?, String)])
-    func `say the percentage where there is one, and invent nothing`(received: ByteCount, total: ByteCount?, text: String) {
+    func `show the percentage if it is known, and invent nothing`(received: ByteCount, total: ByteCount?, text: String) {
         let toast = ProgressToast([ProgressToast.Part(name: "a.zip", received: received, total: total)])
         #expect(ToastTexts.japanese.progressSummary(toast) == "ダウンロード中")
         #expect(ToastTexts.japanese.progressBody(toast) == text)
@@ -26,7 +26,7 @@ internal import Testing
             ([(3, 10, nil, (1, 4)), (1, 75, 100, nil)], "4 件ダウンロード中 · 35 %", "85 B"),
             ([(1, 200, 100, nil), (1, 40, 100, nil)], "2 件ダウンロード中", "240 B"),
         ] as [([(UInt32, ByteCount, ByteCount?, (UInt32, UInt32)?)], String, String)])
-    func `count what is under way, with what is done of all`(
+    func `count running downloads, with the progress of all`(
         parts: [(UInt32, ByteCount, ByteCount?, (UInt32, UInt32)?)], summary: String, body: String
     ) {
         let toast = ProgressToast(
@@ -73,7 +73,7 @@ internal import Testing
         #expect(texts.failedBody(fileName: "a.zip", failure: failure) == "a.zip\nThe server answered with an error (HTTP 404).")
     }
 
-    @Test func `are given as markup only where it is read, cut, and on one line`() {
+    @Test func `are markup only where the server reads it, cut, and on one line`() {
         let plain = ToastServer(owner: ":1.1", name: "x", vendor: "", capabilities: ["body"])
         let markup = ToastServer(owner: ":1.1", name: "x", vendor: "", capabilities: ["body", "body-markup"])
         #expect(plain.body("a<b>&\n\u{1B}c") == "a<b>&\n c")
@@ -122,7 +122,7 @@ internal import Testing
             ((10, 0, 0), "10件のダウンロードが完了しました", "完了10件 (1.0 KiB)"), ((1, 0, 3), "1件のダウンロードが完了しました", "完了1件、中止3件 (1.0 KiB)"),
             ((8, 2, 0), "8件のダウンロードが完了しました（2件は失敗）", "完了8件、失敗2件 (1.0 KiB)"), ((0, 2, 1), "0件のダウンロードが完了しました（2件は失敗）", "失敗2件、中止1件"),
         ] as [((UInt32, UInt32, UInt32), String, String)])
-    func `count what a batch came to`(counts: (UInt32, UInt32, UInt32), summary: String, body: String) {
+    func `count the outcomes of a batch`(counts: (UInt32, UInt32, UInt32), summary: String, body: String) {
         let outcomes = OutcomeCounts(finished: counts.0, failed: counts.1, cancelled: counts.2)
         #expect(ToastTexts.japanese.batchSummary(outcomes) == summary)
         #expect(ToastTexts.japanese.batchBody(outcomes, size: 1024) == body)

@@ -69,7 +69,7 @@ private func field(_ text: String) -> [UInt8] {
         "attachment; filename*=UTF-8''; filename=a.txt", "attachment; filename*0=x; filename*1=y; filename=a.txt",
         "attachment; filename*0*=UTF-8''x; filename=a.txt",
     ])
-    func `falls back to filename where filename* is broken or continued`(text: String) { #expect(name(text) == "a.txt") }
+    func `falls back to filename if filename* is broken or continued`(text: String) { #expect(name(text) == "a.txt") }
 
     @Test(arguments: [
         (#"attachment; filename="<93 FA 96 7B 8C EA>.txt""#, "日本語.txt"), ("attachment; filename=<93 FA 96 7B 8C EA>.txt", "日本語.txt"),
@@ -95,7 +95,7 @@ private func field(_ text: String) -> [UInt8] {
         (#"attachment; filename="=?UTF-8?Q?a?= and =?iso-8859-1*en?Q?=E9?=.txt""#, "a and é.txt"),
         ("attachment; filename==?UTF-8?Q?a=25b?=", "a%b"),
     ])
-    func `undoes encoded words`(text: String, expected: String?) {
+    func `decodes encoded words`(text: String, expected: String?) {
         if let expected { #expect(name(text) == expected) } else { #expect(name(text)?.hasPrefix("=?") == true) }
     }
 
@@ -104,7 +104,7 @@ private func field(_ text: String) -> [UInt8] {
         ("attachment; filename=100%.txt", "100%.txt"), ("attachment; filename=%FF.txt", "%FF.txt"),
         ("attachment; filename=50%25%.txt", "50%25%.txt"),
     ])
-    func `undoes percent-encoding where it is valid UTF-8`(text: String, expected: String) { #expect(name(text) == expected) }
+    func `decodes percent-encoding that is valid UTF-8`(text: String, expected: String) { #expect(name(text) == expected) }
 
     @Test(arguments: [
         "", "attachment", "inline;", "attachment; filename", "attachment; filename=", #"attachment; filename="""#, ";;;=;", "=", "\"",

@@ -12,5 +12,5 @@ internal import Testing
             ("file:///a?b", nil),
             ("file:///a#b", nil), ("file:\u{301}///a", nil),
         ] as [(String, String?)])
-    func `of this machine is a path, and any other is none`(uri: String, path: String?) { #expect(localPath(ofFileURI: uri) == path) }
+    func `of this machine is a path, and any other is not`(uri: String, path: String?) { #expect(localPath(ofFileURI: uri) == path) }
 }

@@ -58,7 +58,7 @@ private let noon2024 = WallTime(microseconds: 1_718_452_800_000_000)  // Sat, 15
         "Sun Nov 06 08:49:37 94", "Sunday, 06-Nov-1994 08:49:37 GMT", "Sun, 06-Nov-94 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:37 GMT x",
         "Sun, -6 Nov 1994 08:49:37 GMT", "1718452800",
     ])
-    func `that are malformed or impossible are none`(field: String) { #expect(HTTPDate.parse(field) == nil) }
+    func `that are malformed or impossible are refused`(field: String) { #expect(HTTPDate.parse(field) == nil) }
 
     @Test(arguments: [
         ("Saturday, 15-Jun-74 12:00:00 GMT", "Fri, 15 Jun 2074 12:00:00 GMT"),
@@ -82,7 +82,7 @@ private let noon2024 = WallTime(microseconds: 1_718_452_800_000_000)  // Sat, 15
     }
 
     @Test(arguments: ["", " ", "-1", "1.5", "soon", "1 2", "0x10", "٣"])
-    func `is none where it is malformed`(field: String) { #expect(RetryAfter.delay(field, now: noon2024) == nil) }
+    func `is ignored if it is malformed`(field: String) { #expect(RetryAfter.delay(field, now: noon2024) == nil) }
 }
 
 @Suite struct `Validators` {
@@ -110,7 +110,7 @@ private let noon2024 = WallTime(microseconds: 1_718_452_800_000_000)  // Sat, 15
         #expect(Validator(entityTag: tag, lastModified: Self.modified, date: "Sun, 16 Jun 2024 00:00:00 GMT") == nil)
     }
 
-    @Test func `are no tag whose bytes were not UTF-8, nor a date beside one`() {
+    @Test func `are never a tag that was not UTF-8, nor a date beside one`() {
         // 0xE9 and 0xE8, which are "é" and "è" in Latin-1, come out as one: U+FFFD.
         let tags = [0xE9, 0xE8].map { String(decoding: Array("\"caf".utf8) + [UInt8($0)] + Array("\"".utf8), as: UTF8.self) }
         for tag in tags {
@@ -132,7 +132,7 @@ private let noon2024 = WallTime(microseconds: 1_718_452_800_000_000)  // Sat, 15
     }
 
     @Test(arguments: ["abc", "\"", "", "\"a\"b\"", "\"a b\"", "w/\"a\"", "\"" + String(repeating: "a", count: 2000) + "\""])
-    func `take a malformed tag for none`(tag: String) {
+    func `ignore a malformed tag`(tag: String) {
         #expect(Validator(entityTag: tag, lastModified: nil, date: nil) == nil)
         let dated = Validator(entityTag: tag, lastModified: Self.modified, date: "Sun, 16 Jun 2024 00:00:00 GMT")
         #expect(dated == .lastModified(Self.modified))
@@ -170,7 +170,7 @@ private let noon2024 = WallTime(microseconds: 1_718_452_800_000_000)  // Sat, 15
     }
 
     @Test(arguments: [
-        ("", "no \":\""), (md5, "no \":\""), ("crc32:00000000", "not known"), (":\(md5)", "not known"),
+        ("", "no \":\""), (md5, "no \":\""), ("crc32:00000000", "does not know"), (":\(md5)", "does not know"),
         ("sha256:\(md5)", "64 hexadecimal digits, and 32"),
         ("md5:", "32 hexadecimal digits, and 0"), ("md5:\(md5)0", "and 33"), ("md5: \(md5)", "not a hexadecimal digit"),
         ("md5:\(md5) ", "not a hexadecimal digit"),

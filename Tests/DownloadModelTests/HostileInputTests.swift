@@ -21,7 +21,7 @@ import Testing
             ("nul", "_nul"), ("NUL.txt", "_NUL.txt"), ("com1.tar.gz", "_com1.tar.gz"), ("lpt³", "_lpt³"), ("aux .c", "_aux .c"),
             ("CONOUT$", "_CONOUT$"), ("a:stream", "a_stream"), ("x.txt::$DATA", "x.txt__$DATA"), ("-rf *", "-rf _"), ("|sh", "_sh"),
         ] as [(String, String?)])
-    func `lands as a harmless one, whichever way it comes`(given: String, expected: String?) throws {
+    func `becomes a harmless one, wherever it comes from`(given: String, expected: String?) throws {
         let bytes = Array(given.utf8)
         let escaped = bytes.map { "%" + ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
         let quoted = bytes.flatMap { $0 == 0x5C || $0 == 0x22 ? [0x5C, $0] : [$0] }
@@ -55,7 +55,7 @@ import Testing
         "CON" + String(repeating: " ", count: 240) + "x.txt", "nul" + String(repeating: ".", count: 240) + "x.txt",
         "COM1" + String(repeating: " .", count: 140) + "x", "Lpt9" + String(repeating: "\u{3000}", count: 100) + "x.tar.gz",
     ])
-    func `that becomes a reserved one by its cut is led by a stroke`(given: String) throws {
+    func `that becomes reserved when it is cut gets a prefix`(given: String) throws {
         let name = try #require(FileName.safe(given))
         #expect(name.hasPrefix("_"), "\(name.debugDescription)")
         #expect(name.utf8.count <= FileName.longest)

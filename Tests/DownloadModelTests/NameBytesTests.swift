@@ -6,7 +6,7 @@ import Testing
 private let (composed, decomposed) = ("/d/caf\u{E9}", "/d/cafe\u{301}")
 
 @Suite struct `A name from outside` {
-    @Test func `is another one where a byte is another`() {
+    @Test func `differs if one byte differs`() {
         #expect(composed == decomposed, "or this suite tells nothing")
         #expect(ByteText(composed) != ByteText(decomposed) && ByteText(composed) == ByteText("/d/caf" + "\u{E9}"))
         #expect(Set([ByteText(composed), ByteText(decomposed)]).count == 2)
@@ -22,7 +22,7 @@ private let (composed, decomposed) = ("/d/caf\u{E9}", "/d/cafe\u{301}")
         #expect(copy(composed) != copy(decomposed) && copy(composed) == copy(composed))
     }
 
-    @Test func `takes the place of one that looks the same in a record`() {
+    @Test func `replaces one that looks the same in a record`() {
         var record = DownloadRecord(
             number: DownloadNumber(1), url: "http://h/a", options: DownloadOptions(), directory: composed, state: .queued,
             queuedAt: WallTime(microseconds: 1), position: 0)
@@ -44,7 +44,7 @@ private let (composed, decomposed) = ("/d/caf\u{E9}", "/d/cafe\u{301}")
         #expect(record != other)
     }
 
-    @Test func `is parted at each slash, also where a mark follows that makes another character of it`() {
+    @Test func `is split at each slash, also one with a combining mark`() {
         let path = "/a/\u{301}b/.\u{301}c//./\u{20DD}"
         #expect(path.pathComponents.map { Array($0.utf8) } == ["a", "\u{301}b", ".\u{301}c", ".", "\u{20DD}"].map { Array($0.utf8) })
         #expect(path.lastPathComponent.isSameBytes(as: "\u{20DD}") && "a".lastPathComponent == "a" && "/a/".lastPathComponent.isEmpty)

@@ -25,7 +25,7 @@ import Testing
         "body": .text("b"), "icon": .text("folder"), "sound": .text(""), "show-progress": .flag(false), "desktop-id": .text("a.b"),
     ]
 
-    @Test func `gives a call's value back, and the database's text too`() throws {
+    @Test func `returns a call's value, and the database's text too`() throws {
         #expect(Set(Self.values.keys) == Set(OptionRow.byKey.keys))
         for row in OptionRow.all {
             let value = try #require(Self.values[row.key])
@@ -43,7 +43,7 @@ import Testing
         }
     }
 
-    @Test func `lets a call take back what a batch has set`() throws {
+    @Test func `lets an item override what its batch set`() throws {
         for key in ["speed-limit", "not-before", "deadline", "request-interval"] {
             let row = try #require(OptionRow.byKey[key])
             let none = try #require(row.value(in: DownloadOptions()), "\(key) has a value for none")
@@ -76,7 +76,7 @@ import Testing
             ("icon", .text("file:///a"), false), ("icon", .text("/a"), false), ("icon", .text("folder"), true),
             ("desktop-id", .text("org.example.App"), true), ("desktop-id", .text("org.other"), false),
         ] as [(String, OptionValue, Bool)])
-    func `says what an app in a sandbox may ask for`(key: String, value: OptionValue, isAllowed: Bool) throws {
+    func `says what a sandboxed app may ask for`(key: String, value: OptionValue, isAllowed: Bool) throws {
         let row = try #require(OptionRow.byKey[key])
         var options = DownloadOptions()
         try row.take(value, into: &options)

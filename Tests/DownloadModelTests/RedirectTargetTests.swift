@@ -43,7 +43,7 @@ import Testing
         ("https:/evil.example/x", "no \"//\""), ("https:evil.example", "no \"//\""), ("http:///evil.example/", "no host"),
         ("///evil.example/", "no host"), ("http:////evil.example/", "no host"),
     ])
-    func `of which programs disagree which host it names is refused, and says so`(location: String, reason: String) {
+    func `is refused with the reason if programs disagree about its host`(location: String, reason: String) {
         let refusal = #expect(throws: Refusal.self) { _ = try target(Array(location.utf8)) }
         #expect(refusal?.name == .invalidUrl && refusal?.message.contains(reason) == true, "\(refusal?.message ?? "-")")
     }

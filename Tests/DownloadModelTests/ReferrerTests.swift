@@ -16,7 +16,7 @@ import Testing
         #expect(Referrer.withoutSecrets(kept) == kept)
     }
 
-    @Test func `of a secure page is told to no server that is not`() throws {
+    @Test func `of an https page is not sent to an http server`() throws {
         let (secure, plain) = (try DownloadURL("https://example.org/a"), try DownloadURL("http://example.org/a"))
         #expect(Referrer.sent("https://u:p@example.org/page#x", to: secure) == "https://example.org/page")
         #expect(Referrer.sent("https://example.org/page", to: plain) == nil)

@@ -108,7 +108,7 @@ private func text(_ effect: DownloadEffect) -> String {
 }
 
 @Suite struct `Download states` {
-    @Test func `take each event as the matrix says`() {
+    @Test func `respond to each event as the matrix says`() {
         #expect(Set(matrix.keys) == Set(states.map(\.key)))
         for (stateName, state) in states {
             for (eventName, event) in events {
@@ -157,14 +157,14 @@ private func text(_ effect: DownloadEffect) -> String {
         }
     }
 
-    @Test func `delete the part file when cancelled, skipped, unchanged, spoilt or to be started over, and never else`() {
+    @Test func `delete the part file only when cancelled, skipped, unchanged, spoilt or restarted`() {
         for (from, event, to, effects) in transitions {
             let isUseless = to.failure?.spoilsBytes ?? (to == .cancelled || [.skipped, .unchanged, .startOver].contains(event))
             #expect(effects.contains(.deletePart) == (isUseless && !from.hasEnded), "\(from) × \(event)")
         }
     }
 
-    @Test func `reach the final name only from a body that is whole and verified`() {
+    @Test func `reach the final name only from a complete and verified body`() {
         for (from, event, to, effects) in transitions {
             #expect(effects.contains(.verify) == (to == .verifying && from != .verifying), "\(from) × \(event)")
             #expect(effects.contains(.commit) == (from == .verifying && to == .committing), "\(from) × \(event)")
@@ -172,7 +172,7 @@ private func text(_ effect: DownloadEffect) -> String {
         }
     }
 
-    @Test func `that have ended take nothing but a retry, or a fresh link where they failed`() {
+    @Test func `that have ended accept only a retry, or after a failure a fresh link`() {
         for (_, state) in states where state.hasEnded {
             for (_, event) in events
             where !(event == .retry && state != .finished) && !(event == .renew && state.failure != nil) {
@@ -181,7 +181,7 @@ private func text(_ effect: DownloadEffect) -> String {
         }
     }
 
-    @Test func `take pause, resume, hold, release and cancel twice as once`() throws {
+    @Test func `treat a second pause, resume, hold, release or cancel as no change`() throws {
         for (_, state) in states where !state.hasEnded {
             for event in [DownloadEvent.pause, .resume, .hold, .release] {
                 let (once, _) = try state.after(event)
@@ -207,7 +207,7 @@ private func text(_ effect: DownloadEffect) -> String {
     }
 
     @Test(arguments: ErrorName.allCases)
-    func `keep the bytes of a failure unless they are of no use`(name: ErrorName) {
+    func `keep the bytes after a failure, unless they are useless`(name: ErrorName) {
         let spoils: Set<ErrorName> = [.checksumMismatch, .sizeMismatch, .tooLarge]
         #expect(DownloadFailure(name, "").spoilsBytes == spoils.contains(name))
         #expect(name.busName == "org.todoku.Error.\(name.rawValue)")
@@ -223,7 +223,7 @@ private func text(_ effect: DownloadEffect) -> String {
         #expect(time - WallTime(microseconds: 2_000_000) == .milliseconds(-500))
     }
 
-    @Test func `are told in whole milliseconds, to the last one`() {
+    @Test func `are reported in whole milliseconds, to the last one`() {
         // As a quotient of floating point numbers this is one less.
         #expect(Duration.milliseconds(46_705_614_591).wholeMilliseconds == 46_705_614_591)
         #expect(Duration.microseconds(1999).wholeMilliseconds == 1 && Duration.microseconds(-1999).wholeMilliseconds == -1)

@@ -6,7 +6,7 @@ import Testing
         "http://example.org", "https://Example.ORG.:8080/a?b@c:d", "http://127.0.0.1:1/", "http://[::1]:8080/a", "http://u:p@h?q/r@s",
         "http://localhost/@",
     ])
-    func `tell their host without a look at the rest`(text: String) throws {
+    func `give their host without parsing the rest`(text: String) throws {
         let url = try DownloadURL(text)
         #expect(DownloadURL.host(of: url.text) == url.host)
         #expect(DownloadURL.host(of: "no URL") == "" && DownloadURL.host(of: "a:b") == "" && DownloadURL.host(of: "") == "")
@@ -87,7 +87,7 @@ import Testing
         }
     }
 
-    @Test func `come apart into what the engine needs`() throws {
+    @Test func `are split into the parts that the engine needs`() throws {
         let url = try DownloadURL("https://m%C3%BCller:p%40:%20w@Files.Example.org:8443/pub/a%20b.tar.gz?token=secret#x")
         #expect(url.scheme == "https")
         #expect(url.host == "files.example.org")
@@ -102,7 +102,7 @@ import Testing
         #expect("\(url)" == url.redacted)
     }
 
-    @Test func `fill in the scheme's port and leave out what is not there`() throws {
+    @Test func `fill in the scheme's port and leave out missing parts`() throws {
         let plain = try DownloadURL("http://[::1]/dir/")
         #expect(plain.port == 80)
         #expect(plain.host == "::1")

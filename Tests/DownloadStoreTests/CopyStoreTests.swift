@@ -56,7 +56,7 @@ internal import Testing
     }
 
     @Test(arguments: ["''", "'.x'", "'a/b'", "'../a'"])
-    func `whose row leads out of its folder is none`(name: String) async throws {
+    func `whose row leads out of its folder is ignored`(name: String) async throws {
         try await withStore(folder.path) { store, _ in try await store.commit([.keepCopy(copy(key("u")))], nextNumber: next) }
         try tamper(folder.path, "UPDATE copy SET name = \(name)")
         try await withStore(folder.path) { store, _ in #expect(await store.copy(for: key("u")) == nil) }

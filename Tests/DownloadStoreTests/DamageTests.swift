@@ -39,7 +39,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(state.setAside == nil)
     }
 
-    @Test(arguments: [1, 100, 4096]) func `that a power cut tore is not there at all`(lost: Int) async throws {
+    @Test(arguments: [1, 100, 4096]) func `that a power cut interrupted has no effect at all`(lost: Int) async throws {
         let copy = TemporaryFolder()
         let first = fullRecord(1)
         try await withStore(folder.path) { store, _ in
@@ -54,7 +54,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(state.setAside == nil)
     }
 
-    @Test func `that finds no room changes nothing, says so, and the next one works`() async throws {
+    @Test func `without room changes nothing, reports that, and the next one works`() async throws {
         let store = Store(folder: folder.path, mostPages: 40, wait: .zero)
         _ = try await store.open()
         try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2))
@@ -160,7 +160,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         await second.close()
     }
 
-    @Test func `that cannot be is a clear error`() async throws {
+    @Test func `that is impossible is a clear error`() async throws {
         writeFile(folder("file"), [1])
         let below = await storeError { _ = try await Store(folder: folder("file/below")).open() }
         #expect(below == StoreError(.storage, "Todoku cannot keep the queue in \(folder("file/below")): Not a directory."))
@@ -232,7 +232,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(state.nextNumber.value > 1_000_000)
     }
 
-    @Test func `that is taken away or spoilt while it is used is written anew with all that is known`() async throws {
+    @Test func `that is removed or damaged while it is used is written again with all that is known`() async throws {
         for isSpoilt in [false, true] {
             let store = Store(folder: folder.path)
             _ = try await store.open()
@@ -253,7 +253,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
     }
 
     /// How the first try to write it anew fails.
-    @Test(arguments: [false, true]) func `that is written anew holds everything or is written anew again`(isSpoilt: Bool) async throws {
+    @Test(arguments: [false, true]) func `that is written again contains everything or is written once more`(isSpoilt: Bool) async throws {
         let store = Store(folder: folder.path, mostPages: 60, wait: .zero)
         _ = try await store.open()
         try await store.commit([.put(plainRecord(1)), .put(plainRecord(9))], nextNumber: DownloadNumber(10))
@@ -278,7 +278,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(try await reopened(folder.path).records == [plainRecord(1), plainRecord(2), plainRecord(4), plainRecord(5)])
     }
 
-    @Test func `that another took the place of while none was open is written anew, too`() async throws {
+    @Test func `that was replaced while none was open is written again, too`() async throws {
         for isEmpty in [true, false] {
             let store = Store(folder: folder.path)
             _ = try await store.open()
@@ -300,7 +300,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         }
     }
 
-    @Test func `whose folder is gone is written anew in one that is ours alone again`() async throws {
+    @Test func `whose folder is gone is written again in a private folder`() async throws {
         let path = folder("state/todoku")
         let store = Store(folder: path)
         _ = try await store.open()
@@ -515,7 +515,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         (.finished, false),
         (.failed(DownloadFailure(.network, "No route.")), false), (.cancelled, false),
     ])
-    func `follows the states, with a store that is open or not, and makes no file`(state: DownloadState, isPending: Bool) async throws {
+    func `follows the states, with an open or closed store, and creates no file`(state: DownloadState, isPending: Bool) async throws {
         let path = folder.makeFolder("100% of it? #1")
         try await withStore(path) { store, _ in
             #expect(!Store.hasPending(folder: path))
@@ -534,7 +534,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             (1, 1, false, true), (6 * 24 + 23, 4, false, true), (7 * 24 + 1, 4, false, false), (7 * 24 + 1, 0, false, true),
             (1, 0, true, false), (1, 1, true, false),
         ] as [(Int, UInt32, Bool, Bool)])
-    func `is an owner that is to be called, as the ledger has it`(
+    func `is true for an owner that is to be called, as in the ledger`(
         hours: Int, activations: UInt32, isAcknowledged: Bool, isPending: Bool
     ) async throws {
         let now = WallTime(microseconds: UInt64(time(nil)) * 1_000_000)
@@ -554,7 +554,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
 
     /// Hours since the end, and whether that is known to have been shown.
     @Test(arguments: [(1, true, true), (11, true, true), (13, true, false), (1, false, false)])
-    func `is a toast that is owed, as long as it is news`(hours: Int, isOwed: Bool, isPending: Bool) async throws {
+    func `is true for an owed toast, as long as it is news`(hours: Int, isOwed: Bool, isPending: Bool) async throws {
         let end = WallTime(microseconds: UInt64(time(nil)) * 1_000_000) + .seconds(-hours * 3600)
         var record = plainRecord(1, .finished)
         (record.endedAt, record.owesToast) = (end, isOwed)
@@ -567,7 +567,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         }
     }
 
-    @Test func `is no where there is nothing, and yes where it cannot be read`() async throws {
+    @Test func `is false without a database, and true if it cannot be read`() async throws {
         #expect(!Store.hasPending(folder: folder("none")))
         #expect(!Store.hasPending(folder: folder.path))
         #expect(listFolder(folder.path) == [])
@@ -578,7 +578,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(listFolder(folder.path) == ["todoku.db"])
     }
 
-    @Test(arguments: [true, false]) func `is seen in what a killed daemon left`(hasIndex: Bool) async throws {
+    @Test(arguments: [true, false]) func `is found in the files of a killed daemon`(hasIndex: Bool) async throws {
         let copy = TemporaryFolder()
         try await withStore(folder.path) { store, _ in
             try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2))
@@ -605,7 +605,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
     }
 
     /// Its pages have passwords and headers, which leave the database within that time.
-    @Test func `is the user's alone, and gone a day later with its log`() async throws {
+    @Test func `is private to the user, and deleted a day later with its log`() async throws {
         var secret = plainRecord(1)
         secret.options.password = "a secret nobody guesses"
         try await save(folder.path, [secret])

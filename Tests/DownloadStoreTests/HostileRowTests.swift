@@ -8,7 +8,7 @@ internal import Testing
 @Suite struct `A row with a number that is never given` {
     private let folder = TemporaryFolder()
 
-    @Test(arguments: [-1, Int64.max, Int64.min, 0]) func `is kept, and numbers go on as if it were not there`(number: Int64) async throws {
+    @Test(arguments: [-1, Int64.max, Int64.min, 0]) func `is kept, and does not affect the next number`(number: Int64) async throws {
         try await withStore(folder.path) { store, _ in
             try await store.commit([.put(plainRecord(1)), .put(plainRecord(2))], nextNumber: DownloadNumber(3))
         }
@@ -28,7 +28,7 @@ internal import Testing
     }
 
     @Test(arguments: ["18446744073709551615", "9223372036854775807", "9223372036854775808", "-1"])
-    func `in the next number's place is not taken for one`(text: String) async throws {
+    func `in the next number's place is not mistaken for one`(text: String) async throws {
         try await withStore(folder.path) { store, _ in
             try await store.commit([.put(plainRecord(7))], nextNumber: DownloadNumber(9))
         }

@@ -15,7 +15,7 @@ internal import Testing
         return opening.partNames
     }
 
-    @Test func `is another for each folder, and stays`() async throws {
+    @Test func `differs for each folder, and stays`() async throws {
         let names = try await partNames()
         #expect(names.instance.utf8.count == 8 && names.first == DownloadNumber(1))
         #expect(names.name(of: DownloadNumber(7)) == ".todoku-\(names.instance)-7.part")
@@ -27,7 +27,7 @@ internal import Testing
         #expect(try await other.partNames().instance != names.instance)
     }
 
-    @Test func `counts for what is added from then on, where the queue is older`() async throws {
+    @Test func `applies to later additions if the queue is older`() async throws {
         _ = try await withStore(folder.path) { store, _ in try await store.commit([], nextNumber: DownloadNumber(58)) }
         unlink(folder("instance"))  // as an earlier version left it
         let names = try await partNames()

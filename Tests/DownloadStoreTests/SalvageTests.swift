@@ -92,7 +92,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         #expect(state.records.count > 50 && state.salvaged?.mayHaveLost == true)
     }
 
-    @Test func `of any bytes is no trap`() async throws {
+    @Test func `of any bytes ends no process`() async throws {
         try await makeWhole()
         for seed in UInt64(1)...50 {
             let path = folder.makeFolder("\(seed)")
@@ -212,7 +212,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         #expect(state.setAside != nil && state.salvaged?.mayHaveLost == true && state.records.count > 80)
     }
 
-    @Test func `is not seen where it is whole, or empty`() async throws {
+    @Test func `is not reported if the log is whole or empty`() async throws {
         try await makeKilled()
         let path = try copy(1, hasMark: true) { _ in }
         let state = try await reopened(path)
@@ -222,7 +222,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         #expect(try await reopened(empty).setAside == nil)
     }
 
-    @Test func `can take little: in a quiet moment the log is emptied`() async throws {
+    @Test func `costs little, because the log is emptied in a quiet moment`() async throws {
         let path = folder.makeFolder("state")
         try await withStore(path) { store, _ in
             var longest = 0

@@ -57,7 +57,7 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
     } catch { return error as? StoreError }
 }
 
-@Suite struct `What is kept` {
+@Suite struct `The stored state` {
     private let folder = TemporaryFolder()
 
     @Test func `is empty and has the defaults at first`() async throws {
@@ -229,7 +229,7 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
         #expect(permissions(folder("new")) == 0o700)
     }
 
-    @Test func `keeps no bytes of what was removed`() async throws {
+    @Test func `keeps no bytes of removed rows`() async throws {
         var record = fullRecord(1)
         record.options.password = "the-secret-of-this-test"
         let secret = Array("the-secret-of-this-test".utf8)

@@ -2,7 +2,7 @@ internal import TestSupport
 internal import Testing
 
 @Suite struct `A child process` {
-    @Test func `its output and exit status are told`() async {
+    @Test func `its output and exit status are reported`() async {
         let exit = await Child.run(["sh", "-c", "echo a; echo b >&2; exit 3"])
         #expect(exit.status == 3)
         #expect(exit.output == "a\n")

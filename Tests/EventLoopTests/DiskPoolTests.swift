@@ -62,7 +62,7 @@ internal import Testing
         #expect(await eventually { journal.entries.count == 2 * DiskPool.width })
     }
 
-    @Test @BusActor func `gives up what does not come back, and does not begin it later`() async {
+    @Test @BusActor func `gives up on work that does not return, and does not begin it later`() async {
         let place = DiskPlace.disk(DiskKey(name: "test"))
         let pipe = Pipe()
         let (late, begun, ended) = (Journal<Int>(), Journal<Int>(), Journal<Int?>())
@@ -89,7 +89,7 @@ internal import Testing
         #expect(!begun.entries.contains(-1))
     }
 
-    @Test @BusActor func `holds no more than what waits for a disk that hangs`() async {
+    @Test @BusActor func `stores only the work that waits for a hanging disk`() async {
         let place = DiskPlace.disk(DiskKey(name: "full"))
         let pipe = Pipe()
         for _ in 0..<DiskPool.width {
@@ -134,7 +134,7 @@ internal import Testing
         }
     }
 
-    @Test @BusActor func `lets go of work behind its locks`() async {
+    @Test @BusActor func `releases work outside its locks`() async {
         let place = DiskPlace.disk(DiskKey(name: "closing"))
         let ends = Journal<Int>()
         for _ in 0..<20 {

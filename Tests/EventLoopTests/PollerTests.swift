@@ -39,7 +39,7 @@ internal import Testing
         Poller.shared.cancel(token)
     }
 
-    @Test @BusActor func `the other end's end is told, though not asked for`() async {
+    @Test @BusActor func `the end of the other side is reported without asking`() async {
         let (hangUps, errors) = (Journal<Poller.Events>(), Journal<Poller.Events>())
         var ends = ends()
         let reader = Poller.shared.watch(ends.0, for: .readable) { hangUps.append($0) }
@@ -74,7 +74,7 @@ internal import Testing
         #expect(journal.entries.count == 1)
     }
 
-    @Test @BusActor func `a handler may watch more, even the same descriptor number anew`() async {
+    @Test @BusActor func `a handler may watch more, even the same descriptor number again`() async {
         let first = Pipe()
         let journal = Journal<String>()
         nonisolated(unsafe) var tokens: [Poller.Token] = []  // on the bus loop only

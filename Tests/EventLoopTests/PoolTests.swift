@@ -36,7 +36,7 @@ internal import Testing
         #expect(worked != own && told == own)
     }
 
-    @Test @BusActor func `work that waits does not hold up the rest while a thread is free`() async {
+    @Test @BusActor func `waiting work does not delay other work while a thread is free`() async {
         let pipe = Pipe()
         let journal = Journal<String>()
         Self.narrow.perform({ pipe.take() }, then: { _ in journal.append("waited") })

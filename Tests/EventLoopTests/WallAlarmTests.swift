@@ -40,7 +40,7 @@ private func microseconds(_ later: Duration = .zero) -> UInt64 {
         }
     }
 
-    @Test @BusActor func `that is set anew tells that the clock was set since it was set before`() async {
+    @Test @BusActor func `that is set again reports a clock that was set meanwhile`() async {
         var answers = [0, ECANCELED, 0, 0]
         let told = Journal<Duration>()
         let rings = Journal<UInt64>()
@@ -62,7 +62,7 @@ private func microseconds(_ later: Duration = .zero) -> UInt64 {
         #expect(told.entries.count == 1)
     }
 
-    @Test func `that is set anew rings at the new instant only`() async {
+    @Test func `that is set again rings at the new instant only`() async {
         let bell = await Bell()
         await bell.alarm.set(microseconds: microseconds(.seconds(3600)))
         let time = microseconds(.milliseconds(300))

@@ -14,7 +14,7 @@ extension `The fault campaign` {
             try await lane.download(url, ["directory": .string(place.files), "notify": .string("never")])
         }
 
-        @Test func `twice is set aside by the next start, and the others go on`() async throws {
+        @Test func `twice is set aside by the next start, and the others resume`() async throws {
             let (lane, place) = (try await Lane(try await Shim()), Place())
             let server = ScriptedServer { request, reply in reply.serve(Bodies.large, for: request, entityTag: "\"v1\"") }
             let trap = ["FAULTSHIM_TRAP": bad]
@@ -53,7 +53,7 @@ extension `The fault campaign` {
                 ("FAULTSHIM_OVERFLOW", "-1.part", "a stack that overflows on the thread of the transfers"),
                 ("FAULTSHIM_TRAP_NAMED", "-1.part", "a trap in the pool, where the file gets its name"),
             ])
-        func `leaves its mark, wherever it was worked on`(variable: String, name: String, what: String) async throws {
+        func `leaves its mark, whichever thread worked on it`(variable: String, name: String, what: String) async throws {
             let (lane, place) = (try await Lane(try await Shim()), Place())
             let server = ScriptedServer { request, reply in reply.serve(Bodies.large, for: request, entityTag: "\"v1\"") }
             #expect(await lane.start(place, more: [variable: name]) == nil)
@@ -63,7 +63,7 @@ extension `The fault campaign` {
             #expect(readFile("\(place.state)/todoku/crashes") == Array("1\n".utf8), "\(what)")
         }
 
-        @Test func `once goes on, and a kill counts for nothing`() async throws {
+        @Test func `once resumes, and a kill does not count`() async throws {
             let (lane, place) = (try await Lane(try await Shim()), Place())
             let gate = Gate()
             defer { gate.open() }

@@ -7,7 +7,7 @@ internal import Testing
 
 extension `The fault campaign` {
     @Suite struct `a damaged queue` {
-        @Test func `gives back what can be read after kill -9, says what is lost, and is never empty in silence`() async throws {
+        @Test func `after kill -9 gives back what can be read, says what is lost, and is never empty in silence`() async throws {
             let report = await Report(
                 "A damaged queue",
                 notes: """

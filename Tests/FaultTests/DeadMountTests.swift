@@ -10,7 +10,7 @@ extension `The fault campaign` {
     /// tested (`A disk that hangs`).
     @Suite(.enabled("this machine lets no test mount over /dev/fuse") { try await MemoryDisks.arePossible() })
     struct `A dead mount` {
-        @Test func `costs its own downloads only, whatever was called on it last`() async throws {
+        @Test func `affects its own downloads only, whatever was called on it last`() async throws {
             let report = await Report(
                 "A dead mount",
                 notes: """
@@ -42,7 +42,7 @@ extension `The fault campaign` {
             await report.finish()
         }
 
-        @Test func `costs the download into a caller's descriptor only, and holds up nobody where that is closed`() async throws {
+        @Test func `affects only the download into a caller's descriptor, and closing that delays nobody`() async throws {
             let report = await Report(
                 "A descriptor of a dead mount", notes: "The mount dies under DownloadToFd; close(2) waits there like any other call.")
             try await runCases([DescriptorCase()], report) { _, lane in try await sendDescriptor(lane) }

@@ -7,7 +7,7 @@ internal import Testing
 
 extension `The fault campaign` {
     @Suite struct `Every file-system call` {
-        @Test func `may fail once: the file comes right, or a clear error and then the file`() async throws {
+        @Test func `may fail once: the result is the right file, or a clear error and then the file`() async throws {
             let report = await Report(
                 "One file-system call fails, once",
                 notes: """
@@ -25,7 +25,7 @@ extension `The fault campaign` {
         }
 
         /// The sample above skips most calls of a start.
-        @Test func `of a start may fail once, and what had come is found again`() async throws {
+        @Test func `of a start may fail once, and the received bytes are found again`() async throws {
             let report = await Report(
                 "One file-system call of a start fails, once",
                 notes: "The same download, stopped in its middle by SIGTERM or SIGKILL in turn. Each call of the next start fails in turn.")

@@ -7,7 +7,7 @@ internal import Testing
 
 extension `The fault campaign` {
     @Suite struct `A folder that goes away` {
-        @Test func `as an unplugged disk does is waited for, and the download goes on by itself when it is back`() async throws {
+        @Test func `as an unplugged disk does makes the download wait, which resumes by itself when the folder is back`() async throws {
             let report = await Report(
                 "A folder that goes away for a while",
                 notes: """

@@ -7,7 +7,7 @@ internal import Testing
 
 extension `The fault campaign` {
     @Suite struct `A full disk` {
-        @Test func `is waited for, and the download goes on by itself when there is room`() async throws {
+        @Test func `makes the download wait, and the download resumes by itself when there is room`() async throws {
             let report = await Report(
                 "A disk that is full for a while",
                 notes: """
@@ -26,7 +26,7 @@ extension `The fault campaign` {
 
         /// No disk tells how much of a quota is left: statvfs(3) always reports room.
         @Test(.enabled("this machine lets no test mount over /dev/fuse") { try await MemoryDisks.arePossible() })
-        func `by a quota is tried ever more rarely, and the download goes on once the quota is lifted`() async throws {
+        func `by a quota is tried ever more rarely, and the download resumes once the quota is lifted`() async throws {
             let report = await Report(
                 "A quota",
                 notes: """

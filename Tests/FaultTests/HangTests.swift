@@ -7,7 +7,7 @@ internal import Testing
 
 extension `The fault campaign` {
     @Suite struct `A disk that hangs` {
-        @Test func `costs its own downloads only, and they go on when it is back`() async throws {
+        @Test func `affects its own downloads only, and they resume when it is back`() async throws {
             let report = await Report(
                 "A disk that hangs",
                 notes: """
@@ -20,7 +20,7 @@ extension `The fault campaign` {
             await report.finish()
         }
 
-        @Test func `or takes seconds for a write holds up no other disk's download`() async throws {
+        @Test func `or takes seconds for a write delays no other disk's download`() async throws {
             let report = await Report("A slow disk", notes: "Each write on one disk takes 1.5 s, while a file comes to another.")
             try await runCases([SlowCase()], report) { _, lane in try await slow(lane) }
             await report.finish()
@@ -44,7 +44,7 @@ extension `The fault campaign` {
             await report.finish(expecting: [CallsCase().description])
         }
 
-        @Test func `where it is the queue's leaves no call without an answer, and takes in nothing that is not saved`() async throws {
+        @Test func `of the queue leaves no call without an answer, and accepts nothing that is not saved`() async throws {
             let report = await Report(
                 "The queue's disk hangs",
                 notes:

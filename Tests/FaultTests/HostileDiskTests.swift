@@ -9,7 +9,7 @@ extension `The fault campaign` {
     @Suite(.timeLimit(.minutes(3))) struct `A file system that tells of impossible room` {
         /// The number of blocks (about 4 KiB each) that statvfs(2) reports.
         @Test(arguments: ["18446744073709551615", "9223372036854775808", "4503599627370496"])
-        func `is believed no more than it can be, and no download waits for it for ever`(blocks: String) async throws {
+        func `is believed only as far as possible, and no download waits for ever`(blocks: String) async throws {
             let (lane, place) = (try await Lane(try await Shim()), Place())
             let server = ScriptedServer { request, reply in reply.serve(Bodies.large, for: request, entityTag: "\"v1\"") }
             let fault = Fault(kind: .enospc, at: 3, isLasting: true, disk: .downloads)

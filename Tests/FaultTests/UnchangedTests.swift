@@ -7,7 +7,7 @@ internal import Testing
 
 extension `The fault campaign` {
     @Suite struct `A file that has not changed` {
-        @Test func `is what it ends with, or comes anew, whichever call fails`() async throws {
+        @Test func `is the outcome, or is downloaded again, whichever call fails`() async throws {
             let report = await Report(
                 "One file-system call fails while nothing has changed",
                 notes: """

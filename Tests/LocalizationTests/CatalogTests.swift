@@ -26,7 +26,7 @@ private func environment(_ variables: [String: String]) -> (String) -> String? {
             (["LANG": "ja_JP.UTF-8", "LANGUAGE": "de"], .english), (["LANG": "jam_JM.UTF-8"], .english),
             (["LANG": "ja_JP.UTF-8", "LC_NUMERIC": "C"], .japanese),
         ] as [([String: String], Language)])
-    func `takes the session’s language from its environment, where it is to`(variables: [String: String], spoken: Language) {
+    func `takes the session’s language from its environment if it is auto`(variables: [String: String], spoken: Language) {
         let catalog = Catalog(.auto, environment: environment(variables))
         #expect(catalog.spoken == spoken)
         #expect(catalog.language == .auto)
@@ -147,7 +147,7 @@ private func environment(_ variables: [String: String]) -> (String) -> String? {
     }
 
     @Test(arguments: ["", "nplurals=1;", "plural=;", "plural=n n;", "plural=(n;", "plural=n ? 1;", "plural=m;", "plural=n == ;"])
-    func `is none where it cannot be read`(header: String) { #expect(PluralRule(header) == nil) }
+    func `is refused if it cannot be read`(header: String) { #expect(PluralRule(header) == nil) }
 
-    @Test func `never divides by nothing`() { #expect(forms("plural=n % 0 + n / 0;", [7]) == [0]) }
+    @Test func `never divides by zero`() { #expect(forms("plural=n % 0 + n / 0;", [7]) == [0]) }
 }

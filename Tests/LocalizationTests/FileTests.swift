@@ -76,7 +76,7 @@ private func readByOthers(_ po: [UInt8]) async throws -> [String: [String]] {
     @Test(arguments: [
         "", "nonsense", "msgid", "msgid \"", "\"\"", "msgstr \"x\"", "msgid \"a\"\nmsgid \"b\"", "msgid \"a\\", "\"a\" \"b\"\nmsgstr",
     ])
-    func `that is none gives no text, and no end`(text: String) {
+    func `that is not valid gives no text, and reading it ends`(text: String) {
         #expect(Messages(Array(text.utf8)).forms.isEmpty)
     }
 }

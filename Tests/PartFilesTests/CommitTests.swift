@@ -53,7 +53,7 @@ import Testing
         #expect(text("a.tar.gz") == "old" && text("a (1).tar.gz") == "one" && text("a (2).tar.gz") == "two")
     }
 
-    @Test func `takes a folder or a dangling link for a taken name`() {
+    @Test func `treats a folder or a dangling link as a taken name`() {
         folder.makeFolder("a")
         #expect(symlink("/nowhere/at/all", folder("b")) == 0)
         #expect(commit("a", .rename, "x") == .committed(path: folder("a (1)")))
@@ -62,7 +62,7 @@ import Testing
         #expect(failure.name == .writeFailed && text(".todoku-1.part") == "x")
     }
 
-    @Test func `replaces only where that was asked for`() {
+    @Test func `replaces only if asked to`() {
         writeFile(folder("a"), "old".utf8)
         #expect(commit("a", .replace, "new") == .committed(path: folder("a")))
         #expect(text("a") == "new")
@@ -97,7 +97,7 @@ import Testing
         }
     }
 
-    @Test func `names no other file than the one that was proved`() throws {
+    @Test func `renames no other file than the verified one`() throws {
         writeFile(folder(".todoku-1.part"), "proved".utf8)
         let proved = found(".todoku-1.part")
         writeFile(folder("other"), "another’s".utf8)
@@ -108,7 +108,7 @@ import Testing
         #expect(text(".todoku-1.part") == "another’s" && !fileExists(folder("a")))
     }
 
-    @Test func `writes into no hidden folder, also where a link of the user's own leads there by now`() throws {
+    @Test func `writes into no hidden folder, also if the user's own link leads there now`() throws {
         folder.makeFolder("files")
         folder.makeFolder(".config")
         writeFile(folder("files/.todoku-1.part"), "x".utf8)
@@ -129,7 +129,7 @@ import Testing
     }
 
     @Test(.enabled(if: geteuid() == 0, "only root can give a file to another user"))
-    func `takes the file that was proved for its own, whatever owner the mount shows`() throws {
+    func `accepts the verified file as its own, whatever owner the mount shows`() throws {
         writeFile(folder(".todoku-1.part"), "x".utf8, mode: 0o600)
         let identity = found(".todoku-1.part")
         #expect(chown(folder(".todoku-1.part"), 12345, 12345) == 0)
@@ -141,7 +141,7 @@ import Testing
         #expect(outcome == .committed(path: folder("a")))
     }
 
-    @Test func `leaves what is there under skip and fail`() {
+    @Test func `leaves the existing file under skip and fail`() {
         writeFile(folder("a"), "old".utf8)
         #expect(commit("a", .skip, "new") == .skipped(path: folder("a")))
         #expect(listFolder(folder.path) == ["a"])
@@ -167,7 +167,7 @@ import Testing
         #expect(Set(listFolder(folder.path).compactMap(text)) == Set((0..<8).map(String.init)))
     }
 
-    @Test func `refuses a part file that is a link, or none`() {
+    @Test func `refuses a part file that is a link or missing`() {
         writeFile(folder("victim"), "precious".utf8)
         #expect(symlink("victim", folder(".todoku-1.part")) == 0)
         for part in [".todoku-1.part", ".todoku-2.part"] {
@@ -191,13 +191,13 @@ import Testing
     }
 
     /// A second file beside the part file: its name would otherwise stay, where it could not be deleted when it was given up.
-    @Test func `leaves nothing of a second representation beside it`() {
+    @Test func `leaves nothing of a second representation behind`() {
         writeFile(folder(".todoku-1.new.part"), "x".utf8)
         #expect(commit("a", .rename, "new") == .committed(path: folder("a")))
         #expect(listFolder(folder.path) == ["a"])
     }
 
-    @Test func `finds after a restart what was committed already`() throws {
+    @Test func `finds a committed file after a restart`() throws {
         writeFile(folder("a"), "old".utf8)
         writeFile(folder(".todoku-1.part"), "new".utf8)
         let identity = try identity(of: folder(".todoku-1.part"))
@@ -241,7 +241,7 @@ import Testing
     }
 
     @Test(arguments: [EINVAL, ENOSYS, ENOTSUP], [nil, EPERM, ENOTSUP, EMLINK])
-    func `that cannot refuse to replace never replaces all the same`(rename: Int32, link: Int32?) {
+    func `without a rename that refuses to replace never replaces`(rename: Int32, link: Int32?) {
         let calls = lesser(rename, link: link)
         #expect(commit(.rename, calls) == .committed(path: folder("a")))
         #expect(listFolder(folder.path) == ["a"])
@@ -289,7 +289,7 @@ import Testing
     }
 
     @Test(arguments: [".todoku-1.part", ".todoku-1.new.part"])
-    func `that does not delete a part file has it still`(name: String) {
+    func `that cannot delete a part file still has it`(name: String) {
         writeFile(folder(name), "x".utf8)
         func isGone(_ calls: NamingCalls) -> Bool {
             Commit.discard(directory: folder.path, partName: ".todoku-1.part", mapPath: nil, calls: calls)
@@ -326,7 +326,7 @@ import Testing
             var wrong = digest
             wrong[0] ^= 1
             let failure = DownloadFailure(
-                .checksumMismatch, "The file that came is not the one asked for: its \(algorithm.rawValue) checksum differs.")
+                .checksumMismatch, "The downloaded file is not the expected one: its \(algorithm.rawValue) checksum differs.")
             #expect(verify(Checksum(algorithm, digest: wrong)) == .failed(failure))
         }
     }
@@ -339,7 +339,7 @@ import Testing
                 == .failed(DownloadFailure(.sizeMismatch, "The file has 3 bytes instead of 4.")))
     }
 
-    @Test func `takes no other file for the one that was whole`() throws {
+    @Test func `accepts no other file as the complete one`() throws {
         writeFile(folder("part"), "abc".utf8)
         let identity = try identity(of: folder("part"))
         func verify(_ identity: FileIdentity, size: ByteCount = 3, name: String = "part") -> Verification {
@@ -376,7 +376,7 @@ import Testing
         return takers
     }
 
-    @Test func `is known again, after a restart, on a disk that was mounted anew, and where its birth is not told`() throws {
+    @Test func `is recognised after a restart, on a remounted disk, and without a birth time`() throws {
         for change: (inout FileIdentity) -> Void in [{ $0.boot = "another" }, { ($0.device, $0.mount) = (7, 8) }, { $0.born = nil }] {
             writeFile(folder("a"), "own".utf8)
             var identity = try identity(of: folder("a"))
@@ -386,7 +386,7 @@ import Testing
         }
     }
 
-    @Test func `is not taken for another of its name`() throws {
+    @Test func `is not mistaken for another of its name`() throws {
         writeFile(folder("a"), "own".utf8)
         let known = try identity(of: folder("a"))
         for change: (inout FileIdentity) -> Void in [{ $0.inode += 1 }, { $0.born = $0.born.map { $0 + 1 } }] {
@@ -399,7 +399,7 @@ import Testing
         #expect(takers(try identity(of: folder("a"))) == [])
     }
 
-    @Test func `is not taken for a later one that got its name and its inode's number`() throws {
+    @Test func `is not mistaken for a later one with its name and inode number`() throws {
         writeFile(folder("a"), "own".utf8)
         let identity = try identity(of: folder("a"))
         unlink(folder("a"))
@@ -408,7 +408,7 @@ import Testing
         #expect(readFile(folder("a")) == Array("another’s".utf8))
     }
 
-    @Test func `that is gone is deleted, and one that cannot be looked at is not`() {
+    @Test func `that is gone counts as deleted, and one that cannot be inspected does not`() {
         let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
         #expect(throws: Never.self) { try Commit.deleteFinished(folder("none"), identity: identity).get() }
         let name = String(repeating: "n", count: 256)  // ENAMETOOLONG
@@ -427,12 +427,12 @@ import Testing
         if case .failure(let refusal) = result { refusal.name } else { nil }
     }
 
-    @Test func `is taken where it exists and can be written`() {
+    @Test func `is accepted if it exists and can be written`() {
         #expect(check(folder.path) == .success(folder.path))
         #expect(check(folder.path + "/.//") == .success(folder.path))
     }
 
-    @Test func `is refused where it is not absolute, missing or no folder`() {
+    @Test func `is refused if it is not absolute, missing or no folder`() {
         writeFile(folder("file"), [])
         for path in ["", "relative", "~/x", folder("missing"), folder("missing/deep"), folder("file"), folder("file/deep")] {
             #expect(name(check(path)) == .invalidOption, "\(path)")
@@ -440,7 +440,7 @@ import Testing
         #expect(check(folder("missing")) == .failure(Refusal(.invalidOption, "directory: \(folder("missing")) does not exist.")))
     }
 
-    @Test func `is refused where it is hidden, also behind a link, unless that is allowed`() {
+    @Test func `is refused if it is hidden, also behind a link, unless that is allowed`() {
         folder.makeFolder(".hidden")
         folder.makeFolder(".hidden/inner")
         #expect(symlink(".hidden/inner", folder("link")) == 0)
@@ -461,21 +461,21 @@ import Testing
         #expect(name(check(folder("planted/deep"))) == .notAllowed)
     }
 
-    @Test func `is refused where links lead in a circle`() {
+    @Test func `is refused if links lead in a circle`() {
         #expect(symlink("b", folder("a")) == 0 && symlink("a", folder("b")) == 0)
         #expect(name(check(folder("a"))) == .invalidOption)
     }
 
-    @Test func `is made where that is asked for`() {
+    @Test func `is created if asked for`() {
         #expect(check(folder("new/deep"), create: true) == .success(folder("new/deep")))
         #expect(fileExists(folder("new/deep")))
     }
 
-    @Test func `is refused where it cannot be made`() {
+    @Test func `is refused if it cannot be created`() {
         #expect(name(check("/proc/self/does-not-exist", create: true)) == .permissionDenied)
     }
 
-    @Test func `is refused where it cannot be written`() async {
+    @Test func `is refused if it cannot be written`() async {
         await #expect(processExitsWith: .success) {
             let folder = TemporaryFolder("todoku-destination")
             chmod(folder.path, 0o555)

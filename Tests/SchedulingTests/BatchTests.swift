@@ -133,7 +133,7 @@ private final class Desk {
         #expect(desk.saved.contains(.removeBatch(BatchNumber(1))) && desk.ledger.batches.isEmpty && batch.isRemoved)
     }
 
-    @Test func `is removed once what is being given its name has it`() {
+    @Test func `is removed once a file that is being renamed has its name`() {
         let desk = Desk()
         let (batch, entries) = desk.add(1, 3)
         desk.verify(entries[0])
@@ -150,7 +150,7 @@ private final class Desk {
         #expect(desk.ends == [OutcomeCounts(finished: 1, cancelled: 2)] && batch.isRemoved && desk.ledger.entries.isEmpty)
     }
 
-    @Test func `is removed with a member that somebody has begun again meanwhile`() throws {
+    @Test func `is removed with a member that was retried meanwhile`() throws {
         let desk = Desk()
         let (batch, entries) = desk.add(1, 3)
         desk.ledger.sliceSize.portion = 1
@@ -162,7 +162,7 @@ private final class Desk {
         #expect(batch.isRemoved && desk.ledger.entries.isEmpty && desk.removed == [BatchNumber(1)])
     }
 
-    @Test func `is removed where what was being given its name did not get it`() {
+    @Test func `is removed if a file that was being renamed did not get its name`() {
         for failure in [DownloadFailure(.alreadyExists, "taken"), DownloadFailure(.permissionDenied, "gone", wait: .destination)] {
             let desk = Desk()
             let (batch, entries) = desk.add(1, 1)
@@ -199,7 +199,7 @@ private final class Desk {
         #expect(another.ledger[stray.number]?.record.batch == nil)
     }
 
-    @Test func `whose row says what cannot be is of no more than 10,000 members`() {
+    @Test func `with an impossible row has at most 10,000 members`() {
         let desk = Desk()
         #expect(BatchRecord(number: BatchNumber(UInt64.max - 5), count: .max).numbers.count == 10_000)
         desk.ledger.restore([], batches: [BatchRecord(number: BatchNumber(.max), count: .max)], sweeps: [:], now: now)

@@ -5,7 +5,7 @@ import Testing
 
 private let source = "http://h/a"
 
-@Suite struct `What a later request asks by` {
+@Suite struct `The condition of a later request` {
     private func validators(
         _ tag: String?, _ modified: String? = nil, date: String? = "Fri, 20 Nov 2026 12:00:00 GMT", vary: String? = nil
     ) -> CopyValidators? {
@@ -61,7 +61,7 @@ private let source = "http://h/a"
         return stamp
     }
 
-    @Test func `is of the same file where nothing differs, but for the device after a restart of the machine`() {
+    @Test func `matches the same file only if nothing differs, except the device after a reboot`() {
         #expect(stamp().isOf(stamp()))
         #expect(stamp().isOf(stamp { $0.identity.mount = 9 }))
         #expect(stamp().isOf(stamp { ($0.identity.boot, $0.identity.device) = ("c", 7) }))
@@ -100,7 +100,7 @@ private struct Desk {
 private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
 
 @Suite struct `The ledger, about copies and descriptors` {
-    @Test func `ends a download of which the server says 304 with the copy, which it keeps as the newest`() {
+    @Test func `ends a download with the copy after a 304, and keeps the copy as the newest`() {
         let desk = Desk()
         _ = desk.actions()
         desk.ledger.transferEnded(desk.entry.number, .unchanged(desk.copy), now: desk.now)
@@ -113,7 +113,7 @@ private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
         #expect(saves.contains(.sweep(desk.entry.number, directory: "/d")), "of a process before, there may be a part file")
     }
 
-    @Test func `deletes what came where it is the same once more`() {
+    @Test func `deletes received bytes that equal the copy`() {
         let desk = Desk()
         desk.ledger.transferBegan(desk.entry, fileName: "b", mediaType: "text/plain", total: 10, offset: 0, now: desk.now)
         let part = ResumeData(written: 0, total: 10, validator: nil, identity: FileIdentity(device: 1, inode: 9, mount: 3, boot: "b"))
@@ -128,7 +128,7 @@ private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
         #expect(actions.contains { if case .save(.keepCopy(desk.copy)) = $0 { true } else { false } })
     }
 
-    @Test func `drops what comes too late for one that was cancelled`() {
+    @Test func `drops bytes that arrive too late for a cancelled download`() {
         let desk = Desk()
         desk.ledger.advance(desk.entry, .cancel, now: desk.now)
         desk.ledger.transferEnded(desk.entry.number, .unchanged(desk.copy), now: desk.now)
@@ -137,7 +137,7 @@ private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
     }
 
     @Test(arguments: [DownloadState.queued, .paused, .committing, .waiting(.retry, until: nil), .verifying])
-    func `ends what wrote into a descriptor of a process before, and never begins it again`(state: DownloadState) {
+    func `ends downloads into descriptors of an earlier process, and never starts them again`(state: DownloadState) {
         let desk = Desk(state: state) { ($0.isToDescriptor, $0.directory, $0.isFetch) = (true, "", false) }
         desk.ledger.interruptDescriptors(now: desk.now)
         #expect(desk.entry.state.failure?.name == .interrupted)

@@ -54,7 +54,7 @@ private func held(_ written: ByteCount) -> ResumeData {
 }
 
 @Suite struct `A download that comes no further` {
-    @Test func `is tried ever later, and as often as it may: what is always cut and cannot be resumed`() {
+    @Test func `is retried ever later, up to its retries, if it is always cut and cannot be resumed`() {
         let desk = Desk { $0.options.retries = 4 }
         var delays: [Duration] = []
         while desk.entry.state == .active, delays.count < 20 {
@@ -68,7 +68,7 @@ private func held(_ written: ByteCount) -> ResumeData {
         #expect(desk.entry.state == .failed(lost))
     }
 
-    @Test func `is tried at once again with each byte that a resume keeps`() {
+    @Test func `is retried at once after each byte that a resume keeps`() {
         let desk = Desk { $0.options.retries = 0 }
         for written in [10, 20, 30] as [ByteCount] {
             desk.begin(isResumable: true)
@@ -84,7 +84,7 @@ private func held(_ written: ByteCount) -> ResumeData {
         }
     }
 
-    @Test func `is asked for ever later where no disk tells how much room is needed: a quota`() {
+    @Test func `is retried ever later under a quota, which hides the needed room`() {
         let desk = Desk { $0.options.retries = 0 }
         var delays: [Duration] = []
         for _ in 0..<12 {
@@ -104,7 +104,7 @@ private func held(_ written: ByteCount) -> ResumeData {
             (DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 50), nil, false, 1), (quota, nil, false, 1),
             (DownloadFailure(.writeFailed, "…", wait: .destination), nil, true, 0),
         ] as [(DownloadFailure, ResumeData?, Bool, Int)])
-    func `keeps no bytes in a wait that no attempt goes on from`(
+    func `keeps no bytes in a wait if no attempt can resume from them`(
         failure: DownloadFailure, resume: ResumeData?, isResumable: Bool, sweeps: Int
     ) {
         let desk = Desk()
@@ -116,7 +116,7 @@ private func held(_ written: ByteCount) -> ResumeData {
         #expect(desk.entry.record.received == resume?.written ?? 0)
     }
 
-    @Test func `keeps none in a pause either, unless they are whole`() throws {
+    @Test func `keeps none in a pause either, unless the file is complete`() throws {
         for isWhole in [false, true] {
             let desk = Desk()
             desk.begin(isResumable: false)
@@ -128,7 +128,7 @@ private func held(_ written: ByteCount) -> ResumeData {
         }
     }
 
-    @Test func `waits for the room that its useless bytes had, and more`() {
+    @Test func `waits for more room than its useless bytes had`() {
         let desk = Desk()
         desk.begin(isResumable: false)
         desk.fail(DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 5000))
@@ -146,7 +146,7 @@ private func held(_ written: ByteCount) -> ResumeData {
             (.automatic, 100 << 30, 1 << 30), (.automatic, 1 << 40, 1 << 30), (.automatic, 5000, 50), (.automatic, 0, 0),
             (.automatic, .max, 1 << 30), (.bytes(0), .max, 0), (.bytes(7), 5, 7),
         ] as [(DiskReserve, ByteCount, ByteCount)])
-    func `is a hundredth, at most 1 GiB, or what was set`(reserve: DiskReserve, size: ByteCount, bytes: ByteCount) {
+    func `is a hundredth, at most 1 GiB, or the configured size`(reserve: DiskReserve, size: ByteCount, bytes: ByteCount) {
         #expect(reserve.bytes(ofDisk: size) == bytes)
     }
 

@@ -131,7 +131,7 @@ private let second = HostRule(requestInterval: .seconds(1))
 private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
 @Suite struct `Host rules` {
-    @Test func `are those of the longest name that ends the host's`() throws {
+    @Test func `come from the longest name that matches the host's end`() throws {
         var rules = HostRules()
         #expect(rules.all == ["musicbrainz.org": second])
         #expect(rules.governing("musicbrainz.org").name == "musicbrainz.org")
@@ -150,7 +150,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(rules.governing("b.example.org").name == "b.example.org")
     }
 
-    @Test func `that are built in hold where a rule says nothing, and again when it is gone`() throws {
+    @Test func `that are built in fill the gaps of a rule, and return when it is removed`() throws {
         var rules = HostRules()
         try rules.set("musicbrainz.org", HostRule(connections: 1))
         #expect(rules.all["musicbrainz.org"] == HostRule(connections: 1, requestInterval: .seconds(1)))
@@ -202,7 +202,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         for (a, b) in zip(times, times.dropFirst()) { #expect(b - a >= interval) }
     }
 
-    @Test func `tells each that waits why, until when and behind how many`() {
+    @Test func `tells each waiting download why, until when and behind how many`() {
         let desk = Desk { try? $0.hostRules.set("h", second) }
         for number in 1...4 { desk.add(UInt64(number)) }
         desk.sent(1)
@@ -216,7 +216,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.entry(2).state == .queued, "what is kept on disk is that it is queued")
     }
 
-    @Test func `of an option holds among those that carry it, and delays no others`() {
+    @Test func `of an option applies to downloads that carry it, and delays no others`() {
         let desk = Desk { $0.maxActive = 0 }
         for number in 1...2 { desk.add(UInt64(number)) { $0.options.requestInterval = .seconds(10) } }
         for number in 3...4 { desk.add(UInt64(number)) }
@@ -229,7 +229,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 3, 4, 2])
     }
 
-    @Test func `of an option is not what its first waits for, nor do others make its wait longer`() throws {
+    @Test func `of an option does not delay its first download, nor do others lengthen its wait`() throws {
         let desk = Desk { $0.maxActive = 4 }
         for number in 1...24 { desk.add(UInt64(number)) }
         for number in 25...27 { desk.add(UInt64(number)) { $0.options.requestInterval = .seconds(60) } }
@@ -312,14 +312,14 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         }
     }
 
-    @Test func `is nothing that a whole part file waits for`() {
+    @Test func `does not delay a complete part file`() {
         let desk = Desk { try? $0.hostRules.set("h", second) }
         desk.add(1)
         desk.add(2) { $0.isWhole = true }
         #expect(desk.entry(2).state == .verifying)
     }
 
-    @Test func `of a domain goes on from what its hosts were asked before`() {
+    @Test func `of a domain continues from earlier requests to its hosts`() {
         let desk = Desk { settings in
             settings.maxActive = 0
             for host in ["a.org", "b.org"] { try? settings.hostRules.set(host, second) }
@@ -335,7 +335,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.ledger.nextWake == desk.now + interval)
     }
 
-    @Test func `that is set holds from then on, and one that is taken away no more`() {
+    @Test func `applies from the moment it is set until it is removed`() {
         let desk = Desk { $0.maxActive = 0 }
         desk.add(1)
         desk.rule("h", second)
@@ -347,7 +347,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 }
 
 @Suite struct `A host's refusal` {
-    @Test func `that divides a domain while a request is under way holds up neither part`() {
+    @Test func `that splits a domain during a request delays neither part`() {
         let desk = Desk { try? $0.hostRules.set("h", second) }
         desk.add(1, "http://www.h/1")
         desk.add(2, "http://h/2")
@@ -385,7 +385,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.count == many + 3, "it answers as it should: nothing is slowed any more")
     }
 
-    @Test func `is over after answers of other kinds, too: redirects, and that nothing has changed`() {
+    @Test func `ends after other answers, too: redirects and 304`() {
         for isRedirect in [true, false] {
             let desk = Desk { $0.maxActive = 0 }
             desk.add(1)
@@ -406,7 +406,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         }
     }
 
-    @Test func `of one request shortens no interval to another that has not gone out yet`() {
+    @Test func `of one request shortens no interval to a request that has not left yet`() {
         let desk = Desk { try? $0.hostRules.set("h", second) }
         for number in 1...3 { desk.add(UInt64(number)) }
         desk.sent(1)
@@ -421,7 +421,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.count == 3 && desk.now - gone >= .seconds(2))
     }
 
-    @Test func `of what was under way together counts once`() {
+    @Test func `of concurrent requests counts once`() {
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         for number in 1...8 { desk.add(UInt64(number)) }
         for number in 1...8 { desk.fail(UInt64(number), 429) }
@@ -460,7 +460,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(hasty.started == [1])
     }
 
-    @Test func `does not stand against a person who resumes`() throws {
+    @Test func `does not delay a person who resumes`() throws {
         let desk = Desk()
         desk.add(1)
         desk.fail(1, 429, retryAfter: .seconds(3600))
@@ -471,7 +471,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 1])
     }
 
-    @Test func `where a redirect led does not stand against that person either`() throws {
+    @Test func `behind a redirect does not delay that person either`() throws {
         let desk = Desk()
         desk.add(1)
         desk.ledger.hop(desk.entry(1).request, to: "mirror", now: desk.now)
@@ -487,7 +487,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 1] && desk.permitted == [1, 1])
     }
 
-    @Test func `concerns its origin: other ports and schemes go on`() {
+    @Test func `affects its origin only: other ports and schemes continue`() {
         let desk = Desk()
         desk.add(1, "http://h/1")
         desk.fail(1, 503, retryAfter: .seconds(86_400))
@@ -497,7 +497,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 2, 3] && desk.hold(4) == .rateLimit)
     }
 
-    @Test func `that one application provoked holds others for minutes only`() {
+    @Test func `that one application provoked delays others for minutes only`() {
         let desk = Desk()
         desk.add(1, app: "A")
         desk.fail(1, 503, retryAfter: .seconds(86_400))
@@ -512,7 +512,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 2])
     }
 
-    @Test func `does not stand against a person who resumes what only waits behind it`() throws {
+    @Test func `does not delay a person who resumes a download that only waits behind it`() throws {
         let desk = Desk()
         desk.add(1, app: "A")
         desk.fail(1, 503, retryAfter: .seconds(86_400))
@@ -530,7 +530,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.ledger.hold(of: desk.entry(2), now: desk.now).map { $0.until! < desk.now + .seconds(5) } ?? true)
     }
 
-    @Test func `leaves the user's rule as it is: that covers all ports`() throws {
+    @Test func `does not change the user's rule, which covers all ports`() throws {
         let desk = Desk { try? $0.hostRules.set("h", HostRule(requestInterval: .seconds(60))) }
         desk.add(1, "http://h/1")
         desk.sent(1)
@@ -541,7 +541,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1] && desk.hold(2) == .rateLimit)
     }
 
-    @Test func `is asked again by a few of a batch that somebody resumes, and not by all`() throws {
+    @Test func `lets only a few of a resumed batch ask again`() throws {
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 3) }
         desk.add(1)
         desk.fail(1, 503, retryAfter: .seconds(86_400))
@@ -566,7 +566,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.ledger.hold(of: desk.entry(5), now: desk.now)?.until.map { $0 - desk.now < .seconds(60) } ?? true)
     }
 
-    @Test func `does not stand against a person who pauses and resumes`() throws {
+    @Test func `does not delay a person who pauses and resumes`() throws {
         let desk = Desk()
         desk.add(1)
         desk.fail(1, 503, retryAfter: .seconds(86_400))
@@ -613,7 +613,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(Set(desk.started).count == 500)
     }
 
-    @Test func `is heard though the transfer was stopped as it came`() throws {
+    @Test func `counts although the transfer was stopped at that moment`() throws {
         let desk = Desk()
         desk.add(1)
         try desk.ledger.apply(.pause, to: desk.entry(1), now: desk.now)
@@ -622,7 +622,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1] && desk.hold(2) == .rateLimit)
     }
 
-    @Test func `is forgotten where somebody resets the host`() {
+    @Test func `is forgotten if somebody resets the host`() {
         let desk = Desk()
         desk.add(1)
         desk.fail(1, 503, retryAfter: .seconds(3600))
@@ -636,7 +636,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test(arguments: [404, 403, 301, 500, 408] as [UInt32])
-    func `is followed by an answer, whatever it is, unless the server is in trouble`(status: UInt32) {
+    func `ends with any other answer, unless the server is in trouble`(status: UInt32) {
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         for number in 1...4 {
             desk.add(UInt64(number)) { $0.options.retries = 0 }
@@ -663,8 +663,8 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 }
 
-@Suite struct `What is known of hosts` {
-    @Test func `is forgotten when nothing has to wait for it any more, however many were asked`() {
+@Suite struct `Knowledge of hosts` {
+    @Test func `is forgotten when no download needs it, however many hosts there were`() {
         let desk = Desk { try? $0.hostRules.set("*", second) }
         func remembered() -> Int {
             desk.ledger.everything.count { if case .requested = $0 { true } else { false } }
@@ -713,7 +713,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.last == 6)
     }
 
-    @Test func `are not what a download waits for that only waits for its turn`() {
+    @Test func `are not the reason of a download that only waits for its turn`() {
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (2, 6) }
         for number in 1...5 { desk.add(UInt64(number)) }
         #expect(desk.hold(5) == nil && desk.entry(5).state == .queued)
@@ -745,7 +745,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.permitted == [2, 3])
     }
 
-    @Test func `leave a redirect whose turn has come waiting for a slot, where others have taken its own`() {
+    @Test func `make a redirect whose turn has come wait for a slot if others took its own`() {
         let desk = Desk { settings in
             settings.maxActive = 1
             try? settings.hostRules.set("slow", second)
@@ -765,7 +765,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.permitted == [2])
     }
 
-    @Test func `are free again when one that waits for a redirect is stopped`() throws {
+    @Test func `are released when a transfer that waits for a redirect is stopped`() throws {
         let desk = Desk { try? $0.hostRules.set("slow", HostRule(connections: 1)) }
         desk.add(1, "http://slow/1")
         desk.add(2, "http://fast/2")
@@ -778,7 +778,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 }
 
 @Suite struct `Turns` {
-    @Test func `go round between applications at a host that keeps an interval`() {
+    @Test func `rotate between applications at a host with an interval`() {
         let desk = Desk { try? $0.hostRules.set("h", second) }
         for number in 1...100 { desk.add(UInt64(number), app: "greedy") }
         desk.sent(1)
@@ -791,7 +791,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.contains(101))
     }
 
-    @Test func `go round for slots, by time that was had`() {
+    @Test func `rotate for slots, by the time used`() {
         let desk = Desk { $0.maxActive = 1 }
         for number in 1...50 { desk.add(UInt64(number), "http://a/\(number)", app: "A") }
         for number in 51...60 { desk.add(UInt64(number), "http://b/\(number)", app: "B") }
@@ -804,7 +804,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.filter { $0 <= 50 } == Array(1...UInt64(desk.started.count { $0 <= 50 })))
     }
 
-    @Test func `do not hold back what somebody moves to the front`() {
+    @Test func `do not delay a download that somebody moves to the front`() {
         let desk = Desk { $0.maxActive = 1 }
         for number in 1...3 { desk.add(UInt64(number), app: "A") }
         for number in 4...6 { desk.add(UInt64(number), app: "B") }
@@ -822,7 +822,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 3])
     }
 
-    @Test func `take a slot from one that has it for long, where it loses nothing by that`() {
+    @Test func `take a slot from a long-running download that loses nothing`() {
         let desk = Desk { $0.maxActive = 2 }
         for number in 1...2 { desk.add(UInt64(number), "http://a/\(number)", app: "A") }
         desk.add(3, "http://b/3", app: "B")
@@ -873,7 +873,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 2, 3])
     }
 
-    @Test func `come to other applications, though one has more transfers from servers that send nothing than may be idle`() {
+    @Test func `reach other applications, although one has too many transfers from silent servers`() {
         let desk = Desk { $0.maxActive = 1 }
         for number in 1...80 {
             desk.add(UInt64(number), "http://a\(number)/f", app: "A")
@@ -887,7 +887,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.last == 100)
     }
 
-    @Test func `come at a host, too, that is full of transfers to which it sends nothing`() throws {
+    @Test func `exist at a host, too, that is full of silent transfers`() throws {
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
         for number in 1...8 {
             desk.add(UInt64(number), app: "A")
@@ -927,7 +927,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         return desk
     }
 
-    @Test func `go round between redirects that wait there and what is queued for it`() {
+    @Test func `rotate between waiting redirects and queued downloads`() {
         let desk = desk()
         desk.redirect(100...120, to: "slow", app: "greedy")
         desk.add(2, "http://slow/2", app: "modest")
@@ -945,7 +945,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.filter { $0 < 100 } == [1, 3, 2] && desk.permitted.count == 2)
     }
 
-    @Test func `go round between redirects of several applications, first come first served within each`() {
+    @Test func `rotate between redirects of several applications, first come first served within each`() {
         let desk = desk()
         desk.redirect(100...120, to: "slow", app: "greedy")
         desk.redirect(200...201, to: "slow", app: "modest")
@@ -953,7 +953,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.permitted == [200, 100, 201, 101])
     }
 
-    @Test func `go round at an origin that refused requests, too`() {
+    @Test func `rotate at an origin that refused requests, too`() {
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         desk.add(1, "http://slow/1", app: "greedy") { $0.options.retries = 0 }
         desk.fail(1, 503)
@@ -964,7 +964,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.contains(2) && desk.permitted.count == 1)
     }
 
-    @Test func `come to each of many applications, before any has its second`() {
+    @Test func `reach each of many applications before any has its second`() {
         let desk = desk()
         desk.redirect(1000...1100, to: "slow", app: "greedy")
         for number in 2...101 { desk.add(UInt64(number), "http://slow/\(number)", app: "app \(number)") }
@@ -974,7 +974,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.permitted.count == 2)
     }
 
-    @Test func `come to one that has had much elsewhere`() {
+    @Test func `reach an application that has had much elsewhere`() {
         let desk = desk()
         desk.add(2, "http://other/2", app: "modest")
         desk.add(3, "http://slow/3", app: "greedy")
@@ -986,7 +986,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.last == 31)
     }
 
-    @Test func `are taken before its time by what somebody moves to the front`() {
+    @Test func `go early to a download that somebody moves to the front`() {
         let desk = desk()
         desk.add(2, "http://slow/2", app: "modest")
         desk.add(3, "http://slow/3", app: "greedy")
@@ -996,7 +996,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.last == 4)
     }
 
-    @Test func `are lost by who has no slot for them: a redirect that has one is not held up`() {
+    @Test func `are lost without a free slot: a redirect that has one is not delayed`() {
         let desk = desk { $0.maxActive = 1 }
         desk.redirect(100...100, to: "slow", app: "greedy")
         desk.add(2, "http://other/2", app: "busy")
@@ -1009,7 +1009,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.permitted == [100])
     }
 
-    @Test func `are no reason to keep an application from other hosts: redirects that wait give way`() {
+    @Test func `do not keep an application from other hosts: waiting redirects yield`() {
         let desk = desk { settings in
             settings.maxActive = 2
             try? settings.hostRules.set("slow", HostRule(requestInterval: .seconds(60)))
@@ -1023,8 +1023,8 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 }
 
-@Suite struct `What is told of a wait` {
-    @Test func `comes to those at a host that servers have filled with silence, and when it is full no more`() {
+@Suite struct `The report of a wait` {
+    @Test func `reaches downloads at a host full of silent transfers, and again when it is no longer full`() {
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
         for number in 1...7 {
             desk.add(UInt64(number))
@@ -1040,7 +1040,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.hold(7) == nil && desk.told == [7], "now it is a slot, too, that is not there")
     }
 
-    @Test func `comes to those whom a rule stops or frees, once`() {
+    @Test func `reaches downloads that a rule stops or releases, once`() {
         let desk = Desk { $0.maxActive = 1 }
         for number in 1...3 { desk.add(UInt64(number)) }
         #expect(desk.told == [])
@@ -1052,7 +1052,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.told == [2, 3, 2, 3])
     }
 
-    @Test func `comes to one whose turn at its host has come`() {
+    @Test func `reaches a download whose turn at its host has come`() {
         let desk = Desk { settings in
             settings.maxActive = 2
             try? settings.hostRules.set("h", HostRule(connections: 1))

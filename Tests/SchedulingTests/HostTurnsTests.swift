@@ -23,7 +23,7 @@ import Testing
             ("http://h:80", .zero, "http://h:80", .seconds(1), true), ("http://h:80", .zero, "http://h:81", .zero, false),
             (nil, .seconds(1), nil, .seconds(1), true), (nil, .seconds(1), nil, .seconds(2), false), (nil, .zero, nil, .zero, false),
         ] as [(String?, Duration, String?, Duration, Bool)])
-    func `is waited for by those who keep the same interval`(
+    func `is awaited by downloads with the same interval`(
         origin: String?, spacing: Duration, otherOrigin: String?, otherSpacing: Duration, isSame: Bool
     ) {
         #expect(claim("A", origin, spacing).contends(with: claim("B", otherOrigin, otherSpacing)) == isSame)

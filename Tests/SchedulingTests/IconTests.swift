@@ -47,7 +47,7 @@ private final class Desk {
 }
 
 @Suite struct `An icon's downloads` {
-    @Test func `are told apart by desktop entry, without those that show no progress, and are forgotten with the last`() throws {
+    @Test func `are grouped by desktop entry, without hidden ones, and forgotten with the last`() throws {
         let desk = Desk()
         #expect(desk.ledger.icons.isEmpty)
         let ours = desk.add()

@@ -33,7 +33,7 @@ private struct Desk {
 private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRetryable: true, retryAfter: .seconds(100))
 
 @Suite struct `The ledger` {
-    @Test func `holds what was paused with all before its row was on disk, whatever it waits for`() throws {
+    @Test func `keeps a download paused that was paused with all before its row was on disk`() throws {
         let desk = Desk([])
         let later = desk.now + .seconds(500)
         let record = Desk.record(1) {
@@ -49,7 +49,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(entry.state == .waiting(.notBefore, until: later))
     }
 
-    @Test func `holds no texts together that only look the same`() {
+    @Test func `does not treat texts that only look the same as equal`() {
         // "é" in one character, and in two: different folders and files, and equal to Swift.
         let (composed, decomposed) = ("caf\u{E9}", "cafe\u{301}")
         let desk = Desk(
@@ -105,7 +105,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         for number in 1...4 { #expect(desk.state(UInt64(number)) == .waiting(.retry, until: start + .seconds(100)), "\(number)") }
     }
 
-    @Test func `gives room in slices, and does not give it twice`() {
+    @Test func `assigns room in slices, and not twice`() {
         let full = DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 1000)
         let desk = Desk((1...4).map { number in Desk.record(number) { $0.total = 1000 } })
         for number in 1...4 { desk.fail(UInt64(number), full) }
@@ -116,12 +116,12 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect((1...4).map { desk.state($0) == .active } == [true, true, false, false])
     }
 
-    @Test func `believes no instant that only a clock set back explains`() {
+    @Test func `rejects instants that only a clock set back explains`() {
         let desk = Desk([Desk.record(1) { $0.retryAt = WallTime(microseconds: 2_000_000_000_000_000) }])
         #expect(desk.state(1) == .active)
     }
 
-    @Test func `gives room that is seen to those that waited first, and to no more than fit`() {
+    @Test func `gives free room to those that waited first, and to no more than fit`() {
         var full = refusal
         full = DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 1000)
         let desk = Desk((1...3).map { number in Desk.record(number) { $0.total = 1000 } })
@@ -149,7 +149,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
 
     /// The engine makes a part file and tells of it later: by then the download may be cancelled, and off the list.
     @Test(arguments: [(false, false), (false, true), (true, false), (true, true)])
-    func `deletes the part file of a transfer that had not told of it yet`(isRemoved: Bool, isToDescriptor: Bool) throws {
+    func `deletes the part file of a transfer that had not reported it yet`(isRemoved: Bool, isToDescriptor: Bool) throws {
         for hasBegun in [true, false] {
             let desk = Desk([])
             let record = Desk.record(1) { record in
@@ -196,7 +196,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(desk.entry(1).record.resume == nil && desk.entry(1).record.received == 0)
     }
 
-    @Test func `tells that all have ended also where the last one was an addition that could not be saved`() throws {
+    @Test func `reports that all have ended, also if the last one was an addition that could not be saved`() throws {
         let desk = Desk([Desk.record(1)])
         let added = desk.ledger.insert(Desk.record(2))
         func ends() -> [UInt32] {
@@ -212,7 +212,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(ends() == [], "nothing has ended since")
     }
 
-    @Test func `lets a deadline strike in a wait, and not in a pause`() throws {
+    @Test func `lets a deadline expire in a wait, and not in a pause`() throws {
         var desk = Desk([Desk.record(1) { $0.options.deadline = .seconds(50) }, Desk.record(2) { $0.options.deadline = .seconds(50) }])
         desk.fail(1, refusal)
         desk.fail(2, refusal)
@@ -227,7 +227,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
 }
 
 @Suite struct `The journal's queue` {
-    @Test func `lets nothing go before its change is on disk, and everything in order`() {
+    @Test func `releases nothing before its change is on disk, and everything in order`() {
         var queue = JournalQueue<String>()
         #expect(queue.isClear && queue.begin() == nil)
         queue.append(.put(Desk.record(1)))
@@ -259,7 +259,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(queue.next() == "message" && queue.next() == "later" && queue.isClear)
     }
 
-    @Test func `gives up what waits for a commit that does not come back, and removes what that may have added`() {
+    @Test func `drops what waits for a commit that does not return, and removes what it may have added`() {
         var queue = JournalQueue<String>()
         queue.append(.put(Desk.record(1)))
         queue.post("addition")
@@ -295,7 +295,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(queue.begin(isDue: true)?.count == 1)
     }
 
-    @Test func `saves of one record the last, of one that was removed nothing but that`() {
+    @Test func `saves the last change of a record, and of a removed one only the removal`() {
         var queue = JournalQueue<String>()
         for received in [1, 2, 3] as [ByteCount] { queue.append(.put(Desk.record(1) { $0.received = received })) }
         queue.append(.put(Desk.record(2)))

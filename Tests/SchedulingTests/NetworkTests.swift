@@ -56,7 +56,7 @@ private let offline = DownloadState.waiting(.offline, until: nil)
 private let metered = DownloadState.waiting(.metered, until: nil)
 
 @Suite struct `Without a network` {
-    @Test func `nothing starts but what this machine serves, and all goes on when it is there`() {
+    @Test func `only downloads from this machine start, and all resume when it is back`() {
         let desk = Desk(3, knowing: NetworkCondition(reach: .offline))
         #expect((1...3).allSatisfy { desk.state($0) == offline } && desk.state(9) == .active)
         #expect(desk.orders() == ["start 9"], "nothing of it is saved: it is asked again at a start")
@@ -66,7 +66,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
         #expect(desk.orders() == ["start 1", "start 2", "start 3"])
     }
 
-    @Test func `what runs is left alone; what is lost then waits for it, counts no retry, and goes on at once`() {
+    @Test func `running transfers continue; a lost one waits, counts no retry, and resumes at once`() {
         let desk = Desk { $0.options.retries = 0 }
         desk.network(.offline)
         #expect(desk.state() == .active)
@@ -79,7 +79,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
         #expect(desk.state() == .active)
     }
 
-    @Test func `what a server refused meanwhile waits for it first, and then as the server asked`() {
+    @Test func `a refused download waits for the network first, and then as the server asked`() {
         let desk = Desk()
         desk.network(.offline)
         desk.fail(1, .refused)
@@ -88,7 +88,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
         #expect(desk.state() == .waiting(.retry, until: desk.now + .seconds(100)))
     }
 
-    @Test func `a back-off is not waited for any longer when it is back; what a server asked for is`() {
+    @Test func `a back-off ends when it is back, but not a pause that a server requested`() {
         let desk = Desk(4)
         desk.fail(1, .lost)
         desk.fail(2, .refused)
@@ -106,7 +106,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
         #expect(desk.state(2) == .waiting(.retry, until: until), "a link of another kind hastens nothing")
     }
 
-    @Test func `where a network may lead nowhere it is tried, and tried again at once when it leads somewhere`() {
+    @Test func `a network that may lead nowhere is tried, and again at once when it leads somewhere`() {
         let desk = Desk(2, knowing: NetworkCondition(reach: .limited))
         #expect(desk.state(1) == .active)
         desk.fail(1, .unreachable)
@@ -116,7 +116,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
         #expect(desk.state(1) == .active && desk.state(2) != .active)
     }
 
-    @Test func `who resumes means now, until there is other news`() throws {
+    @Test func `a resumed download starts now, until the network changes`() throws {
         let desk = Desk(knowing: NetworkCondition(reach: .captive))
         try desk.resume()
         #expect(desk.state() == .active)
@@ -129,7 +129,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
         #expect(desk.state() == offline)
     }
 
-    @Test func `what somebody has to end is told first, what failed behind it`() throws {
+    @Test func `a wait that somebody must end is reported first, with the failure behind it`() throws {
         let desk = Desk(3) { record in
             if record.number == DownloadNumber(2) { record.options.notBefore = WallTime(microseconds: 2_000_000_000_000_000) }
             if record.number == DownloadNumber(3) { record.awaitsUrl = true }
@@ -146,7 +146,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
         #expect(desk.state(1) == offline)
     }
 
-    @Test func `a deadline strikes all the same`() {
+    @Test func `a deadline still expires`() {
         let desk = Desk { $0.options.deadline = .seconds(50) }
         desk.network(.offline)
         desk.fail()
@@ -155,7 +155,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
         #expect(desk.state().failure?.name == .expired)
     }
 
-    @Test func `a captive portal stops what runs, but not what this machine serves`() {
+    @Test func `a captive portal stops transfers, except those from this machine`() {
         let desk = Desk()
         _ = desk.orders()
         desk.network(.captive)
@@ -169,7 +169,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
 }
 
 @Suite struct `A metered link` {
-    @Test func `stops those that must not use it, and lets them go on over another`() {
+    @Test func `stops downloads that must not use it, and lets them resume over another`() {
         let desk = Desk(2) { $0.options.allowsMetered = $0.number != DownloadNumber(1) }
         _ = desk.orders()
         desk.network(.online, metered: true)
@@ -185,7 +185,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
         #expect(desk.state(1) == .active)
     }
 
-    @Test func `is not one that Resume takes for another`() throws {
+    @Test func `is not overridden by Resume`() throws {
         let desk = Desk(knowing: NetworkCondition(isMetered: true)) { $0.options.allowsMetered = false }
         try desk.resume()
         #expect(desk.state() == metered)
@@ -193,7 +193,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
 }
 
 @Suite struct `Before it is known what network there is` {
-    @Test func `what needs it stays queued, and nothing is told or saved of that`() {
+    @Test func `downloads that need it stay queued, and nothing is reported or saved`() {
         let desk = Desk(2, knowing: nil) { $0.options.allowsMetered = $0.number != DownloadNumber(1) }
         #expect(desk.state(1) == .queued && desk.state(2) == .queued && desk.state(9) == .active)
         #expect(desk.orders() == ["start 9"])
@@ -205,7 +205,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
 }
 
 @Suite struct `Sleep` {
-    @Test func `stops what runs with a checkpoint, and what ran goes on at once`() {
+    @Test func `stops transfers with a checkpoint, and they resume at once`() {
         let desk = Desk(2)
         _ = desk.orders()
         desk.ledger.sleep(now: desk.now)

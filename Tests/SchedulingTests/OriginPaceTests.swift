@@ -23,7 +23,7 @@ import Testing
         arguments: [
             (60, 60, 60), (300, 300, 300), (301, 301, 300), (86_400, 86_400, 300), (0, nil, nil),
         ] as [(Int, Int?, Int?)])
-    func `holds who provoked its pause as long as the server says, and others for minutes`(seconds: Int, own: Int?, others: Int?) {
+    func `delays the app that provoked a pause as long as the server says, and others for minutes`(seconds: Int, own: Int?, others: Int?) {
         var pace = OriginPace()
         refuse(&pace, at: 0, retryAfter: .seconds(seconds))
         #expect(pace.pausedUntil(for: "A") == own.map { start + .seconds($0) })
@@ -34,7 +34,7 @@ import Testing
         #expect(pace.pausedUntil(for: "A") == own.map { start + .seconds($0) } ?? start + .seconds(2))
     }
 
-    @Test func `holds nobody who wants a request at once`() {
+    @Test func `delays no urgent request`() {
         var pace = OriginPace()
         refuse(&pace, at: 0, retryAfter: .seconds(3600))
         #expect(pace.opens(for: "A", isUrgent: true, now: start) == start)
@@ -51,14 +51,14 @@ import Testing
     }
 
     @Test(arguments: [1, 10, 59, 60, 299, 300, 301, 599, 600, 700], [1, 60, 300, 86_400])
-    func `holds others for minutes, however often somebody provokes it`(period: Int, retryAfter: Int) {
+    func `delays others for minutes, however often one app provokes it`(period: Int, retryAfter: Int) {
         let openings = openings(for: "B", period: period, retryAfter: retryAfter)
         let gaps = zip([0] + openings, openings + [7200]).map { $1 - $0 }
         #expect(gaps.max().map { $0 <= 302 } == true, "\(gaps.max() ?? 0) s")
         if retryAfter == 86_400 { #expect(self.openings(for: "A", period: period, retryAfter: retryAfter).isEmpty) }
     }
 
-    @Test func `holds each of very many that were refused as long as it was told`() {
+    @Test func `delays each of very many refused downloads as long as the server said`() {
         var pace = OriginPace()
         for number in 1...200 { refuse(&pace, at: 0, retryAfter: .seconds(80_000 + number), by: "app \(number)") }
         #expect((1...200).allSatisfy { pace.pausedUntil(for: "app \($0)") == start + .seconds(80_000 + $0) })
@@ -83,7 +83,7 @@ import Testing
         #expect(pace.isOver(now: start + .seconds(3701)))
     }
 
-    @Test func `is over with an answer to a request that was started after the refusal, and not before`() {
+    @Test func `ends with an answer to a request that started after the refusal, and not before`() {
         var pace = OriginPace()
         refuse(&pace, at: 10, retryAfter: .seconds(3600))
         answer(&pace, at: 11, startedAt: 9)
@@ -137,7 +137,7 @@ import Testing
 
     @Test(arguments: [
         "http://h/a", "https://h/", "http://h:8080/x?y", "http://[::1]/a", "https://[::1]:9/a", "http://127.0.0.1:80/", "http://h",
-    ]) func `is known by what the URL is quickly seen to be`(text: String) throws {
+    ]) func `belongs to the origin that a full parse of the URL finds`(text: String) throws {
         #expect(try DownloadURL.origin(of: DownloadURL(text).text) == DownloadURL(text).origin)
         #expect(DownloadURL.origin(of: "http://user:a@h/") == "http://h:80" && DownloadURL.origin(of: "no URL") == "")
     }

@@ -106,7 +106,7 @@ private let failure = DownloadFailure(.network, "No route.")
         (.active, .unchanged, false), (.active, .cancel, false), (.paused, .cancel, false),
     ]
 
-    @Test(arguments: ends) func `is owed by the very row that says that it has ended`(
+    @Test(arguments: ends) func `is owed by the same row that records the end`(
         state: DownloadState, event: DownloadEvent, isOwed: Bool
     ) throws {
         func desk(_ change: (inout DownloadRecord) -> Void = { _ in }) -> Desk {
@@ -129,7 +129,7 @@ private let failure = DownloadFailure(.network, "No route.")
         #expect(plain.writes == silent.writes)
     }
 
-    @Test func `is not owed for an app in front, nor for what came into an app's own file`() {
+    @Test func `is not owed for an app in front, nor for a download into an app's own file`() {
         let desk = Desk([Desk.record(2) { $0.options.app = "org.example.App" }, Desk.record(3)])
         desk.ledger.appsInFront = ["org.example.App"]
         for number in [2, 3] as [UInt64] { #expect(desk.apply(.fail(failure), number)) }
@@ -166,7 +166,7 @@ private let failure = DownloadFailure(.network, "No route.")
         #expect(desk.owed() == [2], "the clock was set back")
     }
 
-    @Test func `is not owed for what goes on or is removed, and its next end owes another`() {
+    @Test func `is not owed for a retried or removed download, and its next end owes another`() {
         let desk = Desk([Desk.record(2), Desk.record(3)])
         for number in [2, 3] as [UInt64] { #expect(desk.apply(.fail(failure), number)) }
         let first = desk.entry(2).owedToast!
@@ -183,7 +183,7 @@ private let failure = DownloadFailure(.network, "No route.")
         #expect(desk.owed() == [2])
     }
 
-    @Test func `of a batch is owed by its row until it is settled, or goes on, or is removed`() {
+    @Test func `of a batch is owed by its row until it is settled, retried or removed`() {
         func desk(_ members: [DownloadRecord], _ change: (inout BatchRecord) -> Void = { _ in }) -> Desk {
             var batch = BatchRecord(number: BatchNumber(1), count: UInt32(members.count))
             change(&batch)
@@ -223,7 +223,7 @@ private let failure = DownloadFailure(.network, "No route.")
         #expect(gone.owedToast == nil && leaving.batches == [:])
     }
 
-    @Test func `is owed by no row that cannot owe it`() {
+    @Test func `is not owed by a row that cannot owe it`() {
         let desk = Desk(
             [
                 Desk.record(10, .cancelled) { $0.owesToast = true }, Desk.record(11) { $0.owesToast = true },

@@ -88,7 +88,7 @@ private struct Desk {
         #expect(!desk.ledger.hasWork && desk.row.activations == 4)
     }
 
-    @Test func `is called at each start for seven days, and the hour goes on where it was`() throws {
+    @Test func `is called at each start for seven days, and its hour continues`() throws {
         var desk = Desk()
         try desk.end()
         #expect(desk.calls() == 1)
@@ -149,7 +149,7 @@ private struct Desk {
         #expect(desk.calls() == 0)
     }
 
-    @Test func `is not called for what was removed, nor where none is named`() throws {
+    @Test func `is not called for a removed download, nor if none is named`() throws {
         var desk = Desk()
         try desk.end()
         desk.ledger.remove(desk.entry, now: desk.now)
@@ -161,7 +161,7 @@ private struct Desk {
         #expect(desk.calls() == 0)
     }
 
-    @Test func `hears of every outcome`() throws {
+    @Test func `is told every outcome`() throws {
         for event in [DownloadEvent.cancel, .fail(DownloadFailure(.network, "No route."))] {
             var desk = Desk()
             try desk.ledger.apply(event, to: desk.entry, now: desk.now)

@@ -117,7 +117,7 @@ import Testing
         #expect(ahead > 3000)
     }
 
-    @Test func `that have ended make room by the application that has most of them, and last what its owner has not heard of`() throws {
+    @Test func `that have ended make room, first of the application with the most, last those its owner must still be told of`() throws {
         func ended(_ number: UInt64, _ app: String, activate: Bool = false) -> DownloadRecord {
             var record = Self.record(number, app: app)
             record.options.activate = activate ? app : nil
@@ -139,7 +139,7 @@ import Testing
         #expect(ledger.ended.count == 10_000 && ledger[DownloadNumber(1)] != nil && ledger[DownloadNumber(5)] == nil)
     }
 
-    @Test func `of an app are counted, and what they hold, whatever becomes of them`() throws {
+    @Test func `of an app are counted with their sizes, whatever becomes of them`() throws {
         let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         func record(_ number: UInt64, metadata: Int) -> DownloadRecord {
             var record = Self.record(number, app: "org.example.A")
@@ -168,7 +168,7 @@ import Testing
         expect(1, 0)
     }
 
-    @Test func `are summed up as they change, and whatever servers announce`() throws {
+    @Test func `are summed up as they change, whatever servers announce`() throws {
         let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         let entries = (1...3).map { ledger.insert(Self.record($0)) }
         #expect(ledger.received == 0 && ledger.total == 0, "what is not on disk does not count yet")

@@ -56,7 +56,7 @@ import Testing
             (0, 1, 0, false, 500, 1), (1, 1, 0, false, nil, 1), (10, 10, 5, false, nil, 10), (10, 10, 5, true, 500, 1),
             (5, 0, 5, true, nil, 0),
         ] as [(UInt32, UInt32, ByteCount, Bool, Int?, UInt32)])
-    func `of a server's refusal are counted, and progress begins the count anew`(
+    func `of a server's refusal are counted, and progress resets the count`(
         used: UInt32, retries: UInt32, received: ByteCount, progress: Bool, delay: Int?, after: UInt32
     ) {
         let (verdict, usedAfter) = RetryPolicy.verdict(
@@ -93,7 +93,7 @@ import Testing
     }
 
     @Test(arguments: [ErrorName.network, .tls, .checksumMismatch, .diskFull])
-    func `are not made of what cannot succeed later`(name: ErrorName) {
+    func `are not made if they cannot succeed`(name: ErrorName) {
         let failure = DownloadFailure(name, "…", isRetryable: false)
         let (verdict, used) = RetryPolicy.verdict(
             record: record(used: 2, received: 9), failure: failure, madeProgress: false, now: now, random: 0)
@@ -103,7 +103,7 @@ import Testing
 
     /// The server has heard nothing of them: what is left of `retries` is for it.
     @Test(arguments: [(0, 500), (1, 1000), (4, 8000), (9, 150_000), (70, 150_000)] as [(UInt32, Int)])
-    func `are not used up by a desktop that does not name the proxy, which is asked ever later`(unsent: UInt32, delay: Int) {
+    func `are not used up by a desktop that does not name the proxy, and grow rarer`(unsent: UInt32, delay: Int) {
         let unknown = DownloadFailure(.network, "…", isRetryable: true, wait: .retry)
         for (used, retries, received) in [(0, 0, 0), (3, 10, 0), (10, 10, 0), (10, 10, 5)] as [(UInt32, UInt32, ByteCount)] {
             let (verdict, after) = RetryPolicy.verdict(

@@ -33,7 +33,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
         ledger.takeActions().compactMap { if case .save(let change) = $0 { change } else { nil } }
     }
 
-    @Test func `go with the row of a finished download`() throws {
+    @Test func `leave with the row of a finished download`() throws {
         let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         let entry = try begun(ledger)
         for event in [DownloadEvent.bodyComplete, .verified] { try ledger.apply(event, to: entry, now: Self.now) }
@@ -46,7 +46,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
     }
 
     @Test(arguments: [DownloadEvent.fail(failure), .cancel], [String?.none, "org.example.App"])
-    func `of a failed or cancelled one stay for a day, and a retry has them`(end: DownloadEvent, activate: String?) throws {
+    func `of a failed or cancelled download stay for a day, for a retry`(end: DownloadEvent, activate: String?) throws {
         let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         let entry = try begun(ledger, activate: activate)
         try ledger.apply(end, to: entry, now: Self.now)
@@ -76,7 +76,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
         #expect(!entry.record.options.holdsSecrets)
     }
 
-    @Test func `that a row still has after a day go at the start`() throws {
+    @Test func `that a row still has after a day are deleted at the start`() throws {
         var (old, young, finished) = (Self.record(1), Self.record(2), Self.record(3))
         (old.state, old.endedAt) = (.failed(failure), Self.now + .seconds(-90_000))
         (young.state, young.endedAt) = (.cancelled, Self.now + .seconds(-3600))

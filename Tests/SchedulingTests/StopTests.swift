@@ -47,7 +47,7 @@ private enum Stop: String, CaseIterable {
     }
 
     @Test(arguments: Stop.allCases, [true, false])
-    fileprivate func `keeps what the end knew, over kill -9 too`(stop: Stop, isToldBefore: Bool) throws {
+    fileprivate func `keeps the facts of the end, over kill -9 too`(stop: Stop, isToldBefore: Bool) throws {
         let (ledger, entry) = active()
         func begin() { ledger.transferBegan(entry, fileName: "told", mediaType: "a/b", total: 9, offset: 4, now: now) }
         if isToldBefore { begin() }
@@ -71,7 +71,7 @@ private enum Stop: String, CaseIterable {
         }
     }
 
-    @Test func `and names a file that is there already keeps what was held`() throws {
+    @Test func `and names an existing file keeps the bytes held`() throws {
         let held = ResumeData(written: 4, total: 9, validator: .entityTag("\"v\""), identity: identity)
         let (ledger, entry) = active {
             ($0.resume, $0.received) = (held, 4)
@@ -82,7 +82,7 @@ private enum Stop: String, CaseIterable {
         #expect(entry.state == .paused && entry.record.resume == held && entry.record.received == 4)
     }
 
-    @Test func `leaves a row that has no name to the option and the URL`() {
+    @Test func `leaves the name of a row without one to the option and the URL`() {
         let (_, entry) = active()
         #expect(entry.record.finalName == "of url")
         #expect(active { $0.options.fileName = "wanted" }.1.record.finalName == "wanted")

@@ -67,7 +67,7 @@ private struct Session {
     }
 
     /// As on GNOME Shell: a click on a toast of libnotify goes nowhere once we have left.
-    @Test func `on a toast that kept us long enough starts us anew, where the desktop can`() async throws {
+    @Test func `on a toast after its grace period starts us again, if the desktop can`() async throws {
         let session = try await Session(activation: "--idle-exit 1 --toast-keep 1")
         let toasts = try await OddServer(name: "gnome-shell", at: session.world.bus.address)
         let desktop = try await StandInGtkNotifications(on: session.world.bus.address)
@@ -85,7 +85,7 @@ private struct Session {
         #expect(session.opener.opened == ["\(done.file)|startup-1|startup-1"])
     }
 
-    @Test func `is not to be had on what the desktop was given and is off the list`() async throws {
+    @Test func `is impossible on a toast whose download left the list`() async throws {
         let running = try await Running.start(["--toast-keep", "1"])
         let toasts = try await OddServer(name: "gnome-shell", at: running.world.bus.address)
         let desktop = try await StandInGtkNotifications(on: running.world.bus.address)
@@ -99,7 +99,7 @@ private struct Session {
     }
 
     /// The toast no longer keeps the service, but something else does.
-    @Test func `on a toast that is older than what it keeps us for opens its file as long as we are there`() async throws {
+    @Test func `on a toast after its grace period opens its file while we run`() async throws {
         let display = await Display()
         let opener = StandInOpener()
         let running = try await Running.start(["--toast-keep", "1"], extra: ["DISPLAY": display.name, "PATH": opener.path])
@@ -114,7 +114,7 @@ private struct Session {
         await dunst.stop()
     }
 
-    @Test func `shows what came last, where its toast can reach us by itself, or nobody knows for whom it was meant`() async throws {
+    @Test func `shows the newest file, if its toast reaches us by itself, or if it is unclear which was meant`() async throws {
         let session = try await Session()
         let files = try await StandInFileManager(on: session.world.bus.address)
         var daemon = await session.world.start()
@@ -244,7 +244,7 @@ private struct Session {
         #expect(await files.shown.last == ["folders", uri(session.world.folder), ""])
     }
 
-    @Test func `that cannot be meant is refused, and says what could`() async throws {
+    @Test func `with an impossible target is refused, and the message names the possible ones`() async throws {
         let session = try await Session()
         _ = await session.world.start()
         let held = try await session.client.download(session.server.url("/a"), ["start": .bool(false)])

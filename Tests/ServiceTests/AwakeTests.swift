@@ -58,7 +58,7 @@ private struct KeptAwake {
 }
 
 @Suite struct `While bytes move` {
-    @Test func `the machine is kept awake by a lock and a delay, and by nothing when all is paused, waiting or done`() async throws {
+    @Test func `the machine is kept awake by a lock and a delay, and not when all is paused, waiting or done`() async throws {
         let file = SlowFile()
         let bus = await PrivateBus()
         let logind = try await StandInLogind(on: bus.address)
@@ -157,7 +157,7 @@ private struct KeptAwake {
     }
 
     @Test(arguments: ["none", "mute", "full"])
-    func `a system bus that is not there, or hangs, holds up nothing`(kind: String) async throws {
+    func `a missing or hanging system bus delays nothing`(kind: String) async throws {
         let folder = TemporaryFolder()
         let mute = kind == "none" ? nil : MuteBus(in: folder, isFull: kind == "full")
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
@@ -193,7 +193,7 @@ private struct KeptAwake {
 }
 
 @Suite struct `A machine that goes to sleep` {
-    @Test func `has every byte on disk before its lock is let go, and goes on with the next byte when it is awake`() async throws {
+    @Test func `has every byte on disk before its lock is released, and resumes with the next byte`() async throws {
         let awake = try await KeptAwake()
         let (file, logind, running, path) = (awake.file, awake.logind, awake.running, awake.path)
         let daemon = running.daemon
@@ -255,7 +255,7 @@ private struct KeptAwake {
         gate.open()
     }
 
-    @Test func `is believed of logind alone`() async throws {
+    @Test func `is believed only from logind`() async throws {
         let awake = try await KeptAwake()
         let (file, bus, logind, running, path) = (awake.file, awake.bus, awake.logind, awake.running, awake.path)
         let stranger = try await Connection.open(address: bus.address)

@@ -112,7 +112,7 @@ internal import Testing
         #expect(try await running.client.call(Download.getUrl, at: path, ()) == nearly)
     }
 
-    @Test func `of a folder is refused by what is wrong with it`() async throws {
+    @Test func `of a folder is refused with the reason`() async throws {
         let running = try await Running.start()
         let world = running.world
         let hidden = world.bus.folder.makeFolder(".hidden")
@@ -130,7 +130,7 @@ internal import Testing
         #expect(try await running.client.list() == [])
     }
 
-    @Test func `of a hidden folder is taken where the daemon is told to`() async throws {
+    @Test func `of a hidden folder is accepted with --allow-hidden-folders`() async throws {
         let running = try await Running.start(["--allow-hidden-folders"])
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         let hidden = running.world.bus.folder.makeFolder(".hidden")

@@ -43,7 +43,7 @@ private let paused: [String: Variant] = ["start": .bool(false)]
 private let nowhere = "http://127.0.0.1:1"
 
 @Suite struct `Batches` {
-    @Test func `are told when they come and go, and found again`() async throws {
+    @Test func `are announced when they come and go, and found again`() async throws {
         let running = try await Running.start()
         let client = running.client
         func list(_ filter: [String: Variant] = [:]) async throws -> [ObjectPath] { try await client.call(Manager.listBatches, filter) }
@@ -220,7 +220,7 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(await thrown { try await running.download("\(nowhere)/x") }?.name == todokuError("LimitExceeded"))
     }
 
-    @Test func `goes on when one of it fails: what the others come to is theirs`() async throws {
+    @Test func `continues when one member fails: outcomes are independent`() async throws {
         let running = try await Running.start()
         let client = running.client
         let server = ScriptedServer { request, reply in
@@ -241,7 +241,7 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(sums.received == 7 * 10 && sums.total == 7 * 10 && sums.fraction == 1)
     }
 
-    @Test func `tells its end once, after what is told of its last member and before AllEnded; and again where a member is retried`()
+    @Test func `reports its end once, after its last member and before AllEnded, and again if a member is retried`()
         async throws
     {
         let running = try await Running.start()
@@ -295,7 +295,7 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(await client.signals.has("AllEnded", count: 2))
     }
 
-    @Test func `tells that a member begins again also where that one has to wait for its host`() async throws {
+    @Test func `reports a retried member also if it has to wait for its host`() async throws {
         let server = ScriptedServer { _, reply in reply.respond(404) }
         let running = try await Running.start()
         let client = running.client
@@ -311,7 +311,7 @@ private let nowhere = "http://127.0.0.1:1"
             })
     }
 
-    @Test func `tells honest totals: none while one is not known, and what it has when all have ended`() async throws {
+    @Test func `reports honest totals: none while one is unknown, and the real one when all have ended`() async throws {
         let running = try await Running.start()
         let client = running.client
         let (gate, known) = (Gate(), Gate())
@@ -355,7 +355,7 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(try await client.counts(batch) == [0, 2, 0, 1])
     }
 
-    @Test func `answers all who wait when the last has ended, and forgets those who have left`() async throws {
+    @Test func `answers all waiting callers when the last member has ended, and forgets those who left`() async throws {
         let running = try await Running.start()
         let gate = Gate()
         let server = ScriptedServer { _, reply in
@@ -428,7 +428,7 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(try await client.download("\(nowhere)/n", paused).value == "\(BusName.downloadsPath)/14")
     }
 
-    @Test func `is there whole or not at all, whenever the service is killed, and whole once that was answered`() async throws {
+    @Test func `exists whole or not at all, whenever the service is killed, and whole once it was answered`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
         let options = paused.merging(["directory": .string(world.folder)]) { $1 }
@@ -519,7 +519,7 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(try await client.list(["batch": .objectPath(batch)]).count == 5)
     }
 
-    @Test func `whose items have tokens is the same batch when it is asked for again`() async throws {
+    @Test func `whose items have tokens is the same batch when the call is repeated`() async throws {
         let running = try await Running.start()
         let client = running.client
         let options = running.options(paused.merging(["app": .string("org.example.App")]) { $1 })

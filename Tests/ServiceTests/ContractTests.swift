@@ -24,7 +24,7 @@ internal import Testing
         }
     }
 
-    @Test func `of what never changes is annotated as const, and of what no signal tells as false`() throws {
+    @Test func `annotates constant properties as const, and properties without a signal as false`() throws {
         let manager = InterfaceText(try #require(InterfaceXML.document(of: Manager.interface))).changes
         let download = InterfaceText(try #require(InterfaceXML.document(of: Download.interface))).changes
         let batch = InterfaceText(try #require(InterfaceXML.document(of: Batch.interface))).changes
@@ -62,7 +62,7 @@ internal import Testing
         #expect(DocumentedErrors.permits("org.freedesktop.DBus.Error.InvalidArgs", of: "Pause", in: Download.interface))
     }
 
-    @Test func `of every node is told by introspection, valid by the D-Bus project's DTD`() async throws {
+    @Test func `is returned by introspection for every node, valid by the D-Bus project's DTD`() async throws {
         let running = try await Running.start()
         _ = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
         let token = try await running.download(

@@ -105,7 +105,7 @@ extension Running {
         return String(decoding: line.prefix(40).map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 
-    @Test func `takes regular files only that it can write from the start`() async throws {
+    @Test func `accepts only regular files that it can write from the start`() async throws {
         let running = try await Running.start()
         func refused(_ descriptor: Int32, _ why: String, _ options: [String: Variant] = [:]) async {
             let error = await thrown { try await running.write("http://127.0.0.1:1/a", into: FileDescriptor(descriptor), options) }
@@ -138,7 +138,7 @@ extension Running {
         #expect(await eventually { running.held == 0 })
     }
 
-    @Test func `goes on after a lost connection, and begins again where the file is another`() async throws {
+    @Test func `resumes after a lost connection, and restarts if the file is another`() async throws {
         let running = try await Running.start()
         let body = patternBytes(3_000_000)
         let (changed, gate) = (patternBytes(2_000_000, seed: 2), Gate())
@@ -168,7 +168,7 @@ extension Running {
         #expect(await eventually { running.held == 0 })
     }
 
-    @Test func `pauses and goes on, and leaves an empty file where it is cancelled or fails`() async throws {
+    @Test func `pauses and resumes, and leaves an empty file if it is cancelled or fails`() async throws {
         let running = try await Running.start()
         let body = patternBytes(2_000_000)
         let gate = Gate()
@@ -252,7 +252,7 @@ extension Running {
         #expect(await eventually { running.held == 0 })
     }
 
-    @Test func `ends Interrupted with the service, by a word or without one, and the service does not leave it`() async throws {
+    @Test func `ends Interrupted with the service, told or killed, and keeps the service from exiting`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
         var daemon = await world.start(["--idle-exit", "5"])
@@ -327,7 +327,7 @@ extension Running {
         #expect(listFolder("/proc/\(running.daemon.pid)/fd").count <= before + 4)
     }
 
-    @Test func `and one that OpenFile gave are closed by who has them, on both sides`() async throws {
+    @Test func `and one that OpenFile gave are closed by their owners, on both sides`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         let path = try await running.download(server.url("/a"))
@@ -438,7 +438,7 @@ extension Running {
         #expect(await eventually { running.held == 0 })
     }
 
-    @Test func `goes on without its caller`() async throws {
+    @Test func `continues without its caller`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
         // A foreign program, which has ended when the file arrives.

@@ -86,7 +86,7 @@ private let bare: [String: Variant] = [
         #expect(exit.isClean, "\(exit)")
     }
 
-    @Test func `shows whole percent where Badge says so, at once, and no number where none is known`() async throws {
+    @Test func `shows whole percent if Badge says so, at once, and no number if none is known`() async throws {
         let server = SteppedServer(456_789)
         let running = try await Running.start()
         let dock = try await StandInDock(on: running.world.bus.address)
@@ -140,7 +140,7 @@ private let bare: [String: Variant] = [
         }
     }
 
-    @Test func `is marked again for a dock that comes later, or anew, and bare when the service ends`() async throws {
+    @Test func `is marked again for a later or restarted dock, and bare when the service exits`() async throws {
         let server = TrickleServer()
         let running = try await Running.start()
         let dock = try await StandInDock(on: running.world.bus.address, isOwner: false)
@@ -163,7 +163,7 @@ private let bare: [String: Variant] = [
         server.gate.open()
     }
 
-    @Test func `is told at most twice a second, and what is short does not mark it`() async throws {
+    @Test func `changes at most twice a second, and a short download does not mark it`() async throws {
         let server = TrickleServer()
         let running = try await Running.start()
         let dock = try await StandInDock(on: running.world.bus.address)
@@ -191,7 +191,7 @@ private let bare: [String: Variant] = [
         try await running.client.cancel(last)
     }
 
-    @Test func `of more applications than a dock is told of are marked as room comes`() async throws {
+    @Test func `of too many applications are marked as room appears`() async throws {
         let running = try await Running.start()
         let dock = try await StandInDock(on: running.world.bus.address)
         var paths: [ObjectPath] = []

@@ -41,7 +41,7 @@ private struct Run: Sendable {
 
 @Suite(.timeLimit(.minutes(5))) struct `A window that comes and goes` {
     /// The sequence of every article on background downloads: press, close, open again, done.
-    @Test func `finds its download again: on its way, and done while it was closed`() async throws {
+    @Test func `finds its download again: running, and finished while it was closed`() async throws {
         let display = await Display(width: 600, height: 400)
         // Draw without a graphics card, and without accessibility services.
         let extra = ["DISPLAY": display.name, "GSK_RENDERER": "cairo", "GDK_BACKEND": "x11", "GTK_A11Y": "none"]

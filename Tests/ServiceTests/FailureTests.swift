@@ -21,7 +21,7 @@ internal import Testing
     }
 
     @Test(arguments: [408, 425, 429, 500, 502, 503] as [Int])
-    func `that may pass is an end without retries`(status: Int) async throws {
+    func `that may pass ends a download without retries`(status: Int) async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.respond(status) }
         let path = try await running.download(server.url("/a"), ["retries": .uint32(0)])
@@ -69,7 +69,7 @@ internal import Testing
         #expect(await server.waitForRequests(2))
     }
 
-    @Test func `to be reached is tried again, and its end without retries is Network`() async throws {
+    @Test func `to accept connections is retried, and without retries ends in Network`() async throws {
         let running = try await Running.start()
         let url = "http://127.0.0.1:\(closedPort())/a"
         let none = try await running.download(url, ["retries": .uint32(0)])
@@ -104,7 +104,7 @@ internal import Testing
         #expect(running.world.files == [])
     }
 
-    @Test func `by breaking off is made good from where it broke off`() async throws {
+    @Test func `by breaking off is resumed from there`() async throws {
         let running = try await Running.start()
         let body = patternBytes(200_000)
         let server = ScriptedServer { request, reply in

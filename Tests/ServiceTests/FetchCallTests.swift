@@ -113,7 +113,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
     @Test(arguments: [
         "Last-Modified: Fri, 20 Nov 2026 11:59:30 GMT", "Last-Modified: Mon, 01 Jun 2026 10:00:00 GMT\r\nVary: Accept", "X: 1",
     ])
-    func `does not ask by what proves nothing, and finds the same bytes to be the same`(field: String) async throws {
+    func `sends no weak condition, and recognises the same bytes`(field: String) async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in
             reply.send("HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\n\(field)\r\nContent-Length: 300000\r\n\r\n")
@@ -145,7 +145,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
     }
 
     @Test(arguments: ["written", "cut", "deleted", "replaced", "linked"])
-    func `does not take for the copy what somebody has written, deleted or put in its place`(how: String) async throws {
+    func `does not count a written, deleted or replaced file as the copy`(how: String) async throws {
         let running = try await Running.start()
         let shelf = Shelf()
         let server = ScriptedServer { request, reply in shelf.serve(request, reply) { "\"\($0)\"" } }
@@ -239,7 +239,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
             await thrown { try await running.get("http://h/a", ["directory": .string("/no/such")]) }?.name == todokuError("InvalidOption"))
     }
 
-    @Test func `comes after all that is told of the end`() async throws {
+    @Test func `answers after all signals of the end`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         _ = try await running.get(server.url("/a"))
@@ -250,7 +250,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
 
     // MARK: Sharing
 
-    @Test func `shares its transfer with calls of the same that come meanwhile, and with no others`() async throws {
+    @Test func `shares its transfer with equal calls meanwhile, and with no others`() async throws {
         let running = try await Running.start()
         let gate = Gate()
         let server = ScriptedServer { request, reply in
@@ -288,7 +288,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         }
     }
 
-    @Test func `goes on when its callers leave, and two hundred that wait are not disturbed by one that dies`() async throws {
+    @Test func `continues when its callers leave, and the death of one does not disturb two hundred others`() async throws {
         let running = try await Running.start()
         let gate = Gate()
         let server = ScriptedServer { _, reply in
@@ -363,7 +363,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
 
     // MARK: Servers that are wrong
 
-    @Test func `that did not ask for a 304 fails by it`() async throws {
+    @Test func `that did not ask for a 304 fails with one`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.head(304, ["ETag": "\"1\""]) }
         let error = await thrown { try await running.get(server.url("/a")) }
@@ -371,7 +371,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(await eventually { running.world.files == [] })
     }
 
-    @Test func `takes a 304 with a body for one without, and asks again where it is about something else`() async throws {
+    @Test func `accepts a 304 with a body, and asks again if it names another tag`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { request, reply in
             switch (request.path, request.field("If-None-Match")) {
@@ -410,7 +410,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(try await running.client.get(Download.attempts, at: try #require(try await running.client.list().first)) == 1)
     }
 
-    @Test func `goes on from what came of a newer file, and asks for no other then`() async throws {
+    @Test func `resumes the bytes of a newer file, without a condition`() async throws {
         let running = try await Running.start()
         let (old, new) = (patternBytes(2_000_000), patternBytes(2_500_000, seed: 2))
         let server = ScriptedServer { request, reply in
@@ -489,7 +489,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(try await running.client.list().count == 4)
     }
 
-    @Test func `takes the copy only for what the options ask for`() async throws {
+    @Test func `uses the copy only if it meets the options`() async throws {
         let running = try await Running.start()
         let file = Array("123456789".utf8)
         let server = ScriptedServer { request, reply in
@@ -532,7 +532,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
 
     // MARK: Kills
 
-    @Test func `that a kill has cut off is joined by the next`() async throws {
+    @Test func `that a kill interrupted is joined by the next`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
         var daemon = await world.start()

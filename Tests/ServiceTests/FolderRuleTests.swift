@@ -6,7 +6,7 @@ internal import TestSupport
 internal import Testing
 
 @Suite struct `A folder that was moved while its download waited` {
-    @Test func `and is a link to a hidden folder by now gets nothing, and the download ends with the reason`() async throws {
+    @Test func `and is now a link to a hidden folder gets no file, and the download ends with the reason`() async throws {
         let running = try await Running.start()
         let (world, client) = (running.world, running.client)
         let hidden = world.bus.folder.makeFolder(".config")
@@ -27,7 +27,7 @@ internal import Testing
         #expect(try await client.wait(path) == "\(folder)/a.desktop")
     }
 
-    @Test func `does not wait for ever where it waits for the folder`() async throws {
+    @Test func `ends its wait for the folder`() async throws {
         let running = try await Running.start()
         let (world, client) = (running.world, running.client)
         let hidden = world.bus.folder.makeFolder(".config")

@@ -15,7 +15,7 @@ extension Client {
 }
 
 @Suite struct `An app in front` {
-    @Test func `is not toasted, unless it wants to be; and is again when it says so, or has left the bus`() async throws {
+    @Test func `shows no toasts, unless it wants to, until it says otherwise or leaves the bus`() async throws {
         let display = await Display()
         let running = try await Running.start(extra: ["DISPLAY": display.name])
         let dunst = await Dunst(on: running.world.bus, display)
@@ -64,7 +64,7 @@ extension Client {
         await dunst.stop()
     }
 
-    @Test func `sees no progress toast, and one that is shown goes`() async throws {
+    @Test func `shows no progress toast, and one on screen closes`() async throws {
         let display = await Display()
         let running = try await Running.start(extra: ["DISPLAY": display.name])
         let dunst = await Dunst(on: running.world.bus, display)
@@ -87,7 +87,7 @@ extension Client {
         await dunst.stop()
     }
 
-    @Test func `is named by an id, and no connection speaks for very many`() async throws {
+    @Test func `is named by an id, and one connection reports a bounded number`() async throws {
         let running = try await Running.start()
         for name in ["", "a\nb", String(repeating: "a", count: 256)] {
             let error = await thrown { try await running.client.setForeground(name, true) }
@@ -111,7 +111,7 @@ extension Client {
         #expect(await running.daemon.wait().isClean)
     }
 
-    @Test func `that has gone does not keep it`() async throws {
+    @Test func `that has left does not keep the service`() async throws {
         let running = try await Running.start(["--idle-exit", "5"])
         _ = try await running.download("http://127.0.0.1:1/a", ["app": .string(app), "start": .bool(false)])
         let leaving = await running.world.gdbus(BusName.managerPath.value, "\(Manager.interface).SetForeground", app, "true")

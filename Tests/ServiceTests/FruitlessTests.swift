@@ -11,7 +11,7 @@ extension Running {
 }
 
 @Suite struct `A server whose bytes are of no use` {
-    @Test func `because it always cuts them, and nothing can be resumed, is asked as often as it may be`() async throws {
+    @Test func `because it always cuts them, and nothing can be resumed, uses up the retries`() async throws {
         let server = ScriptedServer { _, reply in
             reply.head(200, length: 500_000)
             reply.send(patternBytes(100_000))
@@ -27,7 +27,7 @@ extension Running {
     }
 
     @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
-    func `because they fill the disk, leaves their room to others while it waits`() async throws {
+    func `because they fill the disk, leaves that room to others while it waits`() async throws {
         let body = patternBytes(6_000_000)
         let server = ScriptedServer { _, reply in
             reply.head(200, ["Transfer-Encoding": "chunked"])
@@ -51,7 +51,7 @@ extension Running {
     }
 
     @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
-    func `or too many leaves the reserve of the disk alone, which can be set`() async throws {
+    func `or too many leaves the configured reserve of the disk free`() async throws {
         let body = patternBytes(2_000_000)
         let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v\"") }
         let running = try await Running.start()

@@ -19,7 +19,7 @@ extension ScriptedServer {
 private let tolerance: Duration = .milliseconds(400)
 
 @Suite struct `A host with a request interval` {
-    @Test func `is asked that seldom by all applications and retries together; musicbrainz.org from the start`() async throws {
+    @Test func `gets no more requests from all applications and retries together; musicbrainz.org by default`() async throws {
         // The server is the proxy of the environment, so no name needs a look-up.
         let server = ScriptedServer { request, reply in
             reply.respond(request.number == 0 ? 500 : 200, text: request.number == 0 ? "" : "x")
@@ -46,7 +46,7 @@ private let tolerance: Duration = .milliseconds(400)
         #expect(try await client.get(Manager.hostRules).rules == ["musicbrainz.org": HostRule(requestInterval: .seconds(1))])
     }
 
-    @Test func `is asked that seldom by redirects, which wait for their turn`() async throws {
+    @Test func `gets no more requests from redirects, which wait for their turn`() async throws {
         let server = ScriptedServer { request, reply in
             guard request.target.contains("musicbrainz") else {
                 return reply.respond(302, ["Location": "http://musicbrainz.org/\(request.target.suffix(1))"])
@@ -70,7 +70,7 @@ private let tolerance: Duration = .milliseconds(400)
         #expect(try await client.get(Download.state, at: last) == "finished")
     }
 
-    @Test func `is asked that seldom also over kill -9, and nothing twice that was finished`() async throws {
+    @Test func `gets no more requests over kill -9, and none for a finished file`() async throws {
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         let world = await ServiceWorld()
         let client = try await world.client()
@@ -113,7 +113,7 @@ private let tolerance: Duration = .milliseconds(400)
 }
 
 @Suite struct `A host that refuses` {
-    @Test func `with Retry-After is left alone so long, by other applications too`() async throws {
+    @Test func `with Retry-After gets no request so long, from other applications too`() async throws {
         let server = ScriptedServer { request, reply in
             if request.number == 0 {
                 reply.respond(429, ["Retry-After": "2"])
@@ -139,7 +139,7 @@ private let tolerance: Duration = .milliseconds(400)
 }
 
 @Suite struct `A host that wants to be left alone for a day` {
-    @Test func `is asked at once by who resumes, and by all when it answers`() async throws {
+    @Test func `gets a request at once from a resumed download, and from all when it answers`() async throws {
         let server = ScriptedServer { request, reply in
             if request.number == 0 { reply.respond(503, ["Retry-After": "86400"]) } else { reply.respond(200, text: "x") }
         }
@@ -157,7 +157,7 @@ private let tolerance: Duration = .milliseconds(400)
         #expect(try await client.get(Download.waitReason, at: first) == "retry")
     }
 
-    @Test func `is told, and can be reset`() async throws {
+    @Test func `is listed, and can be reset`() async throws {
         let server = ScriptedServer { request, reply in
             if request.number == 0 { reply.respond(503, ["Retry-After": "86400"]) } else { reply.respond(200, text: "x") }
         }
@@ -218,7 +218,7 @@ private let tolerance: Duration = .milliseconds(400)
         ("*.example.org", [:]), ("例え.jp", [:]), (String(repeating: "a", count: 300), [:]),
         ("example.org", ["connections": Variant.int32(1)]), ("example.org", ["request-interval": .uint64(1)]),
         ("example.org", ["rate": .uint32(1)]),
-    ]) func `that is none is refused, and says why`(host: String, rule: [String: Variant]) async throws {
+    ]) func `that is invalid is refused with the reason`(host: String, rule: [String: Variant]) async throws {
         let running = try await Running.start()
         let error = await thrown { try await running.client.call(Manager.setHostRule, (host, rule)) }
         #expect(error?.name == todokuError("InvalidOption"))
@@ -247,7 +247,7 @@ private let tolerance: Duration = .milliseconds(400)
 }
 
 @Suite struct `Turns of applications` {
-    @Test func `let one download through beside another's many`() async throws {
+    @Test func `let one download start beside another app's many`() async throws {
         let running = try await Running.start()
         let client = running.client
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
@@ -262,7 +262,7 @@ private let tolerance: Duration = .milliseconds(400)
         try await client.call(Manager.cancelAll, ())
     }
 
-    @Test func `are not held up by a server that sends nothing`() async throws {
+    @Test func `are not delayed by a server that sends nothing`() async throws {
         let running = try await Running.start()
         let gate = Gate()
         let server = ScriptedServer { request, reply in

@@ -71,7 +71,7 @@ internal import Testing
         try await bystander.expectServed()
     }
 
-    @Test @BusActor func `who never reads, though it subscribed to everything, holds up nobody`() async throws {
+    @Test @BusActor func `who never reads, though it subscribed to everything, delays nobody`() async throws {
         let running = try await Running.start()
         let bystander = Bystander(running)
         let (bus, ready, go) = (running.world.bus, Gate(), Gate())
@@ -95,7 +95,7 @@ internal import Testing
         await deaf
     }
 
-    @Test @BusActor func `who sends 100,000 calls and reads no answer holds up nobody`() async throws {
+    @Test @BusActor func `who sends 100,000 calls and reads no answer delays nobody`() async throws {
         let running = try await Running.start()
         _ = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
         let bystander = Bystander(running)

@@ -6,7 +6,7 @@ internal import TestSupport
 internal import Testing
 
 @Suite struct `Idle` {
-    @Test func `it leaves by itself and releases the name; paused downloads do not keep it`() async throws {
+    @Test func `it exits by itself and releases the name; paused downloads do not keep it`() async throws {
         let running = try await Running.start(["--idle-exit", "5"])
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         let paused = try await running.download(server.url("/a"), ["start": .bool(false)])
@@ -21,7 +21,7 @@ internal import Testing
         #expect(try await running.client.get(Download.state, at: paused) == "paused")
     }
 
-    @Test func `what is held by PauseAll does not keep it`() async throws {
+    @Test func `downloads held by PauseAll do not keep it`() async throws {
         let running = try await Running.start(["--idle-exit", "5"])
         try await running.client.call(Manager.pauseAll, ())
         _ = try await running.download("http://127.0.0.1:1/a")
@@ -60,7 +60,7 @@ internal import Testing
         #expect(server.requests.count == 2)
     }
 
-    @Test func `a call that races with its leaving is answered, 200 times`() async throws {
+    @Test func `a call that races with its exit is answered, 200 times`() async throws {
         let slot = await Slot()
         let races = 8
         let left = try await withThrowingTaskGroup(of: Int.self) { group in
@@ -135,7 +135,7 @@ internal import Testing
         #expect(await running.daemon.wait().status == 0)
     }
 
-    @Test func `that began without anything to do it has its own thread and the store's`() async throws {
+    @Test func `started with nothing to do, it has its own thread and the store's`() async throws {
         if let sanitizer = underSanitizer() { return print("idle: the \(sanitizer) sanitizer has a thread that wakes up: not checked") }
         let world = await ServiceWorld()
         let client = try await world.client()

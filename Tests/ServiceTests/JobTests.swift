@@ -106,7 +106,7 @@ extension StandInJobServer {
         server.gate.open()
     }
 
-    @Test func `resumes also what is held with all others, by resuming all`() async throws {
+    @Test func `resumes a download held with all others by resuming all`() async throws {
         let server = TrickleServer()
         let running = try await Running.start()
         let jobs = try await StandInJobServer(on: running.world.bus.address)
@@ -136,7 +136,7 @@ extension StandInJobServer {
         server.gate.open()
     }
 
-    @Test func `is none of what asks for quiet, shows no progress, is in front or is short`() async throws {
+    @Test func `does not exist for a quiet, hidden, foreground or short download`() async throws {
         let server = TrickleServer()
         let running = try await Running.start()
         let jobs = try await StandInJobServer(on: running.world.bus.address)
@@ -185,7 +185,7 @@ extension StandInJobServer {
         server.gate.open()
     }
 
-    @Test func `is asked for anew of a server that comes anew, and of none that hangs twice`() async throws {
+    @Test func `is requested again from a restarted server, and from none that hangs twice`() async throws {
         let server = TrickleServer()
         let running = try await Running.start()
         let jobs = try await StandInJobServer(on: running.world.bus.address)

@@ -38,7 +38,7 @@ internal import Testing
         }
     }
 
-    @Test func `tries again all that failed of a batch, by its button alone`() async throws {
+    @Test func `retries all failed members of a batch, only by its button`() async throws {
         let session = try await Session(activation: "--idle-exit 1 --toast-keep 1")
         let client = session.client
         let (batch, members) = try await client.batch([(busy.url("/1"), [:]), (busy.url("/2"), [:])], session.options())
@@ -57,7 +57,7 @@ internal import Testing
         #expect(none?.name == todokuError("InvalidState"), "\(none as Any)")
     }
 
-    @Test func `is one that would be clicked in vain after the service was told to leave`() async throws {
+    @Test func `is one whose click would be lost after the service exits`() async throws {
         let session = try await Session(activation: "--toast-keep 3600")
         let done = try await session.client.wait(try await session.client.download(server.url("/done.txt"), session.options()))
         // When this toast arrives, which nobody can click, the service knows what happened to the previous one.
@@ -83,7 +83,7 @@ internal import Testing
         #expect(await session.world.stop(daemon).isClean)
     }
 
-    @Test func `goes with its download, or when that is tried again, also after the service has left`() async throws {
+    @Test func `closes with its download, or at a retry, also after the service has exited`() async throws {
         let session = try await Session()
         let (world, client, desktop) = (session.world, session.client, session.desktop)
         let first = await world.start(["--toast-keep", "1"])

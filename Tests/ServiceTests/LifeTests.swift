@@ -6,7 +6,7 @@ internal import TestSupport
 internal import Testing
 
 @Suite struct `The life of the service` {
-    @Test func `killed in the middle it goes on where it was`() async throws {
+    @Test func `killed in the middle it resumes where it was`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
         let body = patternBytes(3_000_000)
@@ -36,7 +36,7 @@ internal import Testing
         #expect(world.files == ["a.bin"])
     }
 
-    @Test func `ended by SIGTERM in the middle it goes on at the next start`() async throws {
+    @Test func `ended by SIGTERM in the middle it resumes at the next start`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
         let body = patternBytes(300_000)
@@ -136,7 +136,7 @@ internal import Testing
         #expect(try await running.client.list() == [path])
     }
 
-    @Test func `at login begins only where something is pending`() async throws {
+    @Test func `at login starts only if something is pending`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
@@ -174,7 +174,7 @@ internal import Testing
         }
     }
 
-    @Test func `cannot begin without a bus or without a place for its state, and says so`() async throws {
+    @Test func `cannot start without a bus or a state folder, and says so`() async throws {
         let world = await ServiceWorld()
         let noBus = await Child.run(
             [ServiceWorld.todokud], environment: world.environment.merging(["DBUS_SESSION_BUS_ADDRESS": "unix:path=/nonexistent"]) { $1 })
@@ -228,7 +228,7 @@ internal import Testing
 }
 
 @Suite struct `A disk that takes no more` {
-    @Test func `is told to the caller, and what is queued already goes on`() async throws {
+    @Test func `is reported to the caller, and queued downloads continue`() async throws {
         // The sanitizer's own memory is a file larger than the limit that simulates the full disk.
         if underSanitizer() == "thread" { return print("full disk: not checked under the thread sanitizer, which needs large files") }
         let world = await ServiceWorld()

@@ -30,7 +30,7 @@ private struct Online {
 }
 
 @Suite struct `A captive portal` {
-    @Test func `is never asked for a file: what needs the network waits, what this machine serves does not`() async throws {
+    @Test func `is never asked for a file: downloads wait, except those from this machine`() async throws {
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         let online = try await Online(server, connectivity: 2)
         let running = online.running
@@ -48,7 +48,7 @@ private struct Online {
         #expect(server.requests.count == 2)
     }
 
-    @Test func `stops what runs, which goes on from its bytes; who resumes it means that`() async throws {
+    @Test func `stops transfers, which resume from their bytes; Resume tries in spite of it`() async throws {
         let file = SlowFile()
         let online = try await Online(file.server)
         let running = online.running
@@ -64,7 +64,7 @@ private struct Online {
 }
 
 @Suite struct `A metered link` {
-    @Test func `stops what must not use it, which goes on over another from its bytes`() async throws {
+    @Test func `stops downloads that must not use it, which resume over another`() async throws {
         let file = SlowFile()
         let online = try await Online(file.server)
         let running = online.running
@@ -84,7 +84,7 @@ private struct Online {
         file.gate.open()
     }
 
-    @Test func `is known before the first byte of what must not use it`() async throws {
+    @Test func `is known before the first byte of a download that must not use it`() async throws {
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         let online = try await Online(server, metered: 1)
         let path = try await online.running.download("\(remote)/a", ["allow-metered": .bool(false)])
@@ -93,7 +93,7 @@ private struct Online {
         #expect(server.requests.map(\.target) == ["\(remote)/b"])
     }
 
-    @Test func `is remembered while NetworkManager starts anew`() async throws {
+    @Test func `is remembered while NetworkManager restarts`() async throws {
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         let online = try await Online(server, metered: 1)
         let path = try await online.running.download("\(remote)/a", ["allow-metered": .bool(false)])
@@ -128,7 +128,7 @@ private struct Online {
         #expect(server.requests.count == 1)
     }
 
-    @Test func `and without a portal, or when it goes, it is simply tried`() async throws {
+    @Test func `and without a portal, or when it leaves, it is simply tried`() async throws {
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         let online = try await Online(server, connectivity: 2)
         let path = try await online.running.download("\(remote)/a", ["allow-metered": .bool(false)])

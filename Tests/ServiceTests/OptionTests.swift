@@ -128,7 +128,7 @@ internal import Testing
         #expect(try await running.client.get(Download.path, at: path) == "")
     }
 
-    @Test func `directory that is left out has its folder made, also while another call that names it has it looked at`() async throws {
+    @Test func `directory that is left out is created, also while another call checks it`() async throws {
         let running = try await Running.start()
         let folder = try await running.client.get(Manager.defaultDirectory)
         #expect(!fileExists(folder))
@@ -144,7 +144,7 @@ internal import Testing
         #expect(answers[1...].allSatisfy { $0?.hasPrefix(BusName.downloadsPath) == true }, "\(answers)")
     }
 
-    @Test func `size that is another, told or found, ends it with nothing left`() async throws {
+    @Test func `size that differs, announced or found, ends it with nothing left`() async throws {
         let running = try await Running.start()
         let world = running.world
         let server = ScriptedServer { request, reply in

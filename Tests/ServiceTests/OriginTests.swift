@@ -15,7 +15,7 @@ internal import Testing
         return (url, asked, try extendedAttribute("user.xdg.origin.url", of: file))
     }
 
-    @Test func `is told behind redirects, without credentials and query`() async throws {
+    @Test func `is reported after redirects, without credentials and query`() async throws {
         let last = last
         let second = ScriptedServer { _, reply in
             reply.respond(307, ["Location": "http://user:secret@127.0.0.1:\(last.port)/b.bin?key=hidden#x"])

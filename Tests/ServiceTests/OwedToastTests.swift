@@ -97,7 +97,7 @@ extension DownloadRecord {
 
 @Suite(.timeLimit(.minutes(10))) struct `A toast that is owed` {
     @Test(arguments: [SIGKILL, SIGTERM])
-    func `comes once where the service died while the server hung`(signal: Int32) async throws {
+    func `comes once if the service died while the server hung`(signal: Int32) async throws {
         let lives = try await Lives(.hangsInNotify)
         let first = await lives.world.start()
         _ = try await lives.download("a")
@@ -117,7 +117,7 @@ extension DownloadRecord {
         #expect(await lives.world.stop(third).isClean)
     }
 
-    @Test func `comes once where the service died before its time, and its time has passed`() async throws {
+    @Test func `comes once if the service died before its time, and its time has passed`() async throws {
         let lives = try await Lives(.answers)
         let first = await lives.world.start()
         _ = try await lives.client.wait(try await lives.download("a", ["notify-delay": .uint32(20_000)]))
@@ -132,7 +132,7 @@ extension DownloadRecord {
         #expect(await lives.world.stop(third).isClean)
     }
 
-    @Test func `comes once where there was no server, at login too`() async throws {
+    @Test func `comes once if there was no server, at login too`() async throws {
         let lives = try await Lives(nil)
         let first = await lives.world.start()
         _ = try await lives.client.wait(try await lives.download("a"))
@@ -167,7 +167,7 @@ extension DownloadRecord {
         #expect(await lives.world.stop(third).isClean)
     }
 
-    @Test func `does not come where it was shown, is not wanted, or not true any more`() async throws {
+    @Test func `does not come if it was shown, is not wanted, or is no longer true`() async throws {
         let gate = Gate()
         let lives = try await Lives(.answers, gate: gate)
         let client = lives.client
@@ -233,7 +233,7 @@ extension DownloadRecord {
         #expect(await lives.world.stop(second).isClean)
     }
 
-    @Test func `comes once where the service is told to leave right after the end`() async throws {
+    @Test func `comes once if the service is told to exit right after the end`() async throws {
         let lives = try await Lives(.answers)
         for round in 0..<20 {
             let daemon = await lives.world.start()
@@ -250,7 +250,7 @@ extension DownloadRecord {
         #expect(await lives.world.stop(last).isClean)
     }
 
-    @Test func `comes whenever the service is killed, and again only where the row did not say that it had come`() async throws {
+    @Test func `comes whenever the service is killed, and again only if no row recorded it`() async throws {
         let lives = try await Lives(.answers)
         let (world, client) = (lives.world, lives.client)
         var random = SeededRandom(16)

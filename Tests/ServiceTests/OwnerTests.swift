@@ -168,7 +168,7 @@ private struct Stage {
         try await stage.expectNoCallsButMarker(3)
     }
 
-    @Test func `that takes our life while it is called is called for an end that is on disk`() async throws {
+    @Test func `that kills us while it is called was called for an end that is on disk`() async throws {
         var stage = try await Stage()
         stage.app.misbehave("kill \(stage.daemon.pid)")
         let path = try await stage.download("/a")
@@ -183,7 +183,7 @@ private struct Stage {
         try await stage.expectNoCallsButMarker(2)
     }
 
-    @Test func `at login is called where it has not acknowledged, and nothing begins where it has`() async throws {
+    @Test func `at login is called if it has not acknowledged, and nothing starts if it has`() async throws {
         var stage = try await Stage()
         stage.app.misbehave("mute")
         let path = try await stage.download("/a")
@@ -213,7 +213,7 @@ private struct Stage {
         #expect(Set(stage.app.calls.map(\.path)) == Set(["a", "b", "c"].map { "\(stage.world.folder)/\($0)" }))
     }
 
-    @Test func `and hangs holds up nobody else`() async throws {
+    @Test func `and hangs delays nobody else`() async throws {
         let stage = try await Stage()
         stage.app.misbehave("hang")
         for name in ["a", "b", "c"] { _ = try await stage.client.wait(try await stage.download("/\(name)")) }

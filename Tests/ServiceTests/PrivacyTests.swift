@@ -5,7 +5,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-@Suite struct `What is logged and shown` {
+@Suite struct `The log and the signals` {
     @Test func `holds no header, password or query, however much is logged`() async throws {
         let running = try await Running.start(["--log-level", "trace"])
         let other = ScriptedServer { _, reply in reply.respond(500) }
@@ -63,7 +63,7 @@ internal import Testing
         #expect(!exit.output.contains("Secret"))
     }
 
-    @Test func `is nothing where all goes well`() async throws {
+    @Test func `is nothing if all goes well`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         _ = try await running.fetch(server.url("/a"))
@@ -82,7 +82,7 @@ internal import Testing
         listFolder(world.state).filter { readFile("\(world.state)/\($0)")?.firstRange(of: Array("Secret".utf8)) != nil }
     }
 
-    @Test func `leave all its files with the end, and after a failure with the last retry that may need them`() async throws {
+    @Test func `leave all its files at the end, and after a failure when no retry needs them`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
         var daemon = await world.start()

@@ -39,7 +39,7 @@ private func runsScripts() async -> Bool {
         writeFile(running.world.bus.folder("config/kioslaverc"), "[Proxy Settings]\n\(text)\n".utf8)
     }
 
-    @Test func `is asked of the portal before each request, and taken`() async throws {
+    @Test func `comes from the portal before each request, and is used`() async throws {
         let running = try await Running.start()
         let url = proxy.url()
         let portal = try await StandInProxyPortal(on: running.world.bus.address) { _ in [url, "direct://"] }
@@ -49,7 +49,7 @@ private func runsScripts() async -> Bool {
     }
 
     /// No server has seen such an attempt, and `retries` counts attempts at servers.
-    @Test func `is not left out where it cannot be told, and asked for again without using up a retry`() async throws {
+    @Test func `is not bypassed while it is unknown, and is asked for again without using a retry`() async throws {
         let running = try await Running.start()
         let url = proxy.url()
         let answer = ScriptHost()
@@ -69,7 +69,7 @@ private func runsScripts() async -> Bool {
 
     /// The portal uses GIO's resolver, as on a desktop whose settings we do not know.
     @Test(.enabled("there is no xdg-desktop-portal") { access(realPortal, X_OK) == 0 })
-    func `is told by the real portal`() async throws {
+    func `comes from the real portal`() async throws {
         let running = try await Running.start()
         var environment = running.world.environment
         (environment["GSETTINGS_BACKEND"], environment["XDG_CURRENT_DESKTOP"]) = ("keyfile", "GNOME")
@@ -153,7 +153,7 @@ private func runsScripts() async -> Bool {
     }
 
     /// The service continues for others, and the download waits; nothing was sent.
-    @Test func `is awaited from a portal that hangs, by nobody else, and never left out`() async throws {
+    @Test func `is awaited from a hanging portal, delays nobody else, and is never bypassed`() async throws {
         let running = try await Running.start()
         let portal = try await StandInProxyPortal(on: running.world.bus.address, hangs: true) { _ in [] }
         let path = try await running.download("http://\(proxy.port).example/a")
@@ -187,7 +187,7 @@ private func runsScripts() async -> Bool {
         #expect(await other.asked == [])
     }
 
-    @Test func `is read from KDE's file in KDE, anew for each request`() async throws {
+    @Test func `is read from KDE's file in KDE, again for each request`() async throws {
         let running = try await running("KDE")
         writeKDE(running, "ProxyType=1\nhttpProxy=http://127.0.0.1 \(closedPort())\nNoProxyFor=")
         let path = try await running.download("http://files.example/a")
@@ -198,8 +198,7 @@ private func runsScripts() async -> Bool {
         #expect(readFile(file) == Array("through http://files.example/a".utf8))
     }
 
-    @Test(arguments: ["GNOME", "KDE"]) func `is asked for names, where it is Tor: this machine looks none up`(desktop: String) async throws
-    {
+    @Test(arguments: ["GNOME", "KDE"]) func `resolves names if it is Tor: this machine looks none up`(desktop: String) async throws {
         let server = ScriptedServer { request, reply in
             if request.path == "/a" { return reply.respond(302, ["Location": "http://other.example:8000/b"]) }
             reply.respond(200, text: "hidden")

@@ -6,7 +6,7 @@ internal import TestSupport
 internal import Testing
 
 @Suite struct `The queue` {
-    @Test func `goes by priority, and within one first in first out`() async throws {
+    @Test func `is ordered by priority, and within one first in, first out`() async throws {
         let running = try await Running.start()
         let client = running.client
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
@@ -54,7 +54,7 @@ internal import Testing
         #expect(server.requests.map(\.target) == ["/a", "/d", "/b", "/c"])
     }
 
-    @Test func `runs no more at a time than MaxActive and MaxPerHost allow, and tells how many`() async throws {
+    @Test func `obeys MaxActive and MaxPerHost, and reports how many are active`() async throws {
         let running = try await Running.start()
         let client = running.client
         let gate = Gate()
@@ -274,7 +274,7 @@ internal import Testing
         #expect(await thrown { try await client.pause(paused) }?.name == todokuError("InvalidState"))
     }
 
-    @Test func `Cancel deletes the part file and answers those who wait; Retry begins anew`() async throws {
+    @Test func `Cancel deletes the part file and answers waiting callers; Retry starts again`() async throws {
         let running = try await Running.start()
         let client = running.client
         let gate = Gate()
@@ -294,7 +294,7 @@ internal import Testing
         #expect(await client.signals.of(path).compactMap(\.completed?.error) == [todokuError("Cancelled"), ""])
     }
 
-    @Test func `Retry of a failed one goes on from the bytes still there`() async throws {
+    @Test func `Retry of a failed one resumes from the bytes on disk`() async throws {
         let running = try await Running.start()
         let client = running.client
         let body = patternBytes(100_000)

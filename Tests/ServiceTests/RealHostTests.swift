@@ -136,7 +136,7 @@ private struct NetworkHost {
     private static func isPossible() async -> Bool { access(networkManager, X_OK) == 0 ? await canUnshare("-n") : false }
 
     @Test(.enabled("only root can start NetworkManager, and it is there") { await isPossible() })
-    func `holds downloads while there is no network or a metered one, and lets them go on`() async throws {
+    func `holds downloads without a network or on a metered one, and lets them resume`() async throws {
         let host = try await NetworkHost()
         await host.metered("no")
         let body = patternBytes(4_000_000)

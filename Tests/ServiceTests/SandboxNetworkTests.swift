@@ -13,7 +13,7 @@ private let app = "org.example.App"
 @Suite(.timeLimit(.minutes(3))) struct `The network of a caller in a sandbox` {
     private let quiet: [String: Variant] = ["notify": .string("never")]
 
-    @Test func `is none through us where its sandbox has none`() async throws {
+    @Test func `does not exist through us if its sandbox has none`() async throws {
         let running = try await Running.start()
         try await running.client.set(Manager.sandboxPrivate, true)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
@@ -91,7 +91,7 @@ private let app = "org.example.App"
         await sandbox.stop()
     }
 
-    @Test func `is narrowed for everybody by the option allow-private`() async throws {
+    @Test func `is restricted for everybody by the option allow-private`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
         let options: [String: Variant] = ["allow-private": .bool(false)]
@@ -111,7 +111,7 @@ private let app = "org.example.App"
         ("[Application]\nshared=network;\n", false), ("shared=network;\n[Context]\n", false), ("", false),
         ("[Context]\nsockets=network;", false),
     ])
-    func `is told by the group Context of .flatpak-info`(text: String, has: Bool) { #expect(FlatpakInfo.hasNetwork(in: text) == has) }
+    func `is read from the group Context of .flatpak-info`(text: String, has: Bool) { #expect(FlatpakInfo.hasNetwork(in: text) == has) }
 }
 
 /// The machine's own name. Only a look-up shows that it leads to this machine.

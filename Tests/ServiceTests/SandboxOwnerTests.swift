@@ -31,7 +31,7 @@ private let app = "org.example.App"
         if request.path.hasPrefix("/bad") { reply.respond(404) } else { reply.respond(200, text: request.path == "/empty" ? "" : "hello") }
     }
 
-    @Test func `is started for a file that came, and for no other end`() async throws {
+    @Test func `is started for a new file, and for no other end`() async throws {
         let (running, sandbox, client, log) = try await stage()
         _ = await thrown { try await client.wait(try await client.download(server.url("/bad"), options)) }
         let cancelled = try await client.download(server.url("/c"), options.merging(["start": .bool(false)]) { $1 })

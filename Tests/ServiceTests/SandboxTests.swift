@@ -96,7 +96,7 @@ private let app = "org.example.App"
         #expect(await refusal(download, "http://127.0.0.1:1/x", "{'start': <false>, 'headers': <\(headers)>}") == "")
     }
 
-    @Test func `is refused another app, another folder, replacing, and a priority above all others`() async throws {
+    @Test func `may not name another app or folder, replace files, or raise its priority`() async throws {
         let running = try await start()
         let sandbox = await Sandbox(running.world)
         let before = try await running.download("http://127.0.0.1:1/a", paused)
@@ -118,7 +118,7 @@ private let app = "org.example.App"
         #expect(try await running.client.list() == [before])
     }
 
-    @Test func `sets nothing going anew that writes where it may not: what the user queued for it, or before the default folder changed`()
+    @Test func `may not restart a download that writes elsewhere`()
         async throws
     {
         let running = try await start()
@@ -152,7 +152,7 @@ private let app = "org.example.App"
         try await running.client.retry(plain)
     }
 
-    @Test func `finds nothing of others, by whatever way it looks`() async throws {
+    @Test func `finds no download of others, however it looks`() async throws {
         let running = try await start()
         let sandbox = await Sandbox(running.world)
         let theirs = try await running.download("http://127.0.0.1:1/a", paused)
@@ -251,7 +251,7 @@ private let app = "org.example.App"
         return Elements(document.output).all.filter { $0.name == "node" }.compactMap { $0.attributes["name"] }
     }
 
-    @Test func `may not do or set what concerns all, but read it`() async throws {
+    @Test func `may read what affects all downloads, but not change it`() async throws {
         let running = try await start()
         let sandbox = await Sandbox(running.world)
         let theirs = try await running.download("http://127.0.0.1:1/a", paused)
@@ -277,7 +277,7 @@ private let app = "org.example.App"
     }
 
     /// Opening files is the desktop's business: the portal asks the user before a file leaves the sandbox.
-    @Test func `has nothing opened outside of it, and throws away its own alone`() async throws {
+    @Test func `has nothing opened outside of it, and trashes only its own files`() async throws {
         let running = try await start()
         let sandbox = await Sandbox(running.world)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
@@ -301,7 +301,7 @@ private let app = "org.example.App"
     }
 
     /// If this test fails, the manager has a new member: decide whether sandboxes may use it, and test that above or below.
-    @Test func `has been thought of at every member of the manager`() {
+    @Test func `has a rule for every member of the manager`() {
         let open: Set = [
             "Download", "DownloadBatch", "List", "ListBatches", "Describe", "Fetch", "DownloadToFd", "WaitAll", "SetForeground",
         ]
@@ -501,7 +501,7 @@ private let app = "org.example.App"
         #expect(readFile(file) == Array("private".utf8))
     }
 
-    @Test func `gains nothing by calling before it is known, and its calls keep their order`() async throws {
+    @Test func `gains nothing by calling before it is identified, and its calls keep their order`() async throws {
         let running = try await start()
         let theirs = try await running.download("http://127.0.0.1:1/a", paused)
         let sandbox = await Sandbox(running.world)
@@ -529,7 +529,7 @@ private let app = "org.example.App"
             let sandbox = await Sandbox(running.world, app: "bad\(number)", info: info)
             let answer = await sandbox.gdbus(manager, "\(Manager.interface).List", "{}")
             #expect(
-                answer.errors.contains("org.todoku.Error.NotAllowed: It cannot be told whether the caller is in a sandbox"), "\(answer)")
+                answer.errors.contains("org.todoku.Error.NotAllowed: Todoku cannot tell whether the caller is in a sandbox"), "\(answer)")
         }
         #expect(try await running.client.list() == [])
     }
@@ -550,11 +550,12 @@ private let app = "org.example.App"
         print(error.name.decode() + ": " + error.message.decode())
         """
 
-    @Test func `or what may be one, for its process may not be looked at, is refused everything`() async throws {
+    @Test func `or a process that may not be inspected is refused everything`() async throws {
         let running = try await startUnprivileged()
         let hidden = await Child.run(unprivileged + ["python3", "-c", Self.undumpable], environment: running.world.environment)
         #expect(
-            hidden.output.hasPrefix("\(todokuError("NotAllowed")): It cannot be told whether the caller is in a sandbox: the root of"),
+            hidden.output.hasPrefix(
+                "\(todokuError("NotAllowed")): Todoku cannot tell whether the caller is in a sandbox: the root folder of"),
             "\(hidden)")
         let plain = await Child.run(
             unprivileged + ["busctl", "--user", "call", BusName.service, manager, Manager.interface, "ResumeAll"],
@@ -562,7 +563,7 @@ private let app = "org.example.App"
         #expect(plain.isClean, "\(plain)")
     }
 
-    @Test func `is not forgotten over its life, and a service that starts anew recognises it again`() async throws {
+    @Test func `is remembered while it is connected, and a restarted service recognises it again`() async throws {
         let running = try await start()
         let sandbox = await Sandbox(running.world)
         let client = try await sandbox.client()
@@ -575,7 +576,7 @@ private let app = "org.example.App"
     }
 
     /// As docs/dbus.md says: signals are broadcast, and the proxy decides whether an app receives them.
-    @Test func `hears the signals of others where its proxy talks to the name, and not where it has rules for its own`() async throws {
+    @Test func `receives signals of others if its proxy talks to the name, but not if it has rules for its own`() async throws {
         let running = try await start()
         let own = BusName.path(app: app, token: "mine")
         let talking = await Sandbox(running.world)
@@ -644,11 +645,11 @@ private let app = "org.example.App"
 
     @Test func `is the user for a process outside of any sandbox`() { #expect(told(own, now) == "user") }
 
-    @Test func `cannot be told where the process is younger than the call: its number has been given away`() {
+    @Test func `is unknown if the process is younger than the call`() {
         #expect(told(own, .milliseconds(10)) == todokuError("NotAllowed"))
     }
 
-    @Test func `cannot be told of a process that has ended, one of another user, one the bus does not know`() async {
+    @Test func `is unknown for a process that has ended, another user's, or one that the bus does not know`() async {
         let child = Child(["true"])
         _ = await child.wait()
         var credentials = own
@@ -665,7 +666,7 @@ private let app = "org.example.App"
     }
 
     /// A pidfd is readable once its process has ended (pidfd_open(2)). A pipe stands in for it, because this bus gives no pidfd.
-    @Test func `cannot be told where the process that connected has ended, by its descriptor`() {
+    @Test func `is unknown if the connected process has ended, by its descriptor`() {
         var pipe: [Int32] = [0, 0]
         #expect(Glibc.pipe(&pipe) == 0)
         var credentials = own

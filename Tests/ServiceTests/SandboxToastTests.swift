@@ -23,7 +23,7 @@ private let app = "org.example.App"
 
     private let options: [String: Variant] = ["notify": .string("always"), "title": .string("Todoku"), "body": .string("Click here")]
 
-    @Test func `says whose it is, with the entry by which the user can switch it off`() async throws {
+    @Test func `says whose it is, with the entry that lets the user switch it off`() async throws {
         let tools = FakeOpener()
         let (running, sandbox, toasts) = try await stage("mako", tools.path)
         let client = try await sandbox.client()

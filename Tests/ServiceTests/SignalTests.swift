@@ -42,7 +42,7 @@ internal import Testing
         #expect(await client.signals.states(of: path) == ["active", "verifying", "finished"])
     }
 
-    @Test func `tell sums: what was written is what was received`() async throws {
+    @Test func `give sums: written bytes equal received bytes`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { request, reply in
             reply.head(200, length: 400_000)
@@ -126,7 +126,7 @@ internal import Testing
         #expect(await client.signals.seen.compactMap { Manager.allEnded.read($0.message) }.last! == (0, 1, 0))
     }
 
-    @Test func `of an end say the same: Completed, DownloadEnded, Error and Wait`() async throws {
+    @Test func `of an end agree: Completed, DownloadEnded, Error and Wait`() async throws {
         let running = try await Running.start()
         let client = running.client
         let server = ScriptedServer { _, reply in reply.respond(410) }
@@ -145,7 +145,7 @@ internal import Testing
         #expect(await thrown { try await client.wait(path) } == refused)
     }
 
-    @Test func `PropertiesChanged tells of no property that it is said not to tell of`() async throws {
+    @Test func `PropertiesChanged omits the properties that are annotated so`() async throws {
         let running = try await Running.start()
         let client = running.client
         let server = ScriptedServer { request, reply in reply.serve(patternBytes(200_000), for: request) }
@@ -178,7 +178,7 @@ internal import Testing
         #expect(seen[..<last].last { $0.changed?["Remaining"] != nil }?.changed?["Remaining"] == .uint32(0))
     }
 
-    @Test func `of a pause and of a going on tell what was held`() async throws {
+    @Test func `of a pause and a resume give the bytes held`() async throws {
         let running = try await Running.start()
         let client = running.client
         let body = patternBytes(500_000)
@@ -212,7 +212,7 @@ internal import Testing
         #expect(server.requests.last?.field("Range") == "bytes=300000-")
     }
 
-    @Test func `of bytes that had to be given up begin again at 0`() async throws {
+    @Test func `of discarded bytes begin again at 0`() async throws {
         let running = try await Running.start()
         let client = running.client
         let body = patternBytes(100_000)

@@ -5,7 +5,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-@Suite struct `What is done to many` {
+@Suite struct `A call about many downloads` {
     private static let count = 2000
 
     /// Queues `count` downloads, which get no answer from their server.
@@ -14,7 +14,7 @@ internal import Testing
         return try await running.client.batch(items, ["directory": .string(running.world.folder), "notify": .string("never")]).1
     }
 
-    @Test func `by PauseAll and ResumeAll is answered before all are told, seen at once, and outlasts a kill`() async throws {
+    @Test func `by PauseAll and ResumeAll is answered before all signals, visible at once, and survives a kill`() async throws {
         let gate = Gate()
         let server = ScriptedServer { _, _ in gate.wait() }
         defer { gate.open() }
@@ -50,7 +50,7 @@ internal import Testing
         #expect(await eventually { await tally.held.count == Self.count }, "not all were told")
     }
 
-    @Test func `by CancelAll and ClearEnded holds up no other call, and is done to all by the next start`() async throws {
+    @Test func `by CancelAll and ClearEnded delays no other call, and is completed by the next start`() async throws {
         let gate = Gate()
         let server = ScriptedServer { _, _ in gate.wait() }
         defer { gate.open() }
@@ -80,7 +80,7 @@ internal import Testing
         #expect(try await running.client.list() == [])
     }
 
-    @Test func `by DownloadBatch is read and told in portions, in the order of its caller, all or nothing`() async throws {
+    @Test func `by DownloadBatch is read and announced in portions, in the order of its caller, all or nothing`() async throws {
         let running = try await Running.start()
         let (bus, folder) = (running.world.bus, running.world.folder)
         @Sendable func items(_ last: String) -> Variant {

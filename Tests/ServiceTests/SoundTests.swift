@@ -59,7 +59,7 @@ internal import Testing
         await speakers.stop()
     }
 
-    @Test func `is none where there is nothing to play it by`() async throws {
+    @Test func `is silent if nothing can play it`() async throws {
         // No sound server answers at that socket.
         let running = try await Running.start(
             ["--log-level", "debug"], extra: ["CANBERRA_DRIVER": "pulse", "PULSE_SERVER": "unix:/nonexistent"])

@@ -5,7 +5,7 @@ internal import Testing
 
 @Suite struct `A pause that crosses the last bytes` {
     /// Before the fix, 8 of 90 files were named `download` or `download (1)`.
-    @Test func `leaves each file its name, over kill -9 too`() async throws {
+    @Test func `keeps each file's name, over kill -9 too`() async throws {
         let count = 90
         // Bodies of different sizes, so that the pause comes before, with, or after the last bytes.
         let server = ScriptedServer { request, reply in

@@ -73,7 +73,7 @@ private let failed = "ダウンロードに失敗しました"
         #expect(await running.daemon.stop().isClean)
     }
 
-    @Test func `is put away for good, for those it tells of; a batch counts as its downloads`() async throws {
+    @Test func `stays closed for its downloads after the user closed it; a batch counts as its downloads`() async throws {
         let running = try await Running.start()
         let toasts = try await OddServer(name: "dunst", at: running.world.bus.address)
         let gate = Gate()
@@ -140,7 +140,7 @@ private let failed = "ダウンロードに失敗しました"
         #expect(await running.daemon.stop().isClean)
     }
 
-    @Test func `that opens nothing is in the log`() async throws {
+    @Test func `that opens nothing is logged`() async throws {
         let tools = TemporaryFolder("todoku-tools")
         let world = await ServiceWorld()
         let running = Running(world: world, daemon: await world.start(extra: ["PATH": tools.path]), client: try await world.client())
@@ -149,11 +149,11 @@ private let failed = "ダウンロードに失敗しました"
         _ = try await running.fetch(server.url("/a"), always)
         #expect(await eventually { await toasts.isShown(finished) })
         await toasts.click(1, "default")
-        #expect(await eventually { running.daemon.errors.contains("nothing could be started") }, "\(running.daemon.errors)")
+        #expect(await eventually { running.daemon.errors.contains("no program could be started") }, "\(running.daemon.errors)")
         #expect(await running.daemon.stop().status == 0)
     }
 
-    @Test func `leads to the page where a fresh link is, and goes with it`() async throws {
+    @Test func `leads to the page with a fresh link, and closes with it`() async throws {
         let opener = FakeOpener()
         let running = try await Running.start(extra: ["PATH": opener.path])
         let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
@@ -222,7 +222,7 @@ private let failed = "ダウンロードに失敗しました"
         ["notify": .string("background"), "notify-delay": .uint32(milliseconds)].merging(more) { $1 }
     }
 
-    @Test func `has the toast come that long after the end, and the service stay for it`() async throws {
+    @Test func `delays the toast, and keeps the service for it`() async throws {
         let world = await ServiceWorld(activation: "--idle-exit 1 --toast-keep 1")
         let client = try await world.client()
         let toasts = try await OddServer(name: "Plasma", at: world.bus.address)
@@ -236,7 +236,7 @@ private let failed = "ダウンロードに失敗しました"
         #expect(await toasts.received.count == 1)
     }
 
-    @Test func `has none for what is removed, or tried again, or shown by its app meanwhile`() async throws {
+    @Test func `shows no toast if the download is removed or retried, or its app is in front`() async throws {
         let running = try await Running.start()
         let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
         let server = ScriptedServer { request, reply in
@@ -263,7 +263,7 @@ private let failed = "ダウンロードに失敗しました"
         #expect(await running.daemon.stop().isClean)
     }
 
-    @Test func `outlasts the service where its time is still to come`() async throws {
+    @Test func `survives a restart of the service`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
         let toasts = try await OddServer(name: "Plasma", at: world.bus.address)
@@ -287,7 +287,7 @@ private let failed = "ダウンロードに失敗しました"
 }
 
 @Suite struct `A service whose notification server` {
-    @Test func `comes only after the end keeps the toast for it, and stays as long`() async throws {
+    @Test func `comes only after the end keeps the toast, and stays as long`() async throws {
         let world = await ServiceWorld(activation: "--idle-exit 1 --toast-keep 1")
         let client = try await world.client()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
@@ -302,7 +302,7 @@ private let failed = "ダウンロードに失敗しました"
     }
 
     @Test(arguments: [OddServer.Manners.hangs, .hangsInNotify])
-    func `hangs ends its downloads as ever, and leaves when it is told to`(manners: OddServer.Manners) async throws {
+    func `hangs ends its downloads as usual, and exits when told to`(manners: OddServer.Manners) async throws {
         let running = try await Running.start()
         let toasts = try await OddServer(name: "dunst", at: running.world.bus.address, manners)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }

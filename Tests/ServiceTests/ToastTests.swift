@@ -54,7 +54,7 @@ private func dripping(_ slow: String, until gate: Gate, failing: String, _ body:
         #expect(await running.daemon.stop().isClean)
     }
 
-    @Test func `nothing is toasted where nothing new has come, or what came is in the app's own file`() async throws {
+    @Test func `there is no toast if nothing new arrived, or if it is in the app's own file`() async throws {
         let display = await Display()
         let running = try await Running.start(extra: ["DISPLAY": display.name])
         let dunst = await Dunst(on: running.world.bus, display)

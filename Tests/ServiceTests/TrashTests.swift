@@ -55,7 +55,7 @@ internal import Testing
         #expect(isDone == true)
     }
 
-    @Test func `takes no file that is not ours, and nothing where there is none`() async throws {
+    @Test func `accepts no file that is not ours, and nothing if there is none`() async throws {
         let running = try await Running.start()
         let own = try await running.download(server.url("/own"))
         let file = try await running.client.wait(own)

@@ -7,7 +7,7 @@ internal import Testing
 
 @Suite struct `While the queue cannot be saved` {
     @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
-    func `progress goes on, calls are refused, and what has changed is told once when it can be`() async throws {
+    func `progress continues, calls are refused, and changes are reported once afterwards`() async throws {
         let body = patternBytes(900_000)
         let gates = [Gate(), Gate()]
         let server = ScriptedServer { _, reply in

@@ -105,7 +105,7 @@ extension Running {
         #expect(readFile(try await running.client.wait(path)) == Array("abcd".utf8))
     }
 
-    @Test func `for a fresh link ends with ReplaceUrl, and goes on from the bytes`() async throws {
+    @Test func `for a fresh link ends with ReplaceUrl, and resumes from the bytes`() async throws {
         let running = try await Running.start()
         let body = patternBytes(1_500_000)
         let server = ScriptedServer { request, reply in
@@ -250,7 +250,7 @@ extension Running {
     }
 }
 
-@Suite struct `What comes in pieces` {
+@Suite struct `A file in pieces` {
     @Test func `and does not match its checksum is fetched once more from the start`() async throws {
         let running = try await Running.start()
         let (old, new) = (patternBytes(300_000, seed: 1), patternBytes(300_000, seed: 2))
@@ -295,7 +295,7 @@ extension Running {
 }
 
 @Suite struct `A download of which not all could be read back` {
-    @Test func `is not begun again, neither as it was nor with a fresh link`() async throws {
+    @Test func `is not started again, neither as it was nor with a fresh link`() async throws {
         let server = ScriptedServer { _, reply in reply.respond(200, text: "another file") }
         let world = await ServiceWorld()
         let client = try await world.client()
@@ -311,7 +311,11 @@ extension Running {
         for error in [
             await thrown { try await client.retry(path) },
             await thrown { try await client.call(Download.replaceUrl, at: path, (server.url("/a"), [:])) },
-        ] { #expect(error?.name == todokuError("InvalidState") && error?.message.contains("anew") == true, "\(error as Any)") }
+        ] {
+            #expect(
+                error?.name == todokuError("InvalidState") && error?.message.contains("queue the download again") == true, "\(error as Any)"
+            )
+        }
         #expect(world.files == [])
     }
 }
@@ -333,7 +337,7 @@ extension Running {
         #expect(exit.status == 0 && exit.errors.contains(aside), "\(exit.errors)")
     }
 
-    @Test func `in part comes back with the rest of it, which is said on the bus and in the log`() async throws {
+    @Test func `in part is recovered, which the bus and the log report`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
         var daemon = await world.start()
@@ -360,7 +364,7 @@ extension Running {
     }
 
     /// The row with the resume data is on a page of another table.
-    @Test func `in part goes on from the part file, where the written map proves that`() async throws {
+    @Test func `in part resumes from the part file, if the written map proves it`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
         let body = String(repeating: "x", count: 1 << 20)
@@ -395,7 +399,7 @@ extension Running {
         #expect(readFile("\(world.folder)/a")?.count == 2 * body.utf8.count)
     }
 
-    @Test func `by one bit of its log after a kill is said, and the rest is there`() async throws {
+    @Test func `by one bit of its log after a kill is reported, and the rest is recovered`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
         var generator = SeededRandom(12)
@@ -418,7 +422,7 @@ extension Running {
         }
     }
 
-    @Test func `under the service is written anew with everything that is known`() async throws {
+    @Test func `under the service is written again with everything that is known`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
         let daemon = await world.start()
@@ -434,7 +438,7 @@ extension Running {
         #expect(try await client.get(Download.tag, at: paths[1]) == "t")
     }
 
-    @Test func `and cannot be written anew at first is as soon as it can, though nobody calls`() async throws {
+    @Test func `and cannot be written again at first is written as soon as possible, without a call`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
         let daemon = await world.start()
@@ -452,7 +456,7 @@ extension Running {
         #expect(try await client.list() == paths)
     }
 
-    @Test func `and cannot be made anew is told to who called, before the service leaves`() async throws {
+    @Test func `and cannot be created again is reported to the caller, before the service exits`() async throws {
         let world = await ServiceWorld(activation: "--idle-exit 30")
         let client = try await world.client()
         writeFile(world.state, [1])

@@ -24,7 +24,7 @@ extension OddServer {
     }
 
     @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
-    func `stays until all have room, and takes with it no other`() async throws {
+    func `stays until all have room, and closes no other`() async throws {
         let running = try await Running.start()
         let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
         try await SmallDisk.withDisk(bytes: 1 << 20) { disk in
@@ -49,7 +49,7 @@ extension OddServer {
     }
 
     @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
-    func `goes with the last that waits for room, and is there again for the next`() async throws {
+    func `closes with the last that waits for room, and returns for the next`() async throws {
         let running = try await Running.start()
         let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
         try await SmallDisk.withDisk(bytes: 1 << 20) { disk in
@@ -81,7 +81,7 @@ extension OddServer {
         try await running.client.call(Download.replaceUrl, at: path, (links.url(link), [:]))
     }
 
-    @Test func `goes with the link that was given, and is there again where that is taken no more either`() async throws {
+    @Test func `closes with a fresh link, and returns if that expires too`() async throws {
         let running = try await Running.start()
         let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
         let path = try await running.download(links.url("/old/1"), always.merging(["renewable": .bool(true)]) { $1 })
@@ -120,7 +120,7 @@ extension OddServer {
 
 @Suite struct `The toast of a failure` {
     @Test(arguments: [[], ["actions"]])
-    func `goes when the download is tried again, also where it has no button`(capabilities: [String]) async throws {
+    func `closes when the download is retried, also without a button`(capabilities: [String]) async throws {
         let running = try await Running.start()
         let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address, capabilities: capabilities)
         let gate = Gate()
@@ -140,7 +140,7 @@ extension OddServer {
         #expect(await running.daemon.stop().isClean)
     }
 
-    @Test func `of some of a batch is told, whatever its own texts`() async throws {
+    @Test func `of some of a batch is shown, whatever its own texts`() async throws {
         let running = try await Running.start()
         let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
         let server = ScriptedServer { request, reply in

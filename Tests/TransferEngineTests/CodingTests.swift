@@ -61,7 +61,7 @@ private enum Coded {
         #expect(part == Coded.plain && end.complete?.facts.isResumable == false && end.complete?.facts.total == 1800)
     }
 
-    @Test(arguments: Coded.all.indices) func `that ends early inside of right framing is no file`(index: Int) async throws {
+    @Test(arguments: Coded.all.indices) func `that ends early inside correct framing is no file`(index: Int) async throws {
         let (name, body) = Coded.all[index]
         for count in [0, 1, body.count / 2, body.count - 1] {
             let (end, _) = try await run("/x", coding: name, body: Array(body[..<count]), chunked: true)
@@ -79,7 +79,7 @@ private enum Coded {
         }
     }
 
-    @Test(arguments: ["gzip", "br", "zstd"]) func `that is not in it fails once and for all`(coding: String) async throws {
+    @Test(arguments: ["gzip", "br", "zstd"]) func `that does not match its coding fails for good`(coding: String) async throws {
         let (end, _) = try await run("/x", coding: coding, body: Array("\u{1}no such thing, and long enough to tell".utf8))
         #expect(end.failure?.name == .network && end.failure?.isRetryable == false, "\(end)")
     }
@@ -111,7 +111,7 @@ private enum Coded {
         #expect(part == Coded.gzip && end.complete?.facts.isResumable == true)
     }
 
-    @Test func `whose archive was cut goes on from there`() async throws {
+    @Test func `whose archive was cut resumes from there`() async throws {
         let file = patternBytes(300_000)
         let server = ScriptedServer { request, reply in
             let first = request.range?.first ?? 0
@@ -147,7 +147,7 @@ private enum Coded {
         #expect(allowed.complete?.size == 80 << 20)
     }
 
-    @Test func `of the transfer is not taken`() async throws {
+    @Test func `of the transfer is not accepted`() async throws {
         let server = ScriptedServer { _, reply in
             reply.head(200, ["Transfer-Encoding": "gzip, chunked"])
             reply.chunk(Coded.gzip)

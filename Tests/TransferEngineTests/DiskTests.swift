@@ -37,7 +37,7 @@ struct `A small disk` {
         }
     }
 
-    @Test func `that fills up keeps what it took, and the transfer goes on from there once there is room`() async throws {
+    @Test func `that fills up keeps its bytes, and the transfer resumes from there once there is room`() async throws {
         let file = patternBytes(4_000_000)
         let server = ScriptedServer { request, reply in
             guard request.number == 0 else { return reply.serve(file, for: request, entityTag: "\"v1\"") }
@@ -96,7 +96,7 @@ struct `A small disk` {
         }
     }
 
-    @Test func `without room for the old bytes and the new ones gives up the old`() async throws {
+    @Test func `without room for the old bytes and the new ones drops the old`() async throws {
         let new = patternBytes(1_400_000, seed: 5)
         let server = ScriptedServer { request, reply in
             guard request.number == 0 else { return reply.respond(200, ["ETag": "\"v2\""], body: new) }
@@ -114,7 +114,7 @@ struct `A small disk` {
         }
     }
 
-    @Test func `bounds a body that unpacks without end, and nothing false is kept of it`() async throws {
+    @Test func `bounds a body that unpacks without end, and keeps nothing false of it`() async throws {
         let folder = TemporaryFolder()
         writeFile(folder("zeros"), [UInt8](repeating: 0, count: 20_000_000))
         #expect(await Child.run(["gzip", folder("zeros")]).status == 0)
@@ -127,7 +127,7 @@ struct `A small disk` {
         }
     }
 
-    @Test func `that is read-only for now is waited for, and what is held stays`() async throws {
+    @Test func `that is read-only for now makes the download wait, and keeps its bytes`() async throws {
         let server = cutOnce()
         let fixture = await EngineFixture()
         try await SmallDisk.withDisk(bytes: 2 << 20) { disk in
@@ -143,7 +143,7 @@ struct `A small disk` {
         }
     }
 
-    @Test func `that is unplugged is waited for: its empty mount point is not taken for it`() async throws {
+    @Test func `that is unplugged makes the download wait: its empty mount point is not mistaken for it`() async throws {
         let server = cutOnce()
         let fixture = await EngineFixture()
         let point = fixture.folder.makeFolder("point")
@@ -184,7 +184,7 @@ struct `A small disk` {
 @Suite(.timeLimit(.minutes(5))) struct `A flush that fails` {
     static let file = patternBytes(3_000_000)
 
-    @Test(arguments: [EIO, ENOSPC]) func `leaves the checkpoint before it, and no map to believe`(code: Int32) async throws {
+    @Test(arguments: [EIO, ENOSPC]) func `leaves the earlier checkpoint, and no valid map`(code: Int32) async throws {
         let isBroken = Gate()
         let server = ScriptedServer { request, reply in
             guard request.number < 2 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }

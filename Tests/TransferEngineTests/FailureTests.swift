@@ -38,7 +38,7 @@ import TransferEngine
         #expect(failure.name == .network && failure.isRetryable && failure.message.contains("does-not-exist.invalid"))
     }
 
-    @Test(arguments: ["length", "chunked"]) func `of a body that is cut short keep what came`(framing: String) async throws {
+    @Test(arguments: ["length", "chunked"]) func `of a body that is cut short keep the received bytes`(framing: String) async throws {
         let file = patternBytes(200_000)
         let server = ScriptedServer { _, reply in
             reply.head(

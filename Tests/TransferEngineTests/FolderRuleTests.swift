@@ -8,7 +8,7 @@ import TransferEngine
 
 @Suite(.timeLimit(.minutes(5)))
 struct `The rules of a folder` {
-    @Test func `hold when a transfer starts: a folder that has become a link to a hidden one is refused, and nothing is asked for`()
+    @Test func `apply when a transfer starts: a folder that became a link to a hidden one is refused, without a request`()
         async throws
     {
         let server = ScriptedServer { _, reply in reply.respond(200, text: "[Desktop Entry]") }
@@ -30,7 +30,7 @@ struct `The rules of a folder` {
         #expect(try await fixture.run(server.url("/a.desktop")) { $0.directory = folder("files") }.complete != nil)
     }
 
-    @Test func `see the dot of a hidden folder, also where a mark follows it`() throws {
+    @Test func `see the dot of a hidden folder, also with a combining mark`() throws {
         let folder = TemporaryFolder("todoku-marks")
         let hidden = folder.makeFolder(".\u{301}config")
         guard case .failure(let refusal) = Destination.check(hidden, allowHidden: false, create: false) else {

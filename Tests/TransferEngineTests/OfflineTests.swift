@@ -31,7 +31,7 @@ import TransferEngine
         }
     }
 
-    @Test func `is not one where a server refuses`() async throws {
+    @Test func `is not assumed if a server refuses`() async throws {
         let fixture = await EngineFixture()
         #expect(try await fixture.run("http://127.0.0.1:\(closedPort())/x").failure?.wait == nil)
     }

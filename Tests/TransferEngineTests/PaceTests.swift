@@ -132,7 +132,7 @@ private func areNear(_ rates: [Double], _ expected: [Double], within share: Doub
         }
     }
 
-    @Test func `is not exceeded by more than its burst, nor left unused by those who alternate`() {
+    @Test func `is exceeded only by its burst, and fully used by transfers that alternate`() {
         var simulation = Simulation(limit: 1_000_000, own: [0, 0, 0])
         simulation.run(2, speeds: [Self.fast, 0, 0])
         var sum = 0.0

@@ -11,7 +11,7 @@ import Testing
     private let hello = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
 
     @Test(arguments: ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "0.0.0.0", "10.0.0.1", "100.64.0.1", "[fe80::1]", "[fc00::1]"])
-    func `asks no address that is named so`(host: String) async throws {
+    func `contacts no private address that a URL names`(host: String) async throws {
         let fixture = await EngineFixture()
         let failure = try #require(
             try await fixture.run("http://\(host):\(hello.port)/x") { $0.refusesPrivate = true }.failure)
@@ -21,7 +21,7 @@ import Testing
     }
 
     /// No packet goes there: who sees which ports answer knows what runs here.
-    @Test func `makes no connection where a name leads there`() async throws {
+    @Test func `makes no connection if a name leads there`() async throws {
         var name = [CChar](repeating: 0, count: 256)
         #expect(gethostname(&name, 255) == 0)
         let host = String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
@@ -33,7 +33,7 @@ import Testing
         #expect(hello.connections == 0)
     }
 
-    @Test func `takes no connection that another has left`() async throws {
+    @Test func `reuses no connection that another transfer left`() async throws {
         let fixture = await EngineFixture()
         let (url, name) = (hello.url("/x"), "http://localhost.:\(hello.port)/x")
         #expect(try await fixture.run(url).complete != nil)
@@ -75,7 +75,7 @@ import Testing
 
     private func secure(_ location: String) async -> Nginx { await Nginx(extra: "location = /a { return 302 \(location); }") }
 
-    @Test func `is refused where nothing proves the bytes`() async throws {
+    @Test func `is refused if nothing proves the bytes`() async throws {
         let nginx = await secure(plain.url("/b"))
         let fixture = await EngineFixture(certificateFile: nginx.authority)
         let failure = try #require(try await fixture.run(nginx.secureURL("/a")).failure)

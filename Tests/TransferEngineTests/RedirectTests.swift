@@ -107,7 +107,7 @@ import TransferEngine
         #expect(fixture.part == Array("here".utf8))
     }
 
-    @Test func `go on as the bytes that were sent, a bare percent sign included`() async throws {
+    @Test func `continue with the bytes that were sent, including a bare percent sign`() async throws {
         let server = ScriptedServer { request, reply in
             switch request.target {
             case "/first%?a=1%":

@@ -56,7 +56,7 @@ import TransferEngine
         arguments: [
             (Array("\"caf\u{E9}\"".utf8), Array("\"cafe\u{301}\"".utf8)), ([0x22, 0x63, 0xE9, 0x22], [0x22, 0x63, 0xE8, 0x22]),
         ] as [([UInt8], [UInt8])])
-    func `does not join what is under two tags that only look the same`(old: [UInt8], new: [UInt8]) async throws {
+    func `does not join bytes of two tags that only look the same`(old: [UInt8], new: [UInt8]) async throws {
         let changed = patternBytes(3_000_000, seed: 9)
         @Sendable func head(_ reply: Reply, _ status: String, _ tag: [UInt8], _ length: Int) {
             reply.send("HTTP/1.1 \(status)\r\nETag: ")
@@ -103,7 +103,7 @@ import TransferEngine
         #expect(refusing.requests.count == 1)
     }
 
-    @Test func `goes on at once where a server gives a piece at a time`() async throws {
+    @Test func `continues at once if a server sends one piece at a time`() async throws {
         let gate = Gate()
         let server = server(cut: 2_950_000, gate: gate) { request, reply in
             guard let first = request.range?.first else { return reply.respond(500) }
@@ -122,7 +122,7 @@ import TransferEngine
         #expect(await fixture.log.facts().count == told + 1)
     }
 
-    @Test func `takes the whole new file where it has changed`() async throws {
+    @Test func `takes the whole new file if it has changed`() async throws {
         let new = patternBytes(500_000, seed: 9)
         let gate = Gate()
         let server = server(cut: 1_200_000, gate: gate) { request, reply in reply.serve(new, for: request, entityTag: "\"v2\"") }
@@ -138,7 +138,7 @@ import TransferEngine
 
     /// RFC 9110 §15.3.7: a 206 to If-Range need not say again what the first response said; a 416 says nothing of the file.
     @Test(arguments: [1_200_000, 3_000_000])
-    func `keeps the name that an earlier response gave where the rest comes without one`(held: Int) async throws {
+    func `keeps the name of an earlier response if the rest has none`(held: Int) async throws {
         let gate = Gate()
         let server = ScriptedServer { request, reply in
             guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"", type: "a/b") }
@@ -180,7 +180,7 @@ import TransferEngine
     @Test(arguments: [
         "bytes 0-2999999/3000000", "bytes 1200001-2999999/3000000", "bytes 1200000-3999999/4000000", "bytes nonsense", "",
     ])
-    func `starts once from 0 where the part that comes is not the one asked for`(contentRange: String) async throws {
+    func `restarts once from 0 if the server sends another part`(contentRange: String) async throws {
         let gate = Gate()
         let server = server(cut: 1_200_000, gate: gate) { request, reply in
             guard request.field("Range") != nil else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
@@ -196,7 +196,7 @@ import TransferEngine
         #expect(server.requests.map { $0.field("Range") } == [nil, "bytes=1200000-", nil])
     }
 
-    @Test func `starts once from 0 where a part of another representation comes`() async throws {
+    @Test func `restarts once from 0 if the server sends a part of another representation`() async throws {
         let gate = Gate()
         let server = server(cut: 1_200_000, gate: gate) { request, reply in
             guard request.field("Range") != nil else { return reply.serve(Self.file, for: request, entityTag: "\"v2\"") }
@@ -210,7 +210,7 @@ import TransferEngine
         #expect(server.requests.count == 3)
     }
 
-    @Test func `is complete where the server says that nothing is missing`() async throws {
+    @Test func `is complete if the server says that nothing is missing`() async throws {
         let fixture = await EngineFixture()
         let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
         let part = try #require(try await fixture.run(server.url("/file.bin")).complete)
@@ -220,7 +220,7 @@ import TransferEngine
         #expect(server.requests.last?.field("Range") == "bytes=3000000-")
     }
 
-    @Test func `starts from 0 where the server has less than is held`() async throws {
+    @Test func `restarts from 0 if the server has less than the part file`() async throws {
         let new = patternBytes(1000, seed: 7)
         let fixture = await EngineFixture()
         let server = ScriptedServer { request, reply in
@@ -233,7 +233,7 @@ import TransferEngine
         #expect(fixture.part == new)
     }
 
-    @Test func `counts only what is there of a part file that is shorter than its checkpoint`() async throws {
+    @Test func `counts only existing bytes of a part file that is shorter than its checkpoint`() async throws {
         let fixture = await EngineFixture()
         let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
         let part = try #require(try await fixture.run(server.url("/file.bin")).complete)
@@ -246,7 +246,7 @@ import TransferEngine
         #expect(fixture.part == Self.file)
     }
 
-    @Test func `starts from 0 where the part file is gone`() async throws {
+    @Test func `restarts from 0 if the part file is gone`() async throws {
         let fixture = await EngineFixture()
         let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
         let part = try #require(try await fixture.run(server.url("/file.bin")).complete)
@@ -255,7 +255,7 @@ import TransferEngine
         #expect(server.requests.last?.field("Range") == nil)
     }
 
-    @Test func `waits for the end of the transfer before`() async throws {
+    @Test func `waits for the end of the previous transfer`() async throws {
         let gate = Gate()
         let server = server(cut: 1_200_000, gate: gate) { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
         let fixture = await EngineFixture()

@@ -24,14 +24,14 @@ import Testing
         #expect(end.failure?.message == "127.0.0.1 did not answer within 1.5 s.")
     }
 
-    @Test func `that answers again and again for now stalls too`() async throws {
+    @Test func `that sends interim responses for ever stalls, too`() async throws {
         let server = ScriptedServer { _, reply in Self.drip(reply, "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n", every: 50) }
         let fixture = await EngineFixture()
         let end = try await fixture.run(server.url("/x")) { $0.stallTimeout = .milliseconds(1500) }
         #expect(end.failure?.name == .timeout)
     }
 
-    @Test func `that trickles stalls, and what came counts`() async throws {
+    @Test func `that trickles stalls, and the received bytes count`() async throws {
         let server = ScriptedServer { _, reply in
             reply.head(200, ["ETag": "\"v1\""], length: 1_000_000)
             reply.send("12345")
@@ -42,7 +42,7 @@ import Testing
         #expect(end.failure?.name == .timeout && end.resume.map { $0.written >= 5 } == true)
     }
 
-    @Test func `that trickles out an error or a redirect holds nobody longer than the stall timeout`() async throws {
+    @Test func `that trickles an error or a redirect delays nobody beyond the stall timeout`() async throws {
         let server = ScriptedServer { request, reply in
             reply.head(request.path == "/gone" ? 404 : 302, ["Location": "/x"], length: 60_000)
             Self.drip(reply, "x", every: 50)
@@ -82,7 +82,7 @@ import Testing
         #expect(stalls((1...400).map { (Double($0), $0 % 20 == 0 ? 19 : 0, false) }))
     }
 
-    @Test func `does not count what we hold back`() {
+    @Test func `does not count bytes that we hold back`() {
         #expect(!stalls((1...200).map { (Double($0), 0, true) }))
         #expect(!stalls([(29, 0, true), (58, 0, true), (87, 0, false)]))
         #expect(stalls([(29, 0, true), (60, 0, false)]))

@@ -10,7 +10,7 @@ import TransferEngine
         ("image/png", "image/png", true), ("image/*", "image/png; q=1", true), ("image/png", "Image/PNG", true),
         ("image/png", "image/jpeg", false), ("image/*", "text/html; charset=utf-8", false), ("image/*", nil, false),
         ("image/*", "imagex/png", false), ("image/png", "nonsense", false),
-    ]) func `takes what matches and refuses the rest before the body`(expected: String, type: String?, isTaken: Bool) async throws {
+    ]) func `accepts matching types and refuses others before the body`(expected: String, type: String?, isTaken: Bool) async throws {
         let server = ScriptedServer { _, reply in
             if let type { reply.respond(200, ["Content-Type": type], text: "x") } else { reply.respond(200, text: "x") }
         }
@@ -23,7 +23,7 @@ import TransferEngine
         #expect(await fixture.log.facts() == [])
     }
 
-    @Test func `leaves an old part alone, and lets a rest without a type pass`() async throws {
+    @Test func `leaves an old part alone, and accepts a rest without a type`() async throws {
         let file = patternBytes(300_000)
         let server = ScriptedServer { request, reply in
             switch request.number {
@@ -46,7 +46,7 @@ import TransferEngine
         #expect(fixture.part == file)
     }
 
-    @Test func `says nothing of answers that are no file`() async throws {
+    @Test func `ignores responses that are no file`() async throws {
         let server = ScriptedServer { request, reply in
             switch request.path {
             case "/gone": reply.respond(404, ["Content-Type": "text/html"], text: "gone")

@@ -146,7 +146,7 @@ import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(5))) struct `What is held` {
+@Suite(.timeLimit(.minutes(5))) struct `The bytes held` {
     static let file = patternBytes(3_000_000)
 
     /// A transfer that was stopped after 2,500,000 bytes: its end's resume data, and its map.

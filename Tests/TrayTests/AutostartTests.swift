@@ -31,7 +31,7 @@ import Testing
         var own: String? { readFile(autostart.path).map { String(decoding: $0, as: UTF8.self) } }
     }
 
-    @Test func `is as the entry says that is installed, until the user says otherwise and back`() {
+    @Test func `follows the installed entry, until the user decides otherwise, and back`() {
         let desk = session()
         #expect(desk.isOn && desk.own == nil)
         #expect(desk.set(true) && desk.own == nil)
@@ -42,7 +42,7 @@ import Testing
         #expect(listFolder(desk.folder("config/autostart")) == [])
     }
 
-    @Test func `has an entry of its own where none is installed`() {
+    @Test func `uses an entry of its own if none is installed`() {
         let desk = session(installed: nil)
         #expect(!desk.isOn)
         #expect(desk.set(true) && desk.isOn)
@@ -50,7 +50,7 @@ import Testing
         #expect(desk.set(false) && !desk.isOn)
     }
 
-    @Test func `keeps what the user has written, of this key and all others`() {
+    @Test func `keeps what the user wrote, for this key and all others`() {
         let own =
             "# mine\n[Desktop Entry]\nExec=sh -c 'sleep 9; todoku-tray'\nX-GNOME-Autostart-enabled=false\nName=x\n\n[Other]\nHidden=x\n"
         let desk = session(own: own)
@@ -61,13 +61,13 @@ import Testing
         #expect(desk.own == "# mine\n[Desktop Entry]\nHidden=true\nExec=sh -c 'sleep 9; todoku-tray'\nName=x\n\n[Other]\nHidden=x\n")
     }
 
-    @Test func `can be switched on though what is installed is off`() {
+    @Test func `can be switched on although the installed entry is off`() {
         let desk = session(installed: Self.installed + "Hidden=true\n")
         #expect(!desk.isOn)
         #expect(desk.set(true) && desk.isOn && desk.own?.contains("Exec=/usr/bin/todoku-tray") == true)
     }
 
-    @Test func `says so where it cannot be written`() {
+    @Test func `reports an entry that cannot be written`() {
         let folder = TemporaryFolder("todoku-autostart")
         writeFile(folder("config"), "a file".utf8)
         let autostart = Autostart(environment: ["XDG_CONFIG_HOME": folder("config")], home: "/nowhere", program: "/t")

@@ -32,7 +32,7 @@ private let busy: [String: Variant] = [
     "Speed": .uint64(1 << 20),
 ]
 
-@Suite struct `What the tray says` {
+@Suite struct `The tray's text` {
     private let texts = TrayTexts(.english)
 
     @Test func `is how many, how far, how fast, and how long`() {
@@ -53,7 +53,7 @@ private let busy: [String: Variant] = [
         #expect(lookAt(overview(busy.merging(["Speed": .uint64(1)]) { $1 })).timeLeft == nil)
     }
 
-    @Test func `is why nothing goes on`() {
+    @Test func `is the reason why nothing moves`() {
         func one(_ state: String, _ more: [String: Variant] = [:], _ status: [String: Variant] = [:]) -> TrayLook {
             lookAt(overview(["Remaining": .uint32(1)].merging(status) { $1 }, [download(1, state, more)]))
         }
@@ -69,7 +69,7 @@ private let busy: [String: Variant] = [
         #expect(texts.line(lookAt(nil, isPresent: false)) == "No downloads")
     }
 
-    @Test func `names the limit, where there is one and something is limited`() {
+    @Test func `names the limit if there is one and it limits something`() {
         let limited = busy.merging(["SpeedLimit": .uint64(500 << 10)]) { $1 }
         #expect(texts.details(lookAt(overview(limited))) == "1.0 MiB/s · 46 s left · at most 500.0 KiB/s")
         #expect(texts.details(lookAt(overview(["SpeedLimit": .uint64(500 << 10)]))) == "")
@@ -80,14 +80,14 @@ private let busy: [String: Variant] = [
         #expect(texts.line(lookAt(overview(busy), failures: 1)) == "2 downloading · 25 % · 1.0 MiB/s · 46 s left · 1 failed")
     }
 
-    @Test func `is that the file is checked, where nothing else is left`() {
+    @Test func `is that the file is being checked, if nothing else is left`() {
         let checking = lookAt(overview(["Remaining": .uint32(1)], [download(1, "verifying")]))
         #expect(texts.line(checking) == "1 checking" && checking.isBusy)
         let more = overview(["Remaining": .uint32(2)], [download(1, "verifying"), download(2, "queued")])
         #expect(texts.line(lookAt(more)) == "2 waiting")
     }
 
-    @Test func `is what rests as it was, once the service has left for that`() {
+    @Test func `is the last state of paused downloads, after the service has exited`() {
         let paused = overview(
             ["Remaining": .uint32(12), "Received": .uint64(1), "Total": .int64(4)],
             (1...9).map { download($0, "paused") } + [download(10, "waiting", ["WaitReason": .string("needs-url")])])
@@ -100,7 +100,7 @@ private let busy: [String: Variant] = [
         #expect(texts.line(mixed) == "1 paused" && mixed.current.map(\.reference) == [DownloadReference(number: 3)])
     }
 
-    @Test func `is nothing of what was going on as the service died, but what came last and how it is set`() {
+    @Test func `after the service died is the last finished files and the settings, not the transfers of that moment`() {
         let last = overview(
             busy.merging(["SpeedLimit": .uint64(7)]) { $1 }, [download(1, "active")], [download(2, "finished")])
         let look = lookAt(last, isPresent: false)
@@ -111,7 +111,7 @@ private let busy: [String: Variant] = [
         (0, "1 s left"), (59, "59 s left"), (60, "1 min left"), (61, "2 min left"), (3540, "59 min left"), (3541, "1 h left"),
         (3660, "1 h 1 min left"), (90_000, "1 d 1 h left"),
     ])
-    func `rounds the time that is left up`(seconds: Int, text: String) { #expect(texts.left(.seconds(seconds)) == text) }
+    func `rounds the remaining time up`(seconds: Int, text: String) { #expect(texts.left(.seconds(seconds)) == text) }
 
     @Test func `is short, with both ends of a long name`() {
         #expect(TrayTexts.shortened("short.zip", to: 20) == "short.zip")
@@ -135,7 +135,7 @@ private let busy: [String: Variant] = [
         nonisolated init() {}
     }
 
-    @Test func `has the numbers first, then what runs, all, what came, the folder, and the settings`() {
+    @Test func `lists the numbers, running downloads, all, finished files, the folder, and the settings`() {
         let items = items(
             overview(
                 busy,
@@ -153,14 +153,14 @@ private let busy: [String: Variant] = [
         #expect(items[11].toggle == .check(true))
     }
 
-    @Test func `has ten of those that run, and says how many more there are`() {
+    @Test func `lists ten running downloads, and says how many more there are`() {
         let many = busy.merging(["Remaining": .uint32(25)]) { $1 }
         let items = items(overview(many, (1...10).map { download($0, "active") }))
         #expect(items.count { !$0.children.isEmpty && $0.label.hasPrefix("file_") } == 10)
         #expect(items.contains { $0.label == "… and 15 more" && !$0.isEnabled })
     }
 
-    @Test func `marks the limit that is set, also one that it does not offer`() throws {
+    @Test func `marks the current limit, also one that it does not offer`() throws {
         func limits(_ limit: Speed) throws -> [String] {
             let menu = try #require(items(overview(["SpeedLimit": .uint64(limit)])).first { $0.key == "limit" })
             return menu.children.map { ($0.toggle == .radio(true) ? "*" : "") + $0.label }
@@ -169,7 +169,7 @@ private let busy: [String: Variant] = [
         #expect(try limits(3 << 20) == ["No limit", "10.0 MiB/s", "5.0 MiB/s", "*3.0 MiB/s", "1.0 MiB/s", "500.0 KiB/s", "100.0 KiB/s"])
     }
 
-    @Test @BusActor func `wishes what its entries say`() {
+    @Test @BusActor func `asks for what its entries say`() {
         let wishes = Wishes()
         let items = items(
             overview(
@@ -193,13 +193,13 @@ private let busy: [String: Variant] = [
         #expect(wishes.all == before + limits + after)
     }
 
-    @Test func `resumes one that is paused by itself, and all where it is held with all`() {
+    @Test func `resumes a single paused download, or all if everything is paused`() {
         let waiting = download(2, "waiting", ["WaitReason": .string("paused-all")])
         let items = items(overview(["Remaining": .uint32(2), "Paused": .bool(true)], [download(1, "paused"), waiting]))
         #expect(items[2].children.map(\.label) == ["Resume", "Cancel"] && items[3].children.map(\.label) == ["Resume all", "Cancel"])
     }
 
-    @Test func `offers nothing for what has gone into a descriptor`() throws {
+    @Test func `offers no action for a file that went into a descriptor`() throws {
         let recent = try #require(items(overview([:], [], [download(1, "finished")])).first { $0.key == "recent" })
         let entry = recent.children[0]
         #expect(entry.label == "file_1.zip — 512 B" && !entry.isEnabled && entry.action == nil)
@@ -216,7 +216,7 @@ private let busy: [String: Variant] = [
 @Suite struct `Failures that nobody has seen` {
     private let nine = DownloadReference(number: 9)
 
-    @Test func `are those that ended since somebody looked, as far as they have not begun anew`() {
+    @Test func `are those since somebody looked, except retried ones`() {
         let both = overview(
             [:], [], [download(9, "failed", ["EndedAt": .uint64(100)]), download(8, "failed", ["EndedAt": .uint64(50)])])
         var failures = UnseenFailures(since: WallTime(microseconds: 50))
@@ -234,7 +234,7 @@ private let busy: [String: Variant] = [
         #expect(failures.count == 0)
     }
 
-    @Test func `are told, too, and so many at most`() {
+    @Test func `are counted at most to a bound`() {
         var failures = UnseenFailures(since: WallTime(microseconds: 0))
         failures.insert(nine)
         failures.insert(nine)

@@ -21,7 +21,7 @@ extension MenuTree {
 }
 
 @Suite struct `The menu on the bus` {
-    @Test func `gives an entry the same number as long as it is there, and never one of another's`() {
+    @Test func `gives an entry one number for its life, and never another entry's`() {
         var tree = MenuTree()
         _ = tree.replace(by: [item("a"), item("b"), item("c", "c", [item("d")])])
         let first = tree.byLabel
@@ -34,7 +34,7 @@ extension MenuTree {
         #expect(tree.byLabel["b"].map { !first.values.contains($0) && !second.values.contains($0) } == true)
     }
 
-    @Test func `tells what is different, and nothing else`() {
+    @Test func `reports changes, and nothing else`() {
         var tree = MenuTree()
         var first = item("a", "one")
         (first.isEnabled, first.iconName) = (false, "folder")
@@ -51,7 +51,7 @@ extension MenuTree {
         #expect(update.removed == [number: ["enabled", "icon-name"]])
     }
 
-    @Test func `names the submenu whose entries have changed, or the menu where it is not one alone`() {
+    @Test func `names the submenu whose entries have changed, or the whole menu if several have`() {
         var tree = MenuTree()
         _ = tree.replace(by: [item("a", "a", [item("a1")]), item("b", "b", [item("b1")])])
         let numbers = tree.byLabel
@@ -65,12 +65,12 @@ extension MenuTree {
         #expect(tree.revision == 6)
     }
 
-    @Test func `says an underscore twice, as once marks a letter`() {
+    @Test func `doubles an underscore, because a single one marks a letter`() {
         #expect(item("a", "my_file__1.zip").properties["label"] == .string("my__file____1.zip"))
         #expect(MenuItem.separator("s").properties == ["type": .string("separator")])
     }
 
-    @Test func `is told as deep as asked, with the properties asked for`() throws {
+    @Test func `is sent to the requested depth, with the requested properties`() throws {
         var tree = MenuTree()
         _ = tree.replace(by: [item("a", "a", [item("b", "b", [item("c")])]), item("d")])
         let numbers = tree.byLabel
@@ -104,13 +104,13 @@ extension MenuTree {
         ("type", Variant.string("standard")), ("label", .string("")), ("enabled", .bool(true)), ("visible", .bool(true)),
         ("toggle-state", .int32(-1)),
     ])
-    func `has the protocol's value for what an entry does not say`(name: String, value: Variant) {
+    func `uses the protocol's default for missing properties`(name: String, value: Variant) {
         #expect(MenuTree.defaultValue(of: name) == value)
     }
 }
 
 @Suite struct `Icons on the wire` {
-    @Test func `come back as they were sent, and are refused where they lack bytes`() {
+    @Test func `arrive as they were sent, and are refused if bytes are missing`() {
         let icons = IconPixmaps([Pixmap(width: 2, height: 1, bytes: [1, 2, 3, 4, 5, 6, 7, 8]), Pixmap(width: 0, height: 0, bytes: [])])
         #expect(IconPixmaps.signature == "a(iiay)" && icons.variant.type == "a(iiay)")
         #expect(Message.value(IconPixmaps.self, from: Message.bytes(of: icons)) == icons)
@@ -122,7 +122,7 @@ extension MenuTree {
         #expect(IconPixmaps(.array(of: "(iiay)", [.structure([.int32(1), .int32(1), .array(of: "y", [.byte(1)])])])) == nil)
     }
 
-    @Test func `so does a tooltip`() {
+    @Test func `a tooltip arrives as it was sent`() {
         let tip = ToolTip(title: "3 downloading", text: "2 MiB/s")
         #expect(ToolTip.signature == "(sa(iiay)ss)" && tip.variant.type == "(sa(iiay)ss)")
         #expect(Message.value(ToolTip.self, from: Message.bytes(of: tip)) == tip)

@@ -39,7 +39,7 @@ extension Pixmap {
 }
 
 @Suite struct `The tray's ring` {
-    @Test func `is there for panels of today and for those with small pixels`() {
+    @Test func `has sizes for today's panels and for small ones`() {
         let pixmaps = ProgressRing().pixmaps.pixmaps
         #expect(pixmaps.map(\.width) == [22, 44] && pixmaps.map(\.height) == [22, 44])
         #expect(pixmaps.map(\.bytes.count) == [4 * 22 * 22, 4 * 44 * 44])
@@ -64,7 +64,7 @@ extension Pixmap {
     }
 
     @Test(arguments: ProgressRing.sizes)
-    func `has more light with each step, and less of none`(size: Int32) {
+    func `grows brighter with each step, and never darker`(size: Int32) {
         var last = -1
         for percent in stride(from: 0, through: 100, by: 4) {
             let count = ProgressRing(lit: .percent(percent)).pixmap(size).pixels.count { $0.isBlue }
@@ -102,7 +102,7 @@ extension Pixmap {
         #expect(ProgressRing(sign: .attention, lit: .percent(100)).pixmap(size).ring(0).isRed)
     }
 
-    @Test func `goes round where the total is not known`() {
+    @Test func `rotates while the total is not known`() {
         let turns = (0..<8).map { ProgressRing(lit: .moving(turn: $0)).pixmap(22) }
         for (index, turn) in turns.enumerated() {
             #expect(turn != turns[(index + 1) % 8])

@@ -75,7 +75,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         "ItemsPropertiesUpdated",
     ]
 
-    @Test func `refuses by name what a menu does not have`() async throws {
+    @Test func `refuses unknown menu items by name`() async throws {
         let world = try await TrayWorld()
         let panel = try await world.panel()
         let (_, item) = try await world.start(on: panel)
@@ -119,7 +119,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(try await item.menu(MenuInterface.aboutToShow, 1) == false)
     }
 
-    @Test func `shows what runs, steers it, and is passive again when all is there`() async throws {
+    @Test func `shows and steers downloads, and is passive again when all have ended`() async throws {
         let world = try await TrayWorld()
         let panel = try await world.panel()
         let (_, item) = try await world.start(on: panel)
@@ -168,7 +168,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(try await item.get(ItemInterface.status) == "Passive")
     }
 
-    @Test func `tells at most two changes of its icon a second`() async throws {
+    @Test func `reports at most two changes of its icon a second`() async throws {
         let world = try await TrayWorld()
         let panel = try await world.panel()
         let (_, item) = try await world.start(on: panel)
@@ -214,7 +214,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(await eventually { (try? await item.get(ItemInterface.status)) == "NeedsAttention" })
     }
 
-    @Test func `is not looked at by a panel that takes its menu in, as GNOME's does when the icon comes into sight`() async throws {
+    @Test func `does not count a panel that reads its menu by itself, as GNOME's does, as looking`() async throws {
         let world = try await TrayWorld()
         let panel = try await world.panel()
         let (_, item) = try await world.start(on: panel)
@@ -243,7 +243,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
             })
     }
 
-    @Test func `asks for attention however much ends after a failure`() async throws {
+    @Test func `keeps asking for attention, however many downloads end after a failure`() async throws {
         let world = try await TrayWorld()
         let panel = try await world.panel()
         let (_, item) = try await world.start(on: panel)
@@ -261,7 +261,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(try await item.labels.first == "No downloads")
     }
 
-    @Test func `hears of each failure, also of one that it never sees in a list`() async throws {
+    @Test func `notices each failure, also of a download that it never saw in a list`() async throws {
         let world = try await TrayWorld(startsService: false)
         let service = try await StandInService(on: world.bus.address)
         let panel = try await world.panel()
@@ -278,7 +278,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(await item.shows("No downloads"))
     }
 
-    @Test func `goes on with a service that once did not answer`() async throws {
+    @Test func `continues with a service that once did not answer`() async throws {
         let world = try await TrayWorld(startsService: false)
         let service = try await StandInService(on: world.bus.address)
         await BusActor.run { service.downloads = [(DownloadReference(number: 1).path, "active")] }
@@ -292,7 +292,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(await item.shows("2 downloading"))
     }
 
-    @Test func `sees one that stops while it looks once`() async throws {
+    @Test func `notices a service that stops during one query`() async throws {
         let world = try await TrayWorld(startsService: false)
         let service = try await StandInService(on: world.bus.address)
         let (one, two) = (DownloadReference(number: 1), DownloadReference(number: 2))
@@ -304,7 +304,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(overview.current.map(\.reference) == [one])
     }
 
-    @Test func `keeps what rests when the service has left, and lets it go on`() async throws {
+    @Test func `keeps showing paused downloads after the service has exited, and resumes them`() async throws {
         let world = try await TrayWorld(idleExit: 1)
         let panel = try await world.panel()
         let (_, item) = try await world.start(on: panel)
@@ -371,7 +371,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(await eventually { text(opened("log")).contains("\n\(path) ") })
     }
 
-    @Test func `starts the service for what is clicked, and the first opening of its menu, alone`() async throws {
+    @Test func `starts the service only for a click and for the first opening of its menu`() async throws {
         let world = try await TrayWorld()
         // Kept by the service: who marks it has asked.
         try await world.client.set(.speedLimit(50 << 20))
@@ -433,7 +433,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
     }
     @BusActor private func refuse(_ panel: TrayPanel, _ value: Bool) { panel.refuses = value }
 
-    @Test func `does not wake up while no panel is there, nor while nothing is to do`() async throws {
+    @Test func `does not wake up without a panel, nor with nothing to do`() async throws {
         if let sanitizer = underSanitizer() { return print("tray: the \(sanitizer) sanitizer has a thread that wakes up: not checked") }
         let world = try await TrayWorld()
         let program = await world.start()
@@ -472,12 +472,12 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         return result
     }
 
-    @Test func `is there once in a session, and ends with it`() async throws {
+    @Test func `runs once in a session, and ends with it`() async throws {
         let world = try await TrayWorld()
         let panel = try await world.panel()
         let (program, _) = try await world.start(on: panel)
         let second = await world.start().wait()
-        #expect(second.status == 0 && second.output == "todoku-tray: another one runs in this session already\n" && second.errors == "")
+        #expect(second.status == 0 && second.output == "todoku-tray: already running in this session\n" && second.errors == "")
         await world.bus.stop()
         let exit = await program.wait()
         #expect(exit.status == 0 && exit.errors == "")
@@ -502,7 +502,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         _ = try await world.client.wait(for: one)
     }
 
-    @Test func `writes whether it starts at login`() async throws {
+    @Test func `saves whether it starts at login`() async throws {
         let world = try await TrayWorld(extra: ["XDG_CONFIG_DIRS": "/nonexistent"])
         let panel = try await world.panel()
         let (_, item) = try await world.start(on: panel)
@@ -520,7 +520,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         (["--version"], Int32(0), "todoku-tray 0.1.0\n"), (["--help"], 0, "Usage: todoku-tray"), (["--colour"], 64, ""),
         (["a", "b"], 64, ""),
     ])
-    func `has few options, and says so`(arguments: [String], status: Int32, output: String) async {
+    func `accepts its few options, and names a wrong one`(arguments: [String], status: Int32, output: String) async {
         let exit = await Child.run([TrayWorld.program] + arguments)
         #expect(exit.status == status && exit.output.hasPrefix(output))
         #expect(status == 0 ? exit.errors == "" : exit.errors.contains("todoku-tray --help"))

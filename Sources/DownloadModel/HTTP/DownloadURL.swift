@@ -169,7 +169,7 @@ extension DownloadURL {
     }
 
     private static var tooLong: Refusal {
-        Refusal(.limitExceeded, "The URL is longer than \(Limits.urlBytes) bytes, the most that is taken.")
+        Refusal(.limitExceeded, "The URL is longer than \(Limits.urlBytes) bytes, which is the limit.")
     }
 
     /// Whether the text holds a character of Unicode's category Cc: U+0000 to U+001F, or U+007F to U+009F.

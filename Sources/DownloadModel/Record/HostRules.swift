@@ -41,7 +41,7 @@ public struct HostRules: Equatable, Sendable {
     /// - Throws: `LimitExceeded` beyond `Limits.hostRules`.
     public mutating func set(_ host: String, _ rule: HostRule) throws(Refusal) {
         guard rule.isEmpty || given[host] != nil || given.count < Limits.hostRules else {
-            throw Refusal(.limitExceeded, "At most \(Limits.hostRules) hosts may have a rule.")
+            throw Refusal(.limitExceeded, "At most \(Limits.hostRules) hosts may have a rule; remove one first.")
         }
         given[host] = rule.isEmpty ? nil : rule
     }

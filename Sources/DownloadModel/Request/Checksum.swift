@@ -34,7 +34,7 @@ extension Checksum: CustomStringConvertible {
             throw invalid("there is no \":\" after the algorithm; write it as in sha256:<hexadecimal digits>.")
         }
         guard let algorithm = Algorithm(rawValue: text[..<colon].lowercased()) else {
-            throw invalid("the algorithm is not known; use one of \(names).")
+            throw invalid("Todoku does not know the algorithm; use one of \(names).")
         }
         let digits = text[text.index(after: colon)...].utf8.map(PercentEncoding.hexadecimal)
         guard !digits.contains(nil) else { throw invalid("a character after the \":\" is not a hexadecimal digit.") }

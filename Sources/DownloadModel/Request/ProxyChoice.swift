@@ -12,13 +12,13 @@ public enum ProxyChoice: Equatable, Sendable {
     /// The proxy resolves names, as with GIO. A look-up on this machine would reveal to a name server every host that Tor must hide.
     public init(resolved urls: [String]) {
         guard let first = urls.first else {
-            self = .unknown("the answer names none")
+            self = .unknown("the answer names no proxy")
             return
         }
         let scheme = first.prefix { $0 != ":" }.lowercased()
         let rest = first.dropFirst(scheme.utf8.count)
         guard rest.hasPrefix("://"), !rest.utf8.contains(where: { $0 <= 0x20 || $0 == 0x7F }) else {
-            self = .unknown("the answer is no URL")
+            self = .unknown("the answer is not a URL")
             return
         }
         let authority = rest.dropFirst(3).prefix { $0 != "/" }
@@ -31,7 +31,7 @@ public enum ProxyChoice: Equatable, Sendable {
         case "http", "https": self = .through("\(scheme)://\(authority)")
         case "socks", "socks5", "socks5h": self = .through("socks5h://\(authority)")
         case "socks4", "socks4a": self = .through("socks4a://\(authority)")
-        default: self = .unknown("\(scheme.prefix(20)) is no kind of proxy that Todoku knows")
+        default: self = .unknown("\(scheme.prefix(20)) is not a kind of proxy that Todoku knows")
         }
     }
 }

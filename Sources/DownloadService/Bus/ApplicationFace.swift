@@ -9,15 +9,15 @@ enum ApplicationFace {
         Application.interface, xml: { InterfaceXML.element(of: Application.interface) },
         methods: [
             Row(Application.activate) { downloader, platform, reply in
-                try reply.refuseSandboxed("have files opened outside of it")
+                try reply.refuseSandboxed("open files outside of its sandbox")
                 try downloader.clicks?.activate(activationToken(in: platform), reply)
             },
             Row(Application.open) { downloader, arguments, reply in
-                try reply.refuseSandboxed("have files opened outside of it; there is Download")
+                try reply.refuseSandboxed("open files outside of its sandbox; call Download instead")
                 try downloader.clicks?.open(arguments.0, activationToken(in: arguments.1), reply)
             },
             Row(Application.activateAction) { downloader, arguments, reply in
-                try reply.refuseSandboxed("have files opened outside of it; its own downloads have methods")
+                try reply.refuseSandboxed("open files outside of its sandbox; call the methods of its own downloads")
                 try downloader.clicks?.perform(arguments.0, arguments.1, activationToken(in: arguments.2), reply)
             },
         ])

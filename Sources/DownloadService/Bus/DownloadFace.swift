@@ -115,7 +115,7 @@ enum DownloadFace {
 
     private static func openFailed(_ path: String, _ code: Int32) -> Refusal {
         code == ENOENT || code == ELOOP
-            ? Refusal(.noSuchObject, "\(path) is not there any more.")
+            ? Refusal(.noSuchObject, "\(path) no longer exists.")
             : Refusal(.permissionDenied, "\(path) cannot be opened: \(String(cString: strerror(code))).")
     }
 
@@ -165,13 +165,13 @@ enum DownloadFace {
     /// Refuses a download whose record could not be read back: its unknown options, such as the checksum, would be ignored.
     @BusActor private static func refuseUnreadable(_ download: ManagedDownload) throws(Refusal) {
         if download.state.failure?.name == .storage {
-            throw Refusal(.invalidState, "What was asked for could not be read back; queue the download anew.")
+            throw Refusal(.invalidState, "The download’s options could not be read back from the database; queue the download again.")
         }
     }
 
     @BusActor private static func refuseWithoutDescriptor(_ download: ManagedDownload) throws(Refusal) {
         if download.record.isToDescriptor, download.state.failure != nil || download.state == .cancelled {
-            throw Refusal(.invalidState, "Its descriptor is closed; call DownloadToFd again.")
+            throw Refusal(.invalidState, "The caller’s descriptor is closed; call DownloadToFd again.")
         }
     }
 

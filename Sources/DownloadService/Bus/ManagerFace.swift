@@ -56,7 +56,7 @@ enum ManagerFace {
         Row(Manager.setForeground) { downloader, arguments, reply in
             let (app, isInFront) = arguments
             if let own = reply.call.caller.app, own != app {
-                throw Refusal(.notAllowed, "An app in a sandbox may not speak for another; it is \(own).")
+                throw Refusal(.notAllowed, "An app in a sandbox may not use the id of another app; its own is \(own).")
             }
             try downloader.foreground.set(app, isInFront, by: reply.call.sender)
             reply()
@@ -133,7 +133,7 @@ enum ManagerFace {
         PropertyRow(Manager.diskReserve, { $0.settings.diskReserve.wire }) { downloader, value, reply in
             try reply.refuseSandboxed("change the settings")
             guard let reserve = DiskReserve(wire: value) else {
-                throw Refusal(.invalidOption, "DiskReserve is a number of bytes, or -1 for the automatic reserve; \(value) is neither.")
+                throw Refusal(.invalidOption, "DiskReserve must be a number of bytes, or -1 for the automatic reserve, not \(value).")
             }
             downloader.set { $0.diskReserve = reserve }
             downloader.answerChange(reply)
@@ -254,5 +254,6 @@ extension Downloader {
 private func choice<C: RawRepresentable & CaseIterable>(_: C.Type, _ value: String, of property: String) throws(Refusal) -> C
 where C.RawValue == String {
     if let choice = C(rawValue: value) { return choice }
-    throw Refusal(.invalidOption, "\(property) is one of \(C.allCases.map(\.rawValue).joined(separator: ", ")), not “\(shown(value))”.")
+    throw Refusal(
+        .invalidOption, "\(property) must be one of \(C.allCases.map(\.rawValue).joined(separator: ", ")), not “\(shown(value))”.")
 }

@@ -32,7 +32,7 @@ enum CallerInspection {
     }
 
     private static func cannotTell(_ why: String) -> Refusal {
-        Refusal(.notAllowed, "It cannot be told whether the caller is in a sandbox: \(why).")
+        Refusal(.notAllowed, "Todoku cannot tell whether the caller is in a sandbox: \(why).")
     }
 
     private static func identity(_ credentials: ConnectionCredentials, arrival: Duration) throws(Refusal) -> CallerIdentity {
@@ -54,7 +54,7 @@ enum CallerInspection {
         guard root >= 0 else {
             let code = errno
             if code == EACCES, MountInfo.hasFuseRoot(try process.read("mountinfo")) { return nil }
-            throw cannotTell("the root of its process cannot be looked at (\(String(cString: strerror(code))))")
+            throw cannotTell("the root folder of its process cannot be opened (\(String(cString: strerror(code))))")
         }
         defer { close(root) }
         let info = openat(root, ".flatpak-info", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY)
@@ -64,7 +64,7 @@ enum CallerInspection {
         }
         defer { close(info) }
         var status = stat()
-        guard fstat(info, &status) == 0, status.st_mode & S_IFMT == S_IFREG else { throw cannotTell("its /.flatpak-info is no file") }
+        guard fstat(info, &status) == 0, status.st_mode & S_IFMT == S_IFREG else { throw cannotTell("its /.flatpak-info is not a file") }
         guard let text = readAll(info), let id = FlatpakInfo.id(in: text) else {
             throw cannotTell("its file /.flatpak-info names no application")
         }

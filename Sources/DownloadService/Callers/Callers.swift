@@ -61,7 +61,7 @@ internal import Scheduling
         guard held + (group.members?.count ?? 0) <= Limits.waitedByStatePerConnection else {
             throw Refusal(
                 .limitExceeded,
-                "At most \(Limits.waitedByStatePerConnection) downloads singled out by their state are waited for by one connection.")
+                "One connection may wait for at most \(Limits.waitedByStatePerConnection) downloads that its filters select by state.")
         }
         try admit(group.sender, downloader, waitsFor: nil)
         groups.append(group)

@@ -120,7 +120,7 @@ internal import Logging
         if blamed.count >= Self.mostBlamed { blamed = [] }
         guard blamed.insert(owner).inserted else { return }
         log.notice(
-            "an application that is to hear of its downloads did not answer; it is called again",
+            "an application with the option activate did not answer; it is called again later",
             metadata: ["owner": "\(owner)", "error": "\(error.name)"])
     }
 }

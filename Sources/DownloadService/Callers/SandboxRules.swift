@@ -38,13 +38,13 @@ extension Reply {
         for entry in entries {
             let record = entry.record
             if record.isToDescriptor { continue }
-            if record.options.ifExists == .replace { try refuseSandboxed("replace files, and this download does") }
+            if record.options.ifExists == .replace { try refuseSandboxed("replace files, which this download would do") }
             // Most downloads have the same folder, in the same spelling.
             if record.directory.isSameBytes(as: allowed) { continue }
             guard Sandbox(app: record.options.app, folder: folder, allowsPrivate: false).isFolder(record.directory) else {
                 throw Refusal(
                     .notAllowed,
-                    "An app in a sandbox may write into \(folder) only, and this download goes to another folder; queue it anew.")
+                    "An app in a sandbox may write into \(folder) only, and this download goes to another folder; queue it again.")
             }
             allowed = record.directory
         }

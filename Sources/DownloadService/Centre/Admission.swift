@@ -375,7 +375,8 @@ internal import TransferEngine
         if let token = wanted.options.token, let held = holder(of: wanted) {
             guard wanted.isSame(as: held.record), isSameFile(held, ask) else {
                 ask.answer.fail(
-                    Refusal(.alreadyExists, "The token \(token) of \(wanted.options.app) names another request already; take a new token."))
+                    Refusal(
+                        .alreadyExists, "The token \(token) of \(wanted.options.app) already names another request; choose a new token."))
                 return false
             }
             answer(ask, by: held)

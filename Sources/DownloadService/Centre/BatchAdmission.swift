@@ -219,7 +219,7 @@ extension Admission {
                 continue
             }
             if let first = seen.updateValue(index, forKey: ByteText("\(item.options.app)/\(token)")) {
-                throw Refusal(.alreadyExists, "The token \(token) is that of item \(first) too; take a new token.").about(item: index)
+                throw Refusal(.alreadyExists, "The token \(token) already names item \(first); choose a new token.").about(item: index)
             }
             guard let download = holder(of: item) else {
                 isRepetition = false
@@ -236,7 +236,7 @@ extension Admission {
         guard let taken else { return nil }
         if isRepetition, let held, held.record.count == wanted.count { return held }
         let (app, token) = (wanted[taken].options.app, wanted[taken].options.token ?? "")
-        throw Refusal(.alreadyExists, "The token \(token) of \(app) names another request already; take a new token.").about(item: taken)
+        throw Refusal(.alreadyExists, "The token \(token) of \(app) already names another request; choose a new token.").about(item: taken)
     }
 }
 

@@ -87,7 +87,7 @@ internal import Scheduling
     var refusal: Refusal {
         commitHasTaken(Self.patience)
             ? Refusal(.storage, "The queue cannot be saved: its disk has not answered for \(Self.patience.components.seconds) seconds.")
-            : Refusal(.storage, "The queue could not be saved, and too much waits for that. Make room on its disk.")
+            : Refusal(.storage, "The queue cannot be saved, and too many calls wait for it; make room on its disk.")
     }
 
     /// Whether a change is not on disk yet, or anything waits for it.
@@ -209,7 +209,7 @@ internal import Scheduling
             try await store.commit(changes, nextNumber: nextNumber)
         } catch {
             guard error.reason == .damaged else { throw error }
-            log.error("the database was damaged: it is written anew", metadata: ["cause": "\(error)"])
+            log.error("the database was damaged: writing a new one", metadata: ["cause": "\(error)"])
             owesEverything = true
             // `everything()` goes last: a row of `changes` may be older.
             let aside = try await store.startAnew(changes + everything(), nextNumber: nextNumber)

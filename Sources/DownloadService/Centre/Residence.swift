@@ -75,10 +75,10 @@ internal import Logging
                     idleSince = nil
                     return look()
                 }
-                log.notice("another service took the name while this one was leaving")
+                log.notice("another service took the bus name while this one was exiting")
                 return leave?() ?? ()
             }
-        } catch { log.notice("the name could not be released", metadata: ["cause": "\(error.message)"]) }
+        } catch { log.notice("the bus name could not be released", metadata: ["cause": "\(error.message)"]) }
         log.info("nothing to do: leaving")
         leave?()
     }

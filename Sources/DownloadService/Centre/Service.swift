@@ -73,10 +73,10 @@ public struct ServiceOptions: Sendable {
                 let salvaged = opening.salvaged
                 log.warning(
                     salvaged == nil
-                        ? "the database was damaged and has been set aside; nothing of it can be read, the queue starts empty"
+                        ? "the database was damaged and has been set aside; nothing in it can be read, so the queue starts empty"
                         : salvaged?.mayHaveLost == true
-                            ? "the database was damaged and has been set aside; what can be read of it was saved, others may be lost"
-                            : "the log of the database was damaged; both have been set aside, and all of it was saved",
+                            ? "the database was damaged and has been set aside; all readable downloads were saved, others may be lost"
+                            : "the log of the database was damaged; both have been set aside, and all downloads were saved",
                     metadata: ["file": "\(aside)", "saved": "\(salvaged?.downloads ?? 0)"])
             }
             let culprits = Culprits("\(folder)/crashes")
@@ -170,7 +170,7 @@ public struct ServiceOptions: Sendable {
             ended = { status in continuation.resume(returning: status) }
             signals = SignalSource([SIGTERM, SIGINT, SIGHUP]) { [self] _ in end(status: 0) }
             connection.onDisconnect = { [self] in
-                options.logger.notice("the session bus is gone: leaving")
+                options.logger.notice("the session bus is gone: exiting")
                 end(status: 0)
             }
             connection.export(Tree(downloader))
@@ -187,7 +187,7 @@ public struct ServiceOptions: Sendable {
         isEnding = true
         downloader.end()
         Poller.shared.schedule(after: Self.patience) { [self] in
-            options.logger.warning("the disk did not answer in time: leaving")
+            options.logger.warning("the disk did not answer in time: exiting")
             finish(status)
         }
         toaster.handOn { [self] in shutDown(status) }

@@ -207,7 +207,7 @@ extension Downloader {
 
     /// The file has its name, but the disk could not save the folder. The download is neither finished nor failed until the disk can.
     private func settleCommit(_ entry: LedgerEntry, _ path: String) {
-        log.warning("the folder of a finished file could not be saved: trying again", metadata: ["download": "\(entry.number)"])
+        log.warning("the folder of a finished file could not be flushed: trying again", metadata: ["download": "\(entry.number)"])
         Poller.shared.schedule(after: .seconds(2)) { [self] in findCommitted(entry) }
     }
 

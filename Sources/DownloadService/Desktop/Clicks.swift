@@ -119,7 +119,7 @@ internal import TransferEngine
         }
         if let batch = downloader.batch(at: path, for: reply.call.caller) {
             if action == .retry {
-                guard downloader.retryByClick(batch.number) else { throw Refusal(.invalidState, "Nothing of the batch has failed.") }
+                guard downloader.retryByClick(batch.number) else { throw Refusal(.invalidState, "No download of the batch has failed.") }
                 return downloader.answerChange(reply)
             }
             let folder = batch.record.directory
@@ -214,7 +214,7 @@ internal import TransferEngine
             if await work() == .failed {
                 reply.fail(
                     DBusError.failed(
-                        "Nothing opened it: there is no file manager, and xdg-open (package xdg-utils) is not there or could not."))
+                        "Nothing could open it: there is no file manager, and xdg-open (package xdg-utils) is missing or failed."))
             } else {
                 reply()
             }

@@ -36,7 +36,7 @@ internal import EventLoop
     /// - Throws: `InvalidOption` for an invalid application id; `LimitExceeded` for too many apps of one connection.
     func set(_ app: String, _ isInFront: Bool, by sender: String) throws(Refusal) {
         guard !app.isEmpty, app.utf8.count <= 255, !app.unicodeScalars.contains(where: { $0.value < 0x20 || $0.value == 0x7f }) else {
-            throw Refusal(.invalidOption, "SetForeground takes the id of an application as org.example.App, not “\(shown(app))”.")
+            throw Refusal(.invalidOption, "SetForeground takes the id of an application, such as org.example.App, not “\(shown(app))”.")
         }
         guard isInFront else {
             guard callers[sender]?.apps.remove(app) != nil else { return }
@@ -49,7 +49,7 @@ internal import EventLoop
             ?? (connection.watchOwner(of: sender) { [weak self] owner in if owner == nil { self?.left(sender) } }, [])
         guard caller.apps.count < Limits.foregroundAppsPerConnection || caller.apps.contains(app) else {
             throw Refusal(
-                .limitExceeded, "One connection may say of at most \(Limits.foregroundAppsPerConnection) apps that they are in front.")
+                .limitExceeded, "One connection may report at most \(Limits.foregroundAppsPerConnection) apps as being in front.")
         }
         let isFirst = counts[app] == nil
         if caller.apps.insert(app).inserted { counts[app, default: 0] += 1 }

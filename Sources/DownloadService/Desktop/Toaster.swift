@@ -372,7 +372,7 @@ internal import TransferEngine
         }
         clicks.start { [log] in
             guard await work() == .failed else { return }
-            log.notice("a click opened nothing: nothing could be started", metadata: ["download": "\(number)", "action": "\(action)"])
+            log.notice("a click opened nothing: no program could be started", metadata: ["download": "\(number)", "action": "\(action)"])
         }
     }
 

@@ -81,7 +81,7 @@ public enum Commit {
         let name = checksum.algorithm.rawValue
         do {
             guard try Digest.compute(checksum.algorithm, of: descriptor) == checksum.digest else {
-                return DownloadFailure(.checksumMismatch, "The file that came is not the one asked for: its \(name) checksum differs.")
+                return DownloadFailure(.checksumMismatch, "The downloaded file is not the expected one: its \(name) checksum differs.")
             }
             return nil
         } catch let error as DiskError {
@@ -206,7 +206,7 @@ public enum Commit {
             let file = try place(folder, name)
             defer { Glibc.close(file) }
             guard isFinished(file, identity) else {
-                return .failure(Refusal(.notAllowed, "\(path) is another file by now and was left alone; the download is off the list."))
+                return .failure(Refusal(.notAllowed, "\(path) is now another file, which was left alone; the download is off the list."))
             }
             guard unlinkat(folder.descriptor, name, 0) == 0 || errno == ENOENT else { throw DiskError("delete the file") }
             return .success(())
@@ -308,7 +308,7 @@ private struct OpenPart: ~Copyable {
         var status = stat()
         guard fstat(descriptor, &status) == 0, status.isRegular else {
             Glibc.close(descriptor)
-            throw DiskError("take \(name), which is not a file of its own,", EEXIST)
+            throw DiskError("use \(name), which is not a regular file,", EEXIST)
         }
         return OpenPart(folder: folder, descriptor: descriptor, size: status.byteCount)
     }

@@ -28,7 +28,7 @@ package struct DiskError: Error, Equatable {
         case ENOSPC, EDQUOT:
             let amount = shortage.map { ": \(HumanText.size($0.missing)) more are needed" } ?? ""
             return DownloadFailure(
-                .diskFull, "There is not enough room in \(folder)\(amount); free some and it goes on.", wait: .diskSpace,
+                .diskFull, "There is not enough room in \(folder)\(amount); free some, and the download resumes.", wait: .diskSpace,
                 missingBytes: shortage?.missing, neededRoom: shortage.map { $0.missing +| $0.room })
         case EFBIG: return DownloadFailure(.diskFull, "The file system of \(folder) cannot hold a file of this size.")
         case EACCES, EPERM: return DownloadFailure(.permissionDenied, message)

@@ -31,7 +31,7 @@ public final class HeldDescriptor: Sendable {
     /// - Parameter reading: whether the written bytes must be read again, for a checksum.
     public func obstacle(reading: Bool) -> Refusal? {
         func refused(_ what: String) -> Refusal {
-            Refusal(.invalidOption, "fd: \(what); DownloadToFd takes one of a regular file that is open for writing.")
+            Refusal(.invalidOption, "fd: \(what); DownloadToFd takes the descriptor of a regular file that is open for writing.")
         }
         var status = stat()
         let flags = fcntl(number, F_GETFL)
@@ -40,11 +40,11 @@ public final class HeldDescriptor: Sendable {
         }
         switch status.st_mode & S_IFMT {
         case S_IFREG: break
-        case S_IFDIR: return refused("it is a folder’s")
-        case S_IFIFO: return refused("it is a pipe’s")
-        case S_IFSOCK: return refused("it is a socket’s")
-        case S_IFCHR, S_IFBLK: return refused("it is a device’s")
-        default: return refused("it is not a file’s")
+        case S_IFDIR: return refused("it belongs to a folder")
+        case S_IFIFO: return refused("it belongs to a pipe")
+        case S_IFSOCK: return refused("it belongs to a socket")
+        case S_IFCHR, S_IFBLK: return refused("it belongs to a device")
+        default: return refused("it does not belong to a file")
         }
         if flags & todoku_o_path != 0 { return refused("it was opened with O_PATH, and gives no access") }
         guard flags & O_ACCMODE != O_RDONLY else { return refused("it is open for reading only") }
@@ -55,7 +55,7 @@ public final class HeldDescriptor: Sendable {
         }
         let seals = todoku_get_seals(number)
         if seals > 0, seals & (todoku_seal_write | todoku_seal_grow | todoku_seal_shrink) != 0 {
-            return refused("the memory file is sealed against it")
+            return refused("the memory file is sealed against writing")
         }
         let (isInMemory, identity) = (todoku_is_unbounded_memory(number), try? fileIdentity(of: number, boot: bootIdentity()))
         found.withLock { $0 = Found(isInMemory: isInMemory, identity: identity) }

@@ -78,7 +78,7 @@ package final class PartFile {
         var descriptor = openUninterrupted(folder.descriptor, name, flags, 0o600)
         if descriptor < 0, errno == EEXIST {
             guard let status = folder.status(name), folder.isOurs(status), status.st_nlink == 1 else {
-                throw DiskError("take \(name), which is not a file of its own,", EEXIST)
+                throw DiskError("replace \(name), which it did not create,", EEXIST)
             }
             guard unlinkat(folder.descriptor, name, 0) == 0 else { throw DiskError("remove the old part file") }
             descriptor = openUninterrupted(folder.descriptor, name, flags, 0o600)
@@ -100,7 +100,7 @@ package final class PartFile {
     private static func checkReturn(
         to descriptor: Int32, _ identity: FileIdentity, in folder: OpenFolder, _ name: String, _ boot: String
     ) throws(DiskError) {
-        let action = "open again what it makes"
+        let action = "open again the files that it creates"
         var status = stat()
         guard fstat(descriptor, &status) == 0 else { throw DiskError(action) }
         guard status.st_uid != geteuid() else { return }

@@ -14,6 +14,6 @@ extension Ledger {
 
 extension DownloadFailure {
     static let crashed = DownloadFailure(
-        .interrupted, "Todoku crashed twice while it worked on this download, and has set it aside; retry it, or report the crash.",
+        .interrupted, "Todoku crashed twice while it worked on this download, and set it aside; retry it, or report the crash.",
         isRetryable: true)
 }

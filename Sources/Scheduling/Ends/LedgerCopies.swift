@@ -45,5 +45,5 @@ extension Ledger {
 
 extension DownloadFailure {
     static let interrupted = DownloadFailure(
-        .interrupted, "Todoku ended while it wrote into the caller’s descriptor; call DownloadToFd again.", isRetryable: true)
+        .interrupted, "Todoku exited while it wrote into the caller’s descriptor; call DownloadToFd again.", isRetryable: true)
 }

@@ -160,8 +160,8 @@ extension Ledger {
         claim(at: request.origin, app: entry.record.options.app, spacing: entry.spacing, isUrgent: entry.isUrgent)
     }
 
-    /// The queued download that a redirect of `claim` lets go before it; nil: none. A redirect lets one go if there is a slot, and if another
-    /// application, with a download queued at the host, has waited longer for its turn.
+    /// The queued download that a redirect of `claim` lets go before it; nil: none. A redirect lets one go if there is a slot, and if
+    /// another application, with a download queued at the host, has waited longer for its turn.
     private func rival(of claim: HostTurns.Claim, at host: HostLoad, _ limit: Int, now: WallTime) -> Awaited? {
         let isScarce = host.interval > .zero || limit > 0
         guard hasSlot, !host.lanes.isEmpty, isScarce || claim.isPaced else { return nil }

@@ -126,7 +126,7 @@ package final class ContentDecoder {
     private static func bomb(_ host: String) -> DownloadFailure {
         DownloadFailure(
             .tooLarge,
-            "\(host) sent a compressed body that unpacks to more than \(mostRatio) times its size; give max-size to take it all the same.",
+            "\(host) sent a compressed body that unpacks to more than \(mostRatio) times its size; set max-size to accept it.",
             host: host)
     }
 }

@@ -10,7 +10,8 @@ package enum FailureMapping {
     {
         let through = proxy ? " through the proxy" : ""
         if isOffline(error, host: host) {
-            return DownloadFailure(.network, "There is no network to reach \(host) by.", host: host, isRetryable: true, wait: .offline)
+            return DownloadFailure(
+                .network, "\(host) cannot be reached: there is no network.", host: host, isRetryable: true, wait: .offline)
         }
         switch error.kind {
         case .resolve:
@@ -38,8 +39,8 @@ package enum FailureMapping {
             return DownloadFailure(.network, "The HTTP/2 connection to \(host) broke.", host: host, isRetryable: true)
         case .partialFile: return truncated(host: host)
         case .coding:
-            return DownloadFailure(.network, "\(host) sent a body whose coding cannot be undone.", host: host, isRetryable: true)
-        case .malformedAnswer: return DownloadFailure(.network, "\(host) gave an answer that is not HTTP.", host: host)
+            return DownloadFailure(.network, "\(host) sent a body that cannot be decoded.", host: host, isRetryable: true)
+        case .malformedAnswer: return DownloadFailure(.network, "\(host) sent a response that is not HTTP.", host: host)
         case .noMemory:
             return DownloadFailure(.network, "There is not enough memory for a connection to \(host).", host: host, isRetryable: true)
         case .writeRefused, .aborted, .other:
@@ -80,7 +81,7 @@ package enum FailureMapping {
     }
 
     package static func truncated(host: String) -> DownloadFailure {
-        DownloadFailure(.truncated, "\(host) ended the connection before the whole file had come.", host: host, isRetryable: true)
+        DownloadFailure(.truncated, "\(host) ended the connection before the file was complete.", host: host, isRetryable: true)
     }
 
     package static func status(_ head: ResponseHead, host: String, now: WallTime) -> DownloadFailure {

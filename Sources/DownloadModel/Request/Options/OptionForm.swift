@@ -212,7 +212,7 @@ extension OptionForm where V: RawRepresentable<String> & CaseIterable {
     static var choice: OptionForm {
         OptionForm<String>.text().written { key, word throws(Refusal) in
             guard let choice = V(rawValue: word) else {
-                throw Refusal(.invalidOption, "Option \(key) is one of \(V.allCases.map(\.rawValue).joined(separator: ", ")).")
+                throw Refusal(.invalidOption, "Option \(key) must be one of \(V.allCases.map(\.rawValue).joined(separator: ", ")).")
             }
             return choice
         } back: {
@@ -236,7 +236,7 @@ extension OptionForm where V == DesktopID {
         OptionForm<String>.text(most: 255).written { key, name throws(Refusal) in
             guard let id = DesktopID(name) else {
                 throw Refusal(
-                    .invalidOption, "Option \(key) must be the name of a desktop entry as org.example.App, not “\(shown(name))”.")
+                    .invalidOption, "Option \(key) must be the name of a desktop entry, such as org.example.App, not “\(shown(name))”.")
             }
             return id
         } back: {

@@ -13,22 +13,23 @@ extension OptionRow {
     private static let ofCaller: [OptionRow] = [
         OptionRow(
             "app", \.app, .text(most: 255).checked { $0.isEmpty ? "is empty." : nil },
-            sandbox: .rule { $1.app == $0.app ? nil : "speak for another; it is \($1.app)" },
-            help: "The application it belongs to, as in org.example.App."),
+            sandbox: .rule { $1.app == $0.app ? nil : "use the id of another app; its own is \($1.app)" },
+            help: "Id of the application that owns the download, such as org.example.App."),
         OptionRow(
-            "token", \.token, .text(most: 64).checked { isToken($0) ? nil : "is 1 to 64 of A–Z, a–z, 0–9 and _." }, sandbox: .free,
-            help: "A name of your own for this download, so that asking twice queues it once; needs --app. For one URL."),
-        OptionRow("tag", \.tag, .text(most: 255), sandbox: .free, help: "A name of your own for a group of downloads."),
+            "token", \.token, .text(most: 64).checked { isToken($0) ? nil : "must have 1 to 64 characters of A–Z, a–z, 0–9 and _." },
+            sandbox: .free,
+            help: "Your name for this download: repeating the command queues it once. Needs --app; for one URL."),
+        OptionRow("tag", \.tag, .text(most: 255), sandbox: .free, help: "Your name for a group of downloads."),
         OptionRow(
             "metadata", \.metadata, .dictionary(most: Limits.metadataBytes), sandbox: .free,
-            help: "Data of your own to keep with it; may be repeated."),
+            help: "Your own data to keep with the download; may be repeated."),
         OptionRow(
             "activate", \.activate,
             .text(most: 255).checked {
-                isApplicationName($0) ? nil : "must be the bus name of an application as org.example.App, not “\(shown($0))”."
+                isApplicationName($0) ? nil : "must be the bus name of an application, such as org.example.App, not “\(shown($0))”."
             },
-            sandbox: .rule { $0.activate.map($1.isOwn) == true ? nil : "have another application called" },
-            help: "D-Bus activatable application to call at the end."),
+            sandbox: .rule { $0.activate.map($1.isOwn) == true ? nil : "have another application started" },
+            help: "D-Bus activatable application to call when the download ends."),
     ]
 
     private static let ofFile: [OptionRow] = [
@@ -40,7 +41,7 @@ extension OptionRow {
                 $0.directory = nil
                 return nil
             },
-            help: "The folder to put it in."),
+            help: "Folder of the file."),
         OptionRow(
             "filename", \.fileName,
             .text(most: 4096).checked {
@@ -51,7 +52,7 @@ extension OptionRow {
                     (such as bidi marks).
                     """
             },
-            sandbox: .free, help: "Its name, instead of the server's; for one URL."),
+            sandbox: .free, help: "Name of the file, instead of the server's; for one URL."),
         OptionRow(
             "if-exists", \.ifExists, .choice,
             sandbox: .rule { options, _ in
@@ -60,107 +61,110 @@ extension OptionRow {
                 options.ifExists = .rename
                 return nil
             },
-            help: "Where the name is taken (default: rename, to “name (1)”)."),
+            help: "What to do if the name is taken (default: rename, to “name (1)”)."),
         OptionRow(
             "checksum", \.checksum, .checksum, sandbox: .free,
-            help: "sha256:<hex>, or sha512, sha1, md5; another file fails. For one URL."),
-        OptionRow("size", \.size, .uint64, sandbox: .free, help: "The size it must have. For one URL."),
-        OptionRow("max-size", \.maxSize, .uint64, sandbox: .free, help: "The most it may have, as in 10MiB."),
+            help: "sha256:<hex>, or sha512, sha1, md5; any other file fails. For one URL."),
+        OptionRow("size", \.size, .uint64, sandbox: .free, help: "Expected size of the file; any other size fails. For one URL."),
+        OptionRow("max-size", \.maxSize, .uint64, sandbox: .free, help: "Largest size of the file, such as 10MiB."),
         OptionRow(
             "expect-type", \.expectType,
             .text(most: 255).mapped { $0.lowercased() }.checked {
-                isMediaRange($0) ? nil : "is a media type as “image/png”, or “image/*”."
+                isMediaRange($0) ? nil : "must be a media type, such as “image/png” or “image/*”."
             },
-            sandbox: .free, help: "The media type it must have, as in image/png or image/*."),
+            sandbox: .free, help: "Expected media type, such as image/png or image/*; any other type fails."),
         OptionRow(
-            "only-if-changed", \.onlyIfChanged, .flag, sandbox: .free, help: "Keep the copy held where the server has nothing newer."),
+            "only-if-changed", \.onlyIfChanged, .flag, sandbox: .free,
+            help: "Keep the last downloaded copy if the server has nothing newer."),
     ]
 
     private static let ofRequest: [OptionRow] = [
         OptionRow(
-            "headers", \.headers, .headers, sandbox: .free, help: "A request header, for the first server only; may be repeated."),
-        OptionRow("user-agent", \.userAgent, .text(), sandbox: .free, help: "The User-Agent to give."),
+            "headers", \.headers, .headers, sandbox: .free, help: "Request header, sent to the first server only; may be repeated."),
+        OptionRow("user-agent", \.userAgent, .text(), sandbox: .free, help: "User-Agent to send."),
         OptionRow(
             "referrer", \.referrer, .text(most: Limits.urlBytes).mapped(Referrer.withoutSecrets), sandbox: .free,
-            help: "The page that led here (the header Referer)."),
-        OptionRow("username", \.username, .text(), sandbox: .free, help: "The user's name, for the first server only."),
-        OptionRow("password", \.password, .text(), sandbox: .free, help: "The password, for the first server only."),
+            help: "Page that links to the file (the header Referer)."),
+        OptionRow("username", \.username, .text(), sandbox: .free, help: "User name, sent to the first server only."),
+        OptionRow("password", \.password, .text(), sandbox: .free, help: "Password, sent to the first server only."),
         OptionRow(
             "allow-private", \.allowsPrivate, .flag,
             sandbox: .rule {
                 $0.allowsPrivate && !$1.allowsPrivate
                     ? "reach this machine or a private network, unless the user allows it (SandboxPrivate)" : nil
             },
-            help: "Not to this machine or a private network: for URLs of strangers."),
+            help: "Never connect to this machine or a private network; for URLs from strangers."),
         OptionRow(
             "allow-downgrade", \.allowsDowngrade, .flag, sandbox: .free,
-            help: "Follow redirects from https to http, without a checksum too."),
+            help: "Follow redirects from https to http even without a checksum."),
         OptionRow(
             "renewable", \.renewable, .flag, sandbox: .free,
-            help: "Where the server takes the link no more, wait for ‘todoku renew’."),
+            help: "If the link expires, wait for ‘todoku renew’ instead of failing."),
     ]
 
     private static let ofTurn: [OptionRow] = [
-        OptionRow("start", \.start, .flag, sandbox: .free, help: "Add it paused; ‘todoku resume’ starts it."),
+        OptionRow("start", \.start, .flag, sandbox: .free, help: "Queue it paused; ‘todoku resume’ starts it."),
         OptionRow(
             "priority", \.priority, .int32,
-            sandbox: .rule { options, _ in options.priority > 0 ? Sandbox.mayNotGoFirst : nil }, help: "Higher first; 0 where not given."),
-        OptionRow("speed-limit", \.speedLimit, .uint64, none: .uint64(0), sandbox: .free, help: "Most bytes per second, as in 500K."),
+            sandbox: .rule { options, _ in options.priority > 0 ? Sandbox.mayNotGoFirst : nil },
+            help: "A higher number starts first (default: 0)."),
+        OptionRow("speed-limit", \.speedLimit, .uint64, none: .uint64(0), sandbox: .free, help: "Most bytes per second, such as 500K."),
         OptionRow(
-            "stall-timeout", \.stallTimeout, .milliseconds.checked { $0 > .zero ? nil : "is a number of milliseconds above 0." },
-            sandbox: .free, help: "Give an attempt up after so long without a byte (default: 30s)."),
+            "stall-timeout", \.stallTimeout, .milliseconds.checked { $0 > .zero ? nil : "must be a number of milliseconds above 0." },
+            sandbox: .free, help: "End an attempt after this time without a byte (default: 30s)."),
         OptionRow(
             "retries", \.retries, .uint32, sandbox: .free,
-            help: "How often to try again where the server refuses or is not reached (default: 10)."),
+            help: "Most retries if the server refuses or cannot be reached (default: 10)."),
         OptionRow(
             "not-before", \.notBefore, .instant, none: .uint64(0), sandbox: .free,
-            help: "Not before this time: 23:30, 2026-12-24T03:00, +2h, @SECONDS."),
+            help: "Do not start before this time: 23:30, 2026-12-24T03:00, +2h, @SECONDS."),
         OptionRow(
             "deadline", \.deadline, .longMilliseconds(most: Limits.longestDeadline), none: .uint64(0), sandbox: .free,
-            help: "Give up so long after the first start, waits included."),
+            help: "Fail after this time since the first start, waits included."),
         OptionRow(
             "allow-metered", \.allowsMetered, .flag, sandbox: .free,
-            help: "Not over a metered link (a phone's, say); wait for another."),
+            help: "Wait for an unmetered connection."),
         OptionRow(
             "request-interval", \.requestInterval, .milliseconds, none: .uint32(0), sandbox: .free,
-            help: "Least time between requests to one host, over all downloads with this option."),
+            help: "Shortest time between requests to one host by all downloads with this option."),
     ]
 
     private static let ofShow: [OptionRow] = [
-        OptionRow("notify", \.notify, .choice, sandbox: .free, help: "Whether to post a toast at its end (default: background)."),
+        OptionRow("notify", \.notify, .choice, sandbox: .free, help: "Whether to show a toast at the end (default: background)."),
         OptionRow(
             "notify-delay", \.notifyDelay,
             .milliseconds.checked {
-                $0 <= Limits.longestNotifyDelay ? nil : "is at most \(Limits.longestNotifyDelay.wholeMilliseconds) ms."
+                $0 <= Limits.longestNotifyDelay ? nil : "must be at most \(Limits.longestNotifyDelay.wholeMilliseconds) ms."
             },
-            sandbox: .free, help: "From the end to the toast, an hour at most."),
-        OptionRow("title", \.title, .text(), sandbox: .free, help: "The completion toast's title."),
-        OptionRow("body", \.body, .text(most: 4096), sandbox: .free, help: "The completion toast's text."),
+            sandbox: .free, help: "Delay between the end and the toast, at most an hour."),
+        OptionRow("title", \.title, .text(), sandbox: .free, help: "Title of the completion toast."),
+        OptionRow("body", \.body, .text(most: 4096), sandbox: .free, help: "Text of the completion toast."),
         OptionRow(
             "icon", \.icon, .text(most: 4096),
             // The notification server reads the file outside of the sandbox. A path could name any file, and an endless one would hang the
             // server.
             sandbox: .rule { options, _ in
                 options.icon?.utf8.contains { $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: ":") } == true
-                    ? "choose a file as an icon, but a name" : nil
+                    ? "choose a file as an icon; give the name of an icon" : nil
             },
-            help: "The toasts' icon, a name or a file."),
+            help: "Icon of the toasts, a name or a file."),
         OptionRow(
             "sound", \.sound,
             .text(most: 255).checked {
-                $0.utf8.contains(UInt8(ascii: "/")) ? "is a name of the sound theme as complete-download, not a file." : nil
+                $0.utf8.contains(UInt8(ascii: "/"))
+                    ? "must be the name of a sound in the sound theme, such as complete-download, not a file." : nil
             },
-            sandbox: .free, help: "Name of the completion toast's sound; empty: silent."),
+            sandbox: .free, help: "Sound of the completion toast, by name; empty: silent."),
         OptionRow(
             "show-progress", \.showProgress, .flag, sandbox: .free,
-            help: "Whether its progress is shown: as a toast, on the dock, as a job (default: shown)."),
+            help: "Whether to show progress: as a toast, on the dock, as a job (default: shown)."),
         OptionRow(
             "desktop-id", \.desktopID, .desktopID,
             sandbox: .rule {
-                guard let name = $0.desktopID?.name, $1.isOwn(name) || $1.isEntryOfSnap(name) else { return "mark another's icon" }
+                guard let name = $0.desktopID?.name, $1.isOwn(name) || $1.isEntryOfSnap(name) else { return "mark the icon of another app" }
                 return nil
             },
-            help: "Desktop entry whose dock icon carries count and progress."),
+            help: "Desktop entry whose dock icon shows count and progress."),
     ]
 }
 

@@ -6,7 +6,7 @@ public enum RequestHeaders {
         var bytes = 0
         for field in fields {
             guard !field.name.isEmpty, field.name.utf8.allSatisfy(isTokenByte) else {
-                throw Refusal(.invalidOption, "Option headers: “\(shown(field.name))” is no header name.")
+                throw Refusal(.invalidOption, "Option headers: “\(shown(field.name))” is not a header name.")
             }
             guard !field.value.utf8.contains(where: { $0 == 13 || $0 == 10 || $0 == 0 }) else {
                 throw Refusal(.invalidOption, "Option headers: the value of “\(shown(field.name))” holds a line break.")
