@@ -243,7 +243,7 @@ internal import TransferEngine
     }
 
     private func turn(_ events: [Ledger.Event]) -> IllegalTransition? {
-        let turn = ledger.turn([.journalFull(journal.isFull)] + events, at: .now)
+        let turn = ledger.turn([[.journalFull(journal.isFull)], events].flatMap { $0 }, at: .now)
         todo.append(turn.actions)
         carryOut()
         return turn.refusal

@@ -167,10 +167,11 @@ extension Ledger {
         guard hasSlot, !host.lanes.isEmpty, isScarce || claim.isPaced else { return nil }
         let rivals = fronts(of: host, limit, now: now).filter { isScarce || $0.claim.contends(with: claim) }
         let last = host.turns.last(claim)
-        let owed = rivals.filter { $0.claim.app != claim.app && $0.turn < last }.min { $0.turn < $1.turn }
-        // The first may be of the same application, by its priority: the other one waits for that, and not for the redirects.
-        guard let owed, let first = first(of: rivals) else { return nil }
-        return Awaited(lane: first.lane, claim: first.claim, turn: first.turn, owed: owed.claim)
+        guard let first = first(of: rivals) else { return nil }
+        // The first may be of the same application, by its priority: others that wait behind it do not wait for the redirects too.
+        let others = rivals.filter { $0.claim.app != claim.app && $0.turn < last }
+        let owed = first.claim.app == claim.app ? others.min { $0.turn < $1.turn } : others.first { $0.lane === first.lane }
+        return owed.map { Awaited(lane: first.lane, claim: first.claim, turn: first.turn, owed: $0.claim) }
     }
 
     /// What is queued that comes before a redirect at its host, as it was when that was found out.

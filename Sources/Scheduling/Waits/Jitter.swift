@@ -20,6 +20,6 @@ public struct Jitter: Sendable {
         self.state = sum
         var mixed = (sum ^ (sum >> 30)) &* 0xBF58_476D_1CE4_E5B9
         mixed = (mixed ^ (mixed >> 27)) &* 0x94D0_49BB_1331_11EB
-        return Double((mixed ^ (mixed >> 31)) >> 11) * 0x1p-53
+        return Double((mixed ^ (mixed >> 31)) >> 11) / 0x1p53
     }
 }
