@@ -554,6 +554,22 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(try await client.get(Download.batch, at: single).value == "/")
     }
 
+    @Test func `that is off the list takes no memory any more`() async throws {
+        if let sanitizer = underSanitizer() { return print("memory of batches: not checked under the \(sanitizer) sanitizer") }
+        let running = try await Running.start()
+        let note = Variant.dictionary(["note": .string(String(repeating: "n", count: 60_000))])
+        let items = (0..<50).map { ("\(nowhere)/\($0)", ["metadata": note]) }
+        func resident() throws -> UInt64 { try #require(memory(running.daemon.pid, "VmRSS")) }
+        var first: UInt64 = 0
+        for round in 0..<10 {
+            let (batch, _) = try await running.client.batch(items, running.options(paused))
+            try await running.client.call(Batch.remove, at: batch, false)
+            if round == 1 { first = try resident() }
+        }
+        let growth = Int64(try resident()) - Int64(first)
+        #expect(growth < 12 << 20, "8 batches of 3 MB have left \(growth >> 20) MiB behind")
+    }
+
     @Test func `of a full disk leaves nothing behind, and answers Storage`() async throws {
         if underSanitizer() == "thread" { return print("full disk: not checked under the thread sanitizer, which needs large files") }
         let world = await ServiceWorld()

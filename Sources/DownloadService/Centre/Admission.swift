@@ -129,7 +129,12 @@ internal import TransferEngine
             for folder in missing { saw(folder, .failure(.silentFolder(folder.text))) }
         }
 
-        func proceed() { then(verdicts) }
+        /// Goes on, once. Lets go of what goes on: that of a batch holds this request and all items.
+        fileprivate func proceed() {
+            let proceed = then
+            (prepare, then) = (nil, { _ in })
+            proceed(verdicts)
+        }
     }
 
     /// The requests of one caller, in the order of its calls.

@@ -169,6 +169,7 @@ public final class Ledger {
     /// Takes in a record whose row is not on disk yet: it counts, but does not run before `enter`.
     func insert(_ record: DownloadRecord) -> LedgerEntry {
         let entry = take(record)
+        shareHost(with: entry)
         entry.mayHavePart = false
         count(entry, in: record.state)
         return entry
@@ -206,8 +207,13 @@ public final class Ledger {
         join(&record)
         let entry = LedgerEntry(record, sums: sums)
         entry.mayHavePart = false
-        _ = (entry.host, entry.origin)
+        shareHost(with: entry)
         return entry
+    }
+
+    /// Has `entry` hold the names of its host and origin together with the entry before, where both have the same.
+    func shareHost(with entry: LedgerEntry) {
+        if let host = recentAuthority.host(of: entry.record.url) { (entry.host, entry.origin) = (host, recentAuthority.origin) }
     }
 
     /// The row of `entry` is on disk: it takes its place in the queue.

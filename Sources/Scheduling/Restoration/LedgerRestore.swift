@@ -68,7 +68,7 @@ extension Ledger {
     private func restore(_ record: consuming DownloadRecord, isShared: Bool, now: WallTime) {
         let (isUntouched, isSought) = (record.isUntouched, record.isFetch || record.options.token != nil)
         let entry = isShared ? add(record) : take(record)
-        if let host = recentAuthority.host(of: entry.record.url) { (entry.host, entry.origin) = (host, recentAuthority.origin) }
+        shareHost(with: entry)
         if !isUntouched { resumeCourse(of: entry, now: now) }
         switch entry.state {
         case .queued, .active, .verifying, .waiting:
