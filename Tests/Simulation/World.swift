@@ -113,6 +113,8 @@ struct World {
     var nextNumber = DownloadNumber(1)
     var transfers: [DownloadNumber: Transfer] = [:]
     var pool: [Work] = []
+    /// A batch whose members have their places in the queue, and are scheduled behind what happens next.
+    var entering: (LedgerBatch, [LedgerEntry])?
     /// Transfers that begin once the row is on disk.
     var delayed: Set<DownloadNumber> = []
     /// Part files that are to be deleted, from the order to the news that they are.
@@ -264,7 +266,12 @@ struct World {
     }
 
     mutating func release() {
-        while let item = journal.next() {
+        if let (batch, members) = entering {
+            entering = nil
+            ledger.schedule(batch, members, now: now)
+            for action in ledger.takeActions() { carryOut(action) }
+        }
+        while entering == nil, let item = journal.next() {
             done(item)
             let actions = ledger.takeActions()
             for action in actions { carryOut(action) }
@@ -283,7 +290,8 @@ struct World {
                 if saved.records[entry.number] == nil { fail("\(entry.number) is acknowledged and not on disk") }
                 acknowledged.insert(entry.number)
             }
-            ledger.enter(batch, entries, now: now)
+            ledger.enqueue(batch, entries, now: now)
+            entering = (batch, entries)
         case .batchEnd(let batch, let outcomes):
             if let toast = batch.owedToast { toasts.append(toast) }
             tell("told: batch \(batch.number) \(outcomes)")
@@ -403,7 +411,7 @@ struct World {
             disk.cutPower(&random)
         }
         (journal, inFlight, transfers, pool, delayed, sweeping, asked) = (JournalQueue(), nil, [:], [], [], [], [])
-        toasts = []
+        (toasts, entering) = ([], nil)
         (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }

@@ -101,9 +101,18 @@ extension Ledger {
 
     /// The rows of `batch` and of `members` are on disk.
     public func enter(_ batch: LedgerBatch, _ members: [LedgerEntry], now: WallTime) {
-        batch.isEntered = true
-        enter(members, now: now)
+        enqueue(batch, members, now: now)
+        schedule(batch, members, now: now)
     }
+
+    /// The first half of `enter`: all members take their places in the queue. `schedule` follows soon.
+    public func enqueue(_ batch: LedgerBatch, _ members: [LedgerEntry], now: WallTime) {
+        batch.isEntered = true
+        enqueue(members, now: now)
+    }
+
+    /// The second half of `enter`.
+    public func schedule(_ batch: LedgerBatch, _ members: [LedgerEntry], now: WallTime) { schedule(members, now: now) }
 
     /// The rows of `batch` and of `members` could not be saved: they never were.
     public func undo(_ batch: LedgerBatch, _ members: [LedgerEntry], now: WallTime) {

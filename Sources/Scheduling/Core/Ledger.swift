@@ -202,10 +202,13 @@ public final class Ledger {
     }
 
     /// The row of `entry` is on disk: it takes its place in the queue.
-    public func enter(_ entry: LedgerEntry, now: WallTime) { enter([entry], now: now) }
+    public func enter(_ entry: LedgerEntry, now: WallTime) {
+        enqueue([entry], now: now)
+        schedule([entry], now: now)
+    }
 
-    /// The same for several: only then does anything start.
-    func enter(_ entries: [LedgerEntry], now: WallTime) {
+    /// The rows of `entries` are on disk: all of them take their places in the queue, or wait for what stands in their way.
+    func enqueue(_ entries: [LedgerEntry], now: WallTime) {
         for entry in entries where !entry.isRemoved && !entry.isEntered {
             entry.isEntered = true
             place(entry)
@@ -213,9 +216,29 @@ public final class Ledger {
             if entry.state == .queued || settings.paused { settle(entry, now: now) }
             if case .waiting(.pausedAll, _) = entry.state, !settings.paused { try? apply(.release, to: entry, now: now) }
         }
+    }
+
+    /// Starts what may start when all of `entries` have their places, and notes what the others wait for.
+    func schedule(_ entries: [LedgerEntry], now: WallTime) {
         schedule(now: now)
         // Who asks from here on is answered so; nobody was told otherwise.
-        for entry in entries where entry.state == .queued { entry.toldHold = hold(of: entry, now: now)?.reason }
+        for entry in entries where entry.state == .queued && entry.toldHold == nil { entry.toldHold = hold(of: entry, now: now)?.reason }
+    }
+
+    /// Gives one table that has no room for `members`, which are to be inserted soon, that room: with a hundred thousand in it, this takes
+    /// as long as a slice may.
+    ///
+    /// - Returns: false when there is room in all.
+    public func makeRoom(for members: [LedgerEntry]) -> Bool {
+        guard let first = members.first, let last = members.last else { return false }
+        let count = members.count
+        if entries.capacity < entries.count +| count {
+            entries.grow(by: count)
+            return true
+        }
+        if order.makeRoom(for: count) { return true }
+        if last.state == .queued, runnable.makeRoom(for: count) { return true }
+        return first.record.sharesOptions(with: last.record) && index.makeRoom(for: first.record, count)
     }
 
     /// The row of `entry` could not be saved: it never was.

@@ -16,6 +16,19 @@ struct LedgerIndex {
     func count(of app: String) -> Int { apps[app]?.count ?? 0 }
     func bytes(of app: String) -> Int { bytes[app] ?? 0 }
 
+    /// Makes room for `count` more with the app and the tag of `record`, in one table.
+    ///
+    /// - Returns: false when there is room.
+    mutating func makeRoom(for record: DownloadRecord, _ count: Int) -> Bool {
+        Self.makeRoom(for: count, in: &apps, record.options.app) || Self.makeRoom(for: count, in: &tags, record.options.tag)
+    }
+
+    private static func makeRoom(for count: Int, in sets: inout [String: Set<DownloadNumber>], _ key: String) -> Bool {
+        guard let index = sets.index(forKey: key), sets.values[index].capacity < sets.values[index].count +| count else { return false }
+        sets.values[index].grow(by: count)
+        return true
+    }
+
     mutating func remove(_ record: DownloadRecord) {
         Self.remove(record.number, from: &apps, record.options.app)
         count(record, -1)

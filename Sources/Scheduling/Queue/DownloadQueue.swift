@@ -102,6 +102,15 @@ public struct DownloadQueue: Sendable {
     /// Makes room for so many more.
     mutating func reserve(_ count: Int) { entries.reserveCapacity(entries.count + count) }
 
+    /// The same where there is none.
+    ///
+    /// - Returns: whether there was none.
+    mutating func makeRoom(for count: Int) -> Bool {
+        guard entries.capacity < entries.count +| count else { return false }
+        entries.grow(by: count)
+        return true
+    }
+
     private mutating func takeOut(_ entry: Entry) {
         chunks.remove(entry)
         acrossLanes?.remove(entry.inLane(0))
@@ -244,5 +253,24 @@ public struct DownloadQueue: Sendable {
             }
             return low
         }
+    }
+}
+
+extension Dictionary {
+    /// The same as `reserveCapacity` with room for `count` more, which is not specialized for its keys: with a hundred thousand that takes
+    /// twice as long.
+    mutating func grow(by count: Int) {
+        var grown = Dictionary(minimumCapacity: self.count +| count)
+        for (key, value) in self { grown[key] = value }
+        self = grown
+    }
+}
+
+extension Set {
+    /// The same of a set.
+    mutating func grow(by count: Int) {
+        var grown = Set(minimumCapacity: self.count +| count)
+        for element in self { grown.insert(element) }
+        self = grown
     }
 }
