@@ -80,12 +80,13 @@ internal import Scheduling
         made.reserveCapacity(wanted.count)
     }
 
-    /// Makes one.
+    /// Makes one, or, behind the last, room for all.
     ///
-    /// - Returns: false when all are made.
+    /// - Returns: false when all is done.
     func makeSome(_ verdicts: [ByteText: Result<String, Refusal>]) -> Bool {
         let index = made.count
         guard index < wanted.count else {
+            if admission.downloader.ledger.makeRoom(for: made) { return true }
             (entries, made) = (.success(made), [])
             return false
         }

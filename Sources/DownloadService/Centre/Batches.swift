@@ -19,7 +19,8 @@ extension Downloader {
         for entry in entries { track(entry.record) }
         let path = BusName.path(ofBatch: record.number)
         journal.append(record, entries)
-        journal.addition(of: [record.number] + entries.map(\.number)) { [self] in
+        // Each of these takes as long as a step of the bus thread may.
+        let tell = { [self] in
             let paths = entries.map { BusName.path(of: $0.record) }
             journal.post(reply.message((path, paths)))
             journal.post(Manager.batchAdded.message(from: BusName.managerPath, path))
@@ -28,8 +29,10 @@ extension Downloader {
             }
             for entry in entries where !entry.isRemoved { callers.began(entry.number) }
             log.info("batch added", metadata: ["batch": "\(record.number)", "downloads": "\(record.count)"])
-            decide { ledger, now in ledger.enter(batch, entries, now: now) }
-        } undo: { [self] refusal in
+        }
+        let enqueue = { [self] in decide { ledger, now in ledger.enqueue(batch, entries, now: now) } }
+        let schedule = { [self] in decide { ledger, now in ledger.schedule(batch, entries, now: now) } }
+        journal.addition(of: [record.number] + entries.map(\.number), done: [tell, enqueue, schedule]) { [self] refusal in
             for entry in entries { giveUp(entry, refusal) }
             untrack(batch.number)?.giveUp(refusal)
             decide { ledger, now in ledger.undo(batch, entries, now: now) }

@@ -234,7 +234,7 @@ internal import TransferEngine
         track(record)
         let path = BusName.path(of: record)
         journal.append(.put(record))
-        journal.addition(of: [record.number]) { [self] in
+        let done = { [self] in
             if case .path(let reply) = answer { journal.post(reply.message(path)) }
             journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path), before: record.number)
             guard !entry.isRemoved else { return }
@@ -243,7 +243,8 @@ internal import TransferEngine
             ledger.enter(entry, now: .now)
             carryOut()
             if record.isFetch, record.options.token == nil { removeFormerFetches(of: record.copyKey) }
-        } undo: { [self] refusal in
+        }
+        journal.addition(of: [record.number], done: [done]) { [self] refusal in
             giveUp(entry, refusal)
             ledger.undo(entry, now: .now)
             carryOut()

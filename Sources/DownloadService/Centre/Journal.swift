@@ -19,7 +19,8 @@ internal import Scheduling
         /// Answers a call; where the commit fails, with the error.
         case reply(success: () -> Message?, failure: (Refusal) -> Message?)
         /// A new download, or a batch with its members: told of when the rows are on disk, taken back where that fails.
-        case addition([DownloadNumber], done: () -> Void, undo: (Refusal) -> Message?)
+        /// Each of `done` may take a turn of the loop of its own.
+        case addition([DownloadNumber], done: [() -> Void], undo: (Refusal) -> Message?)
         case effect(() -> Void)
     }
 
@@ -33,6 +34,8 @@ internal import Scheduling
     /// Since when a commit is in flight.
     private var committingSince: SuspendingClock.Instant?
     private var commitWatch: Poller.Token?
+    /// What is left to be done of the item whose turn it is; all others wait behind that.
+    private var steps: ArraySlice<() -> Void> = [] { didSet { hold.isHeld = isBusy } }
     /// Where among the waiting items the last is after which progress of a download has to come.
     private var marks: [DownloadNumber: JournalQueue<Item>.Mark] = [:]
     /// The database was lost, and the new one does not hold everything yet: that is tried again whether or not there are changes.
@@ -91,7 +94,10 @@ internal import Scheduling
     }
 
     /// Whether something is not on disk yet, or waits for what is not.
-    var isBusy: Bool { queue.isBusy || owesEverything }
+    var isBusy: Bool { queue.isBusy || owesEverything || !steps.isEmpty }
+
+    /// Whether what is posted now would wait for nothing.
+    private var isClear: Bool { queue.isClear && steps.isEmpty }
 
     /// The last file that was fetched for `key`, as far as that is on disk.
     func copy(for key: CopyKey) async -> CopyHeld? { await store.copy(for: key) }
@@ -112,19 +118,22 @@ internal import Scheduling
 
     /// The changes appended last add `numbers`: `done` follows when they are on disk, and answers the call; where that fails, `undo` takes
     /// it all back and gives the answer, which is sent at once: it waits for nothing more.
-    func addition(of numbers: [DownloadNumber], done: @escaping () -> Void, undo: @escaping (Refusal) -> Message?) {
+    ///
+    /// - Parameter done: several steps, where one would hold up the calls of others for too long. What is posted meanwhile comes behind
+    ///   them.
+    func addition(of numbers: [DownloadNumber], done: [() -> Void], undo: @escaping (Refusal) -> Message?) {
         queue.post(.addition(numbers, done: done, undo: undo))
     }
 
     /// Sends `message` after all changes appended so far are on disk, and after all messages posted before it.
     func post(_ message: Message?) {
         guard let message else { return }
-        if queue.isClear { send(message) } else { queue.post(.message(message)) }
+        if isClear { send(message) } else { queue.post(.message(message)) }
     }
 
     /// The same; and progress of `number` comes after it.
     func post(_ message: Message, before number: DownloadNumber) {
-        if queue.isClear { return send(message) }
+        if isClear { return send(message) }
         marks[number] = queue.post(.message(message))
     }
 
@@ -149,14 +158,14 @@ internal import Scheduling
 
     /// Answers a call after all changes appended so far are on disk; where that fails, with `Storage`.
     func answer<Out>(_ reply: Reply<Out>, _ out: Out) {
-        if queue.isClear { return reply(out) }
+        if isClear { return reply(out) }
         if isFull { return reply.fail(refusal) }
         queue.post(.reply(success: { reply.message(out) }, failure: { reply.message(failing: $0) }))
     }
 
     /// Runs `effect` after all changes appended so far are on disk.
     func afterCommit(_ effect: @escaping () -> Void) {
-        if queue.isClear, !owesEverything { effect() } else { queue.post(.effect(effect)) }
+        if isClear, !owesEverything { effect() } else { queue.post(.effect(effect)) }
     }
 
     /// Saves nothing more. What ends after this, as the deletion of a part file, is found to be done at the next start.
@@ -193,7 +202,7 @@ internal import Scheduling
             owesRecovery = false
             onRecovery?()
         }
-        if queue.isClear { marks = [:] }
+        if isClear { marks = [:] }
         if queue.hasChanges || owesEverything { failures == 0 ? schedule() : retryLater() } else if !isBusy { rest() }
     }
 
@@ -224,15 +233,21 @@ internal import Scheduling
     private func release() {
         var left = Self.portion
         let step = StepTime()
-        while let item = queue.next() {
-            switch item {
-            case .message(let message): send(message)
-            case .late(let make): send(make())
-            case .reply(let success, _): if let message = success() { send(message) }
-            case .addition(_, let done, _): done()
-            case .effect(let effect): effect()
+        while true {
+            if let next = steps.popFirst() {
+                next()
+            } else if let item = queue.next() {
+                switch item {
+                case .message(let message): send(message)
+                case .late(let make): send(make())
+                case .reply(let success, _): if let message = success() { send(message) }
+                case .addition(_, let done, _): steps = done[...]
+                case .effect(let effect): effect()
+                }
+                left -= 1
+            } else {
+                return
             }
-            left -= 1
             guard left > 0, !step.isOver else { return releaseSoon() }
         }
     }
