@@ -265,8 +265,8 @@ internal import Glibc
         }
     }
 
-    /// Dispatches at most `messagesPerTurn` messages. Does nothing while another dispatch is scheduled, so that there is one in a turn of
-    /// the loop.
+    /// Dispatches at most `messagesPerTurn` messages. Does nothing if a dispatch is scheduled already, so that each turn of the loop has at
+    /// most one dispatch.
     fileprivate func dispatch() {
         guard !isHeld, !dispatchIsScheduled, dbus_connection_get_dispatch_status(raw) == DBUS_DISPATCH_DATA_REMAINS else { return }
         for _ in 0..<Self.messagesPerTurn where dbus_connection_dispatch(raw) != DBUS_DISPATCH_DATA_REMAINS { return }

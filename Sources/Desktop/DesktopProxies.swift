@@ -120,7 +120,7 @@ enum ProxySetting: Equatable {
     case script
 }
 
-/// What was read, and of which files.
+/// The desktop's settings, with the files that they were read from.
 private struct Reading: Sendable {
     enum Settings: Sendable {
         case kde(KDEProxies)

@@ -148,7 +148,7 @@ struct ToastQueue {
     mutating func next() -> ToastDelivery? {
         guard !waiting.isEmpty else { return nil }
         let first = waiting.removeFirst()
-        // An older one that was sent to nobody goes before it: a server may have come of which nobody has told yet.
+        // Try the oldest unsent toast first: a new notification server may be running before its NameOwnerChanged signal arrives.
         if case .end(let toast, let until) = first, let older = held.firstIndex(where: { $0.again != nil }), held[older].until < until {
             let due = held.remove(at: older)
             _ = hold(toast, until: until, again: due.again)  // one out, one in

@@ -1,12 +1,12 @@
 internal import DownloadModel
 
-/// Rows of the table `batch`.
+/// The rows of the table `batch`.
 extension BatchRecord {
     static let columns =
         "number, count, app, directory, notify, title, body, icon, sound, removed_finished, removed_failed, removed_cancelled, removed_bytes, toast_owed_since"
     static let parameters = columns.split(separator: ",").map { _ in "?" }.joined(separator: ", ")
 
-    /// Reads the columns in their order. What cannot be read has its default.
+    /// Reads the columns in order. Unreadable values become the defaults.
     init(_ row: Row) {
         self.init(number: BatchNumber(row.value(0)), count: row.value(1))
         (app, directory) = (row.value(2), row.value(3))

@@ -8,7 +8,7 @@ enum CopyRow {
         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """
 
-    /// Leaves as many as its parameter says: a row that is written again is a new one.
+    /// Deletes all rows but the newest; the parameter says how many stay. A row that is written again counts as new.
     static let dropOldest = "DELETE FROM copy WHERE id <= (SELECT id FROM copy ORDER BY id DESC LIMIT 1 OFFSET ?)"
 
     static let find = """
@@ -36,7 +36,7 @@ enum CopyRow {
 }
 
 extension CopyHeld {
-    /// What of a row cannot be read is as if it were not known, which costs a transfer at most.
+    /// Unreadable values count as unknown. At worst, this costs a transfer.
     fileprivate init?(_ key: CopyKey, _ row: Row) {
         let name: String = row.value(0)
         guard !name.isEmpty, name.utf8.first != UInt8(ascii: "."), !name.utf8.contains(UInt8(ascii: "/")) else { return nil }

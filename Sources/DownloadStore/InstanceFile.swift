@@ -1,22 +1,21 @@
 internal import DownloadModel
 internal import Glibc
 
-/// The file `instance` beside the database: the id that the names of part files carry, and the first number with it. It is apart from the
-/// database, so that a damaged one costs no part file.
+/// The file `instance` beside the database: the id in the names of part files, and the first number with this id. Kept apart from the
+/// database, so that a damaged database costs no part file.
 extension StoreFolder {
     private var instanceFile: String { "\(path)/instance" }
 
-    /// The names of part files; where this folder has no id yet it gets one, which counts from the download `next` on.
+    /// The names of part files. If the folder has no id yet, creates one for the downloads from `next` on.
     ///
-    /// Without an id where that cannot be saved: an id that a crash took back would leave part files that nobody finds.
+    /// No id is used that cannot be saved: after a crash, nobody would find the part files with a lost id.
     func partNames(next: DownloadNumber) -> PartNames {
         if let names = readPartNames() { return names }
         let names = PartNames(instance: String((0..<8).map { _ in "0123456789abcdef".randomElement()! }), first: next)
         return save(names) ? names : PartNames()
     }
 
-    /// nil where there is no file, where it holds no id, or where it could not be read twice. One failed call must not cost every part file
-    /// its name.
+    /// nil if there is no file, it holds no id, or reading it failed twice. One failed read must not cost every part file its name.
     private func readPartNames() -> PartNames? {
         guard let text = readInstance() ?? readInstance() else { return nil }
         let words = String(decoding: text, as: UTF8.self).split { $0 == " " || $0 == "\n" }
@@ -31,7 +30,7 @@ extension StoreFolder {
         return file.read(at: 0, count: min(file.size, 64))
     }
 
-    /// Whether it is on the disk.
+    /// Whether the id is on disk now.
     private func save(_ names: PartNames) -> Bool {
         let fresh = instanceFile + ".new"
         let descriptor = Glibc.open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o600)

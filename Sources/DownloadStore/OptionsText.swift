@@ -1,8 +1,8 @@
 internal import DownloadModel
 
-/// The options of a download as the column `options` has them: a line `key=value` for each that is not the default, by the keys of the bus.
-/// Durations are microseconds, `header` is a line of its own for each field, `metadata` is in hexadecimal digits. A backslash and a line
-/// feed in a value are `\\` and `\n`.
+/// The options of a download in the column `options`. Each option that is not the default has a line `key=value`, with the key of the bus.
+/// Durations are in microseconds, `metadata` is in hexadecimal digits, and each header field has its own line `header`. A backslash and a
+/// line feed in a value are `\\` and `\n`.
 enum OptionsText {
     static func text(of options: DownloadOptions) -> String {
         var text = ""
@@ -24,7 +24,7 @@ enum OptionsText {
         return text
     }
 
-    /// - Returns: the options, as far as they can be read, and whether that is all of them.
+    /// - Returns: the readable options, and whether these are all.
     static func read(_ text: String) -> (options: DownloadOptions, isWhole: Bool) {
         var (options, isWhole) = (DownloadOptions(), true)
         for line in text.utf8.split(separator: UInt8(ascii: "\n")) {
@@ -36,7 +36,7 @@ enum OptionsText {
             }
             if !take(key, value, &options) { isWhole = false }
         }
-        // Nobody knows what it was that cannot be read.
+        // The unreadable option may have been the checksum.
         if !isWhole { options.checksum = nobodys }
         return (options, isWhole)
     }
@@ -79,15 +79,15 @@ enum OptionsText {
         }
     }
 
-    /// Headers have lines of their own.
+    /// Each header field has its own line.
     private static let rows = OptionRow.all.filter { $0.key != "headers" }
 
-    /// One that no file has: what was to be verified, and cannot be read, never passes unverified.
+    /// A digest that no file has: a download whose checksum cannot be read must not pass unverified.
     private static let nobodys = Checksum(.sha256, digest: [UInt8](repeating: 0, count: Checksum.Algorithm.sha256.length))
 
     // MARK: From version 2
 
-    /// SQL: the text, of the columns of version 2 of the schema.
+    /// SQL that makes this text from the columns of schema version 2.
     static let ofVersion2: String = {
         func escaped(_ column: String) -> String { "replace(replace(\(column), '\\', '\\\\'), char(10), '\\n')" }
         func line(_ key: String, _ value: String, where condition: String) -> String {
@@ -102,7 +102,7 @@ enum OptionsText {
             columns.map { key, column, standard in line(key, column, where: "\(column) IS NOT " + (standard.map { "\($0)" } ?? "NULL")) }
         }
         func sizes(_ columns: (key: String, column: String)...) -> [String] {
-            // Kept by the bit pattern of 64 bits.
+            // Stored as the bit pattern of 64 bits.
             columns.map { line($0.key, "printf('%llu', \($0.column))", where: "\($0.column) IS NOT NULL") }
         }
         let fields =
@@ -119,7 +119,7 @@ enum OptionsText {
             + [
                 line("start", "'false'", where: "NOT start"), line("show-progress", "'false'", where: "NOT show_progress"),
                 line("renewable", "'true'", where: "renewable"), line("metadata", "lower(hex(metadata))", where: "length(metadata)"),
-                // "Name: value" CR LF each.
+                // Each field is "Name: value" CR LF.
                 """
                 iif(headers = '', '', 'header=' || replace(replace(substr(headers, 1, length(headers) - 2), '\\', '\\\\'),
                     char(13, 10), char(10) || 'header=') || char(10))

@@ -1,12 +1,12 @@
 internal import DownloadModel
 
 extension DownloadRecord {
-    /// Reads every column of a row of `download`, and of its row of `course` where it has one. What cannot be read does not lose the
-    /// record: see `StoredState.records`.
+    /// Reads every column of a row of `download`, and of its row of `course` if there is one. Unreadable values do not lose the record: see
+    /// `StoredState.records`.
     ///
     /// - Parameters:
-    ///   - now: when a record that cannot be read whole is taken to have ended, unless the row says when.
-    ///   - model: the record before: what is equal is shared with it. Becomes this one.
+    ///   - now: the end of a record that cannot be read in full, unless the row has one.
+    ///   - model: the previous record, whose equal parts this record shares. Becomes this record.
     init(_ row: Row, course: Row?, now: WallTime, like model: inout RecordModel) {
         var reader = RecordReader(row: row, course: course)
         if let record = model.record, row.has(model.options, at: Column.options.rawValue) {
@@ -19,7 +19,7 @@ extension DownloadRecord {
                 number: DownloadNumber(reader.value(.number)), url: reader.value(.url), options: reader.options(),
                 directory: reader.value(.directory), state: reader.state(), queuedAt: reader.value(.queuedAt),
                 position: reader.value(.position))
-            // One that could not be read is no model: the next has to be noted, too.
+            // An unreadable record must not be the model: the next one must note the fault too.
             model = reader.unreadable == nil ? RecordModel(self, reader.value(.options)) : RecordModel()
         }
         received = reader.value(.received)
@@ -36,11 +36,11 @@ extension DownloadRecord {
         (lastFailure, owesToast) = (nil, false)
     }
 
-    /// For a finished download whose row of `course` is lost, as salvage may leave it. The final path was in it. A path that is only likely
-    /// is not told: an app would take another file for the one that was downloaded.
+    /// Completes a finished download whose row of `course` was lost, as salvage may do. That row had the final path. A path that is only
+    /// likely must not be told: an app would take another file for the downloaded one.
     private mutating func finish(_ now: WallTime) {
         endedAt = now
-        // A descriptor's file has no folder, and never had a path.
+        // A caller's file has no folder, and never had a path.
         guard !directory.isEmpty else { return isToDescriptor = true }
         // `rename` may have numbered the name, and a Fetch may have ended with an older file.
         if let name = options.fileName, options.ifExists != .rename, !isFetch {
@@ -80,7 +80,7 @@ extension DownloadRecord {
     }
 }
 
-/// The record before, and what its options and its directory looked like.
+/// The previous record, with the bytes of its options and its directory.
 struct RecordModel {
     fileprivate var record: DownloadRecord?
     fileprivate var options: [UInt8] = []
@@ -91,7 +91,7 @@ struct RecordModel {
     }
 }
 
-/// Reads one row, with its row of `course`, and remembers the first column that it could not read.
+/// Reads one row, with its row of `course`, and notes the first unreadable column.
 private struct RecordReader {
     let row: Row
     let course: Row?
@@ -129,7 +129,7 @@ private struct RecordReader {
         }
     }
 
-    /// The failure that its row of `course` has; nil where it has none.
+    /// The failure in the row of `course`; nil if there is none.
     mutating func lastFailure() -> DownloadFailure? {
         guard course != nil, let text: String = course(.failureName) else { return nil }
         let name = ErrorName(rawValue: text)
@@ -143,7 +143,7 @@ private struct RecordReader {
         return failure
     }
 
-    /// nil also where something of it is missing: the transfer then starts from 0, which is always right.
+    /// nil also if a part is missing. The transfer then starts from 0, which is always right.
     func resume() -> ResumeData? {
         guard let written: ByteCount = course(.resumeWritten), let device: UInt64 = course(.resumeDevice),
             let inode: UInt64 = course(.resumeInode), let mount: UInt64 = course(.resumeMount), let boot: String = course(.resumeBoot)

@@ -3,9 +3,9 @@ internal import DownloadModel
 extension DownloadRecord {
     /// Binds every column of `INSERT INTO download`.
     ///
-    /// - Parameter options: its options' text.
+    /// - Parameter options: the text of the record's options.
     func bind(to statement: borrowing Statement, options: String) throws(SQLiteError) {
-        // Columns that are not bound below, as what it waits for, are NULL.
+        // Columns that are not bound below, such as the wait reason, are NULL.
         statement.clear()
         try statement.bind(number.value, Column.number)
         try state.bind(to: statement)
@@ -20,12 +20,12 @@ extension DownloadRecord {
         try statement.bind(options, Column.options)
     }
 
-    /// Whether it has a row of `course`.
+    /// Whether the record has a row of `course`.
     var hasCourse: Bool { !isUntouched || state.failure != nil }
 
     /// Binds every column of `INSERT INTO course`.
     func bindCourse(to statement: borrowing Statement) throws(SQLiteError) {
-        // Columns that are not bound below, as of a failure, are NULL.
+        // Columns that are not bound below, such as those of a failure, are NULL.
         statement.clear()
         try statement.bind(number.value, CourseColumn.number)
         try statement.bind(startedAt, CourseColumn.startedAt)
@@ -55,7 +55,7 @@ extension DownloadRecord {
 }
 
 extension DownloadState {
-    /// The word in the column `state`; the contract's, but `committing` apart from `verifying`.
+    /// The word in the column `state`: the contract's word, except that `committing` differs from `verifying`.
     var storedName: String { self == .committing ? "committing" : name }
 
     fileprivate func bind(to statement: borrowing Statement) throws(SQLiteError) {

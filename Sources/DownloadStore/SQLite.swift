@@ -1,15 +1,15 @@
 internal import CSQLite
 internal import Glibc
 
-/// A call to SQLite that failed.
+/// A failed call to SQLite.
 struct SQLiteError: Error, Equatable {
-    /// The primary result code, as `SQLITE_FULL`.
+    /// The primary result code, such as `SQLITE_FULL`.
     let code: Int32
     let extendedCode: Int32
-    /// The errno behind it, 0 where there is none.
+    /// The errno of the cause; 0: none.
     let systemCode: Int32
     let message: String
-    /// The call or the statement.
+    /// The call, or the text of the statement.
     let operation: String
 
     fileprivate init(_ database: OpaquePointer?, _ result: Int32, _ operation: String) {
@@ -21,11 +21,11 @@ struct SQLiteError: Error, Equatable {
     }
 }
 
-/// One connection. For one thread at a time: it is opened without SQLite's own mutex.
+/// A connection, for one thread at a time: opened without SQLite's own mutex.
 struct Database: ~Copyable {
     private let raw: OpaquePointer
 
-    /// - Parameter path: a path, or with `SQLITE_OPEN_URI` in `flags` a `file:` URI.
+    /// - Parameter path: a path, or a `file:` URI if `flags` has `SQLITE_OPEN_URI`.
     init(_ path: String, flags: Int32) throws(SQLiteError) {
         var raw: OpaquePointer?
         let result = sqlite3_open_v2(path, &raw, flags | SQLITE_OPEN_NOMUTEX, nil)
@@ -37,10 +37,10 @@ struct Database: ~Copyable {
         self.raw = raw
     }
 
-    // With _v2 the order in which the connection and its statements end does not matter.
+    // sqlite3_close_v2 lets the connection and its statements end in any order.
     deinit { sqlite3_close_v2(raw) }
 
-    /// Runs statements that have no parameters and whose rows do not matter.
+    /// Runs statements without parameters, and ignores their rows.
     func execute(_ sql: String) throws(SQLiteError) {
         let result = sqlite3_exec(raw, sql, nil, nil, nil)
         guard result == SQLITE_OK else { throw SQLiteError(raw, result, sql) }
@@ -53,7 +53,7 @@ struct Database: ~Copyable {
         return Statement(adopting: statement)
     }
 
-    /// The one number that `sql` gives, as a pragma does.
+    /// The single number that `sql` returns, such as a pragma's.
     func number(_ sql: String) throws(SQLiteError) -> Int64 {
         var number: Int64 = 0
         try prepare(sql).each { (value: Int64) in number = value }
@@ -63,15 +63,15 @@ struct Database: ~Copyable {
     /// Whether no transaction is open.
     var isIdle: Bool { sqlite3_get_autocommit(raw) != 0 }
 
-    /// Has `log` told how long the log is, with each commit; SQLite then empties it no more by itself.
+    /// Reports the log's length to `log` at each commit. From then on, SQLite no longer empties the log by itself.
     ///
-    /// - Parameter log: has to stay as long as the connection.
+    /// - Parameter log: must live as long as the connection.
     func watch(_ log: LogLength) { _ = sqlite3_wal_hook(raw, logGrew, Unmanaged.passUnretained(log).toOpaque()) }
 
     func waitWhenBusy(milliseconds: Int32) { sqlite3_busy_timeout(raw, milliseconds) }
 }
 
-/// How many frames the write-ahead log has.
+/// The number of frames in the write-ahead log.
 final class LogLength {
     var frames: UInt32 = 0
 }
@@ -82,7 +82,7 @@ private let logGrew: @convention(c) (UnsafeMutableRawPointer?, OpaquePointer?, U
     return SQLITE_OK
 }
 
-/// A prepared statement; it can be run again and again. Parameters and columns are counted from 0.
+/// A prepared statement, which can be run repeatedly. Parameters and columns count from 0.
 struct Statement: ~Copyable {
     private let raw: OpaquePointer
 
@@ -122,7 +122,7 @@ struct Statement: ~Copyable {
         while let row = try next() { body(row) }
     }
 
-    /// The next row, for one who goes through two statements at a time; nil after the last. `rewind` comes after it.
+    /// The next row, for walking through two statements at once; nil after the last. Call `rewind` after that.
     func next() throws(SQLiteError) -> Row? {
         let result = sqlite3_step(raw)
         switch result {
@@ -139,7 +139,7 @@ struct Statement: ~Copyable {
     }
 }
 
-/// The row a statement stands on; not valid after the closure it is given to.
+/// The current row of a statement. Valid only within the closure that gets it.
 struct Row {
     fileprivate let raw: OpaquePointer
 
@@ -157,7 +157,7 @@ struct Row {
     }
 }
 
-/// A type of parameters and columns. Reading never fails: SQLite converts, and what it cannot convert is zero or empty.
+/// A type for parameters and columns. Reading never fails: SQLite converts values, to zero or empty if it must.
 protocol SQLiteValue {
     init(_ row: OpaquePointer, _ column: Int32)
     /// - Returns: a result code.
@@ -178,7 +178,7 @@ extension String: SQLiteValue {
     func bind(_ statement: OpaquePointer, _ parameter: Int32) -> Int32 {
         var text = self
         return text.withUTF8 { bytes in
-            // A text without an address would be NULL.
+            // SQLite takes a text without an address for NULL.
             guard let start = bytes.baseAddress else { return todoku_bind_text(statement, parameter, "", 0) }
             return start.withMemoryRebound(to: CChar.self, capacity: bytes.count) {
                 todoku_bind_text(statement, parameter, $0, Int32(clamping: bytes.count))
@@ -194,7 +194,7 @@ extension [UInt8]: SQLiteValue {
     }
 
     func bind(_ statement: OpaquePointer, _ parameter: Int32) -> Int32 {
-        // A blob without an address would be NULL.
+        // SQLite takes a blob without an address for NULL.
         guard !isEmpty else { return sqlite3_bind_zeroblob(statement, parameter, 0) }
         return withUnsafeBytes { todoku_bind_blob(statement, parameter, $0.baseAddress, Int32(clamping: $0.count)) }
     }
@@ -210,7 +210,7 @@ extension Optional: SQLiteValue where Wrapped: SQLiteValue {
     }
 }
 
-/// Values that are kept as an integer of 64 bits.
+/// Values stored as integers of 64 bits.
 protocol SQLiteInteger: SQLiteValue {
     init(stored: Int64)
     var stored: Int64 { get }
@@ -221,7 +221,7 @@ extension SQLiteInteger {
     func bind(_ statement: OpaquePointer, _ parameter: Int32) -> Int32 { stored.bind(statement, parameter) }
 }
 
-/// Kept by its bit pattern: from 2⁶³ on, the column shows a negative number.
+/// Stored as its bit pattern: from 2⁶³ on, the column shows a negative number.
 extension UInt64: SQLiteInteger {
     init(stored: Int64) { self.init(bitPattern: stored) }
     var stored: Int64 { Int64(bitPattern: self) }

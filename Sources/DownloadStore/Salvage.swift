@@ -2,32 +2,32 @@ internal import CSQLite
 internal import DownloadModel
 internal import Glibc
 
-/// Reads the rows of a damaged database page by page, without SQLite, which gives up at the first page that is wrong.
+/// Reads the rows of a damaged database page by page, without SQLite, which gives up at the first wrong page.
 ///
-/// Every leaf that can be read gives its rows, whatever became of the pages above it. The number of a row's columns tells which table it is
-/// of (a test holds them apart). The pages of the write-ahead log go before those of the database, also behind a frame that is wrong.
-/// Nothing that is read is trusted: each offset, length and page number is checked, and a row is at most a MiB.
+/// Every readable leaf gives its rows, even if the pages above it are lost. The number of columns in a row tells its table (a test ensures
+/// that it can). Pages in the write-ahead log, even behind a wrong frame, replace those of the database. Nothing that is read is trusted:
+/// each offset, length and page number is checked, and no row may exceed `longestRow`.
 struct Salvage: ~Copyable {
-    /// Longer than what `Limits` let a row be.
+    /// More than `Limits` allows a row.
     static let longestRow = 1 << 20
 
     private let database: PlainFile
     private let log: PlainFile?
     private let pageSize: Int
-    /// Bytes of a page that are SQLite's.
+    /// The bytes of a page that SQLite uses.
     private let usable: Int
-    /// The frame that has the page's last image.
+    /// For each page, the frame with its last image.
     private var frames: [UInt32: Int] = [:]
-    /// Which version the tables are of; nil where the first page cannot say.
+    /// The schema version of the tables; nil if the first page is lost.
     private(set) var version: Int64?
-    /// Whether the first page says that it is another program's, or a newer one's.
+    /// Whether the first page is another program's, or a newer Todoku's.
     private(set) var isForeign = false
-    /// Whether something was there that cannot be read.
+    /// Whether there was something unreadable.
     private(set) var hasLoss = false
-    /// Whether the log has something that was acknowledged, and that SQLite does not read.
+    /// Whether the log has acknowledged commits that SQLite does not read, because they lie behind a fault.
     let isBehindFault: Bool
 
-    /// nil where there is no file to be read.
+    /// nil if there is no readable file.
     init?(_ folder: StoreFolder, mark: LogMark?) {
         guard let database = PlainFile(folder.database) else { return nil }
         self.pageSize = Self.pageSize(folder)
@@ -54,7 +54,7 @@ struct Salvage: ~Copyable {
         self.version = version
     }
 
-    /// Our own where the first page does not say.
+    /// The page size; our own if the first page does not tell.
     static func pageSize(_ folder: StoreFolder) -> Int {
         guard let header = PlainFile(folder.database)?.read(at: 0, count: 18), header.starts(with: Array("SQLite format 3\0".utf8)) else {
             return 4096
@@ -71,12 +71,12 @@ struct Salvage: ~Copyable {
         return database.read(at: (Int(number) - 1) * pageSize, count: pageSize)
     }
 
-    /// The database is known to be damaged.
+    /// Call if the database is known to be damaged.
     mutating func noteLoss() { hasLoss = true }
 
-    /// Hands over every row that can be read, the newest image of one last.
+    /// Passes on every readable row, the newest image of a row last.
     ///
-    /// - Parameter take: the row's columns, and its rowid where its table has one.
+    /// - Parameter take: gets the columns, and the rowid if the table has one.
     mutating func rows(_ take: (_ columns: [SalvagedValue], _ rowid: Int64?) -> Void) {
         let inLog = frames.sorted { $0.value < $1.value }.map(\.key)
         var lost = 0
@@ -86,17 +86,17 @@ struct Salvage: ~Copyable {
         if lost > 0 { hasLoss = true }
     }
 
-    /// The last page of a database of `size` bytes, the first where it is empty. A file with holes may be as large as the type allows.
+    /// The last page of a database of `size` bytes; page 1 if it is empty. A file with holes may be as large as its type allows.
     static func lastPage(ofSize size: Int, pageSize: Int) -> UInt32 {
         UInt32(clamping: min(max(1, (size +| (pageSize -| 1)) / pageSize), Int(Store.mostPages)))
     }
 
-    /// - Returns: how many cells could not be read.
+    /// - Returns: the number of unreadable cells.
     private func read(_ number: UInt32, _ take: ([SalvagedValue], Int64?) -> Void) -> Int {
         guard let page = page(number) else { return 1 }
         let start = number == 1 ? 100 : 0
         let (kind, count) = (page[start], Int(page[start + 3]) << 8 | Int(page[start + 4]))
-        // Leaves of tables with rowids; leaves and inner pages of those without. Anything else has no row, or cannot be told from one.
+        // Leaves of tables with rowids; leaves and inner pages of tables without. Other pages have no rows, or none that can be recognised.
         guard [0x0D, 0x0A, 0x02].contains(kind) else { return 0 }
         let hasRowid = kind == 0x0D
         let cells = start + (kind == 0x02 ? 12 : 8)
@@ -117,7 +117,7 @@ struct Salvage: ~Copyable {
         return lost
     }
 
-    /// The cell's bytes, with those on overflow pages (sqlite.org/fileformat2.html#cell_payload_overflow_pages).
+    /// The bytes of the cell, with those on overflow pages (sqlite.org/fileformat2.html#cell_payload_overflow_pages).
     private func payload(_ reader: inout SalvageReader, _ length: Int, isLeafOfTable: Bool) -> [UInt8]? {
         let most = isLeafOfTable ? usable - 35 : (usable - 12) * 64 / 255 - 23
         guard length > most else { return reader.bytes(length) }
@@ -125,7 +125,7 @@ struct Salvage: ~Copyable {
         let fitting = least + (length - least) % (usable - 4)
         guard var payload = reader.bytes(fitting <= most ? fitting : least), let link = reader.bytes(4) else { return nil }
         var next = link.bigEndian32(at: 0)
-        // Each page brings some, so that a ring of pages ends, too.
+        // Each page brings at least one byte, so that even a ring of pages ends.
         while payload.count < length {
             guard let page = page(next) else { return nil }
             next = page.bigEndian32(at: 0)
@@ -135,7 +135,7 @@ struct Salvage: ~Copyable {
     }
 }
 
-/// Goes through bytes that are not trusted: what is not there is nil.
+/// Reads untrusted bytes. Missing bytes give nil.
 private struct SalvageReader {
     private var rest: ArraySlice<UInt8>
 
@@ -151,7 +151,7 @@ private struct SalvageReader {
         return Array(rest.prefix(count))
     }
 
-    /// SQLite's: seven bits a byte, the highest first, and all eight of a ninth byte.
+    /// SQLite's format: seven bits a byte, the highest first, and all eight bits of a ninth byte.
     mutating func varint() -> Int64? {
         var value: UInt64 = 0
         for index in 0..<9 {
@@ -172,7 +172,7 @@ enum SalvagedValue: Equatable {
     case text([UInt8])
     case blob([UInt8])
 
-    /// The columns of a record (sqlite.org/fileformat2.html#record_format); nil where it is none.
+    /// The columns of a record (sqlite.org/fileformat2.html#record_format); nil if `payload` is no record.
     static func record(_ payload: [UInt8]) -> [SalvagedValue]? {
         var header = SalvageReader(payload[...])
         guard let length = header.varint(), length > 0, length <= payload.count else { return nil }
@@ -181,7 +181,7 @@ enum SalvagedValue: Equatable {
         var body = SalvageReader(payload[Int(length)...])
         var columns: [SalvagedValue] = []
         while !kinds.isAtEnd {
-            // More than any table of ours: no record, but bytes that look like one.
+            // No table of ours has as many columns: these bytes only look like a record.
             guard columns.count < 256, let kind = kinds.varint(), let value = value(kind, &body) else { return nil }
             columns.append(value)
         }
@@ -224,7 +224,7 @@ extension SalvagedValue: SQLiteValue {
         case .null: sqlite3_bind_null(statement, parameter)
         case .integer(let value): value.bind(statement, parameter)
         case .real(let value): sqlite3_bind_double(statement, parameter, value)
-        // As it was: what is no text by now is decoded when it is read.
+        // Bound as it is. Bytes that are no longer valid text are decoded when they are read.
         case .text(let bytes):
             bytes.isEmpty
                 ? todoku_bind_text(statement, parameter, "", 0)

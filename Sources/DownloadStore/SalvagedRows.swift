@@ -2,24 +2,24 @@ internal import CSQLite
 internal import Glibc
 
 extension StoreFolder {
-    /// Whether something that was acknowledged lies behind a fault of the log, where SQLite does not read it.
+    /// Whether acknowledged commits lie behind a fault of the log, where SQLite does not read them.
     var hasFaultyLog: Bool {
         guard let salvage = Salvage(self, mark: mark), !salvage.isForeign else { return false }
         return salvage.isBehindFault
     }
 
-    /// Writes what can be read of the damaged database into `salvaged`, on disk when this returns.
+    /// Writes the readable rows of the damaged database into `salvaged`, which is on disk on return.
     ///
     /// - Parameters:
-    ///   - afterLoss: the least next number where something may be lost: the lost ones have numbers, too.
-    ///   - isDamaged: whether the database itself is, so that pages may be gone; else only its log.
-    /// - Returns: nil where nothing can be read, or what can be is not ours.
+    ///   - afterLoss: the least next number if rows may be lost, because lost downloads have numbers too.
+    ///   - isDamaged: whether the database itself is damaged, so that pages may be lost; else only its log is.
+    /// - Returns: nil if nothing can be read, or the database is not ours.
     func salvage(afterLoss: UInt64, isDamaged: Bool) throws(SQLiteError) -> Salvaged? {
         guard var salvage = Salvage(self, mark: mark), !salvage.isForeign else { return nil }
         if isDamaged { salvage.noteLoss() }
         let descriptor = Glibc.open(salvageDraft, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else { return nil }
-        // SQLite locks by fcntl(2): this descriptor is closed before SQLite opens the file, and another one flushes it afterwards.
+        // SQLite locks by fcntl(2). So this descriptor is closed before SQLite opens the file, and another one flushes the file afterwards.
         close(descriptor)
         let salvaged: Salvaged?
         do throws(SQLiteError) { salvaged = try SalvagedRows.write(&salvage, salvageDraft, afterLoss) } catch {
@@ -42,9 +42,9 @@ extension StoreFolder {
     }
 }
 
-/// Puts rows that were read page by page into tables of their own version; the next opening migrates them.
+/// Puts the salvaged rows into tables of their own version. The next `open` migrates these.
 enum SalvagedRows {
-    /// What a row is told by.
+    /// What identifies the table of a row.
     struct Shape: Hashable {
         var hasRowid: Bool
         var columns: Int
@@ -53,7 +53,7 @@ enum SalvagedRows {
     struct Table: Equatable {
         var name: String
         var columns: [String]
-        /// The column that is the rowid.
+        /// The column that holds the rowid.
         var rowidColumn: Int?
     }
 
@@ -61,7 +61,7 @@ enum SalvagedRows {
         let version = salvage.version ?? Schema.version
         let shapes = try shapes(of: version)
         let database = try Database(path, flags: SQLITE_OPEN_READWRITE)
-        // Nothing relies on this file before it is whole and on disk.
+        // Nothing relies on this file before it is complete and on disk.
         try database.execute("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN")
         for step in Schema.steps[..<Int(version)] { try database.execute(step) }
         var inserts: [Shape: Insert] = [:]
@@ -74,7 +74,7 @@ enum SalvagedRows {
                 try insert.run(columns, rowid)
                 rows += 1
             } catch  where [SQLITE_CONSTRAINT, SQLITE_MISMATCH].contains(error.code) {
-                // Bytes that only look like a row.
+                // These bytes only look like a row.
             } catch { failure = error }
         }
         if let failure { throw failure }
@@ -91,7 +91,7 @@ enum SalvagedRows {
         return Salvaged(downloads: UInt32(clamping: count), mayHaveLost: salvage.hasLoss)
     }
 
-    /// The tables of a version by the shapes of their rows, also of rows that are older than a table's last columns.
+    /// The tables of a version, by the shapes of their rows. Rows may be older than a table's last columns.
     static func shapes(of version: Int64) throws(SQLiteError) -> [Shape: Table] {
         var shapes: [Shape: Table] = [:]
         let tables = try tables(of: version)
@@ -124,7 +124,7 @@ enum SalvagedRows {
         return tables
     }
 
-    /// A statement that a dictionary can hold.
+    /// Wraps a statement so that a dictionary can hold it.
     private final class Insert {
         private let statement: Statement
         private let rowidColumn: Int?

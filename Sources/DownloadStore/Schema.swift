@@ -1,6 +1,6 @@
-/// The tables, as a list of steps. A later version appends one; what has been released is never changed.
+/// The tables, as a list of steps. A later version appends a step; released steps never change.
 enum Schema {
-    /// "TDKU": tells our databases from others (`PRAGMA application_id`).
+    /// "TDKU": distinguishes our databases from others (`PRAGMA application_id`).
     static let applicationID: Int64 = 0x5444_4B55
 
     /// The version that this program reads and writes (`PRAGMA user_version`).
@@ -16,7 +16,7 @@ enum Schema {
     /// Step n leads from version n to n + 1.
     ///
     /// Instants are microseconds since the Unix epoch, durations microseconds, sizes bytes, speeds bytes per second. Numbers that are
-    /// unsigned in the model are kept by their bit pattern. NULL: none, unknown.
+    /// unsigned in the model are stored as their bit pattern. NULL: none, unknown.
     static let steps = [
         """
         CREATE TABLE download (
@@ -41,8 +41,8 @@ enum Schema {
         ) STRICT;
         CREATE TABLE setting (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
         """,
-        // What a download waits for and by when it expires; part files that are still to be deleted. Which file was being verified is asked
-        // of the part file itself from here on.
+        // What a download waits for, when it expires, and which part files are still to be deleted. From here on, the part file itself
+        // tells which file was being verified.
         """
         ALTER TABLE download ADD COLUMN failure_wait TEXT;
         ALTER TABLE download ADD COLUMN failure_missing INTEGER;
@@ -62,9 +62,9 @@ enum Schema {
         UPDATE download SET retry_at = wait_until WHERE state = 'waiting' AND wait_reason = 'retry';
         UPDATE download SET is_spliced = 1 WHERE received > 0;
         """,
-        // Rows of what only waits are lean, and quick to read: options are one text, without the defaults (`OptionsText`), and what only a
-        // download that has started or ended has is a row of `course`. Batches, conditional requests and the copies held (an empty
-        // wanted_name: none; the highest id is the newest), descriptors of callers, owners that are called, toasts that are owed.
+        // Rows of waiting downloads become small, and quick to read: the options are one text without the defaults (`OptionsText`). What
+        // only a started or ended download has is in a row of `course`. Also: batches, conditional requests, cached copies (an empty
+        // wanted_name: none; the highest id is the newest), callers' descriptors, owner calls, and owed toasts.
         """
         CREATE TABLE lean (
             number INTEGER PRIMARY KEY,
@@ -110,31 +110,31 @@ enum Schema {
             removed_bytes INTEGER NOT NULL, toast_owed_since INTEGER
         ) STRICT;
         """,
-        // When a file was made: another one that has got its inode is not taken for it.
+        // When a file was created: another file that has got its inode must not be taken for it.
         """
         ALTER TABLE course ADD COLUMN resume_born INTEGER;
         ALTER TABLE copy ADD COLUMN born INTEGER;
         """,
-        // Where the bytes come from, after redirects.
+        // The URL that the bytes come from, after redirects.
         """
         ALTER TABLE course ADD COLUMN source TEXT;
         """,
-        // Which server asked for a pause, after redirects.
+        // The server that asked for a pause, after redirects.
         """
         ALTER TABLE course ADD COLUMN failure_origin TEXT;
         """,
     ]
 }
 
-/// The columns of a table; their order is that of the statements' parameters and results, not the table's.
+/// The columns of a table, in the order of the statements' parameters and results. The table's own order may differ.
 protocol TableColumn: CaseIterable, RawRepresentable<Int32> {}
 
-/// What every download has.
+/// The columns that every download has.
 enum Column: Int32, TableColumn {
     case number, state, waitReason, waitUntil, position, queuedAt, received, total, batch, isFetch, url, directory, options
 }
 
-/// What only a download has that has started, or has ended.
+/// The columns that only a started or ended download has.
 enum CourseColumn: Int32, TableColumn {
     case number
     case failureName, failureMessage, failureStatus, failureHost, failureRetryable, failureRetryAfter, failureWait, failureMissing,
@@ -147,7 +147,7 @@ enum CourseColumn: Int32, TableColumn {
 }
 
 extension TableColumn {
-    /// As in the schema: `wait_reason`.
+    /// The name in the schema, such as `wait_reason`.
     var name: String {
         var name: [UInt8] = []
         for byte in "\(self)".utf8 {

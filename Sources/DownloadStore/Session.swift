@@ -5,10 +5,10 @@ internal import Glibc
 /// The open database and its statements, kept from `open` to `close`.
 final class Session {
     static let nextNumberKey = "next-number"
-    /// Most hosts whose last request is remembered over a restart.
+    /// Most hosts whose last request is remembered across a restart.
     private static let mostRequests = 10_000
     private static let recordsAtATime = 2048
-    /// Frames of the log, a page each, from which on a commit empties it, as SQLite does by itself; and from which on a quiet moment does.
+    /// How many frames (a page each) the log must have for a commit to empty it, as SQLite would by itself; and for `tidy` to do so.
     private static let longestLog: UInt32 = 1000
     private static let worthwhileLog: UInt32 = 64
 
@@ -32,27 +32,27 @@ final class Session {
     private let database: Database
     private let file: DatabaseFile
     private let folder: StoreFolder
-    /// Whether the file was made in this session, or in one that did not close, and may not be on disk yet: while nothing is acknowledged
-    /// it need not be, and the first start is quicker so.
+    /// Whether the file may not be on disk yet, because this session created it, or a previous session did not close. Until something is
+    /// acknowledged it need not be, which makes the first start quicker.
     private var isUnsynced: Bool
-    /// The record written last, and the text of its options: those of a batch have the same.
+    /// The last record written, and the text of its options: all members of a batch have the same.
     private var lastPut: (record: DownloadRecord, options: String)?
-    /// The next number on disk.
+    /// The next number, as saved.
     private var savedNumber = DownloadNumber(1)
     /// How many downloads `load` has read.
     private(set) var downloadsRead: UInt32 = 0
     private let log = LogLength()
-    /// The log's salts, as long as it has not begun anew.
+    /// The salts of the log; nil after the log was emptied.
     private var salts: UInt64?
 
-    /// Opens the database and brings it to this program's version.
+    /// Opens the database, and migrates it to this program's version.
     ///
     /// - Parameters:
-    ///   - file: of the database, empty where it is to be made.
-    ///   - first: the next number of a database that is made now.
-    ///   - wait: how long another program's transaction is waited for, also by commits.
-    ///   - mostPages: of 4 KiB each; what would need more fails as on a full disk.
-    /// - Throws: `damaged` where the file is no database of ours and has to be set aside.
+    ///   - file: the file of the database; empty if the database is to be created.
+    ///   - first: the next number of a database that is created now.
+    ///   - wait: how long to wait for another program's transaction, for commits too.
+    ///   - mostPages: of 4 KiB each. A change that needs more fails, as on a full disk.
+    /// - Throws: `damaged` if the file is not one of our databases, and must be set aside.
     init(_ folder: StoreFolder, _ file: consuming DatabaseFile, first: DownloadNumber, wait: Duration, mostPages: Int64) throws(StoreError)
     {
         self.folder = folder
@@ -65,7 +65,7 @@ final class Session {
         let version = try Session.version(database, folder)
         isUnsynced = version == 0 || hasLog
         do throws(SQLiteError) {
-            // Removed rows hold credentials: their bytes are overwritten.
+            // Removed rows hold credentials, so their bytes are overwritten.
             try database.execute(
                 """
                 PRAGMA synchronous = \(version == 0 ? "OFF" : "FULL"); PRAGMA journal_mode = WAL; PRAGMA foreign_keys = ON;
@@ -73,7 +73,7 @@ final class Session {
                 PRAGMA journal_size_limit = 4194304; PRAGMA max_page_count = \(mostPages);
                 """)
             try Session.migrate(database, from: version, first: first)
-            // FULL in WAL mode: a commit returns when the log is on disk.
+            // FULL in WAL mode: a commit returns once the log is on disk.
             try database.execute("PRAGMA synchronous = FULL")
             begin = try database.prepare("BEGIN IMMEDIATE")
             end = try database.prepare("COMMIT")
@@ -97,7 +97,7 @@ final class Session {
         } catch { throw StoreError(error, folder, isOpening: true) }
     }
 
-    /// The version of the tables that are there; 0: none.
+    /// The version of the existing tables; 0: there are none.
     private static func version(_ database: borrowing Database, _ folder: StoreFolder) throws(StoreError) -> Int64 {
         let application: Int64
         let version: Int64
@@ -123,7 +123,7 @@ final class Session {
         return version
     }
 
-    /// All steps in one transaction, so that there is no state between two versions.
+    /// Runs all steps in one transaction, so that there is no state between two versions.
     private static func migrate(_ database: borrowing Database, from version: Int64, first: DownloadNumber) throws(SQLiteError) {
         guard version < Schema.version else { return }
         try database.execute("BEGIN IMMEDIATE")
@@ -137,11 +137,11 @@ final class Session {
 
     // MARK: Reading
 
-    /// Reads everything; the records in pieces, that whoever takes them in can begin.
+    /// Reads everything. The records come in portions, so that their receiver can start early.
     ///
     /// - Parameters:
     ///   - now: see `DownloadRecord.init(_:course:now:like:)`.
-    ///   - take: is given what the database holds besides records, and then these, in the order of their numbers.
+    ///   - take: gets everything but the records first, and then the records in the order of their numbers.
     /// - Returns: the next number.
     func load(now: WallTime, _ take: (StoredPart) -> Void) throws(StoreError) -> DownloadNumber {
         var values: [String: String] = [:]
@@ -183,15 +183,16 @@ final class Session {
             records.append(DownloadRecord(row, course: own, now: now, like: &model))
             guard records.count == Self.recordsAtATime else { continue }
             take(records)
-            // What the next ones share is their own: counting references to what another thread counts, too, is dear.
+            // Each portion shares options only within itself: counting references that another thread counts too is slow.
             (records, model) = ([], RecordModel())
             records.reserveCapacity(Self.recordsAtATime)
         }
         if !records.isEmpty { take(records) }
     }
 
-    /// What no interval can be waiting for any more is deleted, where that is possible: a full disk keeps nobody from starting. The longest
-    /// is a number of milliseconds of 32 bits; a host's own is that of its rule, and what it was slowed down to is not kept over a start.
+    /// Reads the last requests. Deletes those that no interval needs any more, but not if the disk is full: that must not prevent a start.
+    /// The longest interval is 32 bits of milliseconds. A host's own interval is that of its rule; the interval of a slowed host is not
+    /// kept across a start.
     private func loadRequests(now: WallTime, _ rules: HostRules) throws(SQLiteError) -> [HostRequest] {
         var (requests, over): ([HostRequest], [HostRequest]) = ([], [])
         let oldest = now + .milliseconds(-Int64(UInt32.max))
@@ -216,25 +217,26 @@ final class Session {
 
     private func forget(_ host: String, _ spacing: Duration) throws(SQLiteError) { try requestOver.run(host, spacing.microseconds) }
 
-    /// `number` where it is one that we may have given; nil for what only a row of somebody else's has. So numbers always go on.
+    /// `number` if we may have given it; nil for a number that only another program's row can have. So our numbers never run out.
     private static func given(_ number: DownloadNumber) -> DownloadNumber? { number.value <= UInt64(Int64.max) / 2 ? number : nil }
 
-    /// The last file that was fetched for `key`; nil also where its row cannot be read.
+    /// The cached copy of `key`; nil also if its row cannot be read.
     func copy(for key: CopyKey) throws(StoreError) -> CopyHeld? {
         do throws(SQLiteError) { return try CopyRow.find(key, findCopy) } catch { throw StoreError(error, folder) }
     }
 
     // MARK: Writing
 
-    /// One transaction: all of it, or nothing.
+    /// Commits all changes in one transaction, or none.
     ///
-    /// - Parameter isEverything: what is there already, of a try of which we do not know what became, goes.
+    /// - Parameter isEverything: first deletes what an earlier try may have saved, whose outcome is unknown. Settings and cached copies
+    ///   stay.
     func commit(_ changes: [StoreChange], nextNumber: DownloadNumber, isEverything: Bool = false) throws(StoreError) {
         guard !changes.isEmpty || nextNumber > savedNumber else { return }
         guard file.isInPlace else {
             throw StoreError(.damaged, "The database \(folder.database) was taken away while Todoku used it.")
         }
-        // SQLite takes the log beside an empty database for a leftover: the file has to be on disk before the first row is.
+        // SQLite takes a log beside an empty database for a leftover. So the file must be on disk before the first row is.
         if isUnsynced { try file.sync() }
         isUnsynced = false
         do throws(SQLiteError) {
@@ -258,7 +260,7 @@ final class Session {
             try body()
             try end.run()
         } catch {
-            // After some errors SQLite has rolled back by itself.
+            // After some errors, SQLite has rolled back by itself.
             if !database.isIdle { try? undo.run() }
             throw error
         }
@@ -278,7 +280,7 @@ final class Session {
         case .putBatch(let record): try record.put(by: putBatch)
         case .removeBatch(let number): try removeBatch.run(number.value)
         case .set(let settings): for (key, value) in settings.rows { try set.run(key, value) }
-        case .scrubLog: break  // behind the commit
+        case .scrubLog: break  // done after the commit
         }
     }
 
@@ -296,15 +298,15 @@ final class Session {
         }
     }
 
-    /// Moves the log into the database and empties it; what fails of that is done at the next opening.
+    /// Moves the log into the database and empties it. If that fails, the next opening does so.
     ///
-    /// A log that is moved and not emptied would be read again after a kill: a fault in it would then put older pages over newer ones.
+    /// A log that was moved, but not emptied, would be read again after a kill. A fault in it would then put older pages over newer ones.
     func checkpoint() {
         try? database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         (log.frames, salts) = (0, nil)
     }
 
-    /// Does so in a quiet moment, where the log is long enough to be worth two flushes.
+    /// Empties the log in a quiet moment, if it is long enough to be worth two flushes.
     func checkpointIfWorthwhile() { if log.frames >= Self.worthwhileLog { checkpoint() } }
 
     /// How far the log has come; nil: it is empty.
@@ -318,14 +320,14 @@ final class Session {
 }
 
 extension HostRules {
-    /// A line each: the host, its connections and its request interval in microseconds, "-" for what is not said.
+    /// A line for each host: its name, connections, and request interval in microseconds; "-" for an unset value.
     fileprivate var text: String {
         given.sorted { $0.key < $1.key }.map { host, rule in
             "\(host) \(rule.connections.map { String($0) } ?? "-") \(rule.requestInterval.map { String($0.microseconds) } ?? "-")\n"
         }.joined()
     }
 
-    /// What cannot be read is left out.
+    /// Unreadable lines are left out.
     fileprivate init(text: String) {
         self.init()
         for line in text.split(separator: "\n") {
@@ -339,7 +341,7 @@ extension HostRules {
 }
 
 extension Settings {
-    /// One row each; numbers in decimal digits.
+    /// A row for each setting; numbers are in decimal digits.
     fileprivate var rows: [(String, String)] {
         [
             ("max-active", String(maxActive)), ("max-per-host", String(maxPerHost)), ("speed-limit", String(speedLimit)),

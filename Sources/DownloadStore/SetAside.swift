@@ -2,15 +2,15 @@ internal import CSystem
 internal import DownloadModel
 internal import Glibc
 
-/// Databases that were set aside. They hold the passwords and headers of their downloads, so none stays longer than those would.
+/// Databases that were set aside. They contain passwords and headers of downloads, so they are kept no longer than those secrets.
 extension StoreFolder {
     private static let prefix = "todoku.db.corrupt-"
     private static let suffixes = ["-wal", "-shm", ""]
 
-    /// Renames the database to `todoku.db.corrupt-YYYYMMDD-HHMMSS` (UTC), and the files that belong to it likewise, so that SQLite's
-    /// tools can still look at it, for a day. No connection to it may be open.
+    /// Renames the database and its files to `todoku.db.corrupt-YYYYMMDD-HHMMSS` (UTC). SQLite's tools can examine it there for a day. No
+    /// connection to it may be open.
     ///
-    /// - Returns: its new path; nil where there was none.
+    /// - Returns: the new path; nil if there was no database.
     func setAside(at time: time_t) throws(StoreError) -> String? {
         var time = time
         var parts = tm()
@@ -25,10 +25,10 @@ extension StoreFolder {
             copy += 1
             target = "\(first)-\(copy)"
         }
-        // The write-ahead log first: beside a new database, the old one's log could be taken for its own.
+        // The write-ahead log goes first: beside a new database, SQLite could take the old log for the new database's.
         for suffix in Self.suffixes {
             if rename(database + suffix, target + suffix) == 0 {
-                // One that somebody put here may be open to others.
+                // A database that somebody put here may be readable for others.
                 _ = fchmodat(AT_FDCWD, target + suffix, 0o600, AT_SYMLINK_NOFOLLOW)
                 continue
             }
@@ -38,11 +38,11 @@ extension StoreFolder {
         return target
     }
 
-    /// Whether an earlier database lies here under another name.
+    /// Whether the folder has a database that was set aside.
     var hasSetAside: Bool { !namesSetAside.isEmpty }
 
-    /// Deletes what was set aside a day ago. A time that lies ahead by more than a day is of a clock that was wrong. Names without a time,
-    /// as somebody may give, are left alone.
+    /// Deletes databases that were set aside a day ago. A time more than a day ahead comes from a wrong clock, and is deleted too. Names
+    /// without a time are somebody's own, and are left alone.
     func sweepSetAside(at now: time_t) {
         let age = Limits.secretsAge.components.seconds
         for name in namesSetAside {
@@ -64,7 +64,7 @@ extension StoreFolder {
         return names
     }
 
-    /// The time in "todoku.db.corrupt-YYYYMMDD-HHMMSS", with or without what follows.
+    /// The time in "todoku.db.corrupt-YYYYMMDD-HHMMSS", whatever follows it.
     private static func time(in name: String) -> time_t? {
         let digits = name.utf8.dropFirst(prefix.utf8.count).prefix(15)
         guard digits.count == 15, digits.dropFirst(8).first == UInt8(ascii: "-") else { return nil }

@@ -3,11 +3,11 @@ public import DownloadModel
 internal import EventLoop
 internal import Glibc
 
-/// The queue on disk: an SQLite database in a folder that one daemon has at a time.
+/// The queue on disk: an SQLite database in a folder that only one daemon uses at a time.
 ///
-/// It runs on a thread of its own, `todoku-store`, that starts with the first call and ends with the last reference.
+/// Runs on its own thread, `todoku-store`, which starts with the first call and ends with the last reference.
 public actor Store {
-    /// Most pages of the database, 16 GiB: beyond what `Limits` lets callers make us keep.
+    /// Most pages of the database, 16 GiB: more than `Limits` lets callers make us keep.
     static let mostPages: Int64 = 4 << 20
     /// How long `open` waits for a daemon that is about to end, and a commit for another program's transaction.
     static let longestWait: Duration = .seconds(2)
@@ -17,22 +17,22 @@ public actor Store {
     private let mostPages: Int64
     private let wait: Duration
     private var session: Session?
-    /// Between `open` and `close`. The session may be gone meanwhile, after a failure: the next commit opens it again.
+    /// Whether we are between `open` and `close`. After a failure there may be no session: the next commit opens one again.
     private var isOpen = false
     private var lock: FolderLock?
-    /// The file that was opened last.
+    /// The file opened last.
     private var current: HeldFile?
-    /// Whether that holds all that was committed; else only `startAnew` may write.
+    /// Whether `current` holds everything that was committed; if not, only `startAnew` may write.
     private var isWhole = false
     private var swept: time_t?
-    /// Where a database is that was lost, until a new one holds everything.
+    /// Where a lost database is, until a new one holds everything.
     private var aside: String?
 
     public nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
 
     /// Does nothing yet.
     ///
-    /// - Parameter folder: absolute, `$XDG_STATE_HOME/todoku`; made by `open` where it is not there.
+    /// - Parameter folder: the absolute path of `$XDG_STATE_HOME/todoku`. `open` creates a missing folder.
     public init(folder: String) { self.init(folder: folder, mostPages: Store.mostPages, wait: Store.longestWait) }
 
     init(folder: String, mostPages: Int64, wait: Duration) {
@@ -43,22 +43,23 @@ public actor Store {
 
     deinit { loop.stop() }
 
-    /// Takes the folder and reads everything. A database that is damaged, or cannot be read, twice, is set aside, and a new one started.
+    /// Locks the folder and reads everything. Sets a database aside that is damaged or unreadable at the second try too, and starts a new
+    /// one.
     ///
     /// - Parameter take: called on the store's thread with each part as it is read.
-    /// - Throws: `inUse` where another daemon has the folder and keeps it for two seconds more, `newerVersion`, `diskFull`, `storage`.
+    /// - Throws: `inUse` if another daemon keeps the folder for two more seconds; `newerVersion`, `diskFull`, `storage`.
     public func open(_ take: @Sendable (StoredPart) -> Void) throws(StoreError) -> StoreOpening {
         guard !isOpen else { throw StoreError(.inUse, "The database \(folder.database) is open already.") }
         try folder.make()
         let lock = try folder.lock(wait: wait)
         let now = time(nil)
-        // Of a file that was there and is empty, or damaged, we cannot know what numbers it gave.
+        // An empty or damaged file does not tell which numbers it gave.
         let afterLoss = DownloadNumber(UInt64(clamping: max(1, now)))
         var opening: StoreOpening
         do throws(StoreError) {
-            // One call that fails must cost neither the queue (SQLite calls a bad read damage) nor the start.
+            // One failed call (SQLite calls a failed read damage) must cost neither the queue nor the start.
             if let taken = try takeSalvaged(at: now) {
-                // An earlier start ended in the middle of it, and told nobody.
+                // An earlier start was interrupted while salvaging, and has told nobody.
                 opening = try load(afterLoss, now: now, take)
                 opening.setAside = taken
                 opening.salvaged = Salvaged(downloads: session?.downloadsRead ?? 0, mayHaveLost: true)
@@ -100,9 +101,9 @@ public actor Store {
         StoreError(.damaged, "The log of the database \(folder.database) is damaged: what was acknowledged is not all there.")
     }
 
-    /// Sets a damaged database aside, and starts a new one with all of it that can be read.
+    /// Sets a damaged database aside, and starts a new one with all rows that can be read.
     ///
-    /// - Parameter isDamaged: whether the database itself is; else only its log.
+    /// - Parameter isDamaged: whether the database itself is damaged; else only its log is.
     private func salvage(
         _ afterLoss: DownloadNumber, at now: time_t, isDamaged: Bool, _ take: (StoredPart) -> Void
     ) throws(StoreError) -> StoreOpening {
@@ -110,7 +111,7 @@ public actor Store {
         do throws(SQLiteError) {
             salvaged = try folder.salvage(afterLoss: afterLoss.value, isDamaged: isDamaged)
         } catch  where [SQLITE_FULL, SQLITE_IOERR].contains(error.code) {
-            // The damaged one stays where it is: the next start may have room.
+            // The damaged database stays in place: the next start may have room.
             throw StoreError(error, folder)
         } catch {}
         if salvaged != nil, let aside = try takeSalvaged(at: now) {
@@ -126,9 +127,9 @@ public actor Store {
         return opening
     }
 
-    /// Puts a salvaged database that is whole into the place of the damaged one.
+    /// Puts a complete salvaged database into the place of the damaged one.
     ///
-    /// - Returns: where the damaged one is now; nil where nothing was salvaged.
+    /// - Returns: where the damaged database is now; nil if none was salvaged.
     private func takeSalvaged(at now: time_t) throws(StoreError) -> String? {
         unlink(folder.salvageDraft)
         guard access(folder.salvaged, F_OK) == 0 else { return nil }
@@ -138,31 +139,32 @@ public actor Store {
         return aside ?? folder.database
     }
 
-    /// Saves all of `changes`, in order, and the next number, or nothing. They are on disk when it returns.
+    /// Saves all of `changes`, in order, and the next number; or nothing. Everything is on disk on return.
     ///
-    /// - Parameter nextNumber: one that is lower than what is saved changes nothing: numbers only grow.
-    /// - Throws: `damaged` where `startAnew` has to follow, and nothing else can be saved before.
+    /// - Parameter nextNumber: a lower number than the saved one has no effect: numbers only grow.
+    /// - Throws: `damaged` if only `startAnew` can save anything from now on.
     public func commit(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) {
         try checkOpen()
         guard isWhole else { throw lost }
         let session = if let session { session } else { try reopened(nextNumber) }
         self.session = session
         do throws(StoreError) { try session.commit(changes, nextNumber: nextNumber) } catch {
-            // SQLite does not get over some failures by itself: one that could not open its log stays read-only.
+            // SQLite does not recover from some failures by itself: a connection that could not open its log stays read-only.
             if error.reason != .diskFull { self.session = nil }
             throw error
         }
         lock?.note(session.mark())
     }
 
-    /// Deletes databases that were set aside long ago, at most once an hour.
+    /// Deletes databases that were set aside a day ago; checks at most once an hour.
     private func sweep(at now: time_t) {
         if let swept, (swept..<(swept +| 3600)).contains(now) { return }
         swept = now
         folder.sweepSetAside(at: now)
     }
 
-    /// Empties the log, where that is worth it. Call when nothing waits to be saved. One flipped bit can take what lies in the log only.
+    /// Empties the log, if that is worthwhile. Call when no change waits to be saved. A short log is safer: a flipped bit costs all frames
+    /// behind it.
     public func tidy() {
         guard isOpen, isWhole, let session else { return }
         sweep(at: time(nil))
@@ -176,7 +178,7 @@ public actor Store {
 
     private var lost: StoreError { StoreError(.damaged, "The database \(folder.database) was taken away while Todoku used it.") }
 
-    /// The database again that was open before a failure.
+    /// Opens the database again after a failure.
     private func reopened(_ nextNumber: DownloadNumber) throws(StoreError) -> Session {
         isWhole = folder.id == current?.id
         guard isWhole else { throw lost }
@@ -185,19 +187,19 @@ public actor Store {
         guard isWhole else { throw lost }
         return try Session(folder, file, first: nextNumber, wait: wait, mostPages: mostPages)
     }
-    /// The last file that was fetched for `key`, as committed. nil: none is known, or the database cannot be read now.
+    /// The cached copy of `key`, as committed; nil: none is known, or the database cannot be read now.
     public func copy(for key: CopyKey) -> CopyHeld? {
         guard let session else { return nil }
         return try? session.copy(for: key)
     }
 
-    /// Sets the database aside, which a commit has found `damaged`, and saves `changes`, everything there is, in a new one. Where that
-    /// fails it is to be called again: until it succeeds, nothing else is saved.
+    /// Sets aside a database that a commit has found `damaged`, and saves `changes`, which are everything there is, in a new one. If this
+    /// fails, call it again: until it succeeds, nothing else can be saved.
     ///
-    /// - Returns: where the old one is now; nil where it was gone.
+    /// - Returns: where the old database is now; nil if it was gone.
     public func startAnew(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) -> String? {
         try checkOpen()
-        // What a try before this one has made is not set aside again.
+        // A file that an earlier try of this method created is not set aside again.
         if isWhole || folder.id != current?.id { current = nil }
         (session, isWhole) = (nil, false)
         try folder.make()
@@ -219,7 +221,7 @@ public actor Store {
         return aside
     }
 
-    /// Leaves the database as one file and frees the folder. `open` may follow.
+    /// Leaves the database as a single file, and unlocks the folder. `open` may follow.
     public func close() {
         session?.checkpoint()
         if session != nil { lock?.note(nil) }
@@ -228,10 +230,11 @@ public actor Store {
         lock = nil
     }
 
-    /// Whether a download is kept that a daemon would go on with: queued, active, being verified, or waiting for anything but ResumeAll; or
-    /// one that has ended, and whose owner is to be called (`DownloadRecord.remindsOwner`), or whose toast is owed; or such a batch.
+    /// Whether the database has work for a daemon. That is a download that is queued, active or being verified, or waits for anything but
+    /// ResumeAll and a fresh link. Or an ended download whose owner is to be called (`DownloadRecord.remindsOwner`), or one, or a batch,
+    /// whose toast is owed.
     ///
-    /// Only reads, on the calling thread, and makes no file. False where there is no database. True where it cannot be read: the daemon
+    /// Only reads, on the calling thread, and creates no file. False without a database. True if the database cannot be read: the daemon
     /// then says why, or sets it aside.
     public nonisolated static func hasPending(folder: String) -> Bool {
         let path = StoreFolder(path: folder).database
@@ -239,10 +242,10 @@ public actor Store {
         guard access(path, F_OK) == 0 else { return false }
         var status = stat()
         guard stat(path, &status) != 0 || status.st_size > 0 else { return false }
-        // Of a log with a fault SQLite reads the beginning only.
+        // SQLite reads a faulty log only up to the fault.
         if StoreFolder(path: folder).hasFaultyLog { return true }
-        // SQLite makes a log and its index beside a database that has none, even to read, unless told that nobody writes; nobody does
-        // then, for a daemon's log lasts as long as it has the database open. An index that is there is only read.
+        // Even to read, SQLite creates a log and an index beside a database without a log. `immutable` prevents that, by stating that
+        // nobody writes. A running daemon usually has a log. An existing index is only read.
         let hasLog = stat(path + "-wal", &status) == 0 && status.st_size > 0
         let option = hasLog ? "readonly_shm=1" : "immutable=1"
         let now = WallTime(microseconds: UInt64(clamping: time(nil)) *| 1_000_000)

@@ -10,27 +10,27 @@ public struct StoreError: Error, Equatable, Sendable, CustomStringConvertible {
         case newerVersion
         /// No room, or a quota.
         case diskFull
-        /// The file is not a database of ours, parts of it are wrong, or it is gone. `open` sets such a file aside by itself.
+        /// The file is not one of our databases, is partly wrong, or is gone. `open` sets such a file aside by itself.
         case damaged
-        /// The file cannot be read. `open` sets it aside where that happens twice.
+        /// The file cannot be read. `open` sets it aside if that happens twice.
         case unreadable
-        /// `open` did not succeed before, or `close` came.
+        /// `open` has not succeeded, or `close` was called.
         case notOpen
         /// Anything else: permissions, a read-only file system, a failing disk.
         case storage
     }
 
     public let reason: Reason
-    /// One English sentence that a person can act on.
+    /// One English sentence that tells the user what to do.
     public let message: String
 
     public var description: String { message }
 
     init(_ reason: Reason, _ message: String) { (self.reason, self.message) = (reason, message) }
 
-    /// The one place where a result code of SQLite becomes a reason.
+    /// Turns a result code of SQLite into a reason; the only place that does.
     ///
-    /// - Parameter isOpening: the statements are known to be right: what SQLite finds wrong with one is the schema's fault.
+    /// - Parameter isOpening: the statements are known to be right, so an error in a statement is the schema's fault.
     init(_ error: SQLiteError, _ folder: StoreFolder, isOpening: Bool = false) {
         let cause = error.systemCode == 0 ? error.message : "\(error.message) (\(String(cString: strerror(error.systemCode))))"
         let path = folder.database
@@ -52,10 +52,10 @@ public struct StoreError: Error, Equatable, Sendable, CustomStringConvertible {
         }
     }
 
-    /// Whether it is the file's fault, and a new one would do.
+    /// Whether the file is at fault, so that a new file would do.
     var isOfTheFile: Bool { reason == .damaged || reason == .unreadable }
 
-    /// A system call on `path` that failed with `code`.
+    /// A failed system call on `path`.
     init(system code: Int32, _ action: String, _ path: String) {
         switch code {
         case ENOSPC, EDQUOT: self.init(.diskFull, "There is not enough room to \(action) in \(path); free some and try again.")

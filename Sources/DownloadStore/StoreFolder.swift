@@ -1,19 +1,19 @@
 internal import CSystem
 internal import Glibc
 
-/// The folder of the database and its files. All of it is for the user alone: the database holds credentials.
+/// The folder of the database and its files. Only the user may read it, because the database contains credentials.
 struct StoreFolder {
     let path: String
 
     var database: String { "\(path)/todoku.db" }
     fileprivate var lockFile: String { "\(path)/todoku.lock" }
-    /// A new database that holds what could be read of a damaged one, while it is written; and when it is whole and on disk.
+    /// A new database with the readable rows of a damaged one: the draft, and then `salvaged` once it is complete and on disk.
     var salvageDraft: String { "\(database).salvage" }
     var salvaged: String { "\(database).salvaged" }
-    /// How far the log had come at the last commit; nil: not known.
+    /// How far the log had come at the last commit; nil: unknown.
     var mark: LogMark? { PlainFile(lockFile)?.read(at: 0, count: LogMark.length).flatMap(LogMark.init) }
 
-    /// Makes the folder and those above it, 0700 whatever the umask; takes others' permissions off one that is there.
+    /// Creates the folder and its parents, with mode 0700 whatever the umask. Takes others' permissions off an existing folder.
     func make() throws(StoreError) {
         var status = stat()
         if stat(path, &status) != 0 {
@@ -27,8 +27,8 @@ struct StoreFolder {
         if status.st_mode & 0o777 != 0o700, chmod(path, 0o700) != 0 { throw StoreError(system: errno, "set the permissions", path) }
     }
 
-    /// Makes the database's file, empty and 0600 whatever the umask, unless it is there; SQLite gives its other files the same mode.
-    /// To be called before SQLite opens it, and the value kept until SQLite has closed it.
+    /// Creates the file of the database, empty and with mode 0600 whatever the umask, unless it exists. SQLite gives its other files the
+    /// same mode. Call before SQLite opens the file, and keep the value until SQLite has closed it.
     func makeDatabase() throws(StoreError) -> DatabaseFile {
         var isNew = true
         var descriptor = Glibc.open(database, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
@@ -52,12 +52,12 @@ struct StoreFolder {
         return file
     }
 
-    /// Which file the database's name is of; nil: of none.
+    /// The file that has the database's name; nil: none.
     var id: FileID? { FileID(database) }
 
     /// Takes the lock that makes a daemon the only one in this folder.
     ///
-    /// - Parameter wait: how long another daemon, that is about to end, is waited for.
+    /// - Parameter wait: how long to wait for another daemon that is about to end.
     func lock(wait: Duration) throws(StoreError) -> FolderLock {
         let descriptor = Glibc.open(lockFile, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else { throw StoreError(system: errno, "open the lock", lockFile) }
@@ -75,12 +75,12 @@ struct StoreFolder {
     }
 }
 
-/// The database's file, open beside SQLite: closing any descriptor of it would drop SQLite's locks (fcntl(2)).
+/// The file of the database, open beside SQLite. Closing any descriptor of the file would drop SQLite's locks (fcntl(2)).
 struct DatabaseFile: ~Copyable {
     private let descriptor: Int32
     private let folder: StoreFolder
     fileprivate var status = stat()
-    /// Whether it was not there before.
+    /// Whether the file did not exist before.
     let isNew: Bool
     /// Whether a session that did not close has left its log.
     let hasLog: Bool
@@ -94,20 +94,21 @@ struct DatabaseFile: ~Copyable {
 
     var id: FileID { FileID(status) }
 
-    /// Keeps its number from other files for as long as the value is there, also when SQLite has closed it and somebody has deleted it.
+    /// Keeps other files from getting this file's inode number while the value lives, even after SQLite has closed the file and somebody
+    /// has deleted it.
     func hold() -> HeldFile { HeldFile(id, Glibc.open("/proc/self/fd/\(descriptor)", todoku_o_path | O_CLOEXEC)) }
 
-    /// Whether nothing was in it when it was opened.
+    /// Whether the file was empty when it was opened.
     var isEmpty: Bool { status.st_size == 0 }
 
-    /// Whether it is still the file under the database's name.
+    /// Whether the file still has the database's name.
     var isInPlace: Bool { folder.id == id }
 
-    /// Brings what SQLite has written to the file, the file's name and that of its folder to the disk.
+    /// Brings to disk what SQLite has written to the file, and the names of the file and its folder.
     func sync() throws(StoreError) {
         guard fdatasync(descriptor) == 0 else { throw StoreError(system: errno, "save the queue", folder.database) }
         guard StoreFolder.sync(folder.path) else { throw StoreError(system: errno, "save the queue", folder.path) }
-        // `make` may have made these, as far as ~/.local; those that are others' may be closed to us.
+        // `make` may have created these folders, up to ~/.local. Folders of others may be closed to us.
         _ = StoreFolder.sync(folder.path + "/..")
         _ = StoreFolder.sync(folder.path + "/../..")
     }
@@ -122,14 +123,14 @@ extension StoreFolder {
     }
 }
 
-/// A lock of the folder, by flock(2); it ends with the process, whatever ends that, or with this value.
+/// A lock on the folder, by flock(2). It ends with this value or with the process, however that ends.
 struct FolderLock: ~Copyable {
     private let descriptor: Int32
     fileprivate init(adopting descriptor: Int32) { self.descriptor = descriptor }
     deinit { close(descriptor) }
 
-    /// Notes how far the log has come; nil: there is none. The note is not flushed: it outlives the process, and without it less is known
-    /// only.
+    /// Notes how far the log has come; nil: there is no log. The note is not flushed, but outlives the process. A lost note only means that
+    /// less is known.
     func note(_ mark: LogMark?) {
         guard let bytes = mark?.bytes else {
             ftruncate(descriptor, 0)
@@ -138,24 +139,24 @@ struct FolderLock: ~Copyable {
         _ = bytes.withUnsafeBytes { pwrite(descriptor, $0.baseAddress, $0.count, 0) }
     }
 
-    /// Whether it is still the lock of `folder`.
+    /// Whether this is still the lock of `folder`.
     func isInPlace(of folder: StoreFolder) -> Bool {
         var status = stat()
         return fstat(descriptor, &status) == 0 && FileID(folder.lockFile) == FileID(status)
     }
 }
 
-/// A file that may be closed, known from all that come after it: an inode that is held is not given away.
+/// A file that may be closed. No later file can be taken for it, because a held inode is not given away.
 final class HeldFile {
     let id: FileID
-    /// For its place only: closing any other descriptor of it would drop SQLite's locks (fcntl(2)). -1: there was none to be had.
+    /// Only holds the inode: closing any other descriptor of the file would drop SQLite's locks (fcntl(2)). -1: could not be opened.
     private let descriptor: Int32
 
     fileprivate init(_ id: FileID, _ descriptor: Int32) { (self.id, self.descriptor) = (id, descriptor) }
     deinit { if descriptor >= 0 { close(descriptor) } }
 }
 
-/// Which file it is, as long as it is there.
+/// Identifies a file as long as it exists.
 struct FileID: Equatable {
     private let device: dev_t
     private let inode: ino_t

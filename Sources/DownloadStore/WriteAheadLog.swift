@@ -1,8 +1,8 @@
 internal import Glibc
 
-/// How far the write-ahead log had come when the last commit was acknowledged. It is kept in the lock file, which no log's fault reaches.
+/// How far the write-ahead log had come when the last commit was acknowledged. Kept in the lock file, where no fault of the log reaches it.
 struct LogMark: Equatable {
-    /// Both salts of the log's header: each time the log begins anew they are others.
+    /// Both salts of the log's header. They change each time the log starts anew.
     var salts: UInt64
     var frames: UInt32
 
@@ -11,7 +11,7 @@ struct LogMark: Equatable {
 
     init(salts: UInt64, frames: UInt32) { (self.salts, self.frames) = (salts, frames) }
 
-    /// nil where `bytes` are not what `bytes` of a mark were.
+    /// nil if `bytes` are not those of a mark.
     init?(_ bytes: [UInt8]) {
         guard bytes.count == Self.length else { return nil }
         self.init(salts: bytes.bigEndian64(at: 0), frames: UInt32(truncatingIfNeeded: bytes.bigEndian32(at: 8)))
@@ -23,26 +23,26 @@ struct LogMark: Equatable {
         for shift in stride(from: 56, through: 0, by: -8) { bytes.append(UInt8(truncatingIfNeeded: salts >> UInt64(shift))) }
         for shift in stride(from: 24, through: 0, by: -8) { bytes.append(UInt8(truncatingIfNeeded: frames >> UInt32(shift))) }
         bytes += [0, 0, 0, 0]
-        // FNV-1a: a flipped bit is to be noticed, not an enemy.
+        // FNV-1a: it must notice a flipped bit, not an attacker.
         let sum = bytes.reduce(Self.magic ^ 0xcbf2_9ce4_8422_2325) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
         for shift in stride(from: 56, through: 0, by: -8) { bytes.append(UInt8(truncatingIfNeeded: sum >> UInt64(shift))) }
         return bytes
     }
 }
 
-/// SQLite's write-ahead log as it lies on disk (sqlite.org/fileformat2.html#walformat), read without SQLite: SQLite stops at the first
-/// frame whose checksum is wrong, and forgets all that comes behind it.
+/// SQLite's write-ahead log on disk (sqlite.org/fileformat2.html#walformat), read without SQLite. SQLite stops at the first frame with a
+/// wrong checksum, and forgets all frames behind it.
 struct WriteAheadLog {
     static let headerLength = 32
     static let frameHeaderLength = 24
 
     struct Frame {
         var page: UInt32
-        /// Pages of the database after this frame's commit; 0: the frame ends none.
+        /// The pages of the database after the commit that this frame ends; 0: it ends none.
         var databaseSize: UInt32
         /// Whether the page is as SQLite wrote it.
         var isGood: Bool
-        /// Whether SQLite believes the frame as far as itself goes: right salts, too.
+        /// Whether the frame has this log's salts, which SQLite requires too.
         var hasOwnSalts: Bool
     }
 
@@ -55,14 +55,14 @@ struct WriteAheadLog {
     private typealias Sum = (UInt32, UInt32)
 
     /// - Parameters:
-    ///   - mark: what the header should say, where that is known.
-    ///   - pageSize: of the database.
-    /// - Returns: nil where there is no log, or one with nothing in it.
+    ///   - mark: what the header should say, if known.
+    ///   - pageSize: the page size of the database.
+    /// - Returns: nil if there is no log, or an empty one.
     init?(_ path: String, mark: LogMark?, pageSize: Int) {
         guard let file = PlainFile(path) else { return nil }
         let (size, frameLength) = (file.size, Self.frameHeaderLength + pageSize)
         guard size > Self.headerLength, let header = file.read(at: 0, count: Self.headerLength) else { return nil }
-        // The magic number's last bit: whether checksums are over big-endian words.
+        // The last bit of the magic number: whether checksums are over big-endian words.
         let magic = header.bigEndian32(at: 0)
         let isBig = magic & 1 == 1
         let sum = header.withUnsafeBytes { Self.sum((0, 0), $0[..<24], isBig) }
@@ -73,7 +73,7 @@ struct WriteAheadLog {
         if !hasGoodHeader, let first = file.read(at: Self.headerLength, count: Self.frameHeaderLength) {
             salts = mark?.salts ?? first.bigEndian64(at: 8)
         }
-        // What the checksum of the next frame may go on from.
+        // The checksums that the next frame's checksum may continue.
         var seeds: [Sum] = hasGoodHeader ? [stored] : [stored, sum]
         var offset = Self.headerLength
         while offset <= size - frameLength, frames.count < Int(UInt32.max) {
@@ -81,7 +81,7 @@ struct WriteAheadLog {
             offset += frameLength
             seeds = append(bytes, seeds, isBig)
         }
-        // What another log has left behind the end of this one.
+        // Frames of an earlier log behind the end of this one.
         if let last = frames.lastIndex(where: { $0.hasOwnSalts || $0.isGood }) {
             frames.removeSubrange((last + 1)...)
         } else {
@@ -89,7 +89,7 @@ struct WriteAheadLog {
         }
     }
 
-    /// - Returns: what the next frame's checksum may go on from.
+    /// - Returns: the checksums that the next frame's checksum may continue.
     private mutating func append(_ bytes: [UInt8], _ seeds: [Sum], _ isBig: Bool) -> [Sum] {
         let stored: Sum = (bytes.bigEndian32(at: 16), bytes.bigEndian32(at: 20))
         let sums = seeds.map { seed in
@@ -97,7 +97,7 @@ struct WriteAheadLog {
         }
         let hasOwnSalts = bytes.bigEndian64(at: 8) == salts
         let match = sums.firstIndex { $0 == stored }
-        // The frame before was right, and only its checksum was not.
+        // The previous frame was right except for its checksum.
         if let match, match > 0, let before = frames.indices.last { frames[before].isGood = true }
         frames.append(
             Frame(
@@ -118,17 +118,18 @@ struct WriteAheadLog {
         return (first, second)
     }
 
-    /// As many frames as SQLite will read: up to the last commit before the first fault.
+    /// How many frames SQLite will read: up to the last commit before the first fault.
     private var readable: Int {
         guard hasGoodHeader else { return 0 }
         let good = frames.prefix { $0.isGood && $0.hasOwnSalts }
         return good.lastIndex { $0.databaseSize > 0 }.map { $0 + 1 } ?? 0
     }
 
-    /// As many frames as belong to commits that were acknowledged; nil where SQLite reads all of them.
+    /// How many frames belong to acknowledged commits; nil if SQLite reads all of them.
     ///
-    /// The mark makes that certain. Without one (another machine's file, or a mark that a power cut took) two commits behind a fault prove
-    /// it: the second began when the first was on disk. A single one may be what a power cut tore, of which nobody was told.
+    /// The mark makes this certain. Without a mark (another machine's file, or a mark lost with the power), two commits behind a fault
+    /// prove it: the second began when the first was on disk. A single commit may have been torn by a power cut, before anybody was told of
+    /// it.
     func acknowledgedBehindFault(_ mark: LogMark?) -> Int? {
         let readable = readable
         if let mark, mark.salts == salts { return readable < Int(mark.frames) ? Int(mark.frames) : nil }
@@ -141,7 +142,7 @@ struct WriteAheadLog {
     }
 }
 
-/// A file that is only read, by its offsets. Nothing of it is trusted: what is not there is nil.
+/// A file for reading at offsets. Nothing in the file is trusted: missing bytes give nil.
 struct PlainFile: ~Copyable {
     private let descriptor: Int32
     let size: Int
@@ -159,7 +160,7 @@ struct PlainFile: ~Copyable {
 
     deinit { close(descriptor) }
 
-    /// nil where fewer are there, or the disk cannot read them, tried twice: one failed read proves no damage.
+    /// nil if there are fewer bytes, or if the disk cannot read them at the second try: one failed read proves no damage.
     func read(at offset: Int, count: Int) -> [UInt8]? {
         readOnce(at: offset, count: count) ?? readOnce(at: offset, count: count)
     }

@@ -55,7 +55,7 @@ public final class DiskPool: Sendable {
         }
     }
 
-    /// The same, with a time limit: `done` gets nil if `work` has not returned within `patience`, as on a disk that hangs. Work that has
+    /// Like the function above, but `done` gets nil if `work` has not returned within `patience`, as on a disk that hangs. Work that has
     /// not begun by then is dropped. A value that comes later goes to `late`, which may close a descriptor.
     @BusActor public func perform<R: Sendable>(
         at place: DiskPlace, takesLong: Bool = false, within patience: Duration, late: @escaping @Sendable (R) -> Void = { _ in },

@@ -1,7 +1,7 @@
 internal import CSystem
 internal import Glibc
 
-/// A disk, network share or other file system. Calls on one must not wait for another.
+/// A disk, network share or other file system. A call on one file system must not wait for another.
 public struct DiskKey: Hashable, Sendable {
     /// Device numbers as in `/proc/self/mountinfo` ("8:1"); empty if unknown.
     let name: String

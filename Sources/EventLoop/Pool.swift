@@ -2,7 +2,7 @@ internal import CSystem
 internal import Glibc
 internal import Synchronization
 
-/// A few threads for calls that wait. Calls that wait for a disk belong into the `DiskPool`.
+/// A few threads for calls that block. Calls that block on a disk belong into the `DiskPool`.
 ///
 /// Threads start when there is work and end after five idle seconds, so that an idle service never wakes up.
 public final class Pool: Sendable {

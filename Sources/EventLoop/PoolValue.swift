@@ -16,7 +16,7 @@ extension Pool {
     }
 }
 
-/// Belongs to work that may be withdrawn before it begins.
+/// Lets the owner of some work withdraw it before it begins.
 final class Ticket: Sendable {
     let isWithdrawn = Atomic<Bool>(false)
 }

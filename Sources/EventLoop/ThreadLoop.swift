@@ -30,7 +30,7 @@ private final class Bell: Sendable {
 
     func ring() { _ = eventfd_write(descriptor, 1) }
 
-    /// Returns once the bell has been rung, even if that was before the call.
+    /// Returns once the bell has been rung, even if it was rung before the call.
     func wait() {
         var value: UInt64 = 0
         _ = eventfd_read(descriptor, &value)

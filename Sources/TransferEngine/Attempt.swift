@@ -2,41 +2,41 @@ internal import DownloadModel
 internal import PartFiles
 internal import Transport
 
-/// One HTTP exchange of a transfer: hears what comes, decides by the response's head what it is good for, and hands the body on.
+/// One HTTP exchange of a transfer: receives the response, judges it by its head, and passes the body on.
 ///
-/// The decision falls with the end of the head. Only a 401 or 407 waits for the first body byte (or the end): libcurl may deal with it
-/// itself, by sending credentials.
+/// The verdict falls at the end of the head. Only after a 401 or 407 does it wait for the first body byte, or the end: libcurl may answer
+/// these itself, by sending credentials.
 final class Attempt: BodySink {
-    /// Most bytes of a body that nobody wants (of an error, of a redirect) that are read for the sake of the connection.
+    /// Most bytes that are read of an unwanted body (of an error or redirect), to keep the connection usable.
     static let unwantedLimit = 64 * 1024
-    /// A redirect is followed by its head; its body is waited for so long.
+    /// How long a redirect, which is followed by its head alone, waits for the end of its body.
     static let redirectPatience: Duration = .milliseconds(100)
 
     enum Verdict: Equatable {
         case undecided
-        /// The file's bytes, from where the part file ends.
+        /// The file's bytes, from the end of the part file on.
         case body
         /// A 416 that says that the part file is whole.
         case whole
         case redirect
-        /// What is held is of no use: once more, without a range.
+        /// The held bytes are useless: ask again, without a range.
         case restart
-        /// A 304 about the copy held.
+        /// A 304 about the cached copy.
         case unchanged(CopyHeld)
         case failed(DownloadFailure)
         case taken(path: String)
     }
 
     let url: DownloadURL
-    /// The first byte that was asked for; nil: the whole.
+    /// The first byte that was asked for; nil: the whole file.
     let rangeStart: ByteCount?
-    /// Whether a proxy is spoken to instead of the host.
+    /// Whether the connection goes to a proxy instead of the host.
     let isProxied: Bool
-    /// Whether it was asked for what is newer than the copy held only.
+    /// Whether the request asks only for something newer than the cached copy.
     let asksIfChanged: Bool
     var head = ResponseHead()
     private(set) var verdict = Verdict.undecided
-    /// Whether an address of the host was left out because the transfer must stay away from it.
+    /// Whether an address of the host was refused, because the transfer must stay away from that address.
     private(set) var isKeptAway = false
     /// Whether body bytes came before the end of the head.
     private(set) var isHeadless = false
@@ -44,9 +44,9 @@ final class Attempt: BodySink {
     private var unwanted = 0
     /// When the head of a redirect was complete.
     private var redirected: SuspendingClock.Instant?
-    /// Undoes the body's content coding; nil: it has none, or is stored in it.
+    /// Undoes the content coding of the body; nil: no coding, or the file is stored in its coding.
     var decoder: ContentDecoder?
-    /// Body bytes that were taken, and that libcurl gives once more after the pause in which they were.
+    /// Body bytes that were accepted before a pause. libcurl delivers these bytes again after the pause.
     private var ahead = 0
 
     init(_ transfer: Transfer, url: DownloadURL, rangeStart: ByteCount?, isProxied: Bool) {
@@ -57,7 +57,7 @@ final class Attempt: BodySink {
     override var work: UInt64 { transfer.request.number.value }
 
     override func receive(_ bytes: UnsafeRawBufferPointer) -> Answer {
-        // libcurl ends a head at a line that begins with a bare CR. No body belongs to a head that does not end as RFC 9112 §2.1 says.
+        // libcurl ends a head at a line that begins with a bare CR. A head that does not end as RFC 9112 §2.1 says has no body.
         guard head.isComplete else {
             isHeadless = true
             return .abort
@@ -113,7 +113,7 @@ final class Attempt: BodySink {
     }
 
     override func mayTalk(to address: String) -> Bool {
-        transfer.liveness.restart()  // connected; the request goes out now
+        transfer.liveness.restart()  // connected: the request goes out now
         if transfer.mayTalk(to: address, for: self) {
             transfer.requestGoesOut()
             return true
@@ -122,7 +122,7 @@ final class Attempt: BodySink {
         return false
     }
 
-    /// Says what the response is, unless that is said.
+    /// Judges the response, unless it is judged already.
     func decide() {
         guard case .undecided = verdict else { return }
         verdict = transfer.judge(self)
@@ -130,22 +130,22 @@ final class Attempt: BodySink {
         transfer.liveness.restart()
     }
 
-    /// Whether the body of a redirect still comes, so long after its head.
+    /// Whether the body of a redirect has still not ended, `redirectPatience` after the head.
     func drags(_ now: SuspendingClock.Instant) -> Bool { redirected.map { now - $0 >= Self.redirectPatience } ?? false }
 
     private func decode(_ bytes: UnsafeRawBufferPointer) -> DownloadFailure? {
         decoder?.decode(bytes, host: url.host) { transfer.take($0) }
     }
 
-    /// Of a body that came to its end: why its content coding did not.
+    /// Why the content coding of an ended body is incomplete or damaged; nil: it is neither.
     var codingFailure: DownloadFailure? { decoder?.finish(host: url.host, isEmptyAnnounced: head.isEmptyAnnounced) }
 
-    /// Whether the body would have been the file, but must not be: nothing to read on for.
+    /// Whether to end the connection rather than read the rest of the body.
     private var refusesBody: Bool {
         switch verdict {
         case .failed: head.status < 300
         case .restart, .taken: true
-        // What may follow would be taken for the next response of the connection, which ends here.
+        // Bytes that follow would be taken for the next response on this connection, so the connection ends here.
         case .unchanged: head.announcesBody
         case .redirect:
             switch head.contentLength {

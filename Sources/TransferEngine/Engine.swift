@@ -6,15 +6,15 @@ internal import PartFiles
 internal import Synchronization
 internal import Transport
 
-/// Fetches bodies into part files with libcurl, on a thread of its own that starts with the first command.
+/// Fetches bodies into part files with libcurl, on its own thread, which starts with the first command.
 ///
-/// Its calls return at once and are carried out in their order. What happens is told by `report` on the bus loop, in order; every transfer
-/// that was started ends with one `.ended`. Without a transfer under way nothing wakes its thread.
+/// Commands return at once, and are carried out in order. `report` hears of all events on the bus loop, in order. Every started transfer
+/// ends with one `.ended`. Nothing wakes the thread while no transfer runs.
 public actor Engine {
-    /// How often progress is looked at.
+    /// The interval between two looks at progress.
     static let tick: Duration = .milliseconds(100)
     static let hopLimit = 20
-    /// A transfer that hears nothing for so long is told of.
+    /// A transfer that receives nothing for this long is reported as stalled.
     public static let silence: Duration = .seconds(10)
 
     private nonisolated let loop: LoopExecutor
@@ -25,22 +25,22 @@ public actor Engine {
     private nonisolated let report: @BusActor @Sendable (TransferEvent) -> Void
     /// fdatasync(2): 0 or errno.
     private nonisolated let flush: @Sendable (_ descriptor: Int32) -> Int32
-    /// Over all transfers, of other engines too.
+    /// The speed limit of all transfers, including those of other engines.
     private nonisolated let totalLimit: TotalLimit
-    /// Since when its thread has not come back to where it waits for the network: nanoseconds of `SuspendingClock`; 0: it waits there.
+    /// When the thread last left its wait for the network, in nanoseconds of `SuspendingClock`; 0: the thread is waiting there.
     private nonisolated let busySince = Atomic<UInt64>(0)
-    /// Whether a progress snapshot is on its way: another waits until it has arrived.
+    /// Whether a progress snapshot is on its way to the bus loop. The next one waits for its arrival.
     private nonisolated let isProgressUnderWay = Atomic<Bool>(false)
-    /// Whether connections that libcurl keeps are to be forgotten before the next request.
+    /// Whether to drop the connections that libcurl keeps before the next request.
     private nonisolated let isMultiStale = Atomic<Bool>(false)
 
     private var multi: MultiHandle?
     private var staging: StagingBuffer?
     private lazy var boot = bootIdentity()
     private var transfers: [DownloadNumber: Transfer] = [:]
-    /// Started again before the end of the transfer before; a stop takes them out, with the end still to be told.
+    /// Transfers started again before the end of their predecessor. A stopped transfer stays here, because its end is still to be reported.
     private var heldBack: [DownloadNumber: (request: TransferRequest, isStopped: Bool)] = [:]
-    /// How often the desktop was asked for a proxy.
+    /// How often the desktop has been asked for a proxy.
     private var lookups: UInt64 = 0
     private var lastTick = SuspendingClock.now
     private let pace = SharedPace()
@@ -54,7 +54,7 @@ public actor Engine {
         self.init(configuration: configuration, limit: limit, flush: { fdatasync($0) == 0 ? 0 : errno }, report: report)
     }
 
-    /// `flush`: so that a test can be a disk that fails.
+    /// `flush` lets a test play a disk that fails.
     init(
         configuration: EngineConfiguration, limit: TotalLimit = TotalLimit(), flush: @escaping @Sendable (_ descriptor: Int32) -> Int32,
         report: @escaping @BusActor @Sendable (TransferEvent) -> Void
@@ -73,33 +73,33 @@ public actor Engine {
 
     // MARK: Commands, from any thread
 
-    /// Starts a transfer. One of the same number that has not ended yet is waited for.
+    /// Starts a transfer, after the end of an earlier transfer with the same number.
     public nonisolated func start(_ request: TransferRequest) { command { $0.begin(request) } }
 
-    /// Ends a transfer, with what it has on disk. Nothing happens where it has ended already.
+    /// Ends a transfer with the bytes it has on disk. Has no effect on an ended transfer.
     public nonisolated func stop(_ number: DownloadNumber) { command { $0.halt(number) } }
 
-    /// Lets a transfer make the request for which it asked. Nothing happens where it asks for none.
+    /// Lets a transfer make the request that it has asked for. Has no effect if it has asked for none.
     ///
-    /// - Parameter tellsSent: whether `.sent` is to follow.
+    /// - Parameter tellsSent: whether to report `.sent`.
     public nonisolated func permit(_ id: RequestID, tellsSent: Bool) { command { $0.goOn(id, tellsSent: tellsSent) } }
 
-    /// Bytes per second from now on; nil: no limit.
+    /// Sets the limit of a transfer in bytes per second; nil: no limit.
     public nonisolated func setSpeedLimit(_ number: DownloadNumber, _ limit: Speed?) { command { $0.limit(number, limit) } }
 
-    /// Bytes per second of all transfers together, shared fairly; nil: no limit. Does not start the thread.
+    /// Sets the limit of all transfers together, shared fairly, in bytes per second; nil: no limit. Does not start the thread.
     public nonisolated func setTotalSpeedLimit(_ limit: Speed?) {
-        totalLimit.set(limit ?? 0)  // looked at in every tick
+        totalLimit.set(limit ?? 0)  // read at every tick
     }
 
-    /// Has the next transfer make new connections: after a sleep, those that are kept for it lead nowhere, and nobody has said so. Does not
-    /// start the thread.
+    /// Lets the next transfer make new connections. After a sleep, kept connections lead nowhere, and nothing reports that. Does not start
+    /// the thread.
     public nonisolated func forgetConnections() { isMultiStale.store(true, ordering: .relaxed) }
 
-    /// Whether the kernel knows a way out of this machine. Sends nothing and waits for nothing.
+    /// Whether the kernel has a route out of this machine. Sends nothing, and does not block.
     public static nonisolated func hasRoute() -> Bool { todoku_has_route() }
 
-    /// Stops every transfer, tells their ends, calls `done`, and ends the thread. The engine does nothing afterwards.
+    /// Stops every transfer, reports their ends, calls `done`, and ends the thread. The engine does nothing afterwards.
     public nonisolated func shutDown(_ done: @escaping @BusActor @Sendable () -> Void) { command { $0.close(done) } }
 
     private nonisolated func command(_ body: @escaping @Sendable (isolated Engine) -> Void) {
@@ -118,7 +118,7 @@ public actor Engine {
 
     // MARK: Its disk
 
-    /// How long its thread has been kept by one step: as a rule by a call on its disk.
+    /// How long the current step has kept the thread: usually a call on its disk.
     nonisolated var busy: Duration {
         let since = busySince.load(ordering: .relaxed)
         return since == 0 ? .zero : .nanoseconds(max(0, Int64(monotonicNanoseconds()) - Int64(since)))
@@ -126,7 +126,7 @@ public actor Engine {
 
     private nonisolated func setBusy(_ isBusy: Bool) { busySince.store(isBusy ? monotonicNanoseconds() : 0, ordering: .relaxed) }
 
-    /// Tells which transfers have ended, but for a flush that has lasted longer than `patience`.
+    /// Reports the transfers that have ended, except for a flush that has lasted longer than `patience`.
     nonisolated func findFlushes(longerThan patience: Duration, _ told: @escaping @BusActor @Sendable ([DownloadNumber]) -> Void) {
         command { engine in
             let now = SuspendingClock.now
@@ -165,11 +165,11 @@ public actor Engine {
 
     private var isFetching: Bool { transfers.values.contains { $0.exchange != nil } }
 
-    /// What is done ten times a second while something is fetched: progress, stalls, checkpoints, limits.
+    /// Runs ten times a second during transfers: progress, stalls, checkpoints, limits.
     private func look(_ now: SuspendingClock.Instant) {
         let seconds = min((now - lastTick) / .seconds(1), 1)
         let fetching = transfers.values.filter { $0.exchange != nil }
-        // Where a disk kept us, nobody knows whether the servers were silent.
+        // If a disk blocked this thread, nothing is known about silent servers.
         if now - lastTick > .seconds(2) { for transfer in fetching { transfer.heard(now) } }
         pace.deal(totalLimit, as: ObjectIdentifier(self), seconds: seconds, to: fetching.map(\.pace))
         var snapshot: [TransferProgress] = []
@@ -217,7 +217,7 @@ public actor Engine {
         guard transfer.exchange != nil,
             transfer.liveness.isStalled(now, timeout: transfer.request.stallTimeout, isHolding: isHolding)
         else { return }
-        // What the response said already counts more than its body that does not end.
+        // A failure that the response has stated counts more than the missing end of its body.
         if let attempt = transfer.exchange?.sink as? Attempt, case .failed(let failure) = attempt.verdict {
             return conclude(transfer, .failed(failure))
         }
@@ -238,7 +238,7 @@ public actor Engine {
 
     // MARK: Limits
 
-    /// Lets go what was held back for the sake of a limit.
+    /// Resumes an exchange that a limit had paused.
     private func resume(_ transfer: Transfer) {
         guard let exchange = transfer.exchange, let error = exchange.resume() else { return }
         exchangeEnded(exchange, error)
@@ -274,9 +274,9 @@ public actor Engine {
         fetch(transfer)
     }
 
-    /// Makes the request of the hop under way.
+    /// Makes the request of the current hop.
     ///
-    /// - Parameter isFresh: whether no kept connection may be used.
+    /// - Parameter isFresh: whether kept connections must not be used.
     private func fetch(_ transfer: Transfer, isFresh: Bool = false) {
         let request = transfer.request
         guard !transfer.isNamedAway else { return conclude(transfer, .failed(transfer.keptAway)) }
@@ -293,7 +293,7 @@ public actor Engine {
         }
     }
 
-    /// The desktop has said by which way the request goes out. The transfer may have ended meanwhile, and a later one have its number.
+    /// The desktop has named the proxy. Meanwhile the transfer may have ended, and a later one may have its number.
     private func resolved(_ number: DownloadNumber, _ lookup: UInt64, _ choice: ProxyChoice, isFresh: Bool) {
         guard let transfer = transfers[number], transfer.lookup == lookup, transfer.conclusion == nil else { return }
         transfer.lookup = nil
@@ -343,7 +343,7 @@ public actor Engine {
     }
 
     private func conclude(_ attempt: Attempt, _ transfer: Transfer, _ exchange: Exchange, _ error: CurlError?) {
-        // libcurl is content with a head that ends with its connection.
+        // libcurl accepts a head that ends with its connection.
         let error =
             attempt.isHeadless
             ? CurlError(.malformedAnswer, "the head of the answer does not end")
@@ -381,7 +381,7 @@ public actor Engine {
         }
     }
 
-    /// Once more from the first URL, as `transfer.ask` says.
+    /// Starts over from the first URL, in the way of `transfer.ask`.
     private func restart(_ transfer: Transfer) {
         transfer.exchange = nil
         transfer.url = transfer.request.url
@@ -389,7 +389,7 @@ public actor Engine {
         ask(transfer)
     }
 
-    /// Has the host's rule looked at before a further request.
+    /// Asks for permission for a further request, because it must obey the host's rule too.
     private func ask(_ transfer: Transfer) {
         transfer.awaitsPermit = true
         transfer.events.append(.asks(transfer.request.id, transfer.url))
@@ -441,7 +441,7 @@ public actor Engine {
 
     // MARK: Ends
 
-    /// Fetches no more; the end is told when the bytes that count are on disk.
+    /// Stops fetching. Reports the end once the bytes that count are on disk.
     private func conclude(_ transfer: Transfer, _ conclusion: Transfer.Conclusion) {
         guard transfer.conclusion == nil else { return }
         transfer.conclusion = conclusion
@@ -452,7 +452,7 @@ public actor Engine {
         if !transfer.isSyncing { settle(transfer) }
     }
 
-    /// The last flush, if one is needed, and the end. No flush is under way.
+    /// Does the last flush, if one is needed, and ends the transfer. Call while no flush is in flight.
     private func settle(_ transfer: Transfer) {
         guard let conclusion = transfer.conclusion else { return }
         if case .whole(let end) = conclusion { return finish(transfer, end) }
@@ -471,7 +471,7 @@ public actor Engine {
         }
     }
 
-    /// Flushes on a thread of its disk what is written now; the transfer goes on meanwhile.
+    /// Flushes the written bytes on a thread of their disk, while the transfer continues.
     private func sync(_ transfer: Transfer) {
         staging?.flush()
         guard let part = transfer.part, let data = part.resumeData(written: part.written) else { return }
@@ -493,7 +493,7 @@ public actor Engine {
         if !isInPlace {
             settle(transfer)
         } else if let error {
-            // Only the checkpoint before counts; what the kernel could not write is lost to us.
+            // Only the previous checkpoint counts: the kernel has dropped pages that it could not write.
             transfer.conclusion = .failed(transfer.failure(error))
             transfer.exchange = nil
             transfer.loseMap()

@@ -4,32 +4,32 @@ internal import Glibc
 internal import PartFiles
 internal import Transport
 
-/// An engine for each disk that is written to, so that a disk which hangs or is slow holds up its own transfers alone.
+/// One engine for each disk in use, so that a slow or hanging disk delays only its own transfers.
 ///
-/// An engine writes, renames and looks at files on the thread that also reads from the network: what waits for a disk there waits for the
-/// disk of its own transfers. A transfer whose disk has not answered for `patience` is told to have failed, and to wait for its folder;
-/// what that thread still does with it, when the disk comes back, is not told any more.
+/// An engine writes, renames and examines files on the thread that also reads from the network, so a slow disk blocks that thread. A
+/// transfer whose disk has not answered for `patience` is reported as failed, and as waiting for its folder. Events that the blocked thread
+/// still produces for this transfer later are dropped.
 @BusActor public final class Engines {
-    /// At most so many have an engine of their own; further disks share one more.
+    /// Most disks with their own engine. Further disks share one more.
     static let mostDisks = 16
-    /// After this time without an answer of the disk a transfer is told to have stalled, and after that one to have failed.
+    /// How long a disk may be silent before its transfers are reported as stalled (`silence`) or failed (`patience`).
     static let silence: Duration = .seconds(10)
     static let patience: Duration = .seconds(30)
-    /// At an exit, for checkpoints.
+    /// How long the exit waits for checkpoints.
     static let lastPatience: Duration = .seconds(5)
     private static let interval: Duration = .seconds(5)
 
     private struct Run {
         let engine: Engine
         let request: TransferRequest
-        /// What the last checkpoint told, or the request.
+        /// The resume data of the last checkpoint, or of the request.
         var resume: ResumeData?
         var isStalled = false
-        /// Whether its end was told without its disk.
+        /// Whether the end was reported without an answer of the disk.
         var isLost = false
     }
 
-    /// A transfer that was started again while the one before still hangs.
+    /// A transfer that was started again while its predecessor hangs.
     private struct HeldBack {
         let request: TransferRequest
         let disk: DiskKey
@@ -37,7 +37,7 @@ internal import Transport
     }
 
     private struct Lane {
-        /// nil: of all further disks.
+        /// nil: the lane of all further disks.
         let disk: DiskKey?
         let engine: Engine
         var runs = 0
@@ -48,7 +48,7 @@ internal import Transport
     private let report: @BusActor @Sendable (TransferEvent) -> Void
     private let limit = TotalLimit()
     private var lanes: [Lane] = []
-    /// From `start` to the end that the engine tells.
+    /// The transfers between `start` and the end that their engine reports.
     private var runs: [DownloadNumber: Run] = [:]
     private var heldBack: [DownloadNumber: HeldBack] = [:]
     private var timer: Poller.Token?
@@ -56,20 +56,20 @@ internal import Transport
     private var shutDownDone: (@BusActor @Sendable () -> Void)?
 
     /// - Parameters:
-    ///   - home: a folder of ours. Its disk has an engine of its own, however many others hang.
-    ///   - report: hears of every transfer that was started, as `Engine` tells.
+    ///   - home: a folder of ours. Its disk always gets its own engine, however many other disks hang.
+    ///   - report: hears of every started transfer, as with `Engine`.
     public init(configuration: EngineConfiguration, home: String, report: @escaping @BusActor @Sendable (TransferEvent) -> Void) {
         (self.configuration, self.home, self.report) = (configuration, home, report)
     }
 
     // MARK: Commands, as of `Engine`
 
-    /// - Parameter disk: on which it writes, as `DiskPool.locate` tells; nil: it did not answer.
+    /// - Parameter disk: the disk that the transfer writes to, from `DiskPool.locate`; nil: the disk did not answer.
     public func start(_ request: TransferRequest, on disk: DiskKey?) {
         let number = request.number
         guard !isEnding else { return tell(.ended(number, .stopped(request.resume))) }
         guard let disk else { return tell(.ended(number, .failed(Self.silentDisk(of: request), madeProgress: false, request.resume))) }
-        // While the transfer before still hangs, another would write into the same file.
+        // While the previous transfer hangs, a second one would write into the same file.
         if runs[number] != nil {
             heldBack[number] = HeldBack(request: request, disk: disk, since: .now)
             tell(.stalled(number, true))
@@ -97,8 +97,8 @@ internal import Transport
 
     public func forgetConnections() { for lane in lanes { lane.engine.forgetConnections() } }
 
-    /// Stops every transfer and calls `done`: when all ends are told, or after `lastPatience`, for transfers whose disk does not answer.
-    /// What their last checkpoints and written maps prove counts, as after a crash.
+    /// Stops every transfer. Calls `done` when all ends are reported, or after `lastPatience` if a disk does not answer. Transfers on such
+    /// a disk keep what their last checkpoints and written maps prove, as after a crash.
     public func shutDown(_ done: @escaping @BusActor @Sendable () -> Void) {
         (isEnding, shutDownDone) = (true, done)
         Poller.shared.schedule(after: Self.lastPatience) { [weak self] in self?.endShutDown() }
@@ -123,7 +123,7 @@ internal import Transport
 
     // MARK: Engines
 
-    /// The index of the engine for `disk`; nil where it would be the one that further disks share, and one of those hangs.
+    /// The index of the engine for `disk`; nil if `disk` would have to share an engine with a disk that hangs.
     private func lane(of disk: DiskKey) -> Int? {
         if let lane = lanes.firstIndex(where: { $0.disk == disk }) { return lane }
         if lanes.count < Self.mostDisks || disk == DiskPool.shared.disk(byTextOf: home) { return addLane(of: disk) }
@@ -137,7 +137,7 @@ internal import Transport
         return lanes.count - 1
     }
 
-    /// A run of `engine` has ended. An engine without any goes, with its thread, unless it is the only one.
+    /// A run of `engine` has ended. An engine without runs is shut down with its thread, unless it is the only engine.
     private func release(_ engine: Engine) {
         guard let lane = lanes.firstIndex(where: { $0.engine === engine }) else { return }
         lanes[lane].runs -= 1
@@ -168,7 +168,7 @@ internal import Transport
             let heard = all.filter { isHeard($0.number) }
             if !heard.isEmpty { report(.progress(heard)) }
         case .stalled(let number, let isStalled):
-            // What the disk does to it is said below.
+            // Stalls that the disk causes are reported by `look`.
             if isHeard(number), runs[number]?.isStalled == false || isStalled { report(event) }
         case .asks(let id, _), .sent(let id, _): if isHeard(id.download) { report(event) }
         case .began(let number, _): if isHeard(number) { report(event) }
@@ -209,7 +209,7 @@ internal import Transport
         }
     }
 
-    /// Tells the end of a transfer whose disk does not answer.
+    /// Reports the end of a transfer whose disk does not answer.
     private func lose(_ number: DownloadNumber) {
         guard let run = runs[number], !run.isLost else { return }
         runs[number]?.isLost = true

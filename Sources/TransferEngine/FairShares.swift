@@ -1,7 +1,7 @@
-/// Shares `amount` among those who want it: nobody gets more than it wants, and what one leaves goes to the others in equal parts (max-min
-/// fairness). Who wants more than an equal part gets at least that.
+/// Shares `amount` by max-min fairness: nobody gets more than it demands, and the rest is shared equally among the others. A demand of more
+/// than an equal part gets at least an equal part.
 ///
-/// - Parameter demands: what each wants, 0 or more; `.infinity`: all it can get.
+/// - Parameter demands: each 0 or more; `.infinity`: as much as possible.
 /// - Returns: a share for each demand, in the same order.
 func fairShares(of amount: Double, among demands: [Double]) -> [Double] {
     var shares = [Double](repeating: 0, count: demands.count)

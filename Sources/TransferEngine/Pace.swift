@@ -2,26 +2,26 @@ internal import DownloadModel
 internal import PartFiles
 internal import Transport
 
-/// Keeps a transfer to its own speed limit and to its part of the service's.
+/// Keeps a transfer within its own speed limit, and within its share of the service's limit.
 ///
-/// It is counted what is taken from libcurl: libcurl's own limit lets through whatever lies in the socket's buffer. A pause takes effect at
-/// once, and a piece may be taken in part, so that limits are kept to the byte however small they are. Of the engine's thread.
+/// Bytes count when they are accepted from libcurl, because libcurl's own limit lets pass whatever is in the socket's buffer. A pause takes
+/// effect at once, and bytes can be accepted in part. So even tiny limits are kept to the byte. Use on the engine's thread only.
 final class Pace {
-    /// What may gather unused, in seconds of a limit.
+    /// How much unused allowance may gather, in seconds of a limit.
     static let burst = 0.1
 
     private let shared: SharedPace
-    /// Bytes per second; 0: no limit of its own.
+    /// The transfer's own limit in bytes per second; 0: none.
     var limit: UInt64 {
         didSet { earned = min(earned, mostEarned) }
     }
-    /// Bytes that its own limit lets it take now.
+    /// Bytes that the transfer's own limit allows now.
     private var earned: Double
-    /// Bytes of the service's limit that are kept for it until they are shared anew.
+    /// Bytes of the service's limit that are reserved for this transfer until the next deal.
     fileprivate(set) var share = 0.0
-    /// Bytes taken since then.
+    /// Bytes accepted since the last deal.
     private var taken = 0.0
-    /// Whether bytes were refused, and wait to be given again.
+    /// Whether bytes were refused, and wait to be delivered again.
     private(set) var isHolding = false
 
     init(_ shared: SharedPace, limit: UInt64) {
@@ -32,12 +32,12 @@ final class Pace {
     private var mostEarned: Double { max(1, Double(limit) * Self.burst) }
     private var hasLimit: Bool { limit > 0 || shared.limit > 0 }
 
-    /// How many bytes may be taken now.
+    /// How many bytes may be accepted now.
     private var available: Double {
         min(limit > 0 ? earned : .infinity, shared.limit > 0 ? share + shared.spare : .infinity)
     }
 
-    /// How many of `count` bytes that have come may be taken now; counts them as taken, and holds where they are not all.
+    /// How many of the `count` bytes that have arrived may be accepted now. Counts these, and holds the rest.
     func take(_ count: Int) -> Int {
         guard hasLimit else { return count }
         let taking = available >= Double(count) ? count : max(0, Int(clamping: available))
@@ -53,53 +53,53 @@ final class Pace {
         return taking
     }
 
-    /// True where bytes that are held back may come now; they are not held any more then.
+    /// Whether held bytes may come now. If so, the hold ends.
     func letGo() -> Bool {
         guard isHolding, !hasLimit || available >= 1 else { return false }
         isHolding = false
         return true
     }
 
-    /// Earns what its own limit allows in `seconds`.
+    /// Adds what the transfer's own limit allows in `seconds`.
     fileprivate func earn(seconds: Double) {
         if limit > 0 { earned = min(earned, mostEarned) + Double(limit) * seconds }
     }
 
-    /// What it would take now: all it may, where bytes wait, else a little more than it took in the time before.
+    /// What the transfer would accept now. If bytes wait, all that its limit allows; else a little more than in the last tick.
     fileprivate func demand() -> Double {
         defer { taken = 0 }
         return min(isHolding ? .infinity : 1.5 * taken, limit > 0 ? earned : .infinity)
     }
 
-    /// It takes no more: what was kept for it is for the others.
+    /// Ends the transfer: the others may have its share.
     func end() {
         shared.spare += share
         share = 0
     }
 }
 
-/// The speed limit of all transfers together: bytes that are earned by time, and shared fairly among those who can use them.
+/// The speed limit of all transfers together: earns bytes with time, and shares them fairly among the transfers that can use them.
 ///
-/// They are shared anew in every tick of the engine, by what each took in the tick before. Whoever has too little, because it wakes up or
-/// its server got faster, holds, and has its fair share in the next tick.
+/// Each tick of the engine deals anew, by what each transfer accepted in the tick before. A transfer with too small a share (it has just
+/// started, or its server got faster) holds bytes. In the next tick it has its fair share.
 final class SharedPace {
     /// Bytes per second; 0: no limit.
     private(set) var limit: UInt64 = 0
-    /// Bytes that are kept for nobody: for whoever comes first.
+    /// Bytes reserved for no transfer: the first that needs them may use them.
     fileprivate(set) var spare = 0.0
 
-    /// After a time without transfers: what was earned in it is soon lost.
+    /// Starts after a time without transfers. Little of what that time has earned is kept.
     func wake(_ limit: UInt64, idle seconds: Double) {
         deal(limit, seconds: seconds, to: [])
         spare = min(spare, max(1, Double(limit) * Pace.burst))
     }
 
-    /// Earns what `seconds` allow, and shares it with what was left.
+    /// Earns the bytes of `seconds`, and deals them with the bytes left.
     ///
-    /// - Parameter limit: from now on.
+    /// - Parameter limit: the limit from now on.
     func deal(_ limit: UInt64, seconds: Double, to paces: [Pace]) { deal(seconds: seconds, to: paces) { _ in limit } }
 
-    /// The same, of a limit that `engine` shares with others.
+    /// Deals likewise, with a limit that `engine` shares with others.
     func deal(_ total: TotalLimit, as engine: ObjectIdentifier, seconds: Double, to paces: [Pace]) {
         deal(seconds: seconds, to: paces) { total.part(for: engine, demands: $0.map { $0 / max(seconds, 0.001) }) }
     }
@@ -115,8 +115,8 @@ final class SharedPace {
             for pace in paces { pace.share = 0 }
             return
         }
-        // What is unused is not lost at once: it was kept for one who did not need it. A byte for each, so that tiny limits come to whole
-        // bytes.
+        // Unused bytes are not lost at once, because a transfer may just not have needed its share. At least one byte for each transfer is
+        // kept, so that tiny limits add up to whole bytes.
         let unused = paces.reduce(spare) { $0 + $1.share }
         let amount = min(unused, max(Double(limit) * Pace.burst, Double(paces.count))) + Double(limit) * seconds
         let shares = fairShares(of: amount, among: demands)

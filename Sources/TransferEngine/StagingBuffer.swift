@@ -2,11 +2,11 @@ internal import DownloadModel
 internal import PartFiles
 internal import Transport
 
-/// Where bytes gather on their way from libcurl to a part file: one for all transfers, since libcurl serves them one after another.
+/// Gathers bytes on their way from libcurl to a part file. All transfers share one buffer, because libcurl serves one transfer at a time.
 ///
-/// It is flushed when full, when another transfer's bytes come, and after every turn.
+/// Flushed when full, when bytes of another transfer arrive, and after every turn.
 final class StagingBuffer {
-    /// With what libcurl holds, and what is written before there is a map, 1 MiB: a kill loses no more.
+    /// 1 MiB together with libcurl's buffer and the bytes written before there is a map: a kill loses no more.
     static let size = (1 << 20) - Int(WrittenMap.threshold) - Exchange.bufferSize
 
     private let storage = UnsafeMutableRawBufferPointer.allocate(byteCount: StagingBuffer.size, alignment: 4096)
@@ -19,10 +19,10 @@ final class StagingBuffer {
 
     deinit { storage.deallocate() }
 
-    /// Bytes of `transfer` that are not written yet.
+    /// The bytes of `transfer` that are not written yet.
     func pending(of transfer: Transfer) -> ByteCount { self.transfer === transfer ? ByteCount(count) : 0 }
 
-    /// Takes bytes for the end of `transfer`'s part file. A write that fails is in that part file's `error`.
+    /// Appends bytes to the part file of `transfer`. A failed write sets the `error` of that part file.
     func append(_ bytes: UnsafeRawBufferPointer, for transfer: Transfer) {
         if self.transfer !== transfer {
             flush()
@@ -41,7 +41,7 @@ final class StagingBuffer {
         }
     }
 
-    /// Writes what is here.
+    /// Writes the buffered bytes.
     func flush() {
         guard let transfer else { return }
         if count > 0 {
@@ -52,7 +52,7 @@ final class StagingBuffer {
         self.transfer = nil
     }
 
-    /// Forgets what is here of `transfer`.
+    /// Drops the buffered bytes of `transfer`.
     func discard(_ transfer: Transfer) {
         guard self.transfer === transfer else { return }
         count = 0

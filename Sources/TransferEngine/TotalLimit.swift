@@ -1,9 +1,9 @@
 internal import Glibc
 internal import PartFiles
 
-/// The speed limit of all engines together. Each says in every tick what its transfers want, and is given their fair share of it.
+/// The speed limit of all engines together. In every tick, each engine says what its transfers demand, and gets their fair share.
 final class TotalLimit: Sendable {
-    /// What an engine wanted longer ago than this it wants no more: it has nothing to do, or its disk hangs.
+    /// An older demand no longer counts: the engine has nothing to do, or its disk hangs.
     private static let memory: Duration = .seconds(1)
 
     private struct State {
@@ -11,9 +11,9 @@ final class TotalLimit: Sendable {
         var demands: [ObjectIdentifier: (at: SuspendingClock.Instant, all: [Double])] = [:]
     }
 
-    // The pointer never changes, and what it points to is touched by pthread’s own functions only.
+    // The pointer never changes, and only pthread's functions touch the mutex behind it.
     private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>
-    // Touched between lock and unlock of `mutex` only.
+    // Touched only while `mutex` is locked.
     private nonisolated(unsafe) var state = State()
 
     init() {
@@ -39,7 +39,7 @@ final class TotalLimit: Sendable {
 
     /// The part of the limit for one engine; 0: no limit.
     ///
-    /// - Parameter demands: bytes per second that its transfers want; `.infinity`: all they can get.
+    /// - Parameter demands: bytes per second for each transfer of `engine`; `.infinity`: as much as possible.
     func part(for engine: ObjectIdentifier, demands: [Double], now: SuspendingClock.Instant = .now) -> UInt64 {
         locked { state in
             state.demands = state.demands.filter { $0.key != engine && now - $0.value.at < Self.memory }
@@ -47,7 +47,7 @@ final class TotalLimit: Sendable {
             guard state.limit > 0, !state.demands.isEmpty else { return state.limit }
             let shares = fairShares(of: Double(state.limit), among: demands + state.demands.values.flatMap(\.all))
             let unused = max(0, Double(state.limit) - shares.reduce(0, +)) / Double(state.demands.count + 1)
-            // 2^53: beyond that a limit is none.
+            // A limit beyond 2^53 limits nothing.
             return UInt64(min(max(1, shares.prefix(demands.count).reduce(0, +) + unused), 0x1p53))
         }
     }

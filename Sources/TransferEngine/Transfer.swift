@@ -4,7 +4,8 @@ internal import Glibc
 internal import PartFiles
 internal import Transport
 
-/// One download's work in the engine between a start and its end. Of the engine's thread; reached by libcurl's callbacks through `Attempt`.
+/// The engine's work on one download between a start and its end. Lives on the engine's thread; libcurl's callbacks reach it through
+/// `Attempt`.
 final class Transfer {
     /// A checkpoint is due after this many bytes or this long.
     static let checkpointBytes: ByteCount = 64 << 20
@@ -13,76 +14,76 @@ final class Transfer {
     let request: TransferRequest
     let boot: String
     private let staging: StagingBuffer
-    /// Open from `prepare` on.
+    /// Set by `prepare`.
     private(set) var folder: OpenFolder?
-    /// The part file in its place: what checkpoints and the written map tell of.
+    /// The part file in its place, which checkpoints and the written map describe.
     private(set) var part: PartFile?
-    /// The bytes of another representation than the one that `part` holds, until they are more, or whole.
+    /// Bytes of another representation than that of `part`, until these are more than those of `part`, or complete.
     private(set) var candidate: PartFile?
     private var map: WrittenMap?
-    /// Set by an fsync that failed: what was written since the last checkpoint is not to be believed any more.
+    /// Set by a failed fsync: bytes written since the last checkpoint cannot be trusted.
     private var isMapLost = false
     private var replaceError: DiskError?
 
-    /// The URL of the hop under way.
+    /// The URL of the current hop.
     var url: DownloadURL
     var hops = 0
-    /// Whether the first hop went to a private address; nil until it is known.
+    /// Whether the first hop went to a private address; nil: not known yet.
     private var isFirstPrivate: Bool?
     let pace: Pace
     var exchange: Exchange?
     var ask = Ask.conditional
-    /// What the copy can be answered with, and was unmodified when the transfer began.
+    /// The cached copy that may answer this request. It was unmodified when the transfer began.
     private var copy: CopyHeld?
-    /// Of the representation whose bytes come.
+    /// The validators of the representation being received.
     var validators: CopyValidators?
-    /// Whether a response contradicted what is held: then nothing but a whole body counts.
+    /// Whether a response contradicted the held bytes. Then only a whole body counts.
     var isDistrusted = false
 
     var facts: TransferFacts?
-    /// Whether what comes next is a further piece of what came: nobody needs to be told that it begins.
+    /// Whether the next body continues the previous one (a further 206): its beginning is not announced again.
     var isFurtherPiece = false
-    /// The end in the file of the bytes taken from the response, written, staged or dropped.
+    /// The end, in the file, of the bytes taken from the response, whether written, staged or dropped.
     private var taken: ByteCount = 0
-    /// The end in the file of the piece that the response says it brings; nil: it brings all the rest.
+    /// The end, in the file, of the piece that the response announces; nil: the piece is the whole rest.
     private var pieceEnd: ByteCount?
-    /// Bytes at the front of the body under way that are held already.
+    /// How many bytes at the front of the current body are held already.
     private var skip: ByteCount = 0
     private var heldAtStart: ByteCount = 0
 
     var liveness = Liveness()
-    /// Pieces that came from the server: header lines, stretches of the body.
+    /// What has come from the server: the number of header lines and stretches of the body.
     var pieces = 0
     var piecesAtTick = 0
     var lastHeard = SuspendingClock.now
     var isStalled = false
-    /// The look-up of the desktop's proxy that the next request waits for.
+    /// The number of the proxy look-up that the next request waits for.
     var lookup: UInt64?
     /// Whether the next request waits for `Engine.permit`.
     var awaitsPermit = false
-    /// Whether it is to be told when the request under way goes out.
+    /// Whether to report when the current request goes out.
     var tellsSent: Bool
     var meter = SpeedMeter()
     var reported: TransferProgress?
     var received: ByteCount { (candidate ?? part)?.written ?? 0 }
     var receivedAtTick: ByteCount = 0
 
-    /// Waiting to be reported, in order.
+    /// Events to report, in order.
     var events: [TransferEvent] = []
-    /// The last that is on disk, as reported.
+    /// The last reported checkpoint: what is on disk.
     var checkpoint: ResumeData?
     var lastCheckpoint = SuspendingClock.now
-    /// The part file that is being flushed; held so that its descriptor stays open until then.
+    /// The part file being flushed; kept here so that its descriptor stays open meanwhile.
     var syncing: PartFile?
     var isSyncing: Bool { syncing != nil }
-    /// Set once nothing more is fetched: what is reported when the last flush is done.
+    /// Set once nothing more is fetched: the end to report after the last flush.
     var conclusion: Conclusion?
 
-    /// How the next request asks, where bytes are held. A transfer goes down this list only.
+    /// How the next request asks, if bytes are held. A transfer moves only down this list.
     enum Ask {
-        /// For the rest, on condition of the validator (`If-Range`).
+        /// For the rest, if the validator still matches (`If-Range`).
         case conditional
-        /// For the rest, without the condition: the response has to prove what it is of.
+        /// For the rest, without a condition: the response must prove which representation it is of.
         case bare
         /// For the whole.
         case whole
@@ -101,7 +102,7 @@ final class Transfer {
 
     // MARK: Before the first request
 
-    /// Opens the folder and what is held in it. Says how it ends where it ends at once.
+    /// Opens the folder and the held bytes. Returns the end, if the transfer ends at once.
     func prepare() -> TransferEnd? {
         do throws(DiskError) {
             if let held = request.descriptor {
@@ -128,7 +129,7 @@ final class Transfer {
         return takeStock()
     }
 
-    /// What is held counts from here on.
+    /// Takes the held bytes as the start of this transfer.
     private func takeStock() -> TransferEnd? {
         guard let part else { return nil }
         part.diskReserve = request.diskReserve
@@ -138,24 +139,24 @@ final class Transfer {
         return nil
     }
 
-    /// What a call on the disk failed by.
+    /// The download's failure for an error of the disk.
     func failure(_ error: DiskError) -> DownloadFailure {
         request.descriptor == nil ? error.failure(folder: request.directory) : error.descriptorFailure
     }
 
-    /// Whether the record tells of the same bytes as the part file that was opened, by the map or by the record.
+    /// Whether the resume data, and not only the written map, describes the opened part file.
     private func sameRepresentation(_ part: PartFile) -> Bool {
         guard let resume = request.resume else { return false }
         return resume.identity.inode == part.identity.inode && resume.validator == part.validator
     }
 
-    /// Whether no part file is there because its disk is not: the folder is a mount point that is empty, or another disk's.
+    /// Whether the part file is missing because its disk is: the folder is an empty mount point, or is on another disk.
     private func isOtherDisk(_ folder: OpenFolder, _ identity: FileIdentity) throws(DiskError) -> Bool {
         guard folder.status(request.partName) == nil, try fileIdentity(of: folder.descriptor, boot: boot).device != identity.device else {
             return false
         }
-        // On some file systems (overlayfs) files have another device number than folders: a file tells. An empty mount point is often
-        // root's.
+        // On some file systems (overlayfs), files have another device number than folders, so a trial file decides. An empty mount point
+        // often belongs to root.
         guard let probe = try? PartFile.create(in: folder, name: request.partName, boot: boot) else { return true }
         probe.remove()
         return probe.identity.device != identity.device
@@ -167,7 +168,7 @@ final class Transfer {
             wait: .destination)
     }
 
-    /// The final path, where it is taken and the policy ends the transfer then.
+    /// The final path, if it is taken and the policy then ends the transfer.
     func takenPath(_ name: String) -> String? {
         guard request.ifExists == .skip || request.ifExists == .fail, folder?.status(name) != nil else { return nil }
         return "\(request.directory)/\(name)"
@@ -175,7 +176,7 @@ final class Transfer {
 
     // MARK: The copy held
 
-    /// Whether the copy is what this request wants, should the server say that it is the same still.
+    /// Whether the cached copy satisfies this request, if the server confirms that the copy is current.
     private func serves(_ copy: CopyHeld) -> Bool {
         guard copy.validators != nil, !request.hasChecksum || copy.checksum == request.checksum else { return false }
         if let expected = request.expectedSize, copy.stamp.size != expected { return false }
@@ -189,11 +190,11 @@ final class Transfer {
         return folder?.isOurs(status) == true && copy.stamp.isOf(status.stamp(boot: boot))
     }
 
-    /// Whether the request of the hop under way asks only for what is newer than the copy: only where no byte of something newer is held.
-    /// A validator belongs to the URL that gave it.
+    /// Whether the current hop asks only for something newer than the copy. It must not while newer bytes are held. A validator belongs to
+    /// the URL that gave it.
     var asksIfChanged: Bool { part == nil && ask == .conditional && copy?.validators?.source == url.text }
 
-    /// The copy, where a 304 with this head can be about it, and it is still what it was.
+    /// The copy, if a 304 with this head can be about it, and the copy is still unmodified.
     func unchangedCopy(_ head: ResponseHead) -> CopyHeld? {
         guard let copy, copy.validators?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) == true,
             isIntact(copy)
@@ -201,10 +202,10 @@ final class Transfer {
         return copy
     }
 
-    /// The bytes that the next request goes on from; nil: it asks for the whole.
+    /// Where the next request's range begins; nil: it asks for the whole.
     var rangeStart: ByteCount? { ask == .whole ? nil : part?.written }
 
-    /// The request's own header lines for the hop under way.
+    /// Our header lines for the current hop.
     var headerLines: [String] {
         var lines: [String] = []
         if let rangeStart {
@@ -218,7 +219,7 @@ final class Transfer {
         guard isFirstOrigin else { return lines }
         for field in request.headers where !TransferRequest.reservedHeaders.contains(field.name.lowercased()) {
             guard let value = field.name.lowercased() == "referer" ? Referrer.sent(field.value, to: url) : field.value else { continue }
-            // libcurl takes "Name;" for a field with an empty value, and "Name:" for one to leave out.
+            // To libcurl, "Name;" is a field with an empty value, and "Name:" a field to leave out.
             lines.append(value.isEmpty ? "\(field.name);" : "\(field.name): \(value)")
         }
         return lines
@@ -226,7 +227,7 @@ final class Transfer {
 
     var isFirstOrigin: Bool { url.origin == request.url.origin }
 
-    /// What it failed by, where the hop under way leads to an address that it must stay away from.
+    /// The failure if the current hop leads to a forbidden address.
     var keptAway: DownloadFailure {
         let host = url.host
         if hops > 0 || !request.refusesPrivate {
@@ -239,19 +240,18 @@ final class Transfer {
             host: host)
     }
 
-    /// Whether the URL of the hop under way says already, without a look-up, that it leads where it must not: behind a proxy nothing else
-    /// tells.
+    /// Whether the URL of the current hop names a forbidden address literally. Behind a proxy, nothing else tells.
     var isNamedAway: Bool { request.refusesPrivate && url.isHostLiteralPrivate }
 
-    /// Asked before the first packet goes to an address.
+    /// Called before the first packet goes to an address.
     func mayConnect(to address: String, for attempt: Attempt) -> Bool {
         if attempt.isProxied { return true }
         if request.refusesPrivate { return !isPrivateAddress(address) && !isOwnAddress(address) }
         return isFirstPrivate != false || !isPrivateAddress(address)
     }
 
-    /// A public server may not send us into a private network; what the caller named itself may be private. Asked before each request: the
-    /// connection may be one that is kept.
+    /// A public server may not redirect us into a private network; the caller itself may name a private host. Called before each request,
+    /// because the connection may be a kept one.
     func mayTalk(to address: String, for attempt: Attempt) -> Bool {
         guard attempt.isProxied || !request.refusesPrivate || !isPrivateAddress(address) && !isOwnAddress(address) else { return false }
         let isPrivate = attempt.isProxied ? attempt.url.isHostLiteralPrivate : isPrivateAddress(address)
@@ -262,7 +262,7 @@ final class Transfer {
         return isFirstPrivate || !isPrivate
     }
 
-    /// Whether a redirect to `url` keeps what protects the bytes: the connection, or a checksum.
+    /// Whether a redirect to `url` keeps the protection of the bytes: the encrypted connection, or a checksum.
     func mayFollow(to url: DownloadURL) -> Bool {
         self.url.scheme != "https" || url.scheme == "https" || request.hasChecksum || request.allowsDowngrade
     }
@@ -273,7 +273,7 @@ final class Transfer {
         events.append(.sent(request.id, at: wallTime()))
     }
 
-    /// The server owes nothing for the time before.
+    /// The server's silence before `now` does not count.
     func heard(_ now: SuspendingClock.Instant) {
         liveness.restart(now)
         lastHeard = now
@@ -281,10 +281,10 @@ final class Transfer {
 
     // MARK: Body bytes
 
-    /// Whether `count` bytes more are more than the response's `Content-Range` tells of: what such a response brings proves nothing.
+    /// Whether `count` more bytes exceed the piece in the response's `Content-Range`. Such a response proves nothing.
     func exceedsPiece(_ count: Int) -> Bool { pieceEnd.map { taken +| ByteCount(count) > $0 } ?? false }
 
-    /// Takes body bytes. Says why the transfer must end, where it must.
+    /// Takes body bytes. Returns why the transfer must end, if it must.
     func take(_ bytes: UnsafeRawBufferPointer) -> DownloadFailure? {
         taken +|= ByteCount(bytes.count)
         let host = url.host
@@ -303,12 +303,12 @@ final class Transfer {
         return diskFailure
     }
 
-    /// The staging buffer's door to the part file.
+    /// Called by the staging buffer.
     func write(_ bytes: UnsafeRawBufferPointer) { CrashMarks.working(on: request.number.value) { append(bytes) } }
 
     private func append(_ bytes: UnsafeRawBufferPointer) {
         if let candidate {
-            try? candidate.write(bytes)  // what failed stays in its `error`
+            try? candidate.write(bytes)  // a failure stays in its `error`
             if candidate.written > part?.written ?? 0 { replacePart() }
         } else {
             try? part?.write(bytes)
@@ -325,7 +325,7 @@ final class Transfer {
         }
     }
 
-    /// No map is believed or made any more.
+    /// Removes the map, and makes no new one.
     func loseMap() {
         isMapLost = true
         forgetMap()
@@ -336,11 +336,11 @@ final class Transfer {
         if let path = request.mapPath { WrittenMap.remove(path) }
     }
 
-    /// What was taken may be of something else: nothing but a whole body counts from here on.
+    /// The bytes taken may be of another representation: from now on, only a whole body counts.
     func distrust() { (ask, isDistrusted) = (.whole, true) }
 
-    /// Whether `attempt`, which ended well, brought the piece that its `Content-Range` told of, and the next is to be asked for: a server
-    /// may give less than was asked for (RFC 9110 §15.3.7).
+    /// Whether `attempt`, which ended well, brought the whole piece of its `Content-Range`, and more pieces are missing. A server may send
+    /// less than was asked for (RFC 9110 §15.3.7).
     func gotPiece(_ attempt: Attempt) -> Bool {
         guard attempt.head.status == 206, diskFailure == nil, candidate == nil, let part, part.isResumable, let start = attempt.rangeStart,
             part.written > start, let total = part.total, part.written < total, skip == 0,
@@ -357,16 +357,16 @@ final class Transfer {
         return failure
     }
 
-    /// Whether a flush may still prove what is written: a disk that is full has kept what it took.
+    /// Whether a flush can still prove the written bytes: a full disk has kept what it accepted.
     var mayFlush: Bool { part?.error.map { [ENOSPC, EDQUOT, EFBIG].contains($0.code) } ?? true }
 
-    /// Whether the next transfer goes on from more bytes than this one did.
+    /// Whether the next transfer can resume with more bytes than this one could.
     func madeProgress(keeping resume: ResumeData?) -> Bool { resume?.written ?? 0 > heldAtStart }
 
     // MARK: The body's file
 
-    /// A new part file for a body from its first byte, with room for `total` bytes. What is held stays until the new one is longer, unless
-    /// the disk has no room for both.
+    /// Creates a part file for a body from its first byte, with room for `total` bytes. The held bytes stay until the new file is longer,
+    /// unless the disk has no room for both.
     func openWhole(_ total: ByteCount?, validator: Validator?, isResumable: Bool) throws(DiskError) {
         if let descriptor = request.descriptor { return try begin(in: descriptor, total, validator, isResumable) }
         guard let folder else { return }
@@ -395,7 +395,7 @@ final class Transfer {
         }
     }
 
-    /// A caller's file has no place for two: what is held goes first.
+    /// A caller's file cannot hold two representations: the held bytes go first.
     private func begin(
         in descriptor: HeldDescriptor, _ total: ByteCount?, _ validator: Validator?, _ isResumable: Bool
     ) throws(DiskError) {
@@ -407,7 +407,7 @@ final class Transfer {
         try fresh.makeRoom(beside: nil)
     }
 
-    /// Goes on behind what is held: the body begins there, or `isWhole`, at the first byte. It leads to `end`, where the response says so.
+    /// Continues after the held bytes. The body begins there, or at the first byte if `isWhole`. It ends at `end`, if the response says so.
     func openRest(_ part: PartFile, isWhole: Bool, end: ByteCount?) throws(DiskError) {
         try part.trim()
         try part.makeRoom(beside: nil)
@@ -426,7 +426,7 @@ final class Transfer {
         }
     }
 
-    /// At every moment of this one of the two files is there whole, with a map that tells of it.
+    /// At every moment, one of the two files is there, whole and with a map that describes it.
     private func replace(_ old: PartFile, by new: PartFile) throws(DiskError) {
         var next: WrittenMap?
         if let path = request.mapPath, new.isResumable, new.written >= WrittenMap.threshold, !isMapLost {
@@ -440,13 +440,13 @@ final class Transfer {
         reportStart()
     }
 
-    /// Says that bytes of which a record may tell are gone.
+    /// Reports that bytes which a record may describe are gone.
     func reportStart() {
         guard let part, candidate == nil else { return }
         report(ResumeData(written: 0, total: part.total, validator: part.validator, identity: part.identity))
     }
 
-    /// Throws away the bytes of another representation that came to be neither whole nor more than what is held.
+    /// Deletes the bytes of another representation, which are neither complete nor more than the held bytes.
     func dropCandidate() {
         candidate?.remove()
         candidate = nil
@@ -468,7 +468,7 @@ final class Transfer {
 
     // MARK: The end
 
-    /// Checks a body that came to its end without an error.
+    /// Checks a body that ended without an error.
     func complete(status: UInt32) -> Result<TransferEnd, DownloadFailure> {
         staging.flush()
         if let diskFailure { return .failure(diskFailure) }

@@ -3,75 +3,75 @@ internal import EventLoop
 public import PartFiles
 public import Transport
 
-/// What one transfer is told. The engine decides nothing beyond it.
+/// The instructions for one transfer. The engine decides nothing beyond these.
 public struct TransferRequest: Sendable {
     public var number: DownloadNumber
-    /// Tells its requests from those of an earlier transfer.
+    /// Distinguishes its requests from those of an earlier transfer.
     public var ordinal: UInt32 = 0
-    /// The first hop. A user and password inside are not used.
+    /// The URL of the first hop. A user and password inside it are ignored.
     public var url: DownloadURL
-    /// Absolute, existing; where the part file grows.
+    /// The absolute path of the existing folder for the part file.
     public var directory: String
-    /// Whether a component of `directory`, also of a link's target, may begin with a dot.
+    /// Whether a component of `directory` may begin with a dot, in the target of a link too.
     public var allowsHiddenFolders = false
     /// Bare name of the part file.
     public var partName: String
-    /// For the first origin only, in this order. Fields in `reservedHeaders` are left out.
+    /// Sent to the first origin only, in this order. Fields in `reservedHeaders` are left out.
     public var headers: [HeaderField] = []
-    /// nil: the engine's own.
+    /// nil: the engine's user agent.
     public var userAgent: String?
-    /// For the first origin only.
+    /// Sent to the first origin only.
     public var referrer: String?
-    /// For the first origin only.
+    /// Sent to the first origin only.
     public var username: String?
     public var password: String?
-    /// Safe bare name chosen by the caller; nil: from the response, else from the URL.
+    /// Safe bare name chosen by the caller; nil: the name comes from the response, else from the URL.
     public var fileName: String?
-    /// What an earlier response said of the bytes held: a response that carries only the rest need not say it again (RFC 9110 §15.3.7).
+    /// From an earlier response about the held bytes: a response with only the rest may omit it (RFC 9110 §15.3.7).
     public var knownName: String?
     public var knownType: String?
     /// The size that the file must have.
     public var expectedSize: ByteCount?
-    /// The most bytes that it may have, decoded.
+    /// The most bytes that the decoded file may have.
     public var maxSize: ByteCount?
-    /// The media type that the response must have, lower case, as `image/png` or `image/*`; nil: any.
+    /// The media type that the response must have, in lower case, such as `image/png` or `image/*`; nil: any.
     public var expectedType: String?
-    /// Whether a checksum will prove the whole: then a resume needs no validator.
+    /// Whether a checksum will prove the whole file. Then a resume needs no validator.
     public var hasChecksum = false
-    /// Which one: a copy counts only if it was proved by the same.
+    /// The expected checksum: a cached copy counts only if the same checksum has proved it.
     public var checksum: Checksum?
     /// Bytes per second; nil: no limit.
     public var speedLimit: Speed?
-    /// The longest time for connecting, and again for a whole response head. A body must bring one byte a second on average in each such
-    /// stretch of time. Else the transfer fails with `Timeout`.
+    /// The longest time for connecting, and again for a whole response head. A body must bring one byte a second on average, in each
+    /// stretch of this length. Otherwise the transfer fails with `Timeout`.
     public var stallTimeout: Duration = .seconds(30)
-    /// Never to this machine or a private network, by name or by address.
+    /// Whether this machine and private networks are forbidden, by name and by address.
     public var refusesPrivate = false
-    /// A redirect may lead from https to http where no checksum proves the bytes.
+    /// Whether a redirect may lead from https to http without a checksum.
     public var allowsDowngrade = false
-    /// What is known of an earlier transfer's bytes; nil: start from 0.
+    /// What is known of the bytes of an earlier transfer; nil: start from 0.
     public var resume: ResumeData?
-    /// Absolute path of this download's written map; its folder exists. nil: only checkpoints count.
+    /// The absolute path of the written map, in an existing folder; nil: only checkpoints count.
     public var mapPath: String?
-    /// Whether `.sent` is to be told of the first request.
+    /// Whether to report `.sent` for the first request.
     public var tellsSent = false
     /// Under `skip` and `fail`, a taken name ends the transfer before the body is fetched.
     public var ifExists = ExistingFilePolicy.rename
-    /// The file that the server is asked about, whether it has changed; not where bytes of a newer one are held.
+    /// The cached copy that a conditional request is about. Not used while newer bytes are held.
     public var copy: CopyHeld?
-    /// What is left free of the disk.
+    /// The disk space to leave free.
     public var diskReserve = DiskReserve.bytes(0)
-    /// Written into instead of a part file; `directory` and `partName` are empty then.
+    /// Written into instead of a part file. `directory` and `partName` are empty then.
     public var descriptor: HeldDescriptor?
 
-    /// What `asks` and `sent` name, and `Engine.permit` must.
+    /// The id in the events `asks` and `sent`, and in `Engine.permit`.
     public var id: RequestID { RequestID(number, ordinal) }
 
     public init(number: DownloadNumber, url: DownloadURL, directory: String, partName: String) {
         (self.number, self.url, self.directory, self.partName) = (number, url, directory, partName)
     }
 
-    /// Names (lower case) of request header fields that are the engine's own: they steer ranges, codings and the connection.
+    /// The request header fields (lower case) that only the engine sets: they control ranges, codings and the connection.
     public static let reservedHeaders: Set<String> = [
         "range", "if-range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding", "te", "expect",
         "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection", "proxy-authorization", "upgrade", "trailer",
@@ -79,21 +79,21 @@ public struct TransferRequest: Sendable {
     ]
 }
 
-/// What a response told, once it was accepted.
+/// What an accepted response has told.
 public struct TransferFacts: Equatable, Sendable {
     /// Safe bare name; not yet made unique.
     public var fileName: String
-    /// Where redirects led, without credentials and query; nil: to no other URL.
+    /// The URL at the end of the redirects, without credentials and query; nil: there were none.
     public var source: String?
-    /// Media type without parameters, lower case; nil where the server told none.
+    /// Media type without parameters, in lower case; nil if the server sent none.
     public var mediaType: String?
     /// Complete size; nil while unknown.
     public var total: ByteCount?
-    /// Where the transfer goes on: bytes held already. 0: from the start.
+    /// Where the transfer resumes: the number of held bytes. 0: from the start.
     public var offset: ByteCount
-    /// Whether bytes that were held had to be thrown away.
+    /// Whether held bytes had to be dropped.
     public var discarded: Bool
-    /// Whether it can go on later from where it stops.
+    /// Whether the download can be resumed later.
     public var isResumable: Bool
 
     public init(fileName: String, mediaType: String?, total: ByteCount?, offset: ByteCount, discarded: Bool, isResumable: Bool) {
@@ -115,20 +115,20 @@ public struct TransferProgress: Equatable, Sendable {
     }
 }
 
-/// A whole body in its part file, not flushed to disk yet.
+/// A whole body in its part file, not yet flushed to disk.
 public struct CompletePart: Equatable, Sendable {
     public var facts: TransferFacts
     public var size: ByteCount
-    /// Of the part file.
+    /// The identity of the part file.
     public var identity: FileIdentity
     /// The host that the body came from.
     public var host: String
-    /// The status of the response that carried it.
+    /// The status of the response with the body.
     public var httpStatus: UInt32
-    /// For a record that is saved before the part is verified. `written` is what the last checkpoint proves: the rest is not flushed yet,
-    /// and counts by the written map alone until `Commit.verify` has flushed it.
+    /// For the record that is saved before the verification. `written` is what the last checkpoint proves. The rest is not flushed yet:
+    /// until `Commit.verify` flushes it, only the written map counts it.
     public var resume: ResumeData?
-    /// For asking later whether the file has changed.
+    /// For later conditional requests.
     public var validators: CopyValidators?
 
     public init(facts: TransferFacts, size: ByteCount, identity: FileIdentity, host: String, httpStatus: UInt32, resume: ResumeData?) {
@@ -139,34 +139,34 @@ public struct CompletePart: Equatable, Sendable {
 
 public enum TransferEnd: Equatable, Sendable {
     case complete(CompletePart)
-    /// `madeProgress`: the resume data tell of more bytes than were held at the start.
+    /// `madeProgress`: the resume data has more bytes than were held at the start.
     case failed(DownloadFailure, madeProgress: Bool, ResumeData?)
     case stopped(ResumeData?)
-    /// The name is taken and the policy is `skip` or `fail`; nothing was fetched.
+    /// The name is taken, and the policy is `skip` or `fail`. No body was fetched.
     case nameTaken(path: String)
-    /// A 304: the server has nothing newer than `TransferRequest.copy`, which was there unmodified.
+    /// A 304: the server has nothing newer than `TransferRequest.copy`, which was unmodified.
     case unchanged(CopyHeld)
 }
 
 public enum TransferEvent: Equatable, Sendable {
-    /// It has a further request to make, of this URL: by a redirect, or once more. It waits for `Engine.permit`.
+    /// The transfer needs a further request, to this URL: after a redirect, or to start over. It waits for `Engine.permit`.
     case asks(RequestID, DownloadURL)
-    /// The request for which that was wanted goes out now.
+    /// A request goes out now; reported if `tellsSent` asked for it.
     case sent(RequestID, at: WallTime)
-    /// For `Engine.silence` nothing has come; or something comes again.
+    /// Nothing has arrived for `Engine.silence` (true), or bytes arrive again (false).
     case stalled(DownloadNumber, Bool)
-    /// A response was accepted; comes before its first byte counts. Again where a transfer has to start over.
+    /// A response was accepted; reported before its first byte counts. Reported again if the transfer starts over.
     case began(DownloadNumber, TransferFacts)
-    /// One snapshot of all that changed, at most 10 a second.
+    /// One snapshot of all changes, at most 10 a second.
     case progress([TransferProgress])
-    /// What a record may now say: these bytes are on disk.
+    /// These bytes are on disk: a record may say so.
     case checkpoint(DownloadNumber, ResumeData)
     /// The last event of a transfer.
     case ended(DownloadNumber, TransferEnd)
 }
 
 extension TransferEvent {
-    /// Which transfer it is of; nil: of several.
+    /// The transfer of the event; nil: several.
     public var number: DownloadNumber? {
         switch self {
         case .asks(let id, _), .sent(let id, _): id.download
@@ -176,19 +176,18 @@ extension TransferEvent {
     }
 }
 
-/// What the engine is told once.
+/// The settings of an engine, set once.
 public struct EngineConfiguration: Sendable {
-    /// Where a request names none.
+    /// For requests that name no user agent.
     public var userAgent: String
-    /// A file or a folder of CA certificates instead of the system's.
+    /// A file, or a folder, of CA certificates to use instead of the system's.
     public var certificateFile: String?
     public var certificateFolder: String?
     public var proxies: ProxySettings
-    /// Tells the desktop's proxy, asked before each request where `proxies` names none; nil: there is no desktop. It answers in bounded
-    /// time.
+    /// Returns the desktop's proxy for a URL, in bounded time. Called before each request if `proxies` has none; nil: no desktop.
     public var desktopProxy: (@BusActor @Sendable (DownloadURL) async -> ProxyChoice)?
 
-    /// The system's CA store unless `SSL_CERT_FILE` or `SSL_CERT_DIR` say otherwise, and the proxies of the environment.
+    /// Uses the system's CA store, unless `SSL_CERT_FILE` or `SSL_CERT_DIR` is set, and the proxies of the environment.
     public init(version: String, environment: [String: String] = processEnvironment()) {
         userAgent = "todoku/\(version)"
         certificateFile = environment["SSL_CERT_FILE"].flatMap { $0.isEmpty ? nil : $0 }

@@ -2,9 +2,9 @@ internal import DownloadModel
 internal import PartFiles
 internal import Transport
 
-/// What a response is good for.
+/// Judges responses.
 extension Transfer {
-    /// Decides what a response is good for, and gets the part file ready where it is the file.
+    /// Judges a response, and prepares the part file if the response brings the file.
     func judge(_ attempt: Attempt) -> Attempt.Verdict {
         if [200, 203, 206].contains(attempt.head.status), let failure = settleCoding(attempt) { return .failed(failure) }
         let head = attempt.head
@@ -12,19 +12,19 @@ extension Transfer {
         case 200, 203: return beginWhole(attempt)
         case 206 where attempt.rangeStart != nil: return goOn(attempt)
         case 304 where attempt.asksIfChanged:
-            // One that cannot be about the copy, or comes after it was changed: once more, for the whole.
+            // The 304 cannot be about the copy, or the copy has changed meanwhile: ask again, for the whole.
             return unchangedCopy(head).map { .unchanged($0) } ?? askAgain(.whole)
         case 301, 302, 303, 307, 308:
             return head.bytes("location")?.isEmpty ?? true
                 ? .failed(FailureMapping.status(head, host: attempt.url.host, now: wallTime())) : .redirect
-        // Nothing is wrong with the condition as long as bytes are asked for: once more, for the whole.
+        // Bytes were asked for, so the condition may just have failed: ask again, for the whole.
         case 304 where attempt.rangeStart != nil, 412 where attempt.rangeStart != nil: return askAgain(.whole)
         case 416 where attempt.rangeStart != nil: return isWhole(attempt) ? .whole : askAgain(.whole, distrusting: true)
         default: return .failed(FailureMapping.status(head, host: attempt.url.host, now: wallTime()))
         }
     }
 
-    /// A 416 that says that the part file is whole, and does not contradict its validator.
+    /// Whether a 416 says that the part file is whole, and does not contradict its validator.
     private func isWhole(_ attempt: Attempt) -> Bool {
         let head = attempt.head
         guard let part, let length = head.text("content-range").flatMap(Range<UInt64>.unsatisfiedLength), length == part.written,
@@ -38,18 +38,18 @@ extension Transfer {
 
     private func fileName(_ attempt: Attempt) -> String {
         if let name = request.fileName { return name }
-        // No server chooses which file of the folder is overwritten, neither by a header nor by where it redirects to.
+        // With `replace`, the server must not choose which file is overwritten, neither by a header nor by a redirect.
         if request.ifExists == .replace { return FileName.chosen(contentDisposition: nil, url: request.url, decode: iconvDecoder) }
         return FileName.chosen(contentDisposition: attempt.head.bytes("content-disposition"), url: attempt.url, decode: iconvDecoder)
     }
 
-    /// The same, of a response that goes on with bytes held.
+    /// The file name for a response that continues held bytes.
     private func continuedName(_ attempt: Attempt) -> String {
         guard attempt.head.bytes("content-disposition") == nil, request.ifExists != .replace else { return fileName(attempt) }
         return request.fileName ?? request.knownName ?? fileName(attempt)
     }
 
-    /// Decides what becomes of the body's coding. Says why it cannot be taken, where it cannot.
+    /// Decides how to treat the content coding of the body. Returns why the body must be refused, if it must.
     private func settleCoding(_ attempt: Attempt) -> DownloadFailure? {
         let host = attempt.url.host
         func failure(_ what: String) -> DownloadFailure {
@@ -64,19 +64,19 @@ extension Transfer {
             return nil
         }
         if coding == .several { return failure("a body that is compressed more than once; Todoku unpacks one layer only") }
-        guard attempt.head.status != 206 else { return nil }  // asked for anew
+        guard attempt.head.status != 206 else { return nil }  // will be asked for again
         attempt.decoder = ContentDecoder(coding, isBounded: request.maxSize != nil || request.expectedSize != nil)
         return attempt.decoder == nil ? failure("a body in the coding \(coding), whose library is not installed here") : nil
     }
 
-    /// Asks once more, in a way that is further down the list of `Ask`.
+    /// Asks again, in a way further down the list of `Ask`.
     private func askAgain(_ ask: Ask, distrusting: Bool = false) -> Attempt.Verdict {
         self.ask = ask
         if distrusting { isDistrusted = true }
         return .restart
     }
 
-    /// A 200: the whole, from its first byte.
+    /// A 200: the whole file from its first byte.
     private func beginWhole(_ attempt: Attempt) -> Attempt.Verdict {
         let head = attempt.head
         let total: ByteCount?
@@ -98,19 +98,19 @@ extension Transfer {
             return .failed(failure(error))
         }
         begin(attempt, name, mediaType: head.mediaType, total: total, discarded: discarded, isResumable: isResumable)
-        // A record may tell of a file that is not there any more, and the new one may get its inode: say so before bytes come.
+        // The record may describe a file that is gone, whose inode the new file may get. Report this before bytes arrive.
         if discarded || request.resume != nil, candidate == nil, checkpoint == nil { reportStart() }
         return .body
     }
 
-    /// Whether a 200 is of the representation that is held, by its strong validator.
+    /// Whether a 200 is of the held representation, by its strong validator.
     private func isSame(_ part: PartFile, _ head: ResponseHead, _ total: ByteCount?) -> Bool {
         guard !isDistrusted, !head.isCoded, let validator = part.validator, head.validator == validator else { return false }
         guard let total else { return true }
         return total >= part.written && part.total ?? total == total
     }
 
-    /// A 200 of the representation that is held: from a server that does no ranges, or none under a condition.
+    /// A 200 of the held representation: the server supports no ranges, or none with a condition.
     private func goOnWithin(_ attempt: Attempt, _ part: PartFile, _ total: ByteCount?) -> Attempt.Verdict {
         let total = total ?? part.total
         if ask == .conditional, attempt.head.text("accept-ranges")?.lowercased() != "none" { return askAgain(.bare) }
@@ -121,7 +121,7 @@ extension Transfer {
         return goOn(attempt, part, total, isWhole: true)
     }
 
-    /// A 206: what follows what is held, if it says so and nothing contradicts that.
+    /// A 206: the bytes after the held ones, if the head says so and nothing contradicts it.
     private func goOn(_ attempt: Attempt) -> Attempt.Verdict {
         let head = attempt.head
         guard let part, !head.isCoded, let field = head.text("content-range"), let (range, length) = Range<UInt64>.fromContentRange(field),
@@ -134,13 +134,13 @@ extension Transfer {
         default: break
         }
         if let known = part.total, let length, known != length { return askAgain(.whole, distrusting: true) }
-        // Without the condition of If-Range the response itself has to carry the proof.
+        // Without the condition `If-Range`, the response itself must prove its representation.
         if ask == .bare, part.validator != nil, head.validator != part.validator { return askAgain(.whole) }
-        // A part may be less than the rest; where nobody tells the whole, nothing would tell that something is missing.
+        // A piece may be less than the rest. If nobody states the total, a missing piece would go unnoticed.
         guard let total = length ?? part.total else { return askAgain(.whole) }
         guard range.upperBound <= total else { return askAgain(.whole, distrusting: true) }
         if let failure = sizeFailure(total, host: attempt.url.host) { return .failed(failure) }
-        // RFC 9110 §15.3.7: a 206 to If-Range should leave out fields that the first response had, and the type is one.
+        // RFC 9110 §15.3.7: a 206 to If-Range should omit fields that the first response had. `Content-Type` is such a field.
         if head.text("content-type") != nil, let failure = typeFailure(attempt) { return .failed(failure) }
         return goOn(attempt, part, total, isWhole: false, end: range.upperBound)
     }
@@ -173,7 +173,7 @@ extension Transfer {
         let isTold = isFurtherPiece && self.facts?.fileName.isSameBytes(as: name) == true && self.facts?.total == total && offset > 0
         isFurtherPiece = false
         if !isTold { self.facts = facts }
-        // Where bytes were held, the validator that held them together is all that is proved of them.
+        // For held bytes, only the validator that ties the pieces together is proved.
         validators =
             offset > 0
             ? part?.validator.map { CopyValidators($0, source: attempt.url.text) }
@@ -183,7 +183,7 @@ extension Transfer {
         if !isTold { events.append(.began(request.number, facts)) }
     }
 
-    /// The media type is not the one that was asked for.
+    /// The failure if the media type is not the expected one.
     private func typeFailure(_ attempt: Attempt) -> DownloadFailure? {
         guard let expected = request.expectedType else { return nil }
         let type = attempt.head.mediaType

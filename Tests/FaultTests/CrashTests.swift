@@ -7,7 +7,7 @@ internal import Testing
 
 extension `The fault campaign` {
     @Suite(.timeLimit(.minutes(5))) struct `A download that crashes the service` {
-        /// How the name of the part file ends that brings it down.
+        /// The end of the name of the part file that crashes the daemon.
         private let bad = "-1.part"
 
         private func download(_ lane: Lane, _ place: Place, _ url: String) async throws -> ObjectPath {
@@ -24,11 +24,11 @@ extension `The fault campaign` {
             #expect(crash == 128 + SIGILL || crash == 128 + SIGTRAP, "\(crash)")
             let marks = "\(place.state)/todoku/crashes"
             #expect(readFile(marks) == Array("1\n".utf8))
-            // It is tried once more, and brings the service down again.
+            // The download is retried, and crashes the daemon again.
             _ = await lane.start(place, more: trap)
             _ = try await lane.crash()
             #expect(readFile(marks) == Array("1\n1\n".utf8))
-            // Then no more: also where it would do it again.
+            // There is no third try, although the download would crash the daemon again.
             #expect(await lane.start(place, more: trap) == nil)
             let aside = try await lane.describe()[path.value]
             #expect(aside?.state == "failed" && aside?.error.name == "org.todoku.Error.Interrupted", "\(aside as Any)")
@@ -37,7 +37,7 @@ extension `The fault campaign` {
             #expect(try await lane.settle([other])[other.value]?.state == "finished")
             #expect(await eventually { !fileExists(marks) })
             #expect(await lane.end(SIGTERM).status == 0)
-            // The defect is mended: a retry brings the file.
+            // The defect is mended: a retry fetches the file.
             #expect(await lane.start(place) == nil)
             #expect(try await lane.describe()[path.value]?.state == "failed")
             try await lane.retry(path)
@@ -82,7 +82,7 @@ extension `The fault campaign` {
                 #expect(!fileExists(marks))
                 #expect(await lane.start(place) == nil)
             }
-            // By a signal from outside, with one transfer under way: that is the one.
+            // A signal from outside ends the daemon: the only transfer is blamed.
             #expect(await server.waitForRequests(4))
             #expect(await lane.end(SIGILL).status == 128 + SIGILL)
             #expect(readFile(marks) == Array("1\n".utf8))

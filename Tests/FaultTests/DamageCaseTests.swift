@@ -61,7 +61,7 @@ private struct DamageCase: Sendable, CustomStringConvertible {
     }
 }
 
-/// Finds the numbers of the rows that SQLite can still read, each asked for by itself; the files are a copy.
+/// Prints the numbers of the rows that SQLite can still read, and reads each row on its own. The files are a copy.
 private let reader = """
     import sqlite3, sys
     try:
@@ -121,7 +121,7 @@ private let reader = """
     let lost = queued.keys.filter { all[$0] == nil }
     verdict.note = "\(all.count) of \(queued.count), \(readable.count) by SQLite, Salvaged (\(saved), \(mayHaveLost)), SetAside \(aside)"
     for (path, url) in all { verdict.expect(queued[path] == url, "\(path) is of \(url), not \(queued[path] ?? "anything")") }
-    // The last element of a path is the number, of downloads without a token.
+    // The path of a download without a token ends with its number.
     for number in readable {
         verdict.expect(queued.keys.contains { $0.hasSuffix("/\(number)") && all[$0] != nil }, "row \(number) can be read, and is gone")
     }
@@ -130,12 +130,13 @@ private let reader = """
     verdict.expect(aside.isEmpty || Int(saved) == all.count, "\(saved) are told of, and \(all.count) are there")
     if !aside.isEmpty { verdict.expect(access(aside, F_OK) == 0, "there is no \(aside)") }
 
-    // What is back goes on, from what lies on the disk.
+    // Salvaged downloads resume with the bytes on the disk.
     let ended = try await lane.settle([half, whole])
     for path in [half, whole] where all[path.value] != nil {
         let download = ended[path.value]
         let name = String(queued[path.value]?.split(separator: "/").last ?? "")
-        // Where a finished file lies is on a page of its own; one that is lost is said to be, and its file is left alone.
+        // The path of a finished file is on another page than the download. If that page is lost, the download says so, and its file is
+        // left alone.
         let isSaid = path == whole && mayHaveLost && download?.state == "failed" && download?.error.name == "org.todoku.Error.Storage"
         if isSaid, let download {
             verdict.tell(download.error.message, "its owner")

@@ -6,8 +6,8 @@ internal import TestSupport
 internal import Testing
 
 extension `The fault campaign` {
-    /// Mounts in a namespace of the daemon's own: where neither root nor user namespaces may, and without /dev/fuse, the shim's hangs
-    /// (`A disk that hangs`) are what is left.
+    /// Mounts file systems in a namespace of the daemon's own. Without root, user namespaces or /dev/fuse, only the hangs of the shim are
+    /// tested (`A disk that hangs`).
     @Suite(.enabled("this machine lets no test mount over /dev/fuse") { try await MemoryDisks.arePossible() })
     struct `A dead mount` {
         @Test func `costs its own downloads only, whatever was called on it last`() async throws {
@@ -118,7 +118,7 @@ private struct DescriptorCase: Sendable, CustomStringConvertible {
         return verdict
     }
     let process = "/proc/\(lane.pid ?? 0)"
-    // By another program: we would wait in close(2) for the mount, too.
+    // Another program calls, because close(2) on this mount would block us too.
     let call = """
         exec gdbus call --address "$2" --timeout 60 --dest \(BusName.service) --object-path \(BusName.managerPath) \
             --method \(Manager.interface).DownloadToFd "$0" 3 "{}" 3<>"$1"
@@ -149,7 +149,7 @@ private struct DescriptorCase: Sendable, CustomStringConvertible {
     return verdict
 }
 
-/// How many descriptors a process has of files of this name.
+/// How many open descriptors a process has of files with this name.
 private func openFiles(_ process: String, _ name: String) -> Int {
     listFolder("\(process)/fd").count { number in
         var bytes = [CChar](repeating: 0, count: 4096)
@@ -158,14 +158,14 @@ private func openFiles(_ process: String, _ name: String) -> Int {
     }
 }
 
-/// Asks for a file in `folder`.
+/// Queues a download into `folder`.
 @BusActor private func ask(_ url: String, in folder: String, _ lane: Lane) async -> Result<ObjectPath, DBusError> {
     do throws(DBusError) {
         return .success(try await lane.download(url, ["directory": .string(folder), "notify": .string("never")]))
     } catch { return .failure(error) }
 }
 
-/// A healthy disk's download, a new caller and two further calls for the dead folder.
+/// A download on a healthy disk, a call by a new caller, and two more calls for the dead folder.
 @BusActor private func liveOn(
     _ dead: String, _ server: ScriptedServer, _ body: [UInt8], _ place: Place, _ lane: Lane, _ verdict: inout Verdict
 ) async {
@@ -188,7 +188,7 @@ private func openFiles(_ process: String, _ name: String) -> Int {
     }
 }
 
-/// Whether a file that only the daemon sees holds `body`.
+/// Whether a file that only the daemon can see holds `body`.
 @BusActor func holds(_ path: String?, _ body: [UInt8], _ lane: Lane) -> Bool {
     guard let path, let pid = lane.pid else { return false }
     return readFile("/proc/\(pid)/root\(path)") == body
@@ -244,7 +244,7 @@ private func openFiles(_ process: String, _ name: String) -> Int {
     } else {
         disks.goOn()
     }
-    // It is taken again like any other.
+    // The folder can be used again like any other.
     switch await ask(server.url("/later.bin"), in: dead, lane) {
     case .success(let path):
         let end = try await lane.settle([path], within: .seconds(30))[path.value]
@@ -288,7 +288,7 @@ private func openFiles(_ process: String, _ name: String) -> Int {
     }
     verdict.expect(isTold, "they are \(paths.map { all[$0.value].map { "\($0.state) \($0.waitReason)" } ?? "gone" })")
     if isTold { verdict.waits += paths.count }
-    // 16 disks with 8 threads and an engine each, what further disks share, and the loops.
+    // 16 disks with 8 threads and an engine each, the shared ones of all further disks, and the loops.
     let threads = listFolder("/proc/\(lane.pid ?? 0)/task").count
     verdict.expect(threads < 170, "\(threads) threads")
     verdict.note = "\(threads) threads"

@@ -1,17 +1,18 @@
 internal import Glibc
 internal import TestSupport
 
-/// A disk to which recorded changes are made, and which can lose power.
+/// A simulated disk: replays recorded changes, and can lose power.
 ///
-/// Only fsync makes bytes durable, only fsync of a folder the names in it, as POSIX has it; no file system promises less, most give more.
+/// As in POSIX, only fsync of a file makes its bytes durable, and only fsync of a folder its names. No file system promises less; most
+/// promise more.
 struct Disk {
-    /// What becomes of that which was not yet durable.
+    /// What happens to changes that were not durable yet.
     enum Loss: Sendable, Equatable {
-        /// All of it is lost.
+        /// All are lost.
         case all
-        /// Nothing is lost: everything was written just in time.
+        /// None is lost: everything was written just in time.
         case nothing
-        /// Each write is kept, lost, cut at a page, or left as zeros; names are kept up to a point, folder by folder.
+        /// Each write is kept, lost, cut at a page boundary, or left as zeros. Of each folder's name changes, the first ones are kept.
         case some(seed: UInt64)
     }
 
@@ -31,7 +32,7 @@ struct Disk {
         case folder
     }
 
-    /// In one folder, all of it or nothing.
+    /// A change in one folder, made whole or not at all.
     private struct NameChange {
         var removed: String?
         var made: (name: String, node: Node)?
@@ -48,13 +49,13 @@ struct Disk {
     private var byInode: [UInt64: Int] = [:]
     private var folders: [String: Folder] = [:]
 
-    /// - Parameter roots: folders that are there, and whose own names are durable.
+    /// - Parameter roots: existing folders, whose own names are durable.
     init(roots: [String]) {
         self.roots = roots
         for root in roots { folders[root] = Folder() }
     }
 
-    /// A file that is there from the beginning, durable.
+    /// Adds a durable file that existed at the beginning.
     mutating func put(_ path: String, inode: UInt64, _ bytes: [UInt8]) {
         files.append(File(inode: inode, durable: bytes))
         byInode[inode] = files.count - 1
@@ -123,7 +124,7 @@ struct Disk {
 
     // MARK: Power cuts
 
-    /// Paths of folders and files after a power cut, with the bytes and the inode of each file.
+    /// The folders and files after a power cut, by path, with the bytes and the inode of each file.
     struct Remains: Hashable {
         var folders: [String] = []
         var files: [String: Content] = [:]
@@ -135,7 +136,7 @@ struct Disk {
 
     func afterPowerCut(_ loss: Loss) -> Remains {
         var random = SeededRandom({ if case .some(let seed) = loss { seed } else { 0 } }())
-        // How much of what was under way comes through: in one cut nearly all, in another nearly nothing.
+        // How much of the writes in flight survives: nearly all in one cut, nearly nothing in another.
         let share = [10, 50, 90].randomElement(using: &random) ?? 50
         var remains = Remains()
         var contents: [Int: [UInt8]] = [:]
@@ -180,7 +181,7 @@ struct Disk {
                 }
                 switch Int.random(in: 0..<100, using: &random) {
                 case ..<share: apply(change, to: &bytes)
-                case ..<(share + (100 - share) / 4):  // the new length is there, the bytes are not
+                case ..<(share + (100 - share) / 4):  // the new length survives, the bytes do not
                     if bytes.count < offset + data.count { apply(.truncate(offset + data.count), to: &bytes) }
                 case ..<(share + (100 - share) / 2) where data.count > 4096:
                     let cut = Int.random(in: 1...(data.count - 1) / 4096, using: &random) * 4096

@@ -24,7 +24,7 @@ extension `The fault campaign` {
             await report.finish(expecting: ["ENOSPC", "EDQUOT", "EIO", "EINTR", "EROFS", "SHORT"])
         }
 
-        /// The sample above passes over most calls of a start.
+        /// The sample above skips most calls of a start.
         @Test func `of a start may fail once, and what had come is found again`() async throws {
             let report = await Report(
                 "One file-system call of a start fails, once",
@@ -38,7 +38,7 @@ extension `The fault campaign` {
             await report.finish(expecting: ["EIO", "EINTR"])
         }
 
-        /// How many calls of a start a fault could befall, whichever way the daemon before ended.
+        /// How many calls of a start a fault could hit, however the previous daemon ended.
         private func countCallsOfStart(_ kind: Fault.Kind) async throws -> Int {
             let lane = try await Lane(try await Shim())
             var most = 0
@@ -55,7 +55,7 @@ extension `The fault campaign` {
             return most
         }
 
-        /// How many calls of the scenario a fault could befall.
+        /// How many calls of the scenario a fault could hit.
         private func countCalls(_ kind: Fault.Kind) async throws -> Int {
             let lane = try await Lane(try await Shim())
             let place = Place()
@@ -75,9 +75,9 @@ extension `The fault campaign` {
     return verdict
 }
 
-/// The life of one download, with a stop in its middle, and what must hold then.
+/// Runs one download with a stop in its middle, and checks what must then hold.
 ///
-/// - Parameter inStart: the fault befalls a call of the second start, counted from its first one on.
+/// - Parameter inStart: the fault hits a call of the second start, counted from its first call.
 /// - Parameter started: called when the daemon has started for the second time.
 @BusActor private func life(
     _ blank: Verdict, _ fault: Fault, _ place: Place, _ lane: Lane, stop: Int32, inStart: Bool = false, started: () -> Void = {}
@@ -123,7 +123,7 @@ extension `The fault campaign` {
     guard await startInTheEnd(place, fault, lane, &verdict) else { return verdict }
     started()
     await finish(path, "a.bin", body, place, lane, &verdict)
-    // A restart on a good disk: nothing has changed, nothing is told again.
+    // A restart on a good disk changes nothing, and announces nothing again.
     await lane.end(SIGTERM)
     guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
     let after = try await lane.settle([path])
@@ -136,7 +136,7 @@ extension `The fault campaign` {
     return verdict
 }
 
-/// Starts the daemon; one fault may keep it from starting once, and is told then.
+/// Starts the daemon. A fault may prevent one start, and the daemon must then say so.
 @BusActor func startInTheEnd(_ place: Place, _ fault: Fault?, _ lane: Lane, _ verdict: inout Verdict) async -> Bool {
     for _ in 0..<3 {
         guard let exit = await lane.start(place, fault) else { return true }
@@ -148,7 +148,7 @@ extension `The fault campaign` {
     return false
 }
 
-/// Waits for the end; what failed is tried again, as its owner would.
+/// Waits for the end. Retries a failed download, as its owner would.
 @BusActor func finish(_ path: ObjectPath, _ name: String, _ body: [UInt8], _ place: Place, _ lane: Lane, _ verdict: inout Verdict) async {
     do {
         for _ in 0..<3 {
@@ -179,9 +179,9 @@ extension `The fault campaign` {
     }
 }
 
-/// In the folder are `names` and nothing else; nothing is left of written maps, and the database is the one it was.
+/// The folder contains exactly `names`. No written maps are left, and the database is the same as before.
 ///
-/// - Parameter mayHaveLost: nothing was acknowledged, so a database that was being made may have been set aside.
+/// - Parameter mayHaveLost: nothing was acknowledged, so an unfinished new database may have been set aside.
 @BusActor func expectNoTraces(
     of names: [String], _ place: Place, _ lane: Lane, _ verdict: inout Verdict, mayHaveLost: Bool = false
 ) async {
@@ -192,12 +192,12 @@ extension `The fault campaign` {
     verdict.expect(aside == [] || mayHaveLost, "the database was set aside: \(aside)")
 }
 
-/// The file of most cases, made once.
+/// The file of most cases, generated once.
 @BusActor enum Bodies {
     nonisolated static let large = patternBytes(2_500_000)
     private static var digests: [Int: String] = [:]
 
-    /// The SHA-256 of `large`, or of another that begins it, by a program that is not ours.
+    /// The SHA-256 of `large` or of a prefix of it, computed by a foreign program.
     static func digest(_ bytes: [UInt8], _ place: Place) async throws -> String {
         if let digest = digests[bytes.count] { return digest }
         writeFile(place.folder("whole"), bytes)

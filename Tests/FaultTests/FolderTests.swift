@@ -30,7 +30,7 @@ private struct FolderCase: Sendable, CustomStringConvertible {
         case between = "before it goes on after a cut"
         case stopped = "while no daemon runs"
     }
-    /// What stands in its place meanwhile.
+    /// What replaces the folder meanwhile.
     enum Substitute: String, CaseIterable, Sendable {
         case nothing = ""
         case file = ", a file in its place"

@@ -24,7 +24,7 @@ extension `The fault campaign` {
             await report.finish(expecting: ["both disks"] + [Fault.Disk.downloads, .state].map(\.rawValue))
         }
 
-        /// No disk tells how much of a quota is left: statvfs(3) has room all the time.
+        /// No disk tells how much of a quota is left: statvfs(3) always reports room.
         @Test(.enabled("this machine lets no test mount over /dev/fuse") { try await MemoryDisks.arePossible() })
         func `by a quota is tried ever more rarely, and the download goes on once the quota is lifted`() async throws {
             let report = await Report(
@@ -54,7 +54,7 @@ private enum QuotaCase: String, CaseIterable, Sendable, CustomStringConvertible 
         verdict.wrong.append("it did not start: \(ending.errors)")
         return verdict
     }
-    // A full disk counts no retry.
+    // Waiting for room counts as no retry.
     let options: [String: Variant] = ["directory": .string(disks.paths[0]), "notify": .string("never"), "retries": .uint32(0)]
     let path = try await lane.download(server.url("/a.bin"), options)
     var (isWithoutInstant, last): (Bool, Described?) = (false, nil)
@@ -68,7 +68,7 @@ private enum QuotaCase: String, CaseIterable, Sendable, CustomStringConvertible 
     verdict.expect(!isWithoutInstant, "it waits without an instant")
     let arrivals = server.requests.map(\.arrived)
     for (index, (former, latter)) in zip(arrivals, arrivals.dropFirst()).enumerated() {
-        // Half of the back-off is left to chance, and a hundredth to the clocks.
+        // Up to half of the back-off is random, and 1% is left to the clocks.
         let least = Duration.milliseconds(495) * (1 << index)
         verdict.expect(latter - former >= least, "request \(index + 2) came \(latter - former) after the one before, not \(least)")
     }
@@ -91,7 +91,7 @@ private enum QuotaCase: String, CaseIterable, Sendable, CustomStringConvertible 
     var verdict = Verdict(row: fault.disk == .both ? "both disks" : fault.disk.rawValue, name: "\(fault)")
     let server = ScriptedServer { request, reply in reply.serve(Bodies.large, for: request, entityTag: "\"v1\"") }
     if let exit = await lane.start(place, fault) {
-        // Without room for its queue it cannot start, and says so.
+        // Without room for its queue the daemon cannot start, and says so.
         verdict.errors += 1
         verdict.expect(exit.status == 1 && exit.errors.contains("cannot start"), "it ended with \(exit.status): \(exit.errors)")
         await lane.end(SIGKILL)

@@ -39,7 +39,7 @@ extension `The fault campaign` {
 }
 
 private struct HangCase: Sendable, CustomStringConvertible {
-    /// Looks at the folder take the first few, then come those of the transfer, and the last are those of the commit.
+    /// The first few calls check the folder. Then come the calls of the transfer, and last those of the commit.
     static let calls = 1...40
 
     let call: Int
@@ -48,7 +48,7 @@ private struct HangCase: Sendable, CustomStringConvertible {
     var description: String { "from call \(call) on\(isLeft ? ", and the daemon leaves" : "")" }
 }
 
-/// A folder on another disk than the others of a case.
+/// A folder on another disk than the other folders of a case.
 private func otherDisk() throws -> TemporaryFolder {
     let folder = TemporaryFolder("todoku-hang", in: "/dev/shm")
     var (here, there) = (stat(), stat())
@@ -86,7 +86,7 @@ private func otherDisk() throws -> TemporaryFolder {
     verdict.expect(await lane.answersNewcomer(), "a new caller was not answered")
     let accepted = await first
     verdict.expect(ContinuousClock.now - begun < .seconds(20), "the first call was not answered")
-    // Every further call for the folder is answered, too.
+    // Further calls for the folder are answered, too.
     var ways: [ObjectPath] = []
     if case .success(let path) = accepted { ways.append(path) }
     for number in 0..<2 {
@@ -215,7 +215,7 @@ private struct QueueCase: Sendable, CustomStringConvertible {
     verdict.expect(try await lane.describe().count == 1, "what was refused is there")
     verdict.wasMet = place.hits > 0
     place.stopFaults()
-    // The commit comes back a moment later.
+    // The commit returns a moment later.
     var last: ObjectPath?
     verdict.expect(
         await eventually {

@@ -7,7 +7,7 @@ internal import Testing
 
 extension `The fault campaign` {
     @Suite(.timeLimit(.minutes(3))) struct `A file system that tells of impossible room` {
-        /// What statvfs(2) says: blocks, of 4 KiB each or so.
+        /// The number of blocks (about 4 KiB each) that statvfs(2) reports.
         @Test(arguments: ["18446744073709551615", "9223372036854775808", "4503599627370496"])
         func `is believed no more than it can be, and no download waits for it for ever`(blocks: String) async throws {
             let (lane, place) = (try await Lane(try await Shim()), Place())

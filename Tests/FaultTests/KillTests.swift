@@ -22,7 +22,7 @@ extension `The fault campaign` {
             await report.finish(expecting: ["kill", "kill-after", "kill-torn", "kill by time"])
         }
 
-        /// The calls of an undisturbed run that a kill may hit.
+        /// The number of calls in an undisturbed run that a kill may hit.
         private func countCalls() async throws -> Int {
             let lane = try await Lane(try await Shim())
             let place = Place()
@@ -43,7 +43,7 @@ struct KillCase: Sendable, CustomStringConvertible {
     let number: Int
     var moments: [Moment]
 
-    /// Counts calls only.
+    /// No kill: only counts calls.
     init(counting: ()) { (number, moments) = (0, [.call(Fault(kind: .kill, at: 0))]) }
 
     init(_ number: Int, calls: Int, _ random: inout SeededRandom) {
@@ -51,7 +51,7 @@ struct KillCase: Sendable, CustomStringConvertible {
         moments = (0..<(number % 3 == 2 ? 2 : 1)).map { round in
             if number % 4 == 3 { return .time(milliseconds: .random(in: 0...600, using: &random)) }
             let kind: Fault.Kind = [.kill, .killAfter, .killTorn].randomElement(using: &random) ?? .kill
-            // Half of a run's calls are writes, which alone can be torn; the second kill strikes early in the recovery.
+            // Half of the calls in a run are writes, and only writes can be torn. The second kill comes early in the recovery.
             let most = max(1, round > 0 ? calls / 3 : kind == .killTorn ? calls / 2 : calls)
             return .call(Fault(kind: kind, at: .random(in: 1...most, using: &random)))
         }
@@ -76,7 +76,7 @@ struct KillCase: Sendable, CustomStringConvertible {
     }
 }
 
-/// One file on a server of its own, sent at about 20 MB a second so that there is time to die in.
+/// A file on its own server, sent at about 20 MB a second, which leaves time for kills.
 private final class PacedFile: Sendable {
     let name: String
     let body: [UInt8]?
@@ -114,7 +114,7 @@ private final class PacedFile: Sendable {
     for (round, moment) in test.moments.enumerated() {
         guard await startAlive(place, moment, lane, &verdict) else { return verdict }
         let begun = ContinuousClock.now
-        // What was not acknowledged is asked for again, as a caller would.
+        // Repeat the calls that were not acknowledged, as a caller would.
         for file in files where acknowledged[file.name] == nil {
             var options: [String: Variant] = ["directory": .string(place.files), "notify": .string("always")]
             if file.name == "large.bin" {
@@ -131,7 +131,7 @@ private final class PacedFile: Sendable {
             await lane.end(SIGKILL)
             kills += 1
         } else {
-            // Killed by itself, or it has ended everything before the call came.
+            // The shim has killed the daemon, or all downloads ended before that call.
             let isAlive = (try? await lane.settle(Array(acknowledged.values))) != nil && lane.isRunning
             if !isAlive { kills += 1 }
             await lane.end(SIGKILL)
@@ -146,7 +146,7 @@ private final class PacedFile: Sendable {
         verdict.expect(file.name != "cancelled.bin" || !isCancelled, "what was cancelled is \(all[path.value]?.outcome ?? "gone")")
         check(file, path, all[path.value], kills, place, lane, &verdict)
     }
-    // A call that was killed before its answer may have left a download that nobody knows of: it ends like the others.
+    // A call that was killed before its answer may have left a download that nobody knows. It must end like the others.
     let known = Set(acknowledged.values.map(\.value))
     let unknown = all.keys.filter { !known.contains($0) }
     let ended = try await lane.settle(unknown.map { ObjectPath($0) })
@@ -162,7 +162,7 @@ private final class PacedFile: Sendable {
     return verdict
 }
 
-/// Starts a daemon that may be killed while it starts.
+/// Starts a daemon that may be killed during the start.
 @BusActor private func startAlive(_ place: Place, _ moment: KillCase.Moment, _ lane: Lane, _ verdict: inout Verdict) async -> Bool {
     guard case .call(let fault) = moment else { return await startInTheEnd(place, nil, lane, &verdict) }
     place.restartCount()
@@ -193,13 +193,13 @@ private final class PacedFile: Sendable {
         verdict.wrong.append("\(file.name) is \(download.outcome) \(download.waitReason) \(download.error.message)")
         return
     }
-    // A request that died unanswered may have taken the name first.
+    // An unanswered call may have left another download, which took the name first.
     let isRight = readFile(download.path) == body
     verdict.expect(isRight, "\(download.path) holds wrong bytes")
     if isRight { verdict.right += 1 }
     let fetched = place.received(from: file.server.port)
     let heads = file.server.requests.count * 400
-    // Each of the downloads of this file (one that nobody knows of, too) may fetch 1 MiB again for each kill.
+    // For each kill, each download of this file (an unknown one, too) may fetch 1 MiB again.
     let copies = max(1, listFolder(place.files).count { $0.hasPrefix(file.name.dropLast(4)) })
     let most = copies * (body.count + kills << 20) + heads
     let excess = fetched - most > kills << 17 ? "more than \(most)" : "a buffer more than \(most)"

@@ -5,7 +5,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// One bus with a client and a notification server, on which cases run one after another.
+/// A bus with a client and a notification server, on which cases run one after another.
 @BusActor final class Lane {
     static let todokud = builtProgram("todokud", variable: "TODOKUD")
 
@@ -15,7 +15,7 @@ internal import Testing
     private let connection: Connection
     private var owner: String?
     private var daemon: Child?
-    /// Signals of the service since the case began: how often each member came from each path.
+    /// The service's signals since the case began: how often each path sent each member.
     private(set) var signals: [String: [String: Int]] = [:]
     private(set) var received: [String: UInt64] = [:]
 
@@ -27,7 +27,7 @@ internal import Testing
         connection = try Connection.open(address: bus.address)
         _ = connection.watchOwner(of: BusName.service) { [weak self] in self?.owner = $0 }
         _ = connection.subscribe(MatchRule(sender: BusName.service)) { [weak self] in self?.take($0) }
-        // The bus has the match rules once it has answered what came after them.
+        // The bus has the match rules once it has answered a later call.
         _ = try await connection.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, BusName.service)
     }
 
@@ -37,21 +37,21 @@ internal import Testing
         if let progress = Download.progress.read(message) { received[message.path] = progress.1 }
     }
 
-    /// Forgets the case before.
+    /// Forgets the previous case.
     func begin() {
         (signals, received) = ([:], [:])
         toasts.forget()
     }
 
-    /// How often a signal came from a download.
+    /// How often a download has sent a signal.
     func count(_ member: String, _ path: ObjectPath) -> Int { signals[path.value]?[member] ?? 0 }
 
     // MARK: The daemon
 
-    /// Starts a daemon and waits until it answers, or has ended.
+    /// Starts a daemon, and waits until it answers or has ended.
     ///
-    /// - Parameter disks: file systems that it alone sees.
-    /// - Returns: nil where it runs, else what it ended with.
+    /// - Parameter disks: file systems that only this daemon sees.
+    /// - Returns: nil if the daemon runs, else how it ended.
     func start(_ place: Place, _ fault: Fault? = nil, on disks: MemoryDisks? = nil, more: [String: String] = [:]) async -> Ending? {
         precondition(owner == nil, "the daemon before still runs")
         let daemon = Child(
@@ -59,14 +59,14 @@ internal import Testing
             environment: bus.environment.merging(place.environment(shim, fault, more: more)) { $1 })
         self.daemon = daemon
         guard await eventually({ owner != nil || !daemon.isRunning }) else { return Ending(status: -1, errors: "no name") }
-        // It owns its name before it has opened its database, and answers after that.
+        // The daemon owns its name before it has opened its database, and answers only after that.
         if owner != nil, await answers() { return nil }
         return await eventually(within: .seconds(10)) { !daemon.isRunning }
             ? Ending(await daemon.wait()) : Ending(status: -1, errors: "it runs and does not answer")
     }
 
     private func answers() async -> Bool {
-        // Not Ping, which libdbus answers by itself.
+        // Not Ping, which libdbus itself answers.
         let arguments = (Manager.interface, Manager.version.name)
         let call = try? await connection.call(
             Standard.get, on: BusName.service, at: BusName.managerPath, arguments, timeout: .seconds(10))
@@ -75,7 +75,7 @@ internal import Testing
 
     var isRunning: Bool { daemon?.isRunning ?? false }
 
-    /// Sends a signal; comes back once the daemon has ended and the bus has seen it.
+    /// Sends a signal. Returns once the daemon has ended and the bus has noticed.
     @discardableResult func end(_ signal: Int32) async -> Ending {
         guard let daemon else { return Ending(status: 0, errors: "") }
         daemon.signal(signal)
@@ -87,7 +87,8 @@ internal import Testing
         return ended ? exit : Ending(status: -1, errors: "it did not end within 20 seconds. \(exit.errors)")
     }
 
-    /// Whether the daemon, told to leave, gives back its name in time. Its process may stay: the kernel keeps one that waits for a disk.
+    /// Whether the daemon, told to leave, releases its name in time. Its process may remain: the kernel keeps a process that waits for a
+    /// disk.
     func leaves(within limit: Duration) async -> Bool {
         daemon?.signal(SIGTERM)
         return await eventually(within: limit) { owner == nil }
@@ -96,13 +97,13 @@ internal import Testing
     var pid: Int32? { daemon?.pid }
     var address: String { bus.address }
 
-    /// Waits until the daemon has ended by itself; the status.
+    /// Waits until the daemon has ended by itself, and returns its status.
     func crash() async throws -> Int32 {
         #expect(await eventually { !isRunning })
         return await end(SIGKILL).status
     }
 
-    /// How the daemon ended, where it did.
+    /// How the daemon ended, if it has.
     func lastWords() async -> String {
         guard let daemon, !daemon.isRunning else { return "" }
         let exit = await daemon.wait()
@@ -111,7 +112,7 @@ internal import Testing
 
     // MARK: Calls
 
-    /// Whether a caller whom the service has never met is answered.
+    /// Whether the service answers a caller that is new to it.
     func answersNewcomer() async -> Bool {
         guard let newcomer = try? Connection.open(address: bus.address) else { return false }
         let arguments = (Manager.interface, Manager.version.name)
@@ -137,7 +138,7 @@ internal import Testing
         try await connection.call(Manager.setHostRule, on: BusName.service, at: BusName.managerPath, (host, rule), timeout: .seconds(20))
     }
 
-    /// Everything that the service has, by path.
+    /// All downloads of the service, by path.
     func describe() async throws -> [String: Described] {
         let names = ["State", "WaitReason", "WaitUntil", "Path", "Error", "Received"]
         let all = try await connection.call(
@@ -145,7 +146,7 @@ internal import Testing
         return Dictionary(uniqueKeysWithValues: all.map { ($0.fields.0.value, Described($0.fields.1)) })
     }
 
-    /// The URLs of everything that the service has, by path.
+    /// The URLs of all downloads of the service, by path.
     func urls() async throws -> [String: String] {
         let all = try await connection.call(
             Manager.describe, on: BusName.service, at: BusName.managerPath, ([:], ["Url"]), timeout: .seconds(20))
@@ -158,13 +159,13 @@ internal import Testing
             Standard.get, on: BusName.service, at: BusName.managerPath, (Manager.interface, name), timeout: .seconds(20))
     }
 
-    /// How many downloads were saved of a damaged queue, and whether others may be lost.
+    /// How many downloads were salvaged from a damaged queue, and whether others may be lost.
     func salvaged() async throws -> (UInt32, Bool) {
         guard case .structure(let fields) = try await property("Salvaged") else { return (0, false) }
         return (fields.first?.uint32 ?? 0, fields.last?.bool ?? false)
     }
 
-    /// Waits until all of `paths` have ended, or the daemon has, or none of them has within `limit`.
+    /// Waits until all of `paths` have ended, the daemon has ended, or `limit` is over.
     func settle(_ paths: [ObjectPath], within limit: Duration = .seconds(30)) async throws -> [String: Described] {
         var last: [String: Described] = [:]
         _ = try await eventually(within: limit) {
@@ -176,7 +177,7 @@ internal import Testing
     }
 }
 
-/// What a daemon ended with.
+/// How a daemon ended.
 struct Ending: Sendable {
     let status: Int32
     let errors: String
@@ -186,7 +187,7 @@ extension Ending {
     init(_ exit: Child.Exit) { self.init(status: exit.status, errors: exit.errors) }
 }
 
-/// A download as `Describe` tells of it.
+/// A download as `Describe` reports it.
 struct Described: Sendable, Equatable {
     let state: String
     let waitReason: String
@@ -206,12 +207,12 @@ struct Described: Sendable, Equatable {
     }
 
     var hasEnded: Bool { ["finished", "failed", "cancelled"].contains(state) }
-    /// What must not change any more once it has ended.
+    /// The facts that must not change after the end.
     var outcome: String { "\(state) \(error.name) \(path)" }
 }
 
-/// One clear sentence for a person: begins like one (or with the option that it is about), ends like one, is on one line, shows nothing of
-/// a program's inside.
+/// Whether a message is one clear sentence for a person. It begins like a sentence (or with the name of its option), ends like one, is on
+/// one line, and shows no internals.
 func isClear(_ message: String) -> Bool {
     let message = message.hasPrefix("directory: ") ? "D" + message.dropFirst() : message
     guard let first = message.first, first.isUppercase || first.isNumber || !first.isLetter else { return false }
@@ -220,7 +221,7 @@ func isClear(_ message: String) -> Bool {
 }
 
 extension Lane {
-    /// Each end is toasted, and again only where the daemon was killed before the row said that it was.
+    /// Each end has a toast. It is repeated only if the daemon was killed before the row recorded the toast.
     func expectToast(of name: String, kills: Int, _ verdict: inout Verdict) async {
         _ = await eventually(within: .seconds(10)) { toasts.ends(of: name) > 0 }
         let times = toasts.ends(of: name)
@@ -229,8 +230,8 @@ extension Lane {
 }
 
 extension OddServer {
-    /// Of the toasts of ends, in order: 「ダウンロードが完了しました」 and 「ダウンロードに失敗しました」.
+    /// The bodies of the toasts of ends, in order: 「ダウンロードが完了しました」 and 「ダウンロードに失敗しました」.
     var bodies: [String] { received.lazy.filter { $0.summary.hasSuffix("ました") }.map(\.body) }
-    /// How many told that this file is complete: "name (size)".
+    /// How many toasts say that this file is complete: "name (size)".
     func ends(of name: String) -> Int { bodies.count { $0.hasPrefix("\(name) (") } }
 }

@@ -2,15 +2,15 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// File systems in memory that one daemon sees, served by `Tests/FaultShim/memfs.c` over /dev/fuse: while that process is stopped, every
-/// call on them waits, as on a dead network mount. They may have a quota, too.
+/// File systems in memory that one daemon sees, served by `Tests/FaultShim/memfs.c` over /dev/fuse. While that process is stopped, every
+/// call on these file systems blocks, as on a dead network mount. They may also have a quota.
 final class MemoryDisks: Sendable {
-    /// The first such call stops them.
+    /// The first call of this kind stops the server.
     enum Operation: String, CaseIterable, Sendable {
         case none, lookup, create, write, fsync, rename, statfs, flush
-        /// Only writes hang, from the first on, until they are let go.
+        /// Only writes hang, from the first on, until `letGo`.
         case heldWrite = "held-write"
-        /// A write beyond a file's first MiB answers EDQUOT, though statvfs(3) tells of much room, until they are let go.
+        /// Until `letGo`, a write beyond a file's first MiB fails with EDQUOT, although statvfs(3) reports much room.
         case quota
     }
 
@@ -18,7 +18,7 @@ final class MemoryDisks: Sendable {
     let paths: [String]
     private let operation: Operation
 
-    /// Compiles the server as `Shim` is.
+    /// Compiles the server, as `Shim` does.
     init(_ count: Int, stoppedAt operation: Operation) async throws {
         let folder = TemporaryFolder("todoku-memfs")
         (self.operation, self.folder) = (operation, folder)
@@ -33,25 +33,25 @@ final class MemoryDisks: Sendable {
         throw Shim.Unusable(reason: "memfs cannot be compiled: \(words)")
     }
 
-    /// Whether this machine lets a test mount them.
+    /// Whether a test may mount such file systems on this machine.
     static func arePossible() async throws -> Bool {
         let disks = try await MemoryDisks(1, stoppedAt: .none)
         return await Child.run(disks.command + ["/bin/true"]).status == 0
     }
 
-    /// Before a program: runs it where the disks are mounted.
+    /// The words before a program that run it where the disks are mounted.
     var command: [String] { [folder("memfs"), folder("pid"), operation.rawValue] + paths + ["--"] }
 
-    /// The process that serves them.
+    /// The process that serves the disks.
     var process: pid_t? { readFile(folder("pid")).flatMap { pid_t(String(decoding: $0, as: UTF8.self)) } }
 
-    /// Whether they answer nothing.
+    /// Whether calls on the disks hang.
     var hang: Bool {
         guard let process, let text = readFile("/proc/\(process)/stat") else { return false }
         return String(decoding: text, as: UTF8.self).split(separator: ")").last?.split(separator: " ").first == "T"
     }
 
-    /// They answer nothing from here on.
+    /// From now on, calls on the disks hang.
     func stop() async -> Bool {
         guard let process else { return false }
         kill(process, SIGSTOP)
@@ -62,7 +62,7 @@ final class MemoryDisks: Sendable {
         if let process { kill(process, SIGCONT) }
     }
 
-    /// Writes that were held come back, and the quota is lifted.
+    /// Lets held writes return, and lifts the quota.
     func letGo() {
         if let process { kill(process, SIGUSR1) }
     }

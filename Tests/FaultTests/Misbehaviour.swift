@@ -1,28 +1,28 @@
 internal import Glibc
 internal import TestSupport
 
-/// One way in which a server can be wrong, for some requests; then it is good.
+/// A way in which a server can be wrong for some requests. After those it is right.
 struct Misbehaviour: Sendable {
     enum Expected: Sendable {
-        /// The file comes out right in the end.
+        /// The file is right in the end.
         case right
-        /// It ends with an error.
+        /// The download ends with an error.
         case error
-        /// Right or an error: either is honest.
+        /// The file is right, or there is an error: both are honest.
         case either
     }
 
-    /// What a server has to answer one request with.
+    /// The request that a server has to answer, with its circumstances.
     struct Scene: Sendable {
         let request: ScriptedServer.Request
         let reply: Reply
-        /// The first byte asked for; 0 where all is.
+        /// The first requested byte; 0 for the whole.
         let first: Int
-        /// How many requests were answered wrongly before this one.
+        /// How many requests got a wrong answer before this one.
         let turn: Int
         var isRange: Bool { request.range != nil }
 
-        /// A head and a body that fits its fields or does not.
+        /// Sends a head and a body, which may contradict each other.
         func send(_ status: Int, _ fields: [String], _ body: some Collection<UInt8>) {
             reply.send("HTTP/1.1 \(status) Scripted\r\n\((fields + ["", ""]).joined(separator: "\r\n"))")
             reply.send(Array(body))
@@ -30,13 +30,13 @@ struct Misbehaviour: Sendable {
     }
 
     let name: String
-    /// Entity tag of the first version, as it is told.
+    /// The entity tag of the first version, as the server sends it.
     var tag: String? = "\"v1\""
-    /// Which version a good answer is of after the wrong ones.
+    /// Whether good answers after the wrong ones have a new version.
     var isReplaced = false
     var hasChecksum = false
     var expected = Expected.right
-    /// How many requests are answered wrongly.
+    /// How many requests get a wrong answer.
     var times = 1
     let answer: @Sendable (Scene) -> Void
 

@@ -91,7 +91,7 @@ extension Misbehaviour {
 }
 
 extension Reply {
-    /// As `serve`, but the body ends before byte `end` of the file whatever was announced.
+    /// Like `serve`, but the body ends before byte `end` of the file, whatever the head announces.
     func serve(_ file: [UInt8], for request: ScriptedServer.Request, entityTag: String, endingAt end: Int) {
         let first = request.range?.first ?? 0
         let fields = "ETag: \(entityTag)\r\nContent-Length: \(file.count - first)\r\n"

@@ -40,7 +40,7 @@ private let size = 1_500_000
 private let body = Array(Bodies.large[..<size])
 private let older = Array("the older file".utf8)
 
-/// A scenario's files and server, and the downloads that were acknowledged.
+/// The files and server of a scenario, and the acknowledged downloads.
 @BusActor private final class Recording {
     let place = Place()
     let scenario: Scenario
@@ -48,7 +48,7 @@ private let older = Array("the older file".utf8)
     let server: ScriptedServer
     var paths: [String: ObjectPath] = [:]
     var disk: Disk
-    /// What lay in the folder of the downloads in the end.
+    /// The content of the download folder at the end.
     var last: [String: [UInt8]] = [:]
 
     init(_ scenario: Scenario) {
@@ -56,7 +56,7 @@ private let older = Array("the older file".utf8)
         let gate = gate
         server = ScriptedServer { request, reply in
             if request.path == "/none.bin" { return reply.respond(404) }
-            // Stopped in the middle once, and the one that is cancelled waits for that.
+            // Hold the first request of a stopped scenario in its middle; the cancelled download waits for the gate as well.
             if (scenario.isStopped && request.number == 0) || (request.path == "/cancelled.bin" && !gate.isOpen) {
                 reply.head(200, ["ETag": "\"v1\""], length: body.count)
                 reply.send(body[..<1_200_000])
@@ -138,7 +138,7 @@ private let older = Array("the older file".utf8)
             report.take(verdict)
         }
     }
-    // The record was whole: made again, the changes give the files that were there.
+    // The record is complete: replaying its changes gives the files that were there.
     let again = recording.disk.afterPowerCut(.nothing).files.filter { $0.key.folderName == recording.place.files }.mapValues(\.bytes)
     #expect(again == recording.last, "the record missed changes: \(again.keys.sorted()) for \(recording.last.keys.sorted())")
 }
@@ -155,7 +155,7 @@ private struct Facts {
     }
 }
 
-/// Starts the daemon on what a power cut left, and holds it to what was told before.
+/// Starts the daemon on what a power cut left, and checks that it keeps what was told before.
 @BusActor private func goOn(
     with remains: Disk.Remains, _ told: Facts, _ recording: Recording, _ lane: Lane, _ verdict: inout Verdict
 ) async throws {
@@ -195,7 +195,7 @@ private struct Facts {
     await expectNoTraces(of: Array(Set(names)), place, lane, &verdict, mayHaveLost: told.acknowledged.isEmpty)
 }
 
-/// Makes the folders and files again. The daemon is told the inodes they had, and another boot id.
+/// Recreates the folders and files. Returns variables that tell the daemon the old inodes and another boot id.
 @BusActor private func rebuild(_ remains: Disk.Remains, _ place: Place) -> [String: String] {
     removeContents(place.state)
     removeContents(place.files)

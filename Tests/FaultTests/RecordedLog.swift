@@ -1,7 +1,7 @@
 internal import Glibc
 internal import TestSupport
 
-/// One entry of the shim's record (Tests/FaultShim/faultshim.h, `struct entry`), in the order in which things happened.
+/// An entry of the shim's record (Tests/FaultShim/faultshim.h, `struct entry`), in the order of the events.
 enum Change: Sendable {
     case create(path: String, inode: UInt64)
     case makeFolder(path: String)
@@ -13,7 +13,7 @@ enum Change: Sendable {
     case rename(from: String, to: String)
     case link(from: String, to: String)
     case unlink(path: String)
-    /// What everybody on the bus could have seen from here on.
+    /// What everybody on the bus could have seen by now.
     case told(Told)
 
     /// A short name for lists of failures.
@@ -34,9 +34,9 @@ enum Change: Sendable {
     }
 }
 
-/// What the service said, as far as a power cut must not take it back.
+/// Statements of the service that a power cut must not undo.
 enum Told: Sendable {
-    /// A call that queues was answered with this object path.
+    /// A call that queues a download was answered with this object path.
     case acknowledged(String)
     case ended(String, outcome: String)
 }
@@ -44,7 +44,7 @@ enum Told: Sendable {
 extension String {
     var lastName: String { String(split(separator: "/").last ?? "") }
     var folderName: String { split(separator: "/").dropLast().reduce("") { "\($0)/\($1)" } }
-    /// Without `.` and `..`.
+    /// The path without `.` and `..`.
     var normalized: String {
         var parts: [Substring] = []
         for part in split(separator: "/") where part != "." {
@@ -54,7 +54,7 @@ extension String {
     }
 }
 
-/// Reads a record. Messages on the bus are put together from the bytes that were sent.
+/// Reads a record. Puts together messages on the bus from the sent bytes.
 struct RecordedLog: Sendable {
     private(set) var changes: [Change] = []
 
@@ -90,7 +90,7 @@ struct RecordedLog: Sendable {
     }
 }
 
-/// One connection's outgoing bytes: after the handshake, messages (D-Bus specification, "Message Format").
+/// The outgoing bytes of one connection: messages after the handshake (D-Bus specification, "Message Format").
 private struct BusStream {
     private var bytes: [UInt8] = []
     private var hasBegun = false
@@ -119,7 +119,7 @@ private struct BusStream {
             let end = place + 4 + body.number32(place)
             return end <= body.count ? String(decoding: body[place + 4..<end], as: UTF8.self) : nil
         }
-        // A method's return whose signature is "o": the answer of Download.
+        // A method return with the signature "o" is the answer of Download.
         if type == 2, head.find([8, 1, 0x67, 0, 1, 0x6f, 0]) != nil, let path = text(0) { return .acknowledged(path) }
         guard type == 4, head.find(Array("DownloadEnded".utf8)) != nil, let path = text(0) else { return nil }
         return text((4 + path.utf8.count + 1 + 3) & ~3).map { .ended(path, outcome: $0) }

@@ -3,12 +3,12 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// One part after the other: each uses both processors as it is. A sanitizer stands between the daemon and its calls as the shim does, so
-/// there the campaign is left to the release build.
+/// Serial, because each part by itself uses both processors. Disabled under sanitizers, which intercept the same calls as the shim: the
+/// release build runs the campaign.
 @Suite(.serialized, .disabled(if: underSanitizer() != nil, "the shim and a sanitizer intercept the same calls"))
 struct `The fault campaign` {}
 
-/// How much of the campaign is run: all of it (`TODOKU_FAULTS=full`), or a sample that CI has time for.
+/// How much of the campaign runs: all of it (`TODOKU_FAULTS=full`), or a sample that fits into CI.
 enum Length {
     static let isFull: Bool = {
         switch getenv("TODOKU_FAULTS").map({ String(cString: $0) }) ?? "" {
@@ -17,44 +17,44 @@ enum Length {
         case let other: preconditionFailure("TODOKU_FAULTS is full or short, not \(other)")
         }
     }()
-    /// Another seed than that of CI, for runs by night.
+    /// A seed other than CI's, for runs at night.
     static let seed = getenv("TODOKU_FAULTS_SEED").flatMap { UInt64(String(cString: $0)) } ?? 1
-    /// Cases at a time. They wait more than they compute.
+    /// How many cases run at a time. They wait more than they compute.
     static let lanes = getenv("TODOKU_FAULTS_LANES").flatMap { Int(String(cString: $0)) } ?? 8
 
-    /// The cases to run, by how their names in the list of wrong ones begin: `TODOKU_FAULTS_CASE="eio at call 15"`.
+    /// The cases to run, by how their names begin in the list of wrong ones: `TODOKU_FAULTS_CASE="eio at call 15"`.
     static let only = getenv("TODOKU_FAULTS_CASE").map { String(cString: $0) }
 
-    /// At most `count` of `all` in the short length, spread evenly over it; all in the full one.
+    /// In a short run, at most `count` of `all`, evenly spread; in a full run, all.
     static func sample<Case>(_ all: [Case], _ count: Int) -> [Case] {
         guard !isFull, only == nil, all.count > count else { return all }
         return (0..<count).map { all[$0 * all.count / count] }
     }
 }
 
-/// How one case went.
+/// The result of a case.
 struct Verdict: Sendable {
-    /// The row of the table it belongs to.
+    /// The row of the table that the case belongs to.
     var row: String
-    /// The exact case, to run it again.
+    /// The exact case, so that it can be run again.
     var name: String
-    /// Files that came out byte for byte right.
+    /// Files that were right byte for byte.
     var right = 0
-    /// Errors that were told to somebody, each in a clear sentence.
+    /// Errors that somebody was told, each in a clear sentence.
     var errors = 0
     /// Waits that ended by themselves.
     var waits = 0
-    /// What must not be. Empty: the case is passed.
+    /// What is wrong. Empty: the case has passed.
     var wrong: [String] = []
-    /// What helps to understand it.
+    /// Facts that help to understand the case.
     var note = ""
     var isKnown: Bool { !wrong.isEmpty && wrong.allSatisfy { KnownDefect.explains($0) } }
     var words: String { "\(row), \(name): \(wrong.joined(separator: "; "))\(note.isEmpty ? "" : " (\(note))")" }
-    /// Whether the fault befell anything.
+    /// Whether the fault hit a call.
     var wasMet = true
 
     mutating func expect(_ condition: Bool, _ words: @autoclosure () -> String) { if !condition { wrong.append(words()) } }
-    /// An error that somebody was told.
+    /// Counts an error that somebody was told, and checks that it is clear.
     mutating func tell(_ message: String, _ whom: String) {
         errors += 1
         expect(isClear(message), "\(whom) was told “\(message)”")
@@ -95,9 +95,9 @@ struct Verdict: Sendable {
         }
     }
 
-    /// Writes `fault-campaign.md` with all sections so far, and fails the test where anything was wrong or nothing was tried.
+    /// Writes `fault-campaign.md` with all sections so far. Fails the test if anything was wrong, or nothing was tried.
     ///
-    /// - Parameter expected: rows that must not be empty: the fault befell something.
+    /// - Parameter expected: rows that must not be empty, because the fault must have hit something.
     func finish(expecting expected: [String] = []) {
         var text = "| case | tried | right files | clear errors | waits | known | wrong |\n|---|--:|--:|--:|--:|--:|--:|\n"
         var sum = Row()
@@ -128,7 +128,7 @@ struct Verdict: Sendable {
     }
 }
 
-/// Runs cases on `Length.lanes` buses, each case on the lane that is free first.
+/// Runs cases on `Length.lanes` buses, each case on the first free lane.
 @BusActor func runCases<Case: Sendable>(
     _ cases: [Case], _ report: Report, lanes: Int = Length.lanes, _ run: @escaping @BusActor @Sendable (Case, Lane) async throws -> Verdict
 ) async throws {

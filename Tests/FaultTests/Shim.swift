@@ -7,7 +7,7 @@ final class Shim: Sendable {
     private let folder = TemporaryFolder("todoku-shim")
     var object: String { folder("faultshim.so") }
 
-    /// Compiles it with the C compiler of the Swift toolchain, or the system's.
+    /// Compiles the object with the C compiler of the Swift toolchain, or with the system's.
     init() async throws {
         let sources = #filePath.folderName.folderName + "/FaultShim"
         var words = ""
@@ -24,22 +24,22 @@ final class Shim: Sendable {
     struct Unusable: Error { let reason: String }
 }
 
-/// What the shim is to do to a daemon.
+/// What the shim does to a daemon.
 struct Fault: Sendable, Equatable, CustomStringConvertible {
     enum Kind: String, CaseIterable, Sendable {
         case enospc, edquot, eio, eintr, erofs, short, kill
         case killAfter = "kill-after"
         case killTorn = "kill-torn"
-        /// Calls come back when faults are stopped.
+        /// Calls return only when the faults are stopped.
         case hang
         /// A write takes 1.5 s.
         case slow
     }
 
     var kind: Kind
-    /// The call it befalls, counted from 1 over all daemons of a case; 0: none, calls are counted only.
+    /// The call that fails, counted from 1 over all daemons of a case; 0: none, calls are only counted.
     var at: Int
-    /// Every call from there on, until `Place.stopFaults`.
+    /// Whether every later call fails too, until `Place.stopFaults`.
     var isLasting = false
     var disk = Disk.both
 
@@ -54,13 +54,13 @@ struct Fault: Sendable, Equatable, CustomStringConvertible {
     }
 }
 
-/// The files of one case: a state folder, a folder for downloads, and what the shim and the test tell each other.
+/// The files of one case: a state folder, a download folder, and a file shared by the shim and the test.
 final class Place: Sendable {
     let folder = TemporaryFolder("todoku-fault")
     var files: String { folder("files") }
     var state: String { folder("state") }
     private var shared: String { folder("shared") }
-    /// What befell which call.
+    /// Which call failed, and how.
     var log: String { String(decoding: readFile(folder("faults.log")) ?? [], as: UTF8.self) }
 
     init() {
@@ -69,7 +69,7 @@ final class Place: Sendable {
         writeFile(shared, [UInt8](repeating: 0, count: 4096))
     }
 
-    /// The environment of a daemon that has its files here. Without a fault the shim counts what is received only.
+    /// The environment of a daemon with its files here. Without a fault, the shim only counts the bytes received.
     func environment(_ shim: Shim, _ fault: Fault?, more: [String: String] = [:]) -> [String: String] {
         var environment = [
             "XDG_STATE_HOME": state, "LD_PRELOAD": shim.object, "FAULTSHIM_ROOTS": "\(state):\(files)", "FAULTSHIM_SHARED": shared,
@@ -85,12 +85,12 @@ final class Place: Sendable {
         return environment.merging(more) { $1 }
     }
 
-    /// The calls so far that the fault could befall.
+    /// How many calls so far the fault could have hit.
     var calls: Int { Int(word(0)) }
-    /// The calls that it befell.
+    /// How many calls the fault has hit.
     var hits: Int { Int(word(1)) }
 
-    /// Bytes that daemons took from the server at `port`, heads with them.
+    /// How many bytes daemons have received from the server at `port`, heads included.
     func received(from port: UInt16) -> Int {
         let words = words()
         for place in 0..<64 where words[4 + 2 * place] == UInt64(port) { return Int(words[5 + 2 * place]) }
@@ -100,10 +100,10 @@ final class Place: Sendable {
     /// From now on no call fails.
     func stopFaults() { set(2, 1) }
 
-    /// The next call is the one that a fault befalls.
+    /// Makes the next call the one that fails.
     func reach(_ fault: Fault) { set(0, UInt64(fault.at - 1)) }
 
-    /// Counts from 1 again.
+    /// Counts calls from 1 again.
     func restartCount() { set(0, 0) }
 
     private func set(_ index: Int, _ value: UInt64) {

@@ -5,9 +5,9 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// Serves one file a connection, or several, on `count` ports: a body of the length announced, then, `index % 6` milliseconds later, what
-/// would be the answer to the next request; then it makes the file `ports.INDEX`. Other paths are answered well. Tells its ports, a line
-/// each, in the file `ports`.
+/// Serves a file on each connection, on `count` ports: a body of the announced length. `index % 6` milliseconds later it sends what would
+/// answer the next request, and then creates the file `ports.INDEX`. Other paths get good answers. The file `ports` lists the ports, one on
+/// a line.
 private let surplusServer = """
     import socket, ssl, sys, threading, time
     count, ports, certificate = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
@@ -66,12 +66,12 @@ extension `The fault campaign` {
             // One connection at a time, so that it is used again.
             try await lane.setHostRule("127.0.0.1", ["connections": .uint32(1)])
             var wrong: [String] = []
-            // A port of its own each time: where a surplus was seen once, no connection is used twice.
+            // Each case has its own port: once a port has sent surplus bytes, no connection to that port is used twice.
             for (index, port) in ports.enumerated() {
                 let wanted = [("/first", "first"), ("/next", "right"), ("/other", "right")]
                 var downloads: [ObjectPath] = []
                 for (path, _) in wanted {
-                    // A surplus that comes while the next request is on its way cannot be told from the answer (docs/durability.md).
+                    // A surplus that comes while the next request is in flight looks like its answer (docs/durability.md).
                     if path == "/next" { #expect(await eventually { fileExists(folder("ports.\(index)")) }) }
                     let url = "\(scheme)://127.0.0.1:\(port)\(path)"
                     let name = "\(index)\(path.dropFirst())"

@@ -81,7 +81,7 @@ extension `The fault campaign` {
     return verdict
 }
 
-/// Waits for the end; what failed is tried again, and a daemon that was killed is started.
+/// Waits for the end. Retries a failed download, and starts a killed daemon again.
 @BusActor private func come(
     _ path: ObjectPath, _ name: String, _ body: [UInt8], _ place: Place, _ lane: Lane, _ verdict: inout Verdict
 ) async {

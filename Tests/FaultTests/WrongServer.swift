@@ -8,7 +8,7 @@ struct ServerCase: Sendable, CustomStringConvertible {
     let stage: Stage
     var description: String { "\(misbehaviour.name), \(stage.rawValue)" }
 
-    /// A server of the file's beginning (unless fresh), which then answers wrongly, then well. After the beginning it waits for `gate`.
+    /// Serves the file's beginning (unless fresh), then wrong answers, then good ones. After the beginning, the server waits for `gate`.
     func server(_ gate: Gate) -> ScriptedServer {
         let (test, stage, turns) = (misbehaviour, stage, Turns())
         return ScriptedServer { request, reply in
@@ -27,7 +27,7 @@ struct ServerCase: Sendable, CustomStringConvertible {
     }
 }
 
-/// Numbers what is answered wrongly, from the server's threads.
+/// Numbers the wrong answers. Called from the server's threads.
 private final class Turns: Sendable {
     private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>  // made to be shared
     private nonisolated(unsafe) var used = 0  // under `mutex`

@@ -4,45 +4,45 @@ internal import DownloadStore
 internal import DownloaderInterface
 internal import EventLoop
 
-/// Tells the bus: progress within the budget, changed properties, ends in the contract's order. All but progress goes through the journal,
-/// which has it wait for the commit of what it tells; progress states nothing durable. While commits fail, what changes of an object is
-/// gathered and told as one.
+/// Announces on the bus: progress within a budget, changed properties, and ends in the order of the contract. All signals but progress go
+/// through the journal, and so wait for the commit of what they say; progress says nothing durable. While commits fail, changes of an
+/// object are merged into one signal.
 @BusActor final class Announcer {
-    /// Between two `Progress` of a download, at least.
+    /// The shortest time between two `Progress` signals of a download.
     private static let progressInterval: Duration = .milliseconds(100)
-    /// `Progress` signals in all, in a second: with more downloads each one's interval stretches.
+    /// Most `Progress` signals a second. With many active downloads, the interval of each grows.
     private static let progressBudget = 200
-    /// Between two `PropertiesChanged` of an object that are not about its state, at least.
+    /// The shortest time between two `PropertiesChanged` of an object, except for changes of its state.
     private static let propertiesInterval: Duration = .milliseconds(250)
 
-    /// With so many bytes that the bus has not taken, progress is held back: it can wait, and must not grow our queue.
+    /// With more unsent bytes than this, progress is held back: progress can wait, and must not grow our queue.
     private static let mostUnsent = 1 << 20
 
     private let journal: Journal
     private let unsentBytes: () -> Int
     private var managerTold: [String: Variant] = [:]
-    /// The told properties of the download whose record is being changed, before.
+    /// The announced properties of the download whose record is changing, as they were before.
     private var remembered: [Variant] = []
-    /// What the manager's told properties are made of, as it was when they were looked at last.
+    /// The sources of the manager's announced properties, as of the last look.
     private var managerSeen: (StateCounts, Settings, String)?
     private var managerToldAt: ContinuousClock.Instant?
     private var managerTimer: Poller.Token?
-    /// Those whose changed properties are told when commits succeed again.
+    /// Downloads whose changed properties are announced when commits succeed again.
     private var owed: Set<DownloadNumber> = []
-    /// Of those, the ones that are being told now, and whether the next turn goes on with them.
+    /// The downloads being announced after a recovery, and whether the next turn of the loop continues with them.
     private var recovering: [DownloadNumber] = []
     private var isRecovering = false
 
     /// - Parameter unsentBytes: how many bytes the bus has not taken yet.
     init(journal: Journal, unsentBytes: @escaping () -> Int) { (self.journal, self.unsentBytes) = (journal, unsentBytes) }
 
-    /// With so many bytes that the bus has not taken, what is told of many waits.
+    /// With more unsent bytes than this, signals about many downloads wait.
     private static let manyUnsent = 32 << 10
     var isBehind: Bool { unsentBytes() > Self.manyUnsent }
 
     // MARK: Progress
 
-    /// Sends `Progress` if the budget allows one now; what is held back goes with the next, or before the next change of state.
+    /// Sends `Progress` if the budget allows it now. Bytes held back are told by the next `Progress`, or before the next change of state.
     func progress(of download: ManagedDownload, active: UInt32) {
         let stretched = Duration.seconds(1) * Int(max(1, active)) / Self.progressBudget
         if let told = download.progressTold, .now - told < max(Self.progressInterval, stretched) - .milliseconds(5) { return }
@@ -50,7 +50,7 @@ internal import EventLoop
         flushProgress(of: download)
     }
 
-    /// Sends `Progress` for bytes that no signal has told yet.
+    /// Sends `Progress` for the bytes that no signal has told yet.
     func flushProgress(of download: ManagedDownload) {
         guard download.received > download.toldReceived else { return }
         let written = download.received -| download.toldReceived
@@ -63,10 +63,10 @@ internal import EventLoop
 
     // MARK: Properties
 
-    /// Its record is about to change; `compare` follows.
+    /// Notes the announced properties of `download`, whose record is about to change. `compare` follows.
     func remember(_ download: ManagedDownload) { remembered = DownloadFace.face.toldValues(of: download) }
 
-    /// Its record has changed: which told properties have by that?
+    /// Notes which announced properties the change of the record has changed.
     func compare(_ download: ManagedDownload) {
         let face = DownloadFace.face
         for (property, (before, now)) in zip(face.told, zip(remembered, face.toldValues(of: download))) where before != now {
@@ -74,14 +74,14 @@ internal import EventLoop
         }
     }
 
-    /// Sends what changed now.
+    /// Sends the changed properties now, or keeps them for `recover` while commits fail.
     func flushProperties(of download: ManagedDownload) {
         if let timer = download.propertiesTimer {
             Poller.shared.cancel(timer)
             download.propertiesTimer = nil
         }
         guard !download.changedProperties.isEmpty, !download.isRemoved else { return }
-        // An end is told whole, in its order: there are not many more of them than of downloads.
+        // An end is announced in full and in order even then: there are not many more ends than downloads.
         if !download.state.hasEnded, journal.gathers() {
             owed.insert(download.number)
             return
@@ -93,7 +93,7 @@ internal import EventLoop
         journal.post(Standard.propertiesChanged.message(from: download.path, (Download.interface, values, [])))
     }
 
-    /// Sends what changed as soon as the rate allows.
+    /// Sends the changed properties as soon as the rate allows.
     func schedulePropertiesSoon(_ download: ManagedDownload) {
         guard !download.changedProperties.isEmpty, download.propertiesTimer == nil else { return }
         guard let told = download.propertiesTold, .now - told < Self.propertiesInterval else { return flushProperties(of: download) }
@@ -124,7 +124,7 @@ internal import EventLoop
         journal.post(Standard.propertiesChanged.message(from: BusName.managerPath, (Manager.interface, changed, [])))
     }
 
-    /// Commits succeed again: tells what was gathered, of each object as it is by now.
+    /// Announces the gathered changes, now that commits succeed again: of each object, its values of now.
     func recover(with downloader: Downloader) {
         recovering = owed.sorted()
         owed = []
@@ -132,7 +132,7 @@ internal import EventLoop
         flushManager(of: downloader)
     }
 
-    /// So many in one turn of the loop.
+    /// Most downloads announced in one turn of the loop.
     private static let recoveredAtOnce = 100
 
     private func recoverSome(with downloader: Downloader) {
@@ -148,7 +148,7 @@ internal import EventLoop
         if isBehind { Poller.shared.schedule(after: .milliseconds(2), more) } else { BusActor.spawn { more() } }
     }
 
-    /// Takes the manager's properties as told: what a client reads at the start.
+    /// Takes the manager's properties as announced, because clients read them when they start.
     func begin(with downloader: Downloader) {
         managerSeen = (downloader.counts, downloader.settings, downloader.setAside)
         managerTold = ManagerFace.told(downloader)
@@ -156,7 +156,8 @@ internal import EventLoop
 
     // MARK: Ends
 
-    /// `Finished` (success only), `Completed`, `DownloadEnded`, the answers to `Wait` and `Fetch`. Progress and properties went before.
+    /// Sends `Finished` (success only), `Completed`, `DownloadEnded`, and the answers to `Wait`, `Fetch` and `WaitAll`. Progress and
+    /// properties are sent before.
     func announceEnd(of download: ManagedDownload) {
         let path = download.path
         let failure = download.state.endFailure

@@ -2,8 +2,8 @@ internal import DBus
 internal import DownloadModel
 internal import DownloaderInterface
 
-/// `org.freedesktop.Application` on the manager's object: how the desktop starts us, and hands clicks on. It is not for apps in a sandbox:
-/// with it they could have files opened outside of theirs, for which the portal asks the user.
+/// `org.freedesktop.Application` on the manager's object: lets the desktop start us, and pass on clicks. Sandboxed apps may not use it:
+/// they could open files outside their sandbox, for which the portal asks the user.
 enum ApplicationFace {
     static let face = Face<Downloader>(
         Application.interface, xml: { InterfaceXML.element(of: Application.interface) },
@@ -22,10 +22,11 @@ enum ApplicationFace {
             },
         ])
 
-    /// Most bytes of a token that are handed on.
+    /// Most bytes of a token that is passed on.
     private static let longestToken = 1024
 
-    /// What lets the program that is started take the focus. Platform data is whatever the desktop likes: what is odd in it is left out.
+    /// The token with which the started program may take the focus. Desktops may put anything into the platform data, so malformed tokens
+    /// are ignored.
     private static func activationToken(in platform: [String: Variant]) -> String? {
         ["activation-token", "desktop-startup-id"].lazy.compactMap { platform[$0]?.string }
             .first { !$0.isEmpty && $0.utf8.count <= longestToken && !$0.utf8.contains { $0 < 0x20 } }

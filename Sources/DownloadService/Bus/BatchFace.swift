@@ -23,7 +23,7 @@ enum BatchFace {
         Row(Batch.remove) { batch, deletesFiles, reply in try batch.downloader.remove(batch, deletingFiles: deletesFiles, reply) },
         Row(Batch.wait) { batch, options, reply in
             if let key = options.keys.sorted().first { throw Refusal(.invalidOption, "Wait has no option “\(shown(key))”.") }
-            // Through the journal: an end that is not on disk yet has not been told.
+            // Through the journal: an end that is not on disk yet has not been announced.
             if batch.entry.hasEnded { return batch.downloader.journal.post(reply.message(batch.entry.outcomes.wire)) }
             try batch.downloader.callers.wait(reply, for: batch)
         },

@@ -29,7 +29,7 @@ enum DownloadFace {
         Row(Download.trash) { download, _, reply in try download.downloader.trash(download, reply) },
         Row(Download.wait) { download, options, reply in
             if let key = options.keys.sorted().first { throw Refusal(.invalidOption, "Wait has no option “\(shown(key))”.") }
-            // Through the journal: an end that is not on disk yet has not been told.
+            // Through the journal: an end that is not on disk yet has not been announced.
             let journal = download.downloader.journal
             if let failure = download.state.endFailure { return journal.post(reply.message(failing: failure)) }
             if download.state == .finished { return journal.post(reply.message(download.record.path ?? "")) }
@@ -59,7 +59,7 @@ enum DownloadFace {
             reply(download.record.options.metadata.isEmpty ? [:] : Message.value(from: download.record.options.metadata) ?? [:])
         },
         Row(Download.moveTo) { download, place, reply in
-            // An app in a sandbox changes the order of its own, and not whose turn it is.
+            // A sandboxed app may change the order of its own downloads, but not whose turn it is.
             try download.downloader.move(download, to: place, takesTurn: reply.call.caller == .user)
             download.downloader.journal.answer(reply, ())
         },
@@ -70,7 +70,7 @@ enum DownloadFace {
             guard download.state == .finished, let path = download.record.path else {
                 throw Refusal(.invalidState, "A download that is \(download.state.name) has no finished file.")
             }
-            // Under its name there may be another file (the option skip; one moved there since). An app in a sandbox must not get at that.
+            // Another file may have the name by now (option `skip`, or moved there since). A sandboxed app must not read that file.
             openFile(path, download.record.resume?.identity, isAny: reply.call.caller == .user, reply)
         },
     ]
@@ -91,7 +91,7 @@ enum DownloadFace {
         download.downloader.answerChange(reply)
     }
 
-    /// - Parameter isAny: whether it may be another file than the one with this identity.
+    /// - Parameter isAny: whether the file may be another than the one with `identity`.
     @BusActor private static func openFile(_ path: String, _ identity: FileIdentity?, isAny: Bool, _ reply: Reply<FileDescriptor>) {
         DiskPool.shared.perform(at: .path(path), within: DiskPatience.file, late: closeLate) {
             let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
@@ -106,13 +106,13 @@ enum DownloadFace {
             switch result ?? .failure(.silentDisk(of: path)) {
             case .success(let descriptor):
                 reply(FileDescriptor(descriptor))
-                DiskPool.shared.close(descriptor)  // libdbus has its duplicate
+                DiskPool.shared.close(descriptor)  // libdbus has its own duplicate
             case .failure(let refusal): reply.fail(refusal)
             }
         }
     }
 
-    /// Nobody waits any more for what was opened.
+    /// Nobody waits for the opened descriptor any more.
     @Sendable private static func closeLate(_ result: Result<Int32, Refusal>) {
         if case .success(let descriptor) = result { DiskPool.shared.close(descriptor) }
     }
@@ -139,7 +139,7 @@ enum DownloadFace {
         PropertyRow(Download.total) { $0.total.wireTotal },
         PropertyRow(Download.speed) { $0.speed },
         PropertyRow(Download.fraction) { wireFraction(received: $0.received, total: $0.total) },
-        // The caller's own file has no folder that we know.
+        // The folder of a caller's own file is unknown.
         PropertyRow(Download.directory) { $0.record.isToDescriptor ? "" : $0.record.directory },
         PropertyRow(Download.fileName) { $0.record.fileName ?? $0.record.options.fileName ?? "" },
         PropertyRow(Download.mediaType) { $0.record.mediaType ?? "" },
@@ -166,7 +166,7 @@ enum DownloadFace {
         },
     ]
 
-    /// What is not known of it, as what its file must be, would count for nothing.
+    /// Refuses a download whose record could not be read back: its unknown options, such as the checksum, would be ignored.
     @BusActor private static func refuseUnreadable(_ download: ManagedDownload) throws(Refusal) {
         if download.state.failure?.name == .storage {
             throw Refusal(.invalidState, "What was asked for could not be read back; queue the download anew.")

@@ -4,9 +4,9 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
 
-/// A batch on the bus: its entry in the ledger, what of it was told, and who waits for it.
+/// A batch on the bus: its ledger entry, the counts last announced, and the calls that wait for it.
 @BusActor final class ManagedBatch {
-    /// Between two `PropertiesChanged`, at least, unless it ends.
+    /// The shortest time between two `PropertiesChanged`, except at the end of the batch.
     private static let propertiesInterval: Duration = .milliseconds(250)
 
     unowned let downloader: Downloader  // the centre outlives every batch
@@ -14,13 +14,13 @@ internal import Scheduling
 
     /// Calls of `Wait` that have not been answered.
     var waiting: [Reply<(UInt32, UInt32, UInt32)>] = []
-    /// Calls of `Remove` that are answered when it is off the list (those that have to wait for it count among their caller's waiting
-    /// calls), and the finished files that go with it.
+    /// Calls of `Remove`, answered when the batch is off the list; `isCounted`: the call is among its caller's waiting calls.
+    /// `filesToDelete` are the finished files that are deleted with the batch.
     var removing: [(reply: Reply<Void>, isCounted: Bool)] = []
     var filesToDelete: [(path: String, identity: FileIdentity?)] = []
     var deletesFiles = false
 
-    /// When the first member that ran was started, until it ends.
+    /// When the first transfer of the batch was started; nil before, and after the end of the batch.
     var begun: ContinuousClock.Instant?
 
     private var told: (remaining: UInt32, outcomes: OutcomeCounts)
@@ -36,7 +36,8 @@ internal import Scheduling
     var number: BatchNumber { entry.number }
     var path: ObjectPath { BusName.path(ofBatch: number) }
 
-    /// Bytes of all members. What ended without being finished counts with what is left of it, in both: nothing more will come.
+    /// The bytes of all members. A member that ended without finishing counts only the bytes it has left, in both sums, because no more
+    /// will come.
     var sums: (received: ByteCount, total: ByteCount?) {
         var sums = (received: record.removedBytes, total: ByteCount?(record.removedBytes))
         for member in downloader.ledger.members(of: entry) {
@@ -55,9 +56,9 @@ internal import Scheduling
         return sums
     }
 
-    /// A member has begun or ended: the counts are told, as soon as the rate allows unless it is the end.
+    /// Announces changed counts as soon as the rate allows, and at once if the batch has ended.
     func changed(isEnd: Bool = false) {
-        // What the last one has ended in is told behind that one's own end.
+        // The outcome of the last member is announced behind the end of that member.
         guard isEnd || !entry.hasEnded, told != (entry.remaining, entry.outcomes) else { return }
         if !isEnd, downloader.journal.gathers() { return }
         if !isEnd, let toldAt, .now - toldAt < Self.propertiesInterval {
@@ -81,7 +82,7 @@ internal import Scheduling
         downloader.journal.post(Standard.propertiesChanged.message(from: path, (Batch.interface, values, [])))
     }
 
-    /// `PropertiesChanged`, `Completed`, the answers to `Wait`.
+    /// Sends `PropertiesChanged`, `Completed`, and the answers to `Wait`.
     func announceEnd(_ outcomes: OutcomeCounts) {
         changed(isEnd: true)
         let journal = downloader.journal
@@ -93,7 +94,7 @@ internal import Scheduling
         for reply in replies { journal.post(reply.message(outcomes.wire)) }
     }
 
-    /// It could not be saved, and never was.
+    /// Fails the calls that wait for a batch that could not be saved.
     func giveUp(_ refusal: Refusal) {
         let replies = waiting
         waiting = []
@@ -101,13 +102,13 @@ internal import Scheduling
         for reply in replies { reply.fail(refusal) }
     }
 
-    /// Who waits has left the bus.
+    /// Forgets the calls of a caller that has left the bus.
     func forget(_ sender: String) {
         waiting.removeAll { $0.call.sender == sender }
         removing.removeAll { $0.reply.call.sender == sender }
     }
 
-    /// It is off the list.
+    /// Stops the timer of a batch that is off the list.
     func stop() {
         if let timer { Poller.shared.cancel(timer) }
         timer = nil

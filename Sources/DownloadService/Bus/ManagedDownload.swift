@@ -6,40 +6,40 @@ internal import Scheduling
 
 typealias FetchReply = Reply<(String, String)>
 
-/// A download on the bus: its entry in the ledger, what of it was told, and who waits for it. Most are only made when they are asked for
-/// (`Downloader.download`).
+/// A download on the bus: its ledger entry, what was last announced, and the calls that wait for it. Most objects are made only when they
+/// are needed (`Downloader.download`).
 @BusActor final class ManagedDownload {
     unowned let downloader: Downloader  // the centre outlives every download
     let entry: LedgerEntry
-    /// When the transfer that runs was started.
+    /// When the running transfer, or the last one, was started.
     var transferStarted: ContinuousClock.Instant?
 
-    /// Bytes in the part file now; the record's are the saved ones.
+    /// The bytes in the part file now. The record has the saved bytes.
     var received: ByteCount
     var speed: Speed = 0
 
-    /// `received` as the last `Progress` or `ResumedAt` told it, and when.
+    /// `received` as the last `Progress` or `ResumedAt` told it.
     var toldReceived: ByteCount
-    /// Bytes have been told of, by this process or the one before: a transfer that begins at 0 all the same must say so.
+    /// Whether this process, or the one before, has told any bytes. If so, even a transfer that begins at 0 sends `ResumedAt`.
     var hasToldBytes: Bool
     var progressTold: ContinuousClock.Instant?
-    /// Told properties that changed since the last `PropertiesChanged`, and when that was.
+    /// The announced properties that changed since the last `PropertiesChanged`, and when that was sent.
     var changedProperties: Set<String> = []
     var propertiesTold: ContinuousClock.Instant?
     var propertiesTimer: Poller.Token?
 
     /// Calls of `Wait` that have not been answered.
     var waiting: [Reply<String>] = []
-    /// Calls of `Fetch`, likewise.
+    /// Calls of `Fetch` that have not been answered.
     var fetching: [FetchReply] = []
-    /// What the server said of the bytes that are whole, for asking later whether they have changed.
+    /// The server's validators of the complete file, for later conditional requests.
     var validators: CopyValidators? {
         get { copyValidators }
         set { if record.keepsCopy { copyValidators = newValue } }
     }
     private var copyValidators: CopyValidators?
 
-    /// The property `Url`, and of which URL it was made: it is looked at before and after each change.
+    /// Caches the property `Url` and the URL it was made from, because every change of the record compares the property twice.
     private var shownUrl = (of: "", text: "")
 
     init(_ entry: LedgerEntry, in downloader: Downloader) {
@@ -53,7 +53,8 @@ typealias FetchReply = Reply<(String, String)>
     var record: DownloadRecord { entry.record }
     var number: DownloadNumber { entry.number }
     var state: DownloadState { entry.state }
-    /// As the bus sees it: what waits for its host, or for a rule of it, waits, whether it is queued or under way.
+    /// The state as the bus shows it. A queued or active download shows as waiting while it waits for its host, or for a rule of the host.
+    /// During PauseAll and ResumeAll, the state shows that the download is about to have.
     var shownState: DownloadState {
         if let upcoming = downloader.ledger.upcoming(entry, now: .now) { return upcoming }
         guard let (reason, until) = downloader.ledger.hold(of: entry, now: .now) else { return state }
@@ -61,26 +62,26 @@ typealias FetchReply = Reply<(String, String)>
     }
     var isRemoved: Bool { entry.isRemoved }
     var path: ObjectPath { BusName.path(of: record) }
-    /// The URL without credentials and query: the one that the bytes come from, once that is known.
+    /// The URL without credentials and query. Once known, the URL that the bytes come from.
     var redactedUrl: String {
         if let source = record.source { return source }
         if shownUrl.of != record.url { shownUrl = (record.url, redacted(record.url)) }
         return shownUrl.text
     }
-    /// What is known of the complete size.
+    /// The complete size as far as it is known; before the end, the size that the caller expects will do.
     var total: ByteCount? { record.total ?? (state.hasEnded ? nil : record.options.size) }
 
-    /// This download, kept: for what is to be remembered of it.
+    /// The object of this download that is kept, for state that must not be lost.
     var kept: ManagedDownload { downloader.download(number) ?? self }
 
-    /// Whether one made anew from the ledger would be the same.
+    /// Whether an object made anew from the ledger would equal this one.
     var isDispensable: Bool {
         entry.work == .idle && waiting.isEmpty && fetching.isEmpty && (validators == nil || state.hasEnded) && propertiesTimer == nil
             && changedProperties.isEmpty && speed == 0
             && received == record.received && toldReceived == received && hasToldBytes == (record.fileName != nil)
     }
 
-    /// No transfer writes any more: the record's bytes are those that count.
+    /// Goes back to the saved bytes of the record, because no transfer writes any more.
     func rewind() {
         received = record.received
         toldReceived = min(toldReceived, received)

@@ -170,7 +170,8 @@ enum ManagerFace {
 extension Downloader {
     func answerChange(_ reply: Reply<Void>) { journal.answer(reply, ()) }
 
-    /// Sums over what has not ended; the total is known only if each one's is. The ledger has what is saved, and those that run have more.
+    /// Sums over the unfinished downloads. The total is known only if the total of each download is. The ledger sums up the saved bytes;
+    /// running downloads may have more.
     var sums: (received: ByteCount, total: ByteCount?, speed: Speed) {
         var sums = (received: ledger.received, total: ledger.total, speed: Speed(0))
         for download in lively where !download.state.hasEnded {
@@ -180,7 +181,8 @@ extension Downloader {
         return sums
     }
 
-    /// Answers `reply` when all has ended that `filter` finds at the call and the caller may see; what is queued later does not count.
+    /// Answers `reply` when all downloads have ended that `filter` matches at the call and that the caller may see. Downloads queued later
+    /// do not count.
     func waitAll(_ filter: DownloadFilter, _ reply: Reply<(UInt32, UInt32, UInt32)>) throws(Refusal) {
         let group = WaitGroup(filter, callers.nextTick(), reply)
         let members = try filter.batch.map { (path) throws(Refusal) in try named(path, for: reply.call.caller) }.map(ledger.members)
@@ -191,13 +193,13 @@ extension Downloader {
         if let members {
             for entry in members { _ = gather(entry) }
         } else if filter == DownloadFilter(), reply.call.caller == .user {
-            // Nobody looks at a hundred thousand for it.
+            // The count is known without a look at each of a hundred thousand downloads.
             group.gather(open: ledger.order.count)
             for number in ledger.ended.ordered { if let entry = ledger[number] { _ = gather(entry) } }
         } else {
             ledger.visit(app: filter.app ?? reply.call.caller.app, tag: filter.tag, gather)
         }
-        // Through the journal: an end that is not on disk yet has not been told.
+        // Through the journal: an end that is not on disk yet has not been announced.
         if group.remaining == 0 { return journal.post(group.answer) }
         try callers.wait(group, of: self)
     }
@@ -210,8 +212,8 @@ extension Downloader {
         return batch.entry
     }
 
-    /// What `filter` asks for and `caller` may see: what has not ended in queue order, then what has, oldest first; or all of that the
-    /// other way round.
+    /// The downloads that `filter` matches and that `caller` may see: unfinished ones in queue order, then ended ones, oldest first. Or all
+    /// of these in reverse.
     func matching(_ filter: DownloadFilter, for caller: CallerIdentity) throws(Refusal) -> [ManagedDownload] {
         var result: [ManagedDownload] = []
         var isPast = true
@@ -234,7 +236,7 @@ extension Downloader {
             result.append(download)
             return result.count == filter.limit
         }
-        // The one whose place is the start may be another app's, or of no batch.
+        // The download in the key `after` may belong to another app or batch, or to none. Then the narrower list does not contain it.
         if let batch, after == nil || after?.batch == batch.number {
             let members = ledger.orderedMembers(of: batch)
             let ordered = filter.isNewestFirst ? members.reversed() : members

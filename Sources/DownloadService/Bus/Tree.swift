@@ -4,10 +4,10 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
 
-/// The object tree: the manager, the downloads by number and by token, and the nodes between.
+/// The object tree: the manager, the batches, the downloads by number and by token, and the nodes between.
 @BusActor final class Tree: ObjectTree {
     private let downloader: Downloader
-    /// Made once: most calls are the manager's.
+    /// Made once, because most calls go to the manager.
     private let manager: [BoundFace]
 
     init(_ downloader: Downloader) {
@@ -50,7 +50,7 @@ internal import Scheduling
 }
 
 extension CallerIdentity {
-    /// How the paths with a token begin that are there for this caller; empty: all are.
+    /// The prefix of the token paths that this caller may see; empty: all.
     fileprivate var tokensPrefix: String { app.map { "\(BusName.tokensPath)/\(ObjectPath.escape($0))/" } ?? "" }
 }
 
@@ -64,7 +64,7 @@ extension Downloader {
         return glance(DownloadNumber(value))
     }
 
-    /// The same, as far as it is there for `caller`.
+    /// The download at an object path, if `caller` may see it.
     func download(at path: String, for caller: CallerIdentity) -> ManagedDownload? {
         download(at: path).flatMap { caller.owns($0) ? $0 : nil }
     }

@@ -5,25 +5,26 @@ internal import Glibc
 
 /// Recognises callers in a sandbox by the connection's process, as xdg-desktop-portal does (`xdp-app-info-flatpak.c`, `-snap.c`).
 ///
-/// - Flatpak: the process (of a confined app, its `xdg-dbus-proxy`) has the file `/.flatpak-info` in its root, put there by Flatpak,
-///   which no program in the sandbox can take away.
-///   The same file says whether the sandbox shares the network (`shared=network;`): an app that has none gets none through us.
-/// - Snap: the AppArmor label of the connection is `snap.NAME.APP (enforce)`; where the system has no AppArmor, the process is in a
-///   control group of that name. A snap in classic or developer mode is not confined (`complain`, `unconfined`) and is the user.
+/// - Flatpak: the process has the file `/.flatpak-info` in its root. (The process of a confined app is its `xdg-dbus-proxy`.) Flatpak puts
+///   the file there, and no program in the sandbox can remove it. The file also says whether the sandbox shares the network
+///   (`shared=network;`): an app without network must not get network through us.
+/// - Snap: the AppArmor label of the connection is `snap.NAME.APP (enforce)`. Without AppArmor, the process is in a control group of that
+///   name. A snap in classic or developer mode (`complain`, `unconfined`) is not confined, and counts as the user.
 ///
-/// What cannot be told is not trusted: `NotAllowed`. That is so for a process that has ended, one of another user, and one whose root may
-/// not be looked at (a program that is not dumpable), but for a root on a FUSE file system, which Flatpak never has.
+/// A caller that cannot be judged is refused with `NotAllowed`: its process has ended, belongs to another user, or does not let us see its
+/// root (a program that is not dumpable). A root on a FUSE file system is no obstacle, because Flatpak never has one.
 ///
-/// What is guaranteed. A label belongs to the connection. A process is known by a number only, which another may have got by the time it is
-/// looked at. With `ProcessFD` the process that connected is shown to live after the last look: no doubt is left. Without it, the process
-/// looked at is shown to be older than the call, and the bus has said after the call that the connection lives. To deceive that, a
-/// connection has to outlive its process, which has to die and be replaced before the call. No confined Flatpak can do so: its connection
-/// is the proxy's, which it has no hand on. All looks go through one descriptor of `/proc/PID` and so to one process.
+/// How certain the result is. A label belongs to the connection. A process, however, is known only by a number, which another process may
+/// have by the time of the look. With `ProcessFD`, the process that connected is shown to live after the last look, which leaves no doubt.
+/// Without `ProcessFD`, the process is shown to be older than the call, and the bus has confirmed after the call that the connection lives.
+/// To deceive this check, a connection must outlive its process, and that process must die and be replaced before the call. No confined
+/// Flatpak can do so, because its connection belongs to the proxy, which the app does not control. All looks use one descriptor of
+/// `/proc/PID`, and so see one process.
 enum CallerInspection {
-    /// Most bytes of `.flatpak-info` and of the files in `/proc` that are read.
+    /// Most bytes that are read of `.flatpak-info`, and of each file in `/proc`.
     static let mostBytes = 64 << 10
 
-    /// Blocks: for the pool. `arrival` is the time since boot at which the first call was there.
+    /// Blocks, so run it in the pool. `arrival`: when the first call arrived, as time since boot.
     static func finding(_ credentials: ConnectionCredentials, arrival: Duration) -> CallerFinding {
         do throws(Refusal) {
             return .known(try identity(credentials, arrival: arrival))
@@ -78,13 +79,13 @@ enum CallerInspection {
         }
     }
 
-    /// Whether a pidfd's process is gone: it is readable then (pidfd_open(2)).
+    /// Whether the process of a pidfd has ended: then the pidfd is readable (pidfd_open(2)).
     private static func hasEnded(_ process: Int32) -> Bool {
         var entry = pollfd(fd: process, events: Int16(POLLIN), revents: 0)
         return poll(&entry, 1, 0) != 0
     }
 
-    /// The text of a file of at most `mostBytes`, which are UTF-8; nil for others.
+    /// The text of a file; nil if it is longer than `mostBytes`, not UTF-8, or unreadable.
     fileprivate static func readAll(_ descriptor: Int32) -> String? {
         var bytes = [UInt8](repeating: 0, count: mostBytes + 1)
         var count = 0
@@ -98,7 +99,7 @@ enum CallerInspection {
         return nil
     }
 
-    /// `/proc/PID`, held open: it leads to one process only, and nowhere once that has been reaped.
+    /// `/proc/PID`, held open. It leads to one process only, and to none once that process has been reaped.
     private struct ProcessFolder: ~Copyable {
         let descriptor: Int32
         let path: String
@@ -111,7 +112,7 @@ enum CallerInspection {
 
         deinit { close(descriptor) }
 
-        /// - Parameter absent: what stands for a file that this kernel does not have.
+        /// - Parameter absent: the text to return for a file that this kernel does not have.
         func read(_ name: String, orElse absent: String? = nil) throws(Refusal) -> String {
             let file = openat(descriptor, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY)
             guard file >= 0 else {
@@ -123,7 +124,7 @@ enum CallerInspection {
             return text
         }
 
-        /// Whether the process was there at `instant`, a time since boot, as exactly as the kernel tells (a tick, 10 ms).
+        /// Whether the process began before `instant`, a time since boot, or in the same tick (10 ms): the kernel is no more exact.
         func isOlder(than instant: Duration) throws(Refusal) -> Bool {
             let ticks = Int64(clamping: max(1, sysconf(Int32(_SC_CLK_TCK))))
             guard let start = ProcessStat.startTime(in: try read("stat")) else { throw cannotTell("\(path)/stat cannot be read") }
@@ -136,19 +137,19 @@ enum CallerInspection {
 
 /// `.flatpak-info`, a key file (flatpak-metadata(5); Desktop Entry Specification, "Basic format of the file").
 enum FlatpakInfo {
-    /// The id of the application or, in a group of that name, of the runtime that is run by itself; nil where there is none.
+    /// The id of the application. A runtime that runs by itself has its id in the group `Runtime`. nil: the text has neither.
     static func id(in text: String) -> String? {
         let names = values(of: "name", in: text)
         guard let name = names["Runtime"] ?? names["Application"], isId(name) else { return nil }
         return name
     }
 
-    /// Whether the sandbox has the network of its host: `network` in the list `shared` of the group `Context` (flatpak-metadata(5)).
+    /// Whether the sandbox shares the host's network: `network` in the list `shared` of the group `Context` (flatpak-metadata(5)).
     static func hasNetwork(in text: String) -> Bool {
         values(of: "shared", in: text)["Context"]?.split(separator: ";").contains { trimmed($0) == "network" } ?? false
     }
 
-    /// The value of `key` in each group, the last one counts; empty in a group that has none.
+    /// The last value of `key` in each group; empty for a group without `key`.
     private static func values(of key: String, in text: String) -> [String: String] {
         var group = ""
         var values: [String: String] = [:]
@@ -169,8 +170,8 @@ enum FlatpakInfo {
         return start.lastIndex { $0 != " " && $0 != "\t" }.map { start[...$0] } ?? ""
     }
 
-    /// Flatpak's rule: at most 255 bytes; at least three elements of letters, digits, "_" and "-", none of which begins with a digit or
-    /// "-".
+    /// Whether `text` is an id by Flatpak's rule: at most 255 bytes, in at least three elements between dots. An element consists of
+    /// letters, digits, "_" and "-", and begins with neither a digit nor "-".
     private static func isId(_ text: String) -> Bool {
         let elements = text.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
         return text.utf8.count <= 255 && elements.count >= 3
@@ -181,16 +182,16 @@ enum FlatpakInfo {
     }
 }
 
-/// A `LinuxSecurityLabel` as far as it speaks of snaps: an AppArmor label is `unconfined` or `PROFILE (MODE)`, stacked ones joined by
-/// `//&`.
+/// A `LinuxSecurityLabel`, as far as it concerns snaps. An AppArmor label is `unconfined` or `PROFILE (MODE)`; `//&` joins stacked
+/// profiles.
 enum SecurityLabel: Equatable {
     /// Confined as this snap.
     case snap(String)
-    /// Confined as a snap whose name is none that snapd gives.
+    /// Confined as a snap, but under a name that snapd would not give.
     case unreadable
-    /// By AppArmor, and not as a snap: of no snap, or of one that may do everything.
+    /// An AppArmor label that confines no snap: of another program, or of a snap that may do everything.
     case unconfined
-    /// Not AppArmor's (SELinux): says nothing of snaps.
+    /// No AppArmor label (but SELinux's, say): it says nothing about snaps.
     case other
 
     init(_ text: String) {
@@ -204,20 +205,21 @@ enum SecurityLabel: Equatable {
         }
         let profiles = text[..<text.index(before: open)].split(separator: "&").map { $0.hasSuffix("//") ? $0.dropLast(2) : $0 }
         let snaps = profiles.filter { $0.hasPrefix("snap.") }.map { ControlGroup.snapName($0.dropFirst(5)) }
-        // Any other mode (enforce, kill, prompt, mixed) confines.
+        // Every other mode (enforce, kill, prompt, mixed) confines.
         guard !snaps.isEmpty, text[open...] != "(complain)" else {
             self = .unconfined
             return
         }
-        // A name that cannot be read makes nobody the user.
+        // A snap with an unreadable name must not pass as the user.
         self = snaps.lazy.compactMap { $0 }.first.map(SecurityLabel.snap) ?? .unreadable
     }
 }
 
-/// `/proc/PID/cgroup` (cgroups(7)) as far as it speaks of snaps. snapd (sandbox/cgroup/scanning.go) puts each in a unit of its own:
-/// `snap.NAME.APP-UUID.scope`, `snap.NAME.APP.UUID.scope` formerly, `snap.NAME.APP.service`; with version 1 also in `freezer:/snap.NAME`.
+/// `/proc/PID/cgroup` (cgroups(7)), as far as it concerns snaps. snapd (sandbox/cgroup/scanning.go) puts each into its own unit:
+/// `snap.NAME.APP-UUID.scope` (formerly `snap.NAME.APP.UUID.scope`) or `snap.NAME.APP.service`. With version 1, also into
+/// `freezer:/snap.NAME`.
 enum ControlGroup {
-    /// nil: no snap; else its name, or nil where it has none that is valid.
+    /// nil: no snap. Otherwise the name of the snap, or nil if the name is invalid.
     static func snap(in text: String) -> String?? {
         for line in text.split(separator: "\n") {
             let fields = line.split(separator: ":", maxSplits: 2, omittingEmptySubsequences: false)
@@ -229,12 +231,12 @@ enum ControlGroup {
         return .none
     }
 
-    /// The instance name of a snap, `NAME` or `NAME_KEY`, before the first dot; nil where it is none.
+    /// The instance name of a snap, `NAME` or `NAME_KEY`, before the first dot; nil if invalid.
     ///
-    /// snapd's rules (snap/naming/validate.go, `ValidateSnap` and `ValidateInstance`): a name has 2 to 40 of a–z, 0–9 and "-", at least one
-    /// letter, no "-" at an end and no two together (one of a single letter, which no snap has, is taken here too: it opens nothing to
-    /// anybody); a key has 1 to 10 of a–z and 0–9. A component (`NAME+COMPONENT`, in the names of units `NAME\x2bCOMPONENT`) belongs to its
-    /// snap.
+    /// These are snapd's rules (snap/naming/validate.go, `ValidateSnap` and `ValidateInstance`). A name has 2 to 40 characters of a–z, 0–9
+    /// and "-", among them at least one letter. It has no "-" at an end, and no two together. A key has 1 to 10 characters of a–z and 0–9.
+    /// A single letter is accepted here too: no snap has such a name, so it admits nobody. A component (`NAME+COMPONENT`, in unit names
+    /// `NAME\x2bCOMPONENT`) belongs to its snap.
     static func snapName(_ text: Substring) -> String? {
         let whole = text.prefix { $0 != "." }
         let instance = whole.contains("+") ? whole.prefix { $0 != "+" } : whole.prefix { $0 != "\\" }
@@ -255,21 +257,21 @@ enum ControlGroup {
 
 /// `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
 enum MountInfo {
-    /// Whether what is mounted at `/` is a FUSE file system. Of several, the last is on top.
+    /// Whether a FUSE file system is mounted at `/`. Of several mounts there, the last is on top.
     static func hasFuseRoot(_ text: String) -> Bool {
         let mounts = text.split(separator: "\n").map { $0.split(separator: " ") }
         guard let root = mounts.last(where: { $0.count > 4 && $0[4] == "/" }) else { return false }
-        // "… - TYPE SOURCE OPTIONS": the fields before the dash vary in number.
+        // "… - TYPE SOURCE OPTIONS": the number of fields before the dash varies.
         return root.drop { $0 != "-" }.dropFirst().first?.hasPrefix("fuse") ?? false
     }
 }
 
 /// `/proc/PID/stat` (proc_pid_stat(5)).
 enum ProcessStat {
-    /// When the process began, in clock ticks since boot: field 22. The second, its name in parentheses, may hold anything.
+    /// When the process began, in clock ticks since boot: field 22. Field 2, the name in parentheses, may contain anything.
     static func startTime(in text: String) -> UInt64? {
         guard let end = text.lastIndex(of: ")") else { return nil }
-        let fields = text[text.index(after: end)...].split(separator: " ")  // from the third on
+        let fields = text[text.index(after: end)...].split(separator: " ")  // from field 3 on
         return fields.count > 19 ? UInt64(fields[19]) : nil
     }
 }

@@ -2,25 +2,26 @@ internal import DBus
 internal import DownloadModel
 internal import EventLoop
 
-/// Connections whose calls wait for an answer: how many each has, and that they are forgotten when it leaves the bus.
+/// The connections whose calls wait for an answer, with the number of these calls. A connection that leaves the bus is forgotten.
 @BusActor final class Callers {
     private struct Caller {
         var waiting = 0
         let subscription: Connection.Subscription
-        /// The downloads and batches that its calls wait for.
+        /// The downloads and batches that these calls wait for.
         var numbers: Set<DownloadNumber> = []
     }
 
     private let connection: Connection
     private var callers: [String: Caller] = [:] { didSet { hold.isHeld = !callers.isEmpty } }
     private let hold: Residence.Hold
-    /// Calls that are going to wait: their downloads are not there yet.
+    /// The number of each connection's calls that will wait for a download that is not added yet.
     private var arriving: [String: Int] = [:]
-    /// Calls of `WaitAll` that have not been answered, in the order in which they came.
+    /// The unanswered calls of `WaitAll`, in the order of their arrival.
     private var groups: [WaitGroup] = []
-    /// Grows with each call of `WaitAll`: tells what was there before it from what came later.
+    /// Grows with each call of `WaitAll`, and so separates downloads listed before the call from later ones.
     private var tick: UInt64 = 0
-    /// By ticks, when a download came on the list, or began again after an end, while such calls wait: those before do not wait for it.
+    /// When, in ticks, a download was listed, or restarted after an end, while `WaitAll` calls wait. Only calls with a greater tick wait
+    /// for it.
     private var liveSince: [DownloadNumber: UInt64] = [:]
 
     /// - Parameter hold: held while any call waits.
@@ -34,7 +35,7 @@ internal import EventLoop
         download.kept.waiting.append(reply)
     }
 
-    /// The same for a Fetch.
+    /// Keeps `reply`, of a Fetch, until `download` ends.
     func wait(_ reply: FetchReply, for download: ManagedDownload) throws(Refusal) {
         try admit(reply.call.sender, download.downloader, waitsFor: download.number)
         download.kept.fetching.append(reply)
@@ -46,14 +47,14 @@ internal import EventLoop
         batch.waiting.append(reply)
     }
 
-    /// Counts `reply`, which is kept until `batch` is off the list.
+    /// Counts `reply` as waiting. The batch itself keeps the reply until it is off the list.
     func wait(_ reply: Reply<Void>, forRemovalOf batch: ManagedBatch) throws(Refusal) {
         try admit(reply.call.sender, batch.downloader, waitsFor: batch.number)
     }
 
-    /// Keeps `group` until the last that it waits for has ended.
+    /// Keeps `group` until the last download that it waits for has ended.
     ///
-    /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection, and for too many downloads singled out by their state.
+    /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection, or for too many downloads selected by their state.
     func wait(_ group: WaitGroup, of downloader: Downloader) throws(Refusal) {
         let held = groups.lazy.filter { $0.sender == group.sender }.reduce(0) { $0 + ($1.members?.count ?? 0) }
         guard held + (group.members?.count ?? 0) <= Limits.waitedByStatePerConnection else {
@@ -70,13 +71,13 @@ internal import EventLoop
         return tick
     }
 
-    /// A download came on the list, or begins again after an end.
+    /// A download was listed, or restarted after an end.
     func began(_ number: DownloadNumber) { if !groups.isEmpty { liveSince[number] = tick } }
 
-    /// A download is off the list, and will not end again.
+    /// A download left the list, and cannot end again.
     func forget(_ number: DownloadNumber) { liveSince[number] = nil }
 
-    /// Counts a call of `sender` that is going to wait, until `arrived`.
+    /// Counts a call of `sender` that will wait. `arrived` ends this count.
     func arrives(_ sender: String) throws(Refusal) {
         try checkLimit(sender)
         arriving[sender, default: 0] += 1
@@ -105,7 +106,7 @@ internal import EventLoop
         callers[sender] = caller
     }
 
-    /// Takes the calls of Fetch that wait for a download which never was.
+    /// Removes and returns the Fetch calls that wait for a download that could not be saved.
     func letGo(_ download: ManagedDownload) -> [FetchReply] {
         let fetching = download.fetching
         download.fetching = []
@@ -113,12 +114,12 @@ internal import EventLoop
         return fetching
     }
 
-    /// All waiting calls of a download or a batch are being answered; a sender is named once for each of its calls.
+    /// Ends the count of calls that are being answered for a download or batch. `senders` names a connection once for each of its calls.
     func answered(_ senders: [String], _ number: DownloadNumber) {
         for sender in senders { answered(sender, number) }
     }
 
-    /// The calls of `WaitAll` for which `download` was the last: they are being answered.
+    /// Removes and returns the calls of `WaitAll` for which `download` was the last; they are to be answered now.
     func groupsDone(by download: ManagedDownload) -> [WaitGroup] {
         guard !groups.isEmpty else { return [] }
         let since = liveSince[download.number] ?? 0

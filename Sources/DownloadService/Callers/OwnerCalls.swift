@@ -4,24 +4,25 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Logging
 
-/// Calls the owners of downloads that have ended (option `activate`), which starts them: `org.freedesktop.Application.ActivateAction`.
+/// Calls the owners of ended downloads (option `activate`): `org.freedesktop.Application.ActivateAction`. The call starts an owner that
+/// does not run.
 ///
-/// Whether and when a call is made is the ledger's to say. Here at most `Limits.ownerCalls` are under way, and of one owner one: the ends
-/// of 10,000 downloads come to their owner one after the other, and an owner that hangs holds up nobody else.
+/// The ledger decides whether and when to call. At most `Limits.ownerCalls` calls are in flight, and one for each owner. So the owner of
+/// 10,000 downloads hears of their ends one by one, and an owner that hangs delays no other.
 ///
-/// An app in a sandbox must not have itself started at will: by a URL that is dead, at an instant (`not-before`). It is started for what
-/// brought it a file only, and as often as `OwnerStarts` lets it. Every other call reaches it while it runs, and starts nothing.
+/// A sandboxed app must not be able to start itself at will, by a dead URL or at a chosen time (`not-before`). Only a download that brought
+/// a file starts the app, as often as `OwnerStarts` allows. Every other call reaches the app only while it runs.
 @BusActor final class OwnerCalls {
     /// The name of the action (docs/dbus.md, "Apps that come and go").
     static let action = "download-ended"
-    /// For so long an answer is awaited. The bus goes on starting the owner after that too, and the call reaches it.
+    /// How long to wait for an answer. The bus continues to start the owner after that, and the call still reaches the owner.
     private static let patience: Duration = .seconds(25)
-    /// So many calls to an owner that is not there are let go with the one that failed, in one turn of the loop.
+    /// How many more calls to a missing owner are dropped with the failed one, in one turn of the loop.
     private static let mostLetGo = 256
-    /// So many owners that did not answer are remembered, so that each is logged once.
+    /// How many owners that did not answer are remembered, so that each is logged once.
     private static let mostBlamed = 1000
 
-    /// The calls that are asked for of one owner, in order.
+    /// The calls to make to one owner, in order.
     private struct Queue {
         var asks: [Ask] = []
         var head = 0
@@ -48,14 +49,14 @@ internal import Logging
     private var underWay = 0
     private var blamed: Set<String> = []
 
-    /// - Parameter hold: held while any owner is called, or is to be called.
+    /// - Parameter hold: held while any call to an owner is in flight or queued.
     init(connection: Connection, starts: OwnerStarts, hold: Residence.Hold, log: Logger) {
         (self.connection, self.starts, self.hold, self.log) = (connection, starts, hold, log)
     }
 
-    /// Has the owner of `download` called when its turn comes.
+    /// Calls the owner of `download` when its turn comes.
     ///
-    /// - Parameter isWanted: asked then, once: whether the call is still to be made.
+    /// - Parameter isWanted: whether the call is still to be made; evaluated once, at its turn.
     func ask(for download: ManagedDownload, isWanted: @escaping () -> Bool) {
         guard let owner = download.record.options.activate else { return }
         if queues[owner] == nil { turns.append(owner) }
@@ -75,7 +76,7 @@ internal import Logging
                 let failure = await call(owner, download)
                 underWay -= 1
                 if let failure { blame(owner, failure) } else { blamed.remove(owner) }
-                // What cannot be started is not started for each of its downloads: they come again at their later times.
+                // An owner that could not be started is not tried again for each of its downloads: their calls come again at later times.
                 if failure?.isNotThere == true, !download.record.options.isSandboxed {
                     for _ in 0..<Self.mostLetGo where nextWanted(of: owner) == nil { break }
                 }
@@ -99,12 +100,12 @@ internal import Logging
         let options = download.record.options
         guard options.isSandboxed else { return await call(owner, what, download.number, starts: true) }
         let failure = await call(owner, what, download.number, starts: false)
-        // The bound is the app's: it may have names below its own.
+        // Starts are counted by app, because an app may own several names below its own.
         guard let failure, failure.isNotThere, download.record.broughtFile, await starts.take(options.app) else { return failure }
         return await call(owner, what, download.number, starts: true)
     }
 
-    /// - Parameter starts: whether the bus may start the owner for it.
+    /// - Parameter starts: whether the bus may start the owner for this call.
     private func call(_ owner: String, _ what: Variant, _ number: DownloadNumber, starts: Bool) async -> DBusError? {
         do throws(DBusError) {
             try await connection.call(
@@ -125,12 +126,12 @@ internal import Logging
 }
 
 extension DownloadRecord {
-    /// Whether its end brought bytes that were not there before.
+    /// Whether the end brought new bytes.
     fileprivate var broughtFile: Bool { state == .finished && !isUnchanged && received > 0 }
 }
 
 extension DBusError {
-    /// Nobody has the name, and nothing could be started for it.
+    /// Whether nobody owns the name, and the bus could start nobody for it.
     fileprivate var isNotThere: Bool {
         let bus = "org.freedesktop.DBus.Error."
         return name == bus + "ServiceUnknown" || name == bus + "NameHasNoOwner" || name.hasPrefix(bus + "Spawn.")

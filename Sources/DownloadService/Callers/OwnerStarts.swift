@@ -2,14 +2,14 @@ internal import DownloadModel
 internal import EventLoop
 internal import Glibc
 
-/// When apps in a sandbox were started for the ends of their downloads: at most `Limits.ownerStarts` times in `window`.
+/// Counts how often sandboxed apps were started for the ends of their downloads: at most `Limits.ownerStarts` times in `window`.
 ///
-/// A file keeps the count over restarts of the service, because an app can bring one about: it waits until the service has nothing to do.
-/// The file is not flushed: no app can cut the power.
+/// A file keeps the count across restarts of the service, because an app can provoke a restart: it waits until the service is idle. The
+/// file is not synced, because no app can cut the power.
 @BusActor final class OwnerStarts {
-    /// The stretch of time in which the starts of an app are counted.
+    /// The time in which the starts of an app are counted.
     nonisolated static let window: Duration = .seconds(3600)
-    /// The bytes at the end of the file that are read.
+    /// How many bytes are read from the end of the file.
     private nonisolated static let longest = 64 * 1024
     private static let patience: Duration = .seconds(10)
 
@@ -17,7 +17,7 @@ internal import Glibc
     private let now: () -> WallTime
     private var starts: [String: [WallTime]]
 
-    /// Reads the count of earlier processes, and drops from the file what is over. Blocks: at the start.
+    /// Reads the counts of earlier processes, and drops expired starts from the file. Blocks, so call it at startup.
     init(_ path: String, now: @escaping () -> WallTime = { .now }) {
         (self.path, self.now) = (path, now)
         let kept = Self.read(path).filter { now() - $0.time < Self.window }
@@ -26,16 +26,16 @@ internal import Glibc
         _ = Self.append(kept.map { Self.line($0.time, $0.app) }.joined(), to: path)
     }
 
-    /// Whether `app` may be started once more. Then that start counts, and is in the file.
+    /// Whether `app` may be started once more. If so, the start is counted and written to the file.
     func take(_ app: String) async -> Bool {
         let now = now()
-        // A start of the future is one of now: the clock was set back.
+        // The clock was set back if a start lies in the future: such a start counts as of now.
         starts = starts.mapValues { $0.map { min($0, now) }.filter { now - $0 < Self.window } }.filter { !$0.value.isEmpty }
         guard starts[app, default: []].count < Limits.ownerStarts, !app.contains("\n") else { return false }
         let isFirst = starts.isEmpty
         starts[app, default: []].append(now)
         let (path, line) = (path, Self.line(now, app))
-        // Where it cannot be written, as on a full disk, a restart would forget it: the app is not started.
+        // If the file cannot be written (full disk), a restart would lose the count. Then the app is not started.
         return await DiskPool.shared.value(at: .path(path), within: Self.patience) {
             if isFirst { unlink(path) }
             return Self.append(line, to: path)

@@ -4,34 +4,33 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
 
-// What an app in a sandbox may do (docs/dbus.md, "From a sandbox"). Its downloads are those of its own `app` id; no others are there for
-// it.
+// What an app in a sandbox may do (docs/dbus.md, "From a sandbox"). It sees only downloads with its own `app` id.
 
 extension CallerIdentity {
-    /// The only application whose downloads are there for this caller; nil: all are.
+    /// The only application whose downloads this caller may see; nil: all.
     var app: String? { if case .app(let id, _) = self { id } else { nil } }
 
-    /// A batch is there for whoever all its members are there for.
+    /// A caller sees a batch only if it may see every member.
     @BusActor func owns(_ batch: ManagedBatch) -> Bool { app.map { $0 == batch.record.app } ?? true }
 
     @BusActor func owns(_ download: ManagedDownload) -> Bool { app.map { $0 == download.record.options.app } ?? true }
 }
 
 extension Reply {
-    /// - Throws: `NotAllowed` where the caller is in a sandbox; `what` completes "An app in a sandbox may not …".
+    /// - Throws: `NotAllowed` if the caller is in a sandbox; `what` completes "An app in a sandbox may not …".
     func refuseSandboxed(_ what: String) throws(Refusal) {
         if call.caller != .user { throw Refusal(.notAllowed, "An app in a sandbox may not \(what).") }
     }
 
-    /// What says where `download` writes is checked again before an app in a sandbox sets it going anew: the user may have queued it for
-    /// the app with options of his own, or may have changed `DefaultDirectory` since.
+    /// Checks again where `download` writes, before a sandboxed app starts it anew. The user may have queued the download for the app with
+    /// options that the app may not use, or may have changed `DefaultDirectory` since.
     ///
-    /// - Throws: `NotAllowed` where the app could not queue it so now.
+    /// - Throws: `NotAllowed` if the app could not queue the download like this now.
     @BusActor func refuseSandboxedPlace(of download: ManagedDownload) throws(Refusal) {
         try refuseSandboxedPlace(of: [download.entry], download.downloader)
     }
 
-    /// The same of what a batch would set going, one of which is enough to refuse all.
+    /// Checks likewise all downloads that a call on a batch would start. One refused download refuses the call.
     @BusActor func refuseSandboxedPlace(of entries: [LedgerEntry], _ downloader: Downloader) throws(Refusal) {
         guard call.caller != .user else { return }
         let folder = downloader.defaultDirectory
@@ -40,7 +39,7 @@ extension Reply {
             let record = entry.record
             if record.isToDescriptor { continue }
             if record.options.ifExists == .replace { try refuseSandboxed("replace files, and this download does") }
-            // Most are of one folder, in the same words.
+            // Most downloads have the same folder, in the same spelling.
             if record.directory.isSameBytes(as: allowed) { continue }
             guard Sandbox(app: record.options.app, folder: folder, allowsPrivate: false).isFolder(record.directory) else {
                 throw Refusal(
@@ -53,7 +52,7 @@ extension Reply {
 }
 
 extension Reply {
-    /// - Throws: `NotAllowed` where the caller is in a sandbox that has no network: it gets none through us.
+    /// - Throws: `NotAllowed` if the caller's sandbox has no network: the caller must not get network through us.
     func refuseWithoutNetwork() throws(Refusal) { try SandboxRules.checkNetwork(of: call.caller) }
 }
 
@@ -64,7 +63,7 @@ enum SandboxRules {
         throw Refusal(.notAllowed, "The sandbox of \(id) has no network (share=network), so nothing is downloaded for it.")
     }
 
-    /// - Throws: `NotAllowed` where a fresh `url` names an address that the download, or who gives it, must stay away from.
+    /// - Throws: `NotAllowed` if the fresh `url` names an address that is forbidden to the download, or to the caller that gives the URL.
     static func checkRenewal(
         of options: DownloadOptions, by url: DownloadURL, from caller: CallerIdentity, _ settings: Settings
     ) throws(Refusal) {
@@ -75,10 +74,10 @@ enum SandboxRules {
 }
 
 extension DownloadOptions {
-    /// Reads the dictionary of a call by `caller`. In a sandbox `app` is its own id, named or not, and `directory` the default, named or
-    /// not.
+    /// Reads the options of a call by `caller`. For a sandboxed app, `app` is its own id and `directory` the default folder, whether or not
+    /// the options name them.
     ///
-    /// - Throws: as `init(decoding:)`; `NotAllowed`, naming the key, for what an app in a sandbox may not ask for.
+    /// - Throws: as `init(decoding:)`; `NotAllowed`, naming the key, for an option that a sandboxed app may not use.
     init(
         decoding dictionary: [String: Variant], over defaults: DownloadOptions = DownloadOptions(), from caller: CallerIdentity,
         defaultDirectory: String, settings: Settings
@@ -98,11 +97,11 @@ extension DownloadOptions {
         }
     }
 
-    /// Whether the download stays away from this machine and from private networks. Asked at each use: the user may have taken back what
-    /// was allowed to sandboxes.
+    /// Whether the download must stay away from this machine and from private networks. Evaluated at each use, because the user may
+    /// withdraw the permission of sandboxes (`SandboxPrivate`).
     func refusesPrivate(_ settings: Settings) -> Bool { !allowsPrivate || isSandboxed && !settings.allowsPrivateFromSandbox }
 
-    /// - Throws: `NotAllowed` where `url` names, without a look-up, an address that the download must stay away from.
+    /// - Throws: `NotAllowed` if `url` contains a forbidden address literally. Host names are not looked up.
     func checkAddress(of url: DownloadURL, _ settings: Settings) throws(Refusal) {
         guard url.isHostLiteralPrivate, refusesPrivate(settings) else { return }
         throw Refusal(

@@ -7,15 +7,15 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// The door for new downloads: a request is read and checked at once, its folder is looked at on a thread of its disk, and requests are
-/// taken in in the order of each caller's calls. A folder that does not answer (a dead network mount) holds up its callers for
-/// `DiskPatience.folder` at most, and nobody else.
+/// Admits new downloads. A request is read and checked at once; its folder is checked on a thread of the folder's disk. The requests of one
+/// caller are admitted in the order of its calls. A folder that does not answer (a dead network mount) delays its own callers only, for at
+/// most `DiskPatience.folder`.
 @BusActor final class Admission {
-    /// Whom a request is answered to, and when.
+    /// The reply that a call is owed, and when it is due.
     enum Answer {
-        /// With the object path, when the download is on disk.
+        /// The object path, once the download is on disk.
         case path(Reply<ObjectPath>)
-        /// When it has ended.
+        /// The outcome, once the download has ended.
         case fetch(FetchReply)
 
         @BusActor var call: PendingCall {
@@ -33,7 +33,7 @@ internal import TransferEngine
         }
     }
 
-    /// What one download is to be.
+    /// The URL and the options of one requested download.
     struct Wanted {
         let url: String
         var options: DownloadOptions
@@ -50,29 +50,29 @@ internal import TransferEngine
     /// A call that asks for one download.
     private struct Ask {
         let wanted: Wanted
-        /// What is to be written into; nil: a file in a folder.
+        /// The caller's descriptor to write into; nil: a file in a folder.
         let descriptor: HeldDescriptor?
         let answer: Answer
     }
 
-    /// What a call would have us hold.
+    /// What one call adds to the amounts that are limited: downloads and bytes.
     struct Load {
-        /// Whose it is to be, where the caller is in a sandbox.
+        /// The sandboxed app that would own the downloads; nil: the caller is in no sandbox.
         let app: String?
         let count: Int
         var bytes: Int
 
         init(_ count: Int, bytes: Int, from caller: CallerIdentity) { (app, self.count, self.bytes) = (caller.app, count, bytes) }
 
-        /// One download.
+        /// The load of one download.
         init(of wanted: Wanted, from caller: CallerIdentity) { self.init(1, bytes: Self.bytes(of: wanted, from: caller), from: caller) }
 
-        /// What `wanted` holds, where that is counted.
+        /// The bytes that `wanted` counts against the limit of a sandboxed app; 0 for other callers.
         static func bytes(of wanted: Wanted, from caller: CallerIdentity) -> Int {
             caller.app == nil ? 0 : wanted.options.heldBytes(with: wanted.url)
         }
 
-        /// A fresh link for a download that is there.
+        /// The load of a fresh link for an existing download.
         init(renewing link: FreshLink, from caller: CallerIdentity) {
             var options = DownloadOptions()
             (options.headers, options.referrer) = (link.headers ?? [], link.referrer)
@@ -81,24 +81,25 @@ internal import TransferEngine
         }
     }
 
-    /// A call, until all its folders, or its descriptor, have been looked at.
+    /// A call, until it is admitted or refused.
     @BusActor final class Request {
         fileprivate(set) var load: Load
         let caller: String
-        /// nil: its folders are not known yet.
+        /// When the wait for the folders ends; nil: the folders are not known yet.
         fileprivate private(set) var deadline: ContinuousClock.Instant?
-        /// Does a slice of what is to be done before `then`, with the same; false: all is done.
+        /// Does one slice of the work that must precede `then`, given the same verdicts. Returns false once the work is done.
         fileprivate private(set) var prepare: (([ByteText: Result<String, Refusal>]) -> Bool)?
         fileprivate var isPreparing = false
-        /// The empty one stands for a descriptor, as in records.
+        /// The folders without a verdict. The empty path stands for a descriptor, as in records.
         private var missing: Set<ByteText> = []
         private var verdicts: [ByteText: Result<String, Refusal>] = [:]
-        /// Goes on with the folders, without superfluous slashes and dots, or with what is wrong with them.
+        /// Admits or refuses the call. A verdict is the folder's path without superfluous slashes and dots, or what is wrong with the
+        /// folder.
         private var then: ([ByteText: Result<String, Refusal>]) -> Void = { _ in }
 
         fileprivate init(_ load: Load, _ caller: String) { (self.load, self.caller) = (load, caller) }
 
-        /// Its folders are being looked at from here on.
+        /// Starts the wait for the verdicts on `folders`.
         fileprivate func awaits(
             _ folders: Set<ByteText>, prepare: (([ByteText: Result<String, Refusal>]) -> Bool)? = nil,
             then: @escaping ([ByteText: Result<String, Refusal>]) -> Void
@@ -106,7 +107,9 @@ internal import TransferEngine
             (missing, self.prepare, self.then, deadline) = (folders, prepare, then, .now + DiskPatience.folder)
         }
 
-        /// - Returns: false when all is done.
+        /// Does one slice of the preparation.
+        ///
+        /// - Returns: false once the preparation is done.
         fileprivate func prepareSome() -> Bool {
             if prepare?(verdicts) == true { return true }
             (prepare, isPreparing) = (nil, false)
@@ -114,14 +117,14 @@ internal import TransferEngine
         }
 
         var isSettled: Bool { deadline != nil && missing.isEmpty }
-        /// When it gives up; nil: it does not wait for a folder.
+        /// When the wait for the folders ends; nil: the request does not wait for folders.
         fileprivate var dueAt: ContinuousClock.Instant? { isSettled ? nil : deadline }
 
         func saw(_ folder: ByteText, _ verdict: Result<String, Refusal>) {
             if missing.remove(folder) != nil { verdicts[folder] = verdict }
         }
 
-        /// Waits no longer: folders that have not answered are refused.
+        /// Ends the wait: refuses the folders that have not answered.
         func giveUp() {
             for folder in missing { saw(folder, .failure(.silentFolder(folder.text))) }
         }
@@ -129,7 +132,7 @@ internal import TransferEngine
         func proceed() { then(verdicts) }
     }
 
-    /// The requests of one caller.
+    /// The requests of one caller, in the order of its calls.
     private struct Queue {
         private var requests: [Request] = []
         private var head = 0
@@ -145,29 +148,30 @@ internal import TransferEngine
         }
     }
 
-    unowned let downloader: Downloader  // the centre owns its door
-    /// By caller, in the order of the calls.
+    unowned let downloader: Downloader  // the downloader owns its admission
+    /// The waiting requests, by caller.
     private var queues: [String: Queue] = [:] { didSet { hold.isHeld = !queues.isEmpty } }
     private let hold: Residence.Hold
-    /// How many downloads the requests are about.
+    /// How many downloads the waiting requests ask for.
     private var waiting = 0
-    /// The same by app, of those in a sandbox.
+    /// What the waiting requests of each sandboxed app ask for.
     private var waitingOf: [String: (count: Int, bytes: Int)] = [:]
-    /// Requests by folder, while a look at that folder is under way: those that came before it began, and after; and whether one of these
-    /// is to have it made.
+    /// The requests that wait for the check of a folder: `asked` came before the check began, `gathered` after. `makes`: a gathered request
+    /// wants the folder created.
     private var looking: [ByteText: (asked: [Request], gathered: [Request], makes: Bool)] = [:]
     private var timer: Poller.Token?
     /// Batches whose items are being read, in the order of the calls.
     var readings: [BatchReading] = []
     var isReading = false
 
-    /// - Parameter hold: held while calls are neither taken in nor refused.
+    /// - Parameter hold: held while any call is neither admitted nor refused.
     init(_ downloader: Downloader, hold: Residence.Hold) { (self.downloader, self.hold) = (downloader, hold) }
 
-    /// Takes in one call of `Download`, `Fetch` or `DownloadToFd`.
+    /// Admits one call of `Download`, `Fetch` or `DownloadToFd`.
     ///
-    /// - Parameter descriptor: what is to be written into, instead of a file in a folder.
-    /// - Throws: what is wrong with the URL or the options; the faults of folder and descriptor are answered later.
+    /// - Parameter descriptor: the caller's descriptor to write into; nil: a file in a folder.
+    /// - Throws: what is wrong with the URL or the options, or the limit that is reached. Faults of folder and descriptor are answered
+    ///   later.
     func admit(
         url text: String, options dictionary: [String: Variant], into descriptor: HeldDescriptor? = nil, _ answer: Answer
     ) throws(Refusal) {
@@ -206,14 +210,15 @@ internal import TransferEngine
         if ask.descriptor != nil { downloader.descriptors.release(for: Descriptors.holder(of: ask.answer.call)) }
     }
 
-    /// - Throws: `InvalidOption` for what says where a file is to be put.
+    /// - Throws: `InvalidOption` for an option that says where a file goes.
     private static func checkKeys(_ dictionary: [String: Variant]) throws(Refusal) {
         for key in OptionRow.ofPlace where dictionary[key] != nil {
             throw Refusal(.invalidOption, "Option \(key) is not for DownloadToFd, which writes into the caller’s own file.")
         }
     }
 
-    /// - Throws: `LimitExceeded` where `load` is too much, with what there is and what is at the door: of all, or of one app in a sandbox.
+    /// - Throws: `Storage` if the journal is full; `LimitExceeded` if `load` exceeds what all callers, or one sandboxed app, may have. Both
+    ///   the existing downloads and the waiting requests count.
     func checkRoom(for load: Load) throws(Refusal) {
         if downloader.journal.isFull { throw downloader.journal.refusal }
         guard Int(downloader.counts.remaining) + waiting + load.count <= Limits.downloadsNotEnded else {
@@ -236,8 +241,8 @@ internal import TransferEngine
         }
     }
 
-    /// Has `folders` looked at, those that are true made where they are not there, and `descriptor`, for which the verdict is that of the
-    /// folder ""; and then goes on: in the order of the calls of `caller`.
+    /// Checks `folders` and `descriptor`, then calls `then`, in the order of the calls of `caller`. A folder with the value true is created
+    /// if it is missing. The verdict on the descriptor is that of the folder "".
     func lookAt(
         _ folders: [ByteText: Bool], _ load: Load, for caller: String, _ descriptor: HeldDescriptor? = nil, reading: Bool = false,
         then: @escaping ([ByteText: Result<String, Refusal>]) -> Void
@@ -248,7 +253,7 @@ internal import TransferEngine
         look(at: folders, for: request)
     }
 
-    /// Takes a place for a call whose folders are not known yet: calls of `caller` that come later wait behind it.
+    /// Queues a call whose folders are not known yet. Later calls of `caller` wait behind it.
     func begin(_ load: Load, for caller: String) -> Request {
         let request = Request(load, caller)
         queues[caller, default: Queue()].append(request)
@@ -256,7 +261,7 @@ internal import TransferEngine
         return request
     }
 
-    /// Goes on with what `begin` began, now that its folders, and the bytes that it holds, are known.
+    /// Continues a request of `begin`, now that its folders and its bytes are known.
     func lookAt(
         _ folders: [ByteText: Bool], bytes: Int, for request: Request, prepare: @escaping ([ByteText: Result<String, Refusal>]) -> Bool,
         then: @escaping ([ByteText: Result<String, Refusal>]) -> Void
@@ -268,7 +273,7 @@ internal import TransferEngine
         look(at: folders, for: request)
     }
 
-    /// Gives the place of `request` up: its call has been answered.
+    /// Takes `request`, whose call has been answered, out of the queue.
     func giveUp(_ request: Request) {
         request.awaits([]) { _ in }
         drain(request.caller)
@@ -280,7 +285,7 @@ internal import TransferEngine
         armTimer()
     }
 
-    /// `load` comes to the door, or leaves it.
+    /// Adds `load` to the sums of the waiting requests (`sign` 1), or subtracts it (`sign` -1).
     private func count(_ load: Load, _ sign: Int) {
         waiting += sign * load.count
         guard let app = load.app else { return }
@@ -322,7 +327,7 @@ internal import TransferEngine
         }
     }
 
-    /// Takes in what is settled of one caller, up to the first that is not.
+    /// Admits the settled requests of `caller`, up to the first unsettled one.
     private func drain(_ caller: String) {
         while let request = queues[caller]?.first, request.isSettled {
             guard request.prepare == nil else { return prepare(request) }
@@ -333,7 +338,7 @@ internal import TransferEngine
         if queues[caller]?.first == nil { queues[caller] = nil }
     }
 
-    /// Prepares `request`, the first of its caller, in slices, and then takes it in.
+    /// Prepares `request`, the first of its caller, in slices. Then admits it.
     private func prepare(_ request: Request) {
         guard !request.isPreparing else { return }
         request.isPreparing = true
@@ -349,7 +354,7 @@ internal import TransferEngine
         armTimer()
     }
 
-    /// One timer for all: it rings when the first in a queue is due, or was due before it went.
+    /// Arms the one timer of all queues for the earliest deadline of a first request. That request may be gone when the timer fires.
     private func armTimer() {
         guard timer == nil, let next = queues.values.lazy.compactMap({ $0.first?.dueAt }).min() else { return }
         timer = Poller.shared.schedule(at: next) { [self] in
@@ -364,7 +369,7 @@ internal import TransferEngine
         }
     }
 
-    /// Answers `ask` by a download that is there, or adds one: true.
+    /// Adds a download for `ask` and returns true; false if an existing download, or a refusal, has answered the call.
     private func take(_ ask: Ask, into directory: String) -> Bool {
         let wanted = ask.wanted.into(directory)
         if let token = wanted.options.token, let held = holder(of: wanted) {
@@ -409,7 +414,7 @@ internal import TransferEngine
         }
     }
 
-    /// Whether a repeated call is about the descriptor of the file that `entry` writes, or wrote, into; or neither has one.
+    /// Whether a repeated call passes a descriptor of the file that `entry` writes, or wrote, into; true also if neither has a descriptor.
     private func isSameFile(_ entry: LedgerEntry, _ ask: Ask) -> Bool {
         guard let descriptor = ask.descriptor else { return !entry.record.isToDescriptor }
         guard entry.record.isToDescriptor, let asked = descriptor.identity,
@@ -424,7 +429,7 @@ internal import TransferEngine
         return downloader.tokens[BusName.path(app: wanted.options.app, token: token).value].flatMap { downloader.ledger[$0] }
     }
 
-    /// The first of `count` numbers that nothing else will have.
+    /// Reserves `count` numbers, which nothing else will get. Returns the first.
     func takeNumbers(_ count: UInt64) -> DownloadNumber {
         let number = downloader.journal.nextNumber
         downloader.journal.nextNumber = DownloadNumber(number.value +| count)
@@ -434,7 +439,7 @@ internal import TransferEngine
     func makeRecord(_ wanted: Wanted, _ directory: String, number: DownloadNumber, now: WallTime) -> DownloadRecord {
         var options = wanted.options
         let paused = !options.start
-        options.start = true  // said once; from here on the state says it
+        options.start = true  // from here on, the state says whether the download starts
         var record = DownloadRecord(
             number: number, url: wanted.url, options: options, directory: directory, state: .paused, queuedAt: now,
             position: DownloadQueue.position(of: number))
@@ -442,7 +447,7 @@ internal import TransferEngine
         return record
     }
 
-    /// Sets the property `DefaultDirectory`; the empty string goes back to the XDG download folder.
+    /// Sets the property `DefaultDirectory`. The empty string restores the XDG download folder.
     func setDefaultDirectory(_ directory: String, _ reply: Reply<Void>) throws(Refusal) {
         guard directory.isEmpty || directory.isAbsolutePath else {
             throw Refusal(.invalidOption, "DefaultDirectory must be an absolute path, not “\(shown(directory))”.")
@@ -466,19 +471,20 @@ internal import TransferEngine
 }
 
 extension Admission.Wanted {
-    /// The same, the folder without superfluous slashes and dots.
+    /// This request with its folder's path as the check returned it, without superfluous slashes and dots.
     func into(_ directory: String) -> Self {
         var wanted = self
         if options.directory != nil { wanted.options.directory = directory }
         return wanted
     }
 
-    /// Whether a repeated call asks for what `record` is; what can be changed later (`priority`, `speed-limit`, `start`) is not compared.
+    /// Whether a repeated call asks for the download `record`. Options that can change later (`priority`, `speed-limit`, `start`) do not
+    /// count.
     func isSame(as record: DownloadRecord) -> Bool {
         var (held, asked) = (record.options, options)
         (held.priority, held.speedLimit, held.start) = (0, nil, true)
         (asked.priority, asked.speedLimit, asked.start) = (0, nil, true)
-        // What has ended has lost its secrets, or loses them: they tell nothing of who asks.
+        // An ended download may have lost its secrets. Then the secrets of the call are not compared.
         if record.state.hasEnded, !held.holdsSecrets { asked.forgetSecrets() }
         return record.url == url && held == asked && held.isSameText(as: asked)
     }

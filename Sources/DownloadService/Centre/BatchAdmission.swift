@@ -11,11 +11,11 @@ internal import Scheduling
     let request: Admission.Request
     let reply: Reply<(ObjectPath, [ObjectPath])>
     private(set) var wanted: [Admission.Wanted] = []
-    /// The folders named; true: an item goes to the default folder, which is made where it is not there.
+    /// The folders that the items name. True: an item goes to the default folder, which is created if it is missing.
     private(set) var folders: [ByteText: Bool] = [:]
-    /// What the items hold, where that is counted.
+    /// The bytes that the items count against the limit of a sandboxed app.
     private(set) var bytes = 0
-    /// Let go, with the message that it reads, as soon as all has been read.
+    /// Reads the next item. Released, with the message it reads, as soon as all items are read.
     private var next: (() throws -> (String, [String: Variant])?)?
     private let settings: Settings
 
@@ -28,7 +28,7 @@ internal import Scheduling
         wanted.reserveCapacity(count)
     }
 
-    /// Gives the items away.
+    /// Hands over the items, leaving none.
     func takeWanted() -> [Admission.Wanted] {
         defer { wanted = [] }
         return wanted
@@ -36,8 +36,8 @@ internal import Scheduling
 
     /// Reads one item.
     ///
-    /// - Returns: true when there was none left.
-    /// - Throws: what is wrong with it, a `Refusal`, or with the message, a `DBusError`.
+    /// - Returns: true when no item was left.
+    /// - Throws: a `Refusal` if the item is wrong, a `DBusError` if the message is.
     func readNext() throws -> Bool {
         guard let (text, own) = try next?() else {
             next = nil
@@ -61,14 +61,14 @@ internal import Scheduling
     }
 }
 
-/// The members of a batch, made in slices when its folders have been looked at. Nobody knows of them before the batch is taken in.
+/// The members of a batch, made in slices once its folders are checked. Nobody sees the members before the batch is admitted.
 @BusActor private final class BatchMembers {
-    /// Taken when its turn has come among the calls of its caller.
+    /// Reserved when the batch's turn comes among the calls of its caller.
     private(set) lazy var number = admission.takeNumbers(1 + UInt64(wanted.count))
-    /// What was asked for, each with its folder as that was found.
+    /// The items. A made member's item has its folder's path as the check returned it.
     private(set) var wanted: [Admission.Wanted]
     private(set) var apps: Set<String> = []
-    /// What is wrong with the first folder with which something is.
+    /// The members, once all are made; or the refusal of the first item whose folder is refused.
     private(set) var entries: Result<[LedgerEntry], Refusal> = .success([])
     private var made: [LedgerEntry] = []
     private let admission: Admission
@@ -80,16 +80,16 @@ internal import Scheduling
         made.reserveCapacity(wanted.count)
     }
 
-    /// Makes one.
+    /// Makes one member.
     ///
-    /// - Returns: false when all are made.
+    /// - Returns: false when no more members are to be made.
     func makeSome(_ verdicts: [ByteText: Result<String, Refusal>]) -> Bool {
         let index = made.count
         guard index < wanted.count else {
             (entries, made) = (.success(made), [])
             return false
         }
-        // Before a number is taken: what is refused has none.
+        // Checked before a number is reserved: a refused batch has none.
         if index == 0, let refusal = firstRefusal(verdicts) {
             entries = .failure(refusal)
             return false
@@ -108,7 +108,7 @@ internal import Scheduling
         }
     }
 
-    /// What is wrong with the folder of the first item whose folder is refused.
+    /// The refusal of the first item whose folder is refused.
     private func firstRefusal(_ verdicts: [ByteText: Result<String, Refusal>]) -> Refusal? {
         for (index, item) in wanted.enumerated() {
             if case .failure(let refusal) = verdicts[ByteText(item.options.directory ?? defaultDirectory)] {
@@ -119,11 +119,11 @@ internal import Scheduling
     }
 }
 
-/// The door for batches: all of one is taken in, or nothing, and what is wrong is told with the index of its item.
+/// Admits batches: all items or none. A refusal names the index of the item at fault.
 extension Admission {
-    /// Takes in one call of `DownloadBatch`: reads its items in slices, so that calls of others are answered in between.
+    /// Admits one call of `DownloadBatch`. Its items are read in slices, so that other calls are answered in between.
     ///
-    /// - Throws: what is wrong with the batch as a whole; faults of an item or a folder are answered later.
+    /// - Throws: what is wrong with the batch as a whole. Faults of an item or of a folder are answered later.
     func admit(
         _ items: ArrayArgument<Structure<String, [String: Variant]>>, options dictionary: [String: Variant],
         _ reply: Reply<(ObjectPath, [ObjectPath])>
@@ -132,7 +132,7 @@ extension Admission {
         try admit(count, { try items.next()?.fields }, options: dictionary, reply)
     }
 
-    /// The same of `count` items, which `next` gives one by one.
+    /// Admits a batch of `count` items, which `next` returns one by one.
     func admit(
         _ count: Int, _ next: @escaping () throws -> (String, [String: Variant])?, options dictionary: [String: Variant],
         _ reply: Reply<(ObjectPath, [ObjectPath])>
@@ -146,7 +146,7 @@ extension Admission {
         }
         let (caller, defaultDirectory, settings) = (reply.call.caller, downloader.defaultDirectory, downloader.settings)
         let defaults = try DownloadOptions(decoding: dictionary, from: caller, defaultDirectory: defaultDirectory, settings: settings)
-        // Its bytes are counted when they are known.
+        // The bytes are counted once all items are read.
         let load = Load(count, bytes: 0, from: caller)
         try checkRoom(for: load)
         let request = begin(load, for: reply.call.sender)
@@ -154,7 +154,7 @@ extension Admission {
         if !isReading { readSome() }
     }
 
-    /// One slice of reading.
+    /// Reads one slice of the batches.
     private func readSome() {
         isReading = true
         let step = StepTime()
@@ -174,7 +174,7 @@ extension Admission {
         if readings.isEmpty { isReading = false } else { BusActor.spawn { [self] in readSome() } }
     }
 
-    /// All items have been read.
+    /// Checks the bytes, and then the folders, of a batch whose items are all read.
     private func finish(_ reading: BatchReading) {
         do throws(Refusal) {
             try checkRoom(for: Load(0, bytes: reading.bytes, from: reading.reply.call.caller))
@@ -205,9 +205,9 @@ extension Admission {
         downloader.add(record, entries, reply: reply)
     }
 
-    /// The batch that this very request has made already, if it has.
+    /// The batch that an earlier, identical call added; nil: none did.
     ///
-    /// - Throws: `AlreadyExists` where tokens are taken otherwise.
+    /// - Throws: `AlreadyExists` if a token names another request.
     private func batchHeld(by wanted: [Wanted]) throws(Refusal) -> ManagedBatch? {
         var seen: [ByteText: Int] = [:]
         var held: ManagedBatch?
@@ -241,6 +241,6 @@ extension Admission {
 }
 
 extension Refusal {
-    /// The same, naming the item of a batch that is to blame, counted from 0.
+    /// This refusal with the index of the item at fault in its message, counted from 0.
     func about(item index: Int) -> Refusal { Refusal(name, "Item \(index): \(message)") }
 }

@@ -8,11 +8,11 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// Batches: added by one call and one commit, and steered as one.
+/// Batches: added by one call and one commit, and controlled as one.
 extension Downloader {
-    /// Takes in a batch; the answer follows when all of it is on disk, and with that each `DownloadAdded`.
+    /// Adds a batch. The answer, and a `DownloadAdded` for each member, follow when the whole batch is on disk.
     ///
-    /// - Parameter entries: its members, by `Ledger.prepare`.
+    /// - Parameter entries: the members, made by `Ledger.prepare`.
     func add(_ record: BatchRecord, _ entries: [LedgerEntry], reply: Reply<(ObjectPath, [ObjectPath])>) {
         let batch = ledger.insert(record, entries)
         track(batch)
@@ -37,7 +37,7 @@ extension Downloader {
         }
     }
 
-    /// The last member that had not ended has.
+    /// The last unfinished member of the batch has ended.
     func batchEnded(_ entry: LedgerBatch, _ outcomes: OutcomeCounts) {
         guard let batch = batch(entry.number) else { return }
         batch.announceEnd(outcomes)
@@ -53,7 +53,7 @@ extension Downloader {
         }
     }
 
-    /// Takes `batch` off the list with all its members; `deletingFiles`: with those that finished.
+    /// Removes `batch` and all its members from the list. `deletingFiles`: also deletes the files of finished members.
     func remove(_ batch: ManagedBatch, deletingFiles: Bool, _ reply: Reply<Void>) throws(Refusal) {
         batch.removing.append((reply, false))
         if deletingFiles { batch.deletesFiles = true }
@@ -64,13 +64,13 @@ extension Downloader {
         batch.removing.append((last.reply, true))
     }
 
-    /// `entry`, a member of `batch`, is taken off the list: where the batch goes with its files, its file goes too.
+    /// Notes the file of `entry`, a member that leaves the list, if the files of `batch` are to be deleted.
     func noteFile(of entry: LedgerEntry, in batch: ManagedBatch) {
         guard batch.deletesFiles, entry.state == .finished, let path = entry.record.path else { return }
         batch.filesToDelete.append((path, entry.record.resume?.identity))
     }
 
-    /// Its last member is off the list.
+    /// The last member of the batch has left the list.
     func batchRemoved(_ entry: LedgerBatch) {
         guard let batch = untrack(entry.number) else { return }
         toaster.removed(entry.number)
@@ -82,7 +82,7 @@ extension Downloader {
             return
         }
         journal.afterCommit {
-            // Of a batch most files lie in one folder: those on other disks are asked for by themselves.
+            // One disk job for each folder: most files of a batch lie in one folder, and each folder may be on another disk.
             BusActor.spawn {
                 var refusals: [Refusal] = []
                 for group in Dictionary(grouping: files, by: { $0.path[..<($0.path.lastIndex(of: "/") ?? $0.path.startIndex)] }).values {
@@ -109,9 +109,9 @@ extension Downloader {
         }
     }
 
-    /// The object paths of those that match, the oldest first, as far as they are there for `caller`.
+    /// The object paths of the batches that match and that `caller` may see: oldest first, or newest first if the filter says so.
     ///
-    /// - Throws: `NoSuchObject` where `after` is no batch that is there for the caller.
+    /// - Throws: `NoSuchObject` if `after` is no batch that the caller may see.
     func batches(matching filter: BatchFilter, for caller: CallerIdentity) throws(Refusal) -> [ObjectPath] {
         var last: BatchNumber?
         if let after = filter.after {
@@ -137,29 +137,29 @@ extension Downloader {
         return batch(BatchNumber(value))
     }
 
-    /// The same, as far as it is there for `caller`.
+    /// The batch at an object path, if `caller` may see it.
     func batch(at path: String, for caller: CallerIdentity) -> ManagedBatch? {
         batch(at: path).flatMap { caller.owns($0) ? $0 : nil }
     }
 }
 
-/// What the toast of a batch is made of, as it was at its end.
+/// The facts for the toast of a batch, as of its end.
 struct BatchEnd {
     let owed: Ledger.OwedToast
     let record: BatchRecord
     let outcomes: OutcomeCounts
-    /// Of what finished.
+    /// The size of the finished files.
     let size: ByteCount
-    /// Of the first that failed.
+    /// The failure of the first failed member; nil if any member finished.
     let failure: DownloadFailure?
-    /// What helps after `failure`.
+    /// What the user can do about `failure`.
     let remedy: Remedy?
-    /// From the end to the toast: the longest that a member asks for.
+    /// The time from the end to the toast: the longest that a member asks for.
     let delay: Duration
-    /// Whose it is, where an app in a sandbox queued it.
+    /// The sandboxed app that queued the batch; nil: none did.
     let sandboxedApp: String?
 
-    /// nil where no toast is owed.
+    /// nil if no toast is owed.
     @BusActor init?(_ batch: ManagedBatch, _ outcomes: OutcomeCounts) {
         guard let owed = batch.entry.owedToast else { return nil }
         (self.owed, record, self.outcomes) = (owed, batch.record, outcomes)

@@ -1,22 +1,23 @@
 internal import DownloadModel
 internal import EventLoop
 
-/// Downloads at which earlier processes crashed. One that did it twice is set aside at the start; it would do it again at each.
+/// The downloads at which earlier processes crashed. A download with two crashes is set aside at startup, because it would crash this
+/// process too.
 @BusActor final class Culprits {
     private static let most = 2
     private let path: String
     private var counts: [UInt64: Int]
 
-    /// Reads what crashes left, and has those of this process leave their marks. Blocks: at the start.
+    /// Reads the marks of earlier crashes, and makes a crash of this process leave a mark. Blocks, so call it at startup.
     init(_ path: String) {
         (self.path, counts) = (path, CrashMarks.read(path))
         CrashMarks.keep(in: path)
     }
 
-    /// Those that are to be set aside.
+    /// The downloads to set aside.
     var repeated: [DownloadNumber] { counts.filter { $0.value >= Self.most }.keys.sorted().map(DownloadNumber.init) }
 
-    /// It has ended, and that is on disk: it begins anew.
+    /// Clears the crash count of a download whose end is on disk.
     func ended(_ number: DownloadNumber) {
         guard counts.removeValue(forKey: number.value) != nil else { return }
         let (counts, path) = (counts, path)
@@ -26,7 +27,7 @@ internal import EventLoop
         }
     }
 
-    /// Forgets what is not on the list any more.
+    /// Clears the crash counts of all downloads for which `isThere` is false.
     func keep(where isThere: (DownloadNumber) -> Bool) {
         for number in counts.keys.sorted() where !isThere(DownloadNumber(number)) { ended(DownloadNumber(number)) }
     }

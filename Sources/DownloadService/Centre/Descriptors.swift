@@ -5,8 +5,8 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// Descriptors of callers that downloads write into: which download has which, and how many a caller makes us hold. Closed when nothing
-/// reads or writes them any more.
+/// The callers' descriptors that downloads write into: which download has which, and how many each caller makes us hold. A descriptor is
+/// closed when nothing reads or writes it any more.
 @BusActor final class Descriptors {
     private struct Held {
         let descriptor: HeldDescriptor
@@ -14,23 +14,25 @@ internal import TransferEngine
     }
 
     private var held: [DownloadNumber: Held] = [:]
-    /// Counted from a call's arrival on.
+    /// The descriptors of each holder, counted from the arrival of the call.
     private var counts: [String: Int] = [:]
     private var total = 0 { didSet { hold.isHeld = isHolding } }
     private let hold: Residence.Hold
 
-    /// - Parameter hold: held while a descriptor is.
+    /// - Parameter hold: held while any descriptor is counted.
     init(hold: Residence.Hold) { self.hold = hold }
 
-    /// Whether any is held: what is to be written into it ends with this process.
+    /// Whether any descriptor is counted. A download into a descriptor cannot outlive this process.
     var isHolding: Bool { total > 0 }
 
     subscript(_ number: DownloadNumber) -> HeldDescriptor? { held[number]?.descriptor }
 
-    /// Who is answerable for a call's descriptor: the connection; an app in a sandbox may have many, and is one.
+    /// The holder of a call's descriptor: the connection, or the sandboxed app, which may have many connections.
     static func holder(of call: PendingCall) -> String { call.caller.app.map { "app \($0)" } ?? call.sender }
 
-    /// Counts one more for `holder`.
+    /// Counts one more descriptor of `holder`.
+    ///
+    /// - Throws: `LimitExceeded` if `holder`, or all holders together, have as many as they may.
     func reserve(for holder: String) throws(Refusal) {
         guard counts[holder, default: 0] < Limits.descriptorsPerCaller else {
             throw Refusal(.limitExceeded, "At most \(Limits.descriptorsPerCaller) descriptors of one caller may be written at a time.")
@@ -42,13 +44,14 @@ internal import TransferEngine
         total += 1
     }
 
-    /// Gives back what `reserve` counted.
+    /// Takes back one count of `reserve`.
     func release(for holder: String) {
         total -= 1
         if let count = counts[holder] { counts[holder] = count > 1 ? count - 1 : nil }
     }
 
-    /// - Throws: `LimitExceeded` where `descriptor` is of a file in memory, and `holder` or all callers have as many of those as they may.
+    /// - Throws: `LimitExceeded` if `descriptor` is of a memory file, and `holder` or all holders together have as many of those as they
+    ///   may.
     func checkMemory(_ descriptor: HeldDescriptor, for holder: String) throws(Refusal) {
         guard descriptor.isInMemory else { return }
         let inMemory = held.values.filter(\.descriptor.isInMemory)
@@ -63,12 +66,12 @@ internal import TransferEngine
         }
     }
 
-    /// Holds the descriptor of a new download, which is counted already.
+    /// Holds the descriptor of a new download. `reserve` has counted the descriptor already.
     func hold(_ descriptor: HeldDescriptor, for number: DownloadNumber, holder: String) {
         held[number] = Held(descriptor: descriptor, holder: holder)
     }
 
-    /// Lets those go that nobody needs any more.
+    /// Releases the descriptors of the downloads that are done.
     func letGo(where isDone: (DownloadNumber) -> Bool) {
         for (number, entry) in held where isDone(number) {
             held[number] = nil
@@ -91,7 +94,7 @@ extension Downloader {
         }
     }
 
-    /// Makes the file empty that a download has not come to an end with.
+    /// Truncates the caller's file after an unfinished download.
     func emptyDescriptor(_ number: DownloadNumber) {
         let held = descriptors[number]
         DiskPool.shared.perform(at: .descriptor(held?.number ?? -1)) {

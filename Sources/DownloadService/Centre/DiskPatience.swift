@@ -1,16 +1,16 @@
 internal import DownloadModel
 
-/// For so long a caller waits for a disk.
+/// How long a caller, or the start of a transfer, waits for a disk.
 enum DiskPatience {
     static let folder: Duration = .seconds(5)
     static let file: Duration = .seconds(10)
 
-    /// For `count` files, each of which costs a slow disk its time.
+    /// The time for `count` files: a slow disk needs some for each.
     static func files(_ count: Int) -> Duration { file + .milliseconds(50 * count) }
 }
 
 extension Refusal {
-    /// The disk on which `path` lies hangs, or is very slow.
+    /// The disk of `path` hangs, or is too slow.
     static func silentDisk(of path: String) -> Refusal {
         let seconds = DiskPatience.file.components.seconds
         return Refusal(.permissionDenied, "The disk of \(path) did not answer within \(seconds) seconds; try again later.")

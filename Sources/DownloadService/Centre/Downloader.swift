@@ -9,9 +9,9 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// The centre: carries out what the ledger decides, and gives it what callers, the engine, the pool and the clock tell.
+/// The centre: carries out the decisions of the ledger, and tells it what callers, the engine, the disk pool and the clock report.
 ///
-/// All on the bus thread, synchronously. What is changed goes through the journal, and what follows from it behind it.
+/// All of this happens synchronously on the bus thread. A change goes through the journal, and so do its consequences, behind the change.
 @BusActor final class Downloader {
     let ledger: Ledger
     let journal: Journal
@@ -24,15 +24,15 @@ internal import TransferEngine
     let log: Logger
     private(set) lazy var admission = Admission(self, hold: residence.makeHold())
     private let residence: Residence
-    /// Held while there is work, and while an app in front has downloads that have not ended.
+    /// Held while there is work, and while an app in front has unfinished downloads.
     private let hold: Residence.Hold
-    /// What the machine does under us; set once, when all parts are there.
+    /// The machine's network and sleep. Set once, when all parts exist.
     var surroundings: Surroundings?
-    /// What the user asks for from outside; set likewise.
+    /// What the user asks for from outside. Set likewise.
     var clicks: Clicks?
-    /// What docks and KDE show of it; set likewise.
+    /// The icons in docks. Set likewise.
     var icons: DockIcons?
-    /// At what earlier processes crashed; set likewise.
+    /// The downloads at which earlier processes crashed. Set likewise.
     var culprits: Culprits?
     var jobs: DesktopJobs?
     private(set) lazy var folderProbe = FolderProbe(self)
@@ -41,37 +41,37 @@ internal import TransferEngine
     } clockSet: { [weak self] delta in
         self?.clockJumped(by: delta)
     }
-    /// Hidden folders are allowed as destinations (`--allow-hidden-folders`).
+    /// Whether hidden folders may be destinations (`--allow-hidden-folders`).
     let allowsHiddenFolders: Bool
-    /// The XDG download folder, as it was when the service started: no disk is asked on the bus thread.
+    /// The XDG download folder, read once at startup, because the bus thread must not wait for a disk.
     let downloadFolder = Folders.downloads()
-    /// Where written maps lie.
+    /// The folder of the written maps.
     let mapFolder: String
-    /// How part files are called.
+    /// How part files are named.
     let partNames: PartNames
-    /// Where a database that was damaged has been put aside at this start; empty: none was.
+    /// Where a damaged database was set aside, at startup or since; empty: none was damaged.
     private(set) var setAside: String
-    /// What was read of that one at this start.
+    /// What was salvaged from the damaged database at startup.
     private(set) var salvaged = SalvageReport()
 
-    /// Those of which more is known than the ledger has: what runs, is waited for, or has something to tell. For the others an object is
-    /// made when it is asked for, and let go.
+    /// The objects of downloads that know more than the ledger: running downloads, and those with waiting calls or unsent signals. For
+    /// other downloads, an object is made when needed and then released.
     private var downloads: [DownloadNumber: ManagedDownload] = [:]
     private(set) var tokens: [String: DownloadNumber] = [:]
-    /// What `Fetch` has added, by what it is of.
+    /// The downloads that `Fetch` has added, by what they fetch.
     private(set) var fetches: [CopyKey: Set<DownloadNumber>] = [:]
-    /// The key that each of them had when it was added: a fresh link changes its URL, and not what was asked for.
+    /// The key of each of these downloads as it was added. A fresh link changes the URL, but not what was asked for.
     private(set) var fetchKeys: [DownloadNumber: CopyKey] = [:]
     let descriptors: Descriptors
     private(set) var batches: [BatchNumber: ManagedBatch] = [:]
     private var isPerforming = false
-    /// For so long it is left to the bus to take what was told.
+    /// The pause before the next slice while the bus has not taken the signals sent so far.
     private static let breath: Duration = .milliseconds(2)
     private var isContinuing = false
-    /// What answers the calls that do something to many.
+    /// The answers to the calls that change many downloads.
     private var stretchAnswers: [Ledger.CallNumber: () -> Void] = [:]
     private var lastStretch: Ledger.CallNumber = 0
-    /// Whether that whose record is being changed had ended.
+    /// Whether the download whose record is changing had ended before.
     private var hadEnded = false
 
     init(
@@ -108,7 +108,7 @@ internal import TransferEngine
         ledger.wantsToast = { foreground.allows($0, of: $1) }
         journal.everything = { [unowned self] in ledger.everything }
         journal.onSetAside = { [unowned self] path in
-            // Everything that this process knows is in the new one.
+            // The new database holds everything that this process knows.
             (self.setAside, salvaged) = (path, SalvageReport())
             announcer.flushManager(of: self, now: true)
         }
@@ -124,7 +124,7 @@ internal import TransferEngine
         for batch in ledger.batches.values { track(batch) }
     }
 
-    /// Makes a download of the ledger one of the bus: by the path of its token, and by what it fetches.
+    /// Indexes a download of the ledger by the path of its token, and by what it fetches.
     func track(_ record: DownloadRecord) {
         guard record.options.token != nil || record.isFetch, ledger[record.number] != nil else { return }
         if record.options.token != nil { tokens[BusName.path(of: record).value] = record.number }
@@ -141,7 +141,7 @@ internal import TransferEngine
         return batch
     }
 
-    /// Takes back a download whose row could not be saved; who waits for it already is told.
+    /// Drops a download whose row could not be saved, and answers the calls that wait for it.
     func giveUp(_ entry: LedgerEntry, _ refusal: Refusal) {
         if let download = downloads[entry.number] {
             for reply in callers.letGo(download) { reply.fail(refusal) }
@@ -165,7 +165,7 @@ internal import TransferEngine
         download.propertiesTimer = nil
     }
 
-    /// Begins to work on what the database held.
+    /// Starts to work on the content of the database.
     func begin() {
         announcer.begin(with: self)
         toaster.language = settings.language
@@ -181,7 +181,7 @@ internal import TransferEngine
         carryOut()
     }
 
-    /// Starts nothing more, for the end of the program.
+    /// Starts nothing more, because the program ends.
     func end() {
         (ledger.isEnding, toaster.isEnding) = (true, true)
         if descriptors.isHolding { decide { ledger, now in ledger.interruptDescriptors(now: now) } }
@@ -192,7 +192,7 @@ internal import TransferEngine
     var settings: Settings { ledger.settings }
     var counts: StateCounts { ledger.counts }
 
-    /// A download to do something with.
+    /// The object of a download, kept so that changes of it are not lost.
     func download(_ number: DownloadNumber) -> ManagedDownload? {
         if let download = downloads[number] { return download }
         let download = glance(number)
@@ -200,35 +200,36 @@ internal import TransferEngine
         return download
     }
 
-    /// The object of a download of which more is known than the ledger has; nil: the ledger has all.
+    /// The kept object of a download; nil: the ledger knows everything about the download.
     func lively(_ number: DownloadNumber) -> ManagedDownload? { downloads[number] }
     func batch(_ number: BatchNumber) -> ManagedBatch? { batches[number] }
 
-    /// A download to look at, or to tell something of itself: what it is told otherwise may be lost.
+    /// The object of a download to read from, or to announce. It may not be kept: other changes of it may be lost.
     func glance(_ number: DownloadNumber) -> ManagedDownload? {
         downloads[number] ?? ledger[number].map { ManagedDownload($0, in: self) }
     }
 
-    /// Those of which more is known than the ledger has.
+    /// The kept objects.
     var lively: some Collection<ManagedDownload> { downloads.values }
 
-    /// Lets the object go where the ledger has all that it knows.
+    /// Releases the object if the ledger knows everything about its download.
     private func forget(_ number: DownloadNumber) {
         if let download = downloads[number], download.isDispensable { downloads[number] = nil }
     }
 
-    /// The service stays while anything goes on by itself. It stays, too, while an app that says it is in front has downloads that have
-    /// not ended: a service that left would forget that the app is in front.
+    /// The service stays while any work proceeds by itself. It also stays while an app in front has unfinished downloads: after a restart
+    /// it would not know that the app is in front.
     private func weigh() {
         hold.isHeld = ledger.hasWork || ledger.hasSlices || foreground.apps.contains { ledger.holdings(of: $0).remaining > 0 }
     }
 
-    /// Where downloads go that name no folder.
+    /// The folder of downloads that name none.
     var defaultDirectory: String { settings.defaultDirectory.isEmpty ? downloadFolder : settings.defaultDirectory }
 
     // MARK: Adding
 
-    /// Takes in `record`; the answer follows when it is on disk. A Fetch waits on, with others that join it.
+    /// Adds `record`. The answer follows when the record is on disk. The answer to a Fetch waits for the end of the download; later calls
+    /// of the same Fetch may share the download.
     func add(_ record: DownloadRecord, answer: Admission.Answer) {
         let entry = ledger.insert(record)
         track(record)
@@ -255,14 +256,14 @@ internal import TransferEngine
 
     // MARK: Events
 
-    /// Has the ledger decide, and carries that out.
+    /// Lets the ledger decide, and carries out its decisions.
     @discardableResult
     func decide<R, E>(_ body: (Ledger, WallTime) throws(E) -> R) throws(E) -> R {
         defer { carryOut() }
         return try body(ledger, .now)
     }
 
-    /// Does what the ledger left to be done, in its order; what that brings about follows it.
+    /// Performs the actions that the ledger has decided, in order, and then those that these have caused.
     private func carryOut() {
         guard !isPerforming else { return }
         isPerforming = true
@@ -284,8 +285,8 @@ internal import TransferEngine
         weigh()
     }
 
-    /// The next slice of what is done to many, in a turn of its own: calls of others are answered between two. While the bus has not taken
-    /// what was told so far, their answers would wait behind that, too.
+    /// Runs the next slice of work on many downloads in a turn of its own, so that other calls are answered in between. It also waits while
+    /// the bus has not taken the signals sent so far: the answers would queue behind those.
     private func continueSoon() {
         guard !isContinuing else { return }
         isContinuing = true
@@ -383,7 +384,7 @@ internal import TransferEngine
 
     // MARK: Steering
 
-    /// Moves to `place` among those of its priority, 0 = next; where `takesTurn`, also before what other applications have queued.
+    /// Moves `download` to `place` among those of its priority, 0 = next. `takesTurn`: also ahead of the downloads of other applications.
     func move(_ download: ManagedDownload, to place: UInt32, takesTurn: Bool) throws(Refusal) {
         guard !download.state.hasEnded else {
             throw Refusal(.invalidState, "A download that is \(download.state.name) has no place in the queue.")
@@ -403,7 +404,7 @@ internal import TransferEngine
         toaster.language = settings.language
     }
 
-    /// Has the ledger do something to many in slices; `answer` is called behind the last of them.
+    /// Lets the ledger change many downloads in slices. Calls `answer` after the last slice.
     func decideOnMany(_ body: (Ledger, Ledger.CallNumber, WallTime) -> Void, answer: @escaping () -> Void) {
         lastStretch += 1
         stretchAnswers[lastStretch] = answer
@@ -419,7 +420,7 @@ internal import TransferEngine
         }
     }
 
-    /// Takes `download` off the list, cancelled first where it has not ended; `deletingFile`: with the finished file.
+    /// Removes `download` from the list; cancels it first if it has not ended. `deletingFile`: also deletes the finished file.
     func remove(_ download: ManagedDownload, deletingFile: Bool, _ reply: Reply<Void>) throws(IllegalTransition) {
         let entry = download.entry
         try decide { ledger, now throws(IllegalTransition) in
@@ -444,7 +445,7 @@ internal import TransferEngine
 }
 
 extension DownloadState {
-    /// What an ended download is answered with; nil where it finished or has not ended.
+    /// The error that answers calls about an ended download; nil if it finished or has not ended.
     var endFailure: DownloadFailure? {
         switch self {
         case .failed(let failure): failure
@@ -454,5 +455,5 @@ extension DownloadState {
     }
 }
 
-/// The URL as it may be shown and logged.
+/// The URL without user, password and query, for display and logs.
 func redacted(_ url: String) -> String { (try? DownloadURL(url).redacted) ?? "" }

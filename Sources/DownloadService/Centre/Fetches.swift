@@ -7,16 +7,16 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-// Fetch: calls that are answered when their download has ended, and the copies that it asks the server about.
+// Fetch: calls that are answered when their download has ended, and the cached copies that conditional requests compare with.
 
 extension Downloader {
-    /// The Fetch under way that another call of the same wants to wait for; nil: there is none.
+    /// The unfinished Fetch that a repeated call can wait for; nil: there is none.
     func runningFetch(of key: CopyKey, like isSame: (DownloadRecord) -> Bool) -> LedgerEntry? {
         fetches[key]?.sorted().lazy.compactMap { self.ledger[$0] }.first { !$0.state.hasEnded && isSame($0.record) }
     }
 
-    /// Takes what former Fetches of the same ended in off the list, so that one who polls does not fill it. Not what has a name of its
-    /// caller's, nor what its owner is still to be told of.
+    /// Removes the ended downloads of earlier Fetches of `key` from the list, so that a caller who polls does not fill it. A download stays
+    /// if it has a token, or if its owner has yet to acknowledge the end.
     func removeFormerFetches(of key: CopyKey) {
         let former = (fetches[key] ?? []).sorted().compactMap { ledger[$0] }.filter { entry in
             let (record, options) = (entry.record, entry.record.options)
@@ -26,7 +26,7 @@ extension Downloader {
         decide { ledger, now in for entry in former { ledger.remove(entry, now: now) } }
     }
 
-    /// Answers when `download` has ended; at once where it has.
+    /// Answers once `download` has ended.
     func answerFetch(_ reply: FetchReply, by download: ManagedDownload) {
         guard download.state.hasEnded else {
             do throws(Refusal) { try callers.wait(reply, for: download) } catch { reply.fail(error) }
@@ -44,14 +44,14 @@ extension Downloader {
 
     // MARK: Copies
 
-    /// Hands over the copy that `entry` is to be compared with; nil where none is known, or wanted.
+    /// Passes on the cached copy to compare `entry` with; nil: none is known, or none is wanted.
     func findCopy(for entry: LedgerEntry, _ then: @escaping @BusActor (CopyHeld?) -> Void) {
         let record = entry.record
         guard record.options.onlyIfChanged else { return then(nil) }
         BusActor.spawn { [self] in then(await journal.copy(for: record.copyKey)) }
     }
 
-    /// What is to be known of the file that `entry` ends with: how it looks, and what the server said of it, if this process heard that.
+    /// What to remember of the file that `entry` ends with: its stamp, and the server's validators if this process received them.
     func copy(of entry: LedgerEntry, at path: String, _ stamp: FileStamp?) -> CopyHeld? {
         let record = entry.record
         guard record.keepsCopy, let stamp, let name = path.pathComponents.last.map(String.init) else { return nil }
@@ -60,7 +60,7 @@ extension Downloader {
             checksum: record.options.checksum)
     }
 
-    /// `copy`, with what was said of the same bytes now.
+    /// `copy` with what the server now says of the same bytes.
     func renewed(_ copy: CopyHeld, by entry: LedgerEntry) -> CopyHeld {
         var copy = copy
         copy.validators = download(entry.number)?.validators
@@ -71,7 +71,7 @@ extension Downloader {
 }
 
 extension EndError {
-    /// What `record` ended in, or waits for.
+    /// The failure that `record` ended with, or that it waits after.
     init(of record: DownloadRecord) {
         self = (record.state.endFailure ?? record.lastFailure).map { EndError($0) } ?? EndError()
         if record.state == .finished, record.isUnchanged { details["unchanged"] = .bool(true) }

@@ -4,23 +4,23 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// Looks at the folders that downloads wait for, for room or for the folder itself: nobody tells when a disk has room again.
+/// Checks the folders that downloads wait for, because they were missing or full: no event says that a disk has room again.
 ///
-/// A timer runs only while something waits so. A folder that does not answer is not looked at again before it does.
+/// A timer runs only while a download waits for a folder. A folder that does not answer is not checked again until it does.
 @BusActor final class FolderProbe {
-    /// Between two looks: at first, and after a minute.
+    /// The time between two checks: in the first minute, and later.
     private static let interval: Duration = .seconds(3)
     private static let longInterval: Duration = .seconds(30)
     private static let shortLooks = 20
 
-    private unowned let downloader: Downloader  // the centre owns its probe
+    private unowned let downloader: Downloader  // the downloader owns its probe
     private var timer: Poller.Token?
     private var looks = 0
     private var looking: Set<ByteText> = []
 
     init(_ downloader: Downloader) { self.downloader = downloader }
 
-    /// Says whether anything waits for a folder.
+    /// Starts the checks if any download waits for a folder, and stops them otherwise.
     func needed(_ isNeeded: Bool) {
         guard isNeeded else {
             if let timer { Poller.shared.cancel(timer) }

@@ -3,23 +3,23 @@ internal import DownloadStore
 internal import EventLoop
 internal import Scheduling
 
-/// Takes into a ledger what the store has read, while it reads on: a start with a hundred thousand downloads takes the longer of the two,
-/// not their sum.
+/// Adds the rows to a ledger while the store reads on. So a start with a hundred thousand downloads takes the longer of both times, not
+/// their sum.
 @BusActor final class Intake {
     private(set) var ledger = Intake.ledger(Settings())
 
-    /// To be called from the store's thread.
+    /// Call from the store's thread.
     nonisolated func take(_ part: StoredPart) { BusActor.spawn { self.takeIn(part) } }
 
-    /// Waits until all that was given before is taken in; to be awaited before the ledger is used. A call to the store may return sooner:
-    /// only bodies that are spawned keep the order among them.
+    /// Waits until all parts passed so far are added. Await this before using the ledger. A call to the store may return sooner, because
+    /// only spawned bodies keep their order.
     func settle() async { await withCheckedContinuation { settled in BusActor.spawn { settled.resume() } } }
 
     private func takeIn(_ part: StoredPart) {
         switch part {
         case .queue(let queue):
             ledger = Self.ledger(queue.settings)
-            // What is known of the network is asked for: until then nothing is started that needs it.
+            // The state of the network has been asked for. Until it is known, no download that needs the network starts.
             ledger.network(nil, now: .now)
             ledger.beginRestore(count: queue.count, batches: queue.batches, sweeps: queue.sweeps, requests: queue.requests, now: .now)
         case .records(let records): ledger.restore(records, now: .now)

@@ -6,19 +6,19 @@ internal import Logging
 internal import PartFiles
 internal import Scheduling
 
-/// What makes "acknowledged is durable" cheap: changes are committed in groups, and every message or effect that a change
-/// causes waits, in one queue, until the change is on disk.
+/// Makes "acknowledged is durable" cheap: changes are committed in groups. Every message or effect that a change causes waits, in one
+/// queue, until the change is on disk.
 ///
-/// The order of things is the `JournalQueue`'s; here are the store, the loop and the messages. What is posted when nothing is pending goes
-/// out at once.
+/// `JournalQueue` keeps the order; the journal adds the store, the loop and the messages. While nothing is pending, a message is sent at
+/// once.
 @BusActor final class Journal {
     private enum Item {
         case message(Message)
-        /// A message that is made when it is sent: one of many.
+        /// One of many messages: built when it is sent.
         case late(() -> Message)
-        /// Answers a call; where the commit fails, with the error.
+        /// Answers a call; with the error if the commit fails.
         case reply(success: () -> Message?, failure: (Refusal) -> Message?)
-        /// A new download, or a batch with its members: told of when the rows are on disk, taken back where that fails.
+        /// A new download, or a batch with its members: announced when the rows are on disk, taken back if the commit fails.
         case addition([DownloadNumber], done: () -> Void, undo: (Refusal) -> Message?)
         case effect(() -> Void)
     }
@@ -30,54 +30,54 @@ internal import Scheduling
     private let hold: Residence.Hold
     private var isScheduled = false
     private var failures = 0
-    /// Since when a commit is in flight.
+    /// When the commit in flight began.
     private var committingSince: SuspendingClock.Instant?
     private var commitWatch: Poller.Token?
-    /// Where among the waiting items the last is after which progress of a download has to come.
+    /// For each download, the last waiting item that its progress signals must follow.
     private var marks: [DownloadNumber: JournalQueue<Item>.Mark] = [:]
-    /// The database was lost, and the new one does not hold everything yet: that is tried again whether or not there are changes.
+    /// The database was lost, and the new one does not hold everything yet. Saving is retried even without changes.
     private var owesEverything = false { didSet { hold.isHeld = isBusy } }
-    /// The store is being closed: what comes now is not saved.
+    /// The store is being closed: changes from now on are not saved.
     private var isEnded = false
-    /// The number that the next download will have; saved with every commit.
+    /// The number of the next download; saved with every commit.
     var nextNumber: DownloadNumber
-    /// Everything there is, for a new database where the old one is damaged; and who hears where that was put.
+    /// Returns all rows, for a new database if the old one is damaged. `onSetAside` is told where the old one went.
     var everything: () -> [StoreChange] = { [] }
     var onSetAside: ((String) -> Void)?
-    /// Called when a commit has succeeded after `gathers` was true.
+    /// Called after the first successful commit since `gathers` or `isFull` was true.
     var onRecovery: (() -> Void)?
     private var owesRecovery = false
     private var isReleasing = false
-    /// Whether the bus has much to take yet.
+    /// Whether the bus has much unsent data.
     var isBehind: () -> Bool = { false }
 
-    /// - Parameter hold: held while something is not on disk yet, or waits for what is not.
+    /// - Parameter hold: held while a change is not on disk yet, or anything waits for it.
     init(store: Store, nextNumber: DownloadNumber, hold: Residence.Hold, log: Logger, send: @escaping (Message) -> Void) {
         (self.store, self.nextNumber, self.hold, self.log, self.send) = (store, nextNumber, hold, log, send)
     }
 
-    /// With so many items waiting for a commit, what can be told as one later is: the disk answers too slowly, or not at all.
+    /// With this many items waiting for a commit, signals that can be merged are merged: the disk is too slow, or does not answer.
     private static let manyWaiting = 20_000
-    /// With so many waiting for a commit that has failed, nothing more is taken in.
+    /// With this many items waiting after a failed commit, no more are accepted.
     private static let mostWaiting = 10_000
 
-    /// A commit that takes so long counts as one that fails.
+    /// A commit that takes this long counts as failing.
     private static let slow: Duration = .seconds(5)
-    /// So long a caller waits for a commit: less than callers wait for an answer (25 s).
+    /// How long a caller waits for a commit: less than callers wait for an answer (25 s).
     private static let patience: Duration = .seconds(15)
 
     private func commitHasTaken(_ time: Duration) -> Bool { committingSince.map { .now - $0 >= time } ?? false }
 
     private var isFailing: Bool { failures > 0 || commitHasTaken(Self.slow) }
 
-    /// Whether changed properties are to be gathered until `onRecovery`: commits fail, or too much waits for one.
+    /// Whether to merge property changes until `onRecovery`, because commits fail or too many items wait.
     func gathers() -> Bool {
         guard isFailing || queue.isCommitting && queue.waitingCount > Self.manyWaiting else { return false }
         owesRecovery = true
         return true
     }
 
-    /// Whether what changes the queue has to be refused: it could not be saved, and too much waits for that, or its disk does not answer.
+    /// Whether changes of the queue must be refused: commits fail and too many items wait, or the disk does not answer.
     var isFull: Bool {
         guard commitHasTaken(Self.patience) || isFailing && queue.waitingCount >= Self.mostWaiting else { return false }
         owesRecovery = true
@@ -90,19 +90,19 @@ internal import Scheduling
             : Refusal(.storage, "The queue could not be saved, and too much waits for that. Make room on its disk.")
     }
 
-    /// Whether something is not on disk yet, or waits for what is not.
+    /// Whether a change is not on disk yet, or anything waits for it.
     var isBusy: Bool { queue.isBusy || owesEverything }
 
-    /// The last file that was fetched for `key`, as far as that is on disk.
+    /// The cached copy of `key`, as committed.
     func copy(for key: CopyKey) async -> CopyHeld? { await store.copy(for: key) }
 
-    /// Appends a change. A later change of the same download takes the place of an earlier one that is not in flight.
+    /// Appends a change. It replaces an earlier change of the same row that is not in flight.
     func append(_ change: StoreChange) {
         queue.append(change)
         schedule()
     }
 
-    /// Appends the additions of a batch and its members.
+    /// Appends a new batch and its members.
     func append(_ batch: BatchRecord, _ members: [LedgerEntry]) {
         queue.reserve(members.count + 1)
         queue.append(.putBatch(batch))
@@ -110,8 +110,8 @@ internal import Scheduling
         schedule()
     }
 
-    /// The changes appended last add `numbers`: `done` follows when they are on disk, and answers the call; where that fails, `undo` takes
-    /// it all back and gives the answer, which is sent at once: it waits for nothing more.
+    /// The changes appended last add `numbers`. When these changes are on disk, `done` runs and answers the call. If they cannot be saved,
+    /// `undo` takes everything back and returns the answer, which is sent at once.
     func addition(of numbers: [DownloadNumber], done: @escaping () -> Void, undo: @escaping (Refusal) -> Message?) {
         queue.post(.addition(numbers, done: done, undo: undo))
     }
@@ -122,19 +122,20 @@ internal import Scheduling
         if queue.isClear { send(message) } else { queue.post(.message(message)) }
     }
 
-    /// The same; and progress of `number` comes after it.
+    /// Sends `message` likewise. Progress signals of `number` follow it.
     func post(_ message: Message, before number: DownloadNumber) {
         if queue.isClear { return send(message) }
         marks[number] = queue.post(.message(message))
     }
 
-    /// The same of one among many, which are sent in slices: it is made when its turn comes, and never sent at once.
+    /// Posts one of many messages, which are sent in slices: `message` is built at its turn, and never sent at once. Progress signals of
+    /// `number` follow it.
     func postLate(before number: DownloadNumber, _ message: @escaping () -> Message) {
         marks[number] = queue.post(.late(message))
         releaseSoon()
     }
 
-    /// Whether something waits that progress of `number` has to come after.
+    /// Whether progress signals of `number` must wait for a posted message.
     func holdsProgress(of number: DownloadNumber) -> Bool {
         guard let mark = marks[number] else { return false }
         if queue.isWaiting(mark) { return true }
@@ -142,12 +143,12 @@ internal import Scheduling
         return false
     }
 
-    /// Sends `message`, which states nothing durable: at once, unless something waits that it has to come after.
+    /// Sends `message`, which states nothing durable: at once, or behind a posted message that it must follow.
     func tell(_ message: Message, of number: DownloadNumber) {
         if holdsProgress(of: number) { post(message, before: number) } else { send(message) }
     }
 
-    /// Answers a call after all changes appended so far are on disk; where that fails, with `Storage`.
+    /// Answers a call after all changes appended so far are on disk; with `Storage` if they cannot be saved.
     func answer<Out>(_ reply: Reply<Out>, _ out: Out) {
         if queue.isClear { return reply(out) }
         if isFull { return reply.fail(refusal) }
@@ -159,10 +160,10 @@ internal import Scheduling
         if queue.isClear, !owesEverything { effect() } else { queue.post(.effect(effect)) }
     }
 
-    /// Saves nothing more. What ends after this, as the deletion of a part file, is found to be done at the next start.
+    /// Stops saving. Work that ends later, such as the deletion of a part file, is found done at the next start.
     func end() { isEnded = true }
 
-    /// Commits at the end of this turn of the loop, so that a burst of calls shares one.
+    /// Commits at the end of this turn of the loop, so that a burst of calls shares one commit.
     private func schedule() {
         guard !queue.isCommitting, !isScheduled else { return }
         isScheduled = true
@@ -197,12 +198,12 @@ internal import Scheduling
         if queue.hasChanges || owesEverything { failures == 0 ? schedule() : retryLater() } else if !isBusy { rest() }
     }
 
-    /// Nothing waits: the store may do what would keep a caller waiting.
+    /// Lets the store do its housekeeping now that no caller has to wait for it.
     private func rest() {
         BusActor.spawn { [store] in await store.tidy() }
     }
 
-    /// Commits; a database that is found damaged, or is gone, is set aside, and all that this process knows is saved in a new one.
+    /// Commits. If the database is damaged or gone, sets it aside, and saves everything that this process knows in a new one.
     private func save(_ changes: [StoreChange]) async throws(StoreError) {
         do throws(StoreError) {
             try await store.commit(changes, nextNumber: nextNumber)
@@ -210,17 +211,17 @@ internal import Scheduling
             guard error.reason == .damaged else { throw error }
             log.error("the database was damaged: it is written anew", metadata: ["cause": "\(error)"])
             owesEverything = true
-            // A row of `changes` may be older than what is there now.
+            // `everything()` goes last: a row of `changes` may be older.
             let aside = try await store.startAnew(changes + everything(), nextNumber: nextNumber)
             owesEverything = false
             onSetAside?(aside ?? "")
         }
     }
 
-    /// So many items at most in one turn of the loop.
+    /// Most items in one turn of the loop.
     private static let portion = 200
 
-    /// Sends and starts what waited for changes that are on disk now. What effects post meanwhile queues behind.
+    /// Sends the messages and starts the effects whose changes are on disk. What effects post meanwhile goes to the end of the queue.
     private func release() {
         var left = Self.portion
         let step = StepTime()
@@ -237,7 +238,7 @@ internal import Scheduling
         }
     }
 
-    /// Goes on with `release` in another turn of the loop.
+    /// Continues `release` in another turn of the loop.
     private func releaseSoon() {
         guard !isReleasing else { return }
         isReleasing = true
@@ -245,11 +246,11 @@ internal import Scheduling
             isReleasing = false
             release()
         }
-        // While the bus has not taken what was sent, the answers to others would wait behind that.
+        // While the bus has not taken the messages sent so far, answers to other callers would wait behind more.
         if isBehind() { Poller.shared.schedule(after: .milliseconds(2), more) } else { BusActor.spawn { more() } }
     }
 
-    /// After a failed commit: additions are undone, calls answered with the error, all other changes kept for the next try.
+    /// After a failed commit: undoes additions, answers calls with the error, and keeps all other changes for the retry.
     private func giveUp(_ refusal: Refusal) {
         var answers: [() -> Message?] = []
         queue.failed { Self.fate(of: $0, refusal, &answers) }
@@ -263,7 +264,7 @@ internal import Scheduling
         }
     }
 
-    /// The same where the commit has not come back: whether it succeeds shows when the disk answers.
+    /// Does the same for a commit that has not returned. Whether that commit succeeds shows once the disk answers.
     private func loseWaiting() {
         log.error("the queue cannot be saved: its disk does not answer", metadata: ["waiting": "\(queue.waitingCount)"])
         let refusal = refusal
@@ -285,7 +286,7 @@ internal import Scheduling
     }
 
     private func retryLater() {
-        // A call that comes meanwhile is answered with the next try: well before its caller gives up (25 s).
+        // A call that arrives meanwhile is answered after the retry: well before its caller gives up (25 s).
         guard !isScheduled else { return }
         let seconds = min(5, 1 << min(failures - 1, 3))
         isScheduled = true

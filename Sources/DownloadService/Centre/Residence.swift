@@ -3,7 +3,7 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Logging
 
-/// When the service leaves by itself: a while after the last hold ended.
+/// Ends the idle service: some time after the last hold ended.
 @BusActor final class Residence {
     /// One reason for the service to stay. The owner of the reason says when it begins and when it ends.
     @BusActor final class Hold {
@@ -11,7 +11,7 @@ internal import Logging
 
         fileprivate init(_ residence: Residence) { self.residence = residence }
 
-        /// Whether the reason is there now.
+        /// Whether the reason applies now.
         var isHeld = false {
             didSet { if isHeld != oldValue { residence?.changed(by: isHeld ? 1 : -1) } }
         }
@@ -31,9 +31,10 @@ internal import Logging
 
     func makeHold() -> Hold { Hold(self) }
 
-    /// From here on the service may leave.
+    /// From now on the service may leave.
     ///
-    /// - Parameter leave: ends the program. The name has been released then, and no call has come since.
+    /// - Parameter leave: ends the program. The name has been released, and no call has arrived since, unless the release failed or another
+    ///   service took the name.
     func begin(leave: @escaping () -> Void) {
         self.leave = leave
         look()
@@ -68,7 +69,7 @@ internal import Logging
         let before = connection.callsReceived
         do {
             try connection.releaseName(BusName.service)
-            connection.dispatchArrived()  // what was sent to us before the name was gone
+            connection.dispatchArrived()  // calls sent to us before the name was released
             guard connection.callsReceived == before else {
                 if try connection.requestName(BusName.service) {
                     idleSince = nil

@@ -10,24 +10,24 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// How the service is to run.
+/// How the service runs.
 public struct ServiceOptions: Sendable {
-    /// End at once where nothing is left to do (at login).
+    /// Exit at once if nothing is left to do (used at login).
     public var ifPending = false
-    /// Take hidden folders (a component with a leading dot) as destinations.
+    /// Accept hidden folders (a component with a leading dot) as destinations.
     public var allowsHiddenFolders = false
-    /// How long the service stays when nothing keeps it.
+    /// How long the service stays without a reason to.
     public var idle: Duration = .seconds(30)
-    /// For so long at most, a toast that can be clicked keeps the service.
+    /// How long, at most, a clickable toast keeps the service running.
     public var clickable: Duration = .seconds(600)
     public var logger = Logger(label: "todokud")
     public init() {}
 }
 
-/// The service: its parts, wired, from the first call to the last.
+/// The service: creates and connects its parts, and runs them until the end.
 @BusActor public final class Service {
     public nonisolated static let version = "0.1.0"
-    /// For so long the end waits for checkpoints and the last commit.
+    /// How long the end waits for toasts, checkpoints and the last commit.
     private static let patience: Duration = .seconds(10)
 
     private let options: ServiceOptions
@@ -43,9 +43,9 @@ public struct ServiceOptions: Sendable {
     private var isEnding = false
     private var ended: (Int32) -> Void = { _ in }
 
-    /// Runs the service to its end.
+    /// Runs the service until it ends.
     ///
-    /// - Returns: the exit status: 0 when it ended as it should, 1 where it could not start, 2 where another owns the name.
+    /// - Returns: the exit status: 0 after a normal end, 1 if the service could not start, 2 if another process owns the name.
     public static func run(_ options: ServiceOptions) async -> Int32 {
         let log = options.logger
         let folder = "\(Folders.state())/todoku"
@@ -86,8 +86,8 @@ public struct ServiceOptions: Sendable {
         }
     }
 
-    /// Makes the folder of the written maps, without which checkpoints count alone, and deletes those of no download of the list: of one
-    /// that was removed in the moment of a crash.
+    /// Creates the folder of the written maps; without it, only checkpoints count. If the folder is there, deletes the maps that nobody
+    /// needs: of finished and cancelled downloads, and of downloads that left the list just before a crash.
     private func sweepMaps(_ folder: String) {
         if mkdir(folder, 0o700) == 0 { return }
         guard let handle = opendir(folder) else { return }
@@ -97,7 +97,7 @@ public struct ServiceOptions: Sendable {
                 $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
             }
             guard name.first?.isNumber == true else { continue }
-            // NUMBER, and NUMBER.next while one takes another's place.
+            // A map is named NUMBER, or NUMBER.next while it replaces another.
             let state = UInt64(name.prefix { $0.isNumber }).flatMap { downloader.ledger[DownloadNumber($0)]?.state }
             if state.map({ $0.hasEnded && $0.failure == nil }) ?? true { unlink("\(folder)/\(name)") }
         }
@@ -162,7 +162,7 @@ public struct ServiceOptions: Sendable {
         foreground.cameToFront = { [unowned toaster] in toaster.cameToFront($0) }
     }
 
-    /// What the engine and the notifier report to; filled when all parts are there.
+    /// The receivers of the events of engine and notifier; set when all parts exist.
     private final class Links: Sendable {
         @BusActor weak var downloader: Downloader?
         @BusActor weak var toaster: Toaster?
@@ -183,7 +183,8 @@ public struct ServiceOptions: Sendable {
         }
     }
 
-    /// Checkpoints what runs, saves it, gives the name back, and ends. What was active goes on at the next start.
+    /// Stops and checkpoints the active downloads, saves them, and ends; they resume at the next start. The bus name is released with the
+    /// connection.
     private func end(status: Int32) {
         guard !isEnding else { return }
         isEnding = true
@@ -198,7 +199,7 @@ public struct ServiceOptions: Sendable {
     private func shutDown(_ status: Int32) {
         engine.shutDown { [self] in
             journal.afterCommit { [self] in
-                // What the notification server is taking just now is not shown again at the next start.
+                // A toast that the notification server is accepting just now must not be shown again at the next start.
                 notifier.shutDown { [self] in journal.afterCommit { [self] in close(status) } }
             }
         }
@@ -213,7 +214,7 @@ public struct ServiceOptions: Sendable {
     }
 
     private func finish(_ status: Int32) {
-        alarm(5)  // a bus that takes nothing any more does not keep us
+        alarm(5)  // end even if the bus accepts no more data
         downloader.icons?.end()
         downloader.jobs?.end()
         connection.flush()

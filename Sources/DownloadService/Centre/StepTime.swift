@@ -1,4 +1,4 @@
-/// How long one step of the bus thread works on what has been cut into slices: calls of others are answered behind it.
+/// How long the bus thread works on one step of sliced work. Other calls are answered after the step.
 struct StepTime {
     private static let most: Duration = .milliseconds(4)
     private let begun = ContinuousClock.now

@@ -7,11 +7,11 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// Between the ledger and what the machine does under us: its network, its sleep.
+/// Connects the ledger with the machine's network and sleep.
 @BusActor final class Surroundings {
     private let network: NetworkState
     private let awake: Awake
-    /// A sleep waits for our checkpoints.
+    /// The machine waits for our checkpoints before it sleeps.
     private var isExpected = false
     private let atRest: () -> Void
 
@@ -29,7 +29,7 @@ internal import TransferEngine
         atRest = { [unowned downloader] in downloader.journal.afterCommit { if downloader.ledger.isAtRest { awake.letGo() } } }
     }
 
-    /// After each decision of the ledger.
+    /// Called after each decision of the ledger.
     func changed(_ ledger: Ledger) {
         awake.keep(ledger.isMoving || ledger.counts.verifying > 0)
         network.needed(ledger.counts.queued + ledger.counts.active + ledger.counts.waitingForTime > 0)

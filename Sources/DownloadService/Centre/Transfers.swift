@@ -8,7 +8,7 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// Between the ledger's decisions and what the engine and the pool do and tell.
+/// Connects the decisions of the ledger with the engine and the disk pool.
 extension Downloader {
     // MARK: To the engine
 
@@ -20,14 +20,14 @@ extension Downloader {
         }
     }
 
-    /// - Parameter disk: that it writes to; nil: it does not answer.
+    /// - Parameter disk: the disk that the transfer writes to; nil: the disk does not answer.
     private func startTransfer(_ entry: LedgerEntry, _ copy: CopyHeld?, on disk: DiskKey?) {
         let (record, options) = (entry.record, entry.record.options)
         guard entry.work == .running, !ledger.isEnding, let download = download(entry.number) else {
             return decide { ledger, now in ledger.transferEnded(record.number, .stopped(record.resume), now: now) }
         }
         guard let url = try? DownloadURL(record.url) else {
-            // Checked when it was added; only a damaged database comes here.
+            // The URL was checked when it was added: only a damaged database gets here.
             let failure = DownloadFailure(.invalidUrl, "The stored URL is damaged.")
             return decide { ledger, now in ledger.transferEnded(record.number, .failed(failure, madeProgress: false, nil), now: now) }
         }
@@ -39,7 +39,7 @@ extension Downloader {
         request.referrer = options.referrer
         request.username = options.username
         request.password = options.password
-        // A row may be older than the rules of today, or not ours.
+        // The row may be older than today's rules, or may not be ours.
         request.fileName = options.fileName.flatMap { FileName.isBare($0) ? $0 : FileName.safe($0) }
         (request.knownName, request.knownType) = (record.fileName, record.mediaType)
         request.expectedSize = options.size
@@ -185,7 +185,7 @@ extension Downloader {
         let (part, allowHidden) = (partNames.name(of: entry.number), allowsHiddenFolders)
         DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
             CrashMarks.working(on: record.number.value) {
-                // Before it has a name under which others may write it.
+                // Taken before the file has a name under which other programs may write it.
                 let stamp = record.stamp(at: "\(record.directory)/\(part)")
                 let outcome = Commit.commit(
                     directory: record.directory, partName: part, identity: identity, name: record.finalName,
@@ -210,17 +210,18 @@ extension Downloader {
         }
     }
 
-    /// The file has its name, and the disk would not save that: it is neither finished nor failed until the disk has.
+    /// The file has its name, but the disk could not save the folder. The download is neither finished nor failed until the disk can.
     private func settleCommit(_ entry: LedgerEntry, _ path: String) {
         log.warning("the folder of a finished file could not be saved: trying again", metadata: ["download": "\(entry.number)"])
         Poller.shared.schedule(after: .seconds(2)) { [self] in findCommitted(entry) }
     }
 
-    /// After a commit was interrupted: the rename has happened, or it has not, or somebody has taken the part file away.
+    /// After an interrupted commit: the rename has happened, or has not, or somebody has taken the part file away.
     func findCommitted(_ entry: LedgerEntry) {
         let (record, map, part) = (entry.record, mapPath(of: entry.number), partNames.name(of: entry.number))
         guard let resume = record.resume else { return decide { ledger, now in ledger.partLost(entry, now: now) } }
-        // It had its name before it was looked at: others may have written it, and what the server said counts no more.
+        // The file had its final name before its stamp is taken, so another program may have written it. The server's validators no longer
+        // apply.
         download(entry.number)?.validators = nil
         DiskPool.shared.perform(at: .path(record.directory)) {
             CrashMarks.working(on: record.number.value) {
@@ -241,7 +242,7 @@ extension Downloader {
         }
     }
 
-    /// The folder in which a file was to get its name is not there: whether it has it shows when the folder is back.
+    /// The folder of the final name is missing. Whether the rename has happened shows when the folder is back.
     private func unreachable(_ entry: LedgerEntry, _ failure: DownloadFailure) {
         if failure.wait == nil { return decide { ledger, now in ledger.endingFailed(entry, failure, now: now) } }
         Poller.shared.schedule(after: .seconds(10)) { [self] in findCommitted(entry) }
@@ -249,7 +250,7 @@ extension Downloader {
 
     // MARK: Deleting
 
-    /// Deletes a part file and its written map; no transfer writes them.
+    /// Deletes a part file and its written map. No transfer may be writing them.
     func sweep(_ number: DownloadNumber, _ directory: String) {
         let (map, part) = (mapPath(of: number), partNames.name(of: number))
         DiskPool.shared.perform(at: .path(directory)) {
@@ -262,7 +263,7 @@ extension Downloader {
 }
 
 extension DownloadRecord {
-    /// How its file, which is at `path`, looks; nil where nobody will ask. Blocks.
+    /// The stamp of the record's file at `path`; nil if no cached copy is kept. Blocks.
     fileprivate func stamp(at path: String) -> FileStamp? {
         guard keepsCopy, let identity = resume?.identity else { return nil }
         return Commit.stamp(of: path, identity: identity)

@@ -4,14 +4,14 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
 
-/// One call of `WaitAll`: which downloads it waits for, and what those that have ended came to.
+/// One call of `WaitAll`: which downloads it waits for, and the outcomes of those that have ended.
 ///
-/// It holds a filter and a counter, and no list of downloads, of which there may be 100,000: what matches, and was on the list and had not
-/// ended when it was called (`tick`), is waited for until its first end. Only where the filter names some of the states that a download has
-/// before its end must those be held that were in them.
+/// There may be 100,000 downloads, so the group holds a filter and a counter, not a list. It waits for the first end of each matching
+/// download that was listed and unfinished at the call (`tick`). Only a filter that names some of the unfinished states needs a list: of
+/// the downloads in these states at the call.
 @BusActor final class WaitGroup {
     private let filter: DownloadFilter
-    /// Those that were in the states named; nil: all that match.
+    /// The downloads in the named states at the call; nil: all that match.
     private(set) var members: Set<DownloadNumber>?
     private let tick: UInt64
     private let reply: Reply<(UInt32, UInt32, UInt32)>
@@ -31,7 +31,7 @@ internal import Scheduling
     /// The answer; nil where the caller wants none.
     var answer: Message? { reply.message(counts) }
 
-    /// Takes in a download of the list if it is asked for, and the caller may see it.
+    /// Counts a listed download, if the filter matches and the caller may see the download.
     func gather(_ download: ManagedDownload) {
         guard reply.call.caller.owns(download), filter.matches(download) else { return }
         if download.state.hasEnded { return count(download) }
@@ -39,13 +39,13 @@ internal import Scheduling
         members?.insert(download.number)
     }
 
-    /// Takes in so many that have not ended, of a call that asks for all.
+    /// Counts `count` unfinished downloads at once, for a call that waits for all.
     func gather(open count: Int) { remaining += count }
 
     /// `download` has ended.
     ///
-    /// - Parameter liveSince: when, by the ticks of `Callers`, it came on the list or began again after an end; 0: long ago.
-    /// - Returns: whether it was the last that was waited for.
+    /// - Parameter liveSince: when, in ticks of `Callers`, the download was listed, or restarted after an end; 0: long ago.
+    /// - Returns: whether `download` was the last to wait for.
     func take(_ download: ManagedDownload, liveSince: UInt64) -> Bool {
         if members != nil {
             guard members?.remove(download.number) != nil else { return false }
@@ -67,7 +67,7 @@ internal import Scheduling
 }
 
 extension DownloadFilter {
-    /// Whether it asks for `download`, as far as that does not change.
+    /// Whether the filter matches `download` by the keys whose answer never changes.
     @BusActor func matchesEver(_ download: ManagedDownload) -> Bool {
         if let app, app != download.record.options.app { return false }
         if let tag, tag != download.record.options.tag { return false }
@@ -75,18 +75,18 @@ extension DownloadFilter {
         return true
     }
 
-    /// False where `matches` is false for certain, by the entry alone: of a hundred thousand no object is made, and not looked at what each
-    /// waits for.
+    /// False if `matches` is certainly false, judged by the entry alone. So no object is made, and no wait is computed, for each of a
+    /// hundred thousand downloads.
     @BusActor func mayMatch(_ entry: LedgerEntry, in ledger: Ledger) -> Bool {
         guard let states, !ledger.hasPass else { return true }
         switch entry.state {
-        // As the bus sees it, it may wait: for its host, or for a rule of it.
+        // The bus may show such a download as waiting: for its host, or for a rule of the host.
         case .queued, .active: return states.contains(entry.state.name) || states.contains("waiting")
         default: return states.contains(entry.state.name)
         }
     }
 
-    /// Whether it asks for `download` as it is now; `after` and `limit` aside.
+    /// Whether the filter matches `download` as it is now, apart from the keys `after` and `limit`.
     @BusActor func matches(_ download: ManagedDownload) -> Bool {
         matchesEver(download) && states?.contains(download.shownState.name) ?? true
     }

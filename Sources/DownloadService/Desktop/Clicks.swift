@@ -8,18 +8,18 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// What the user asks for from outside: a click on our entry in a dock or menu, on an action of it, or on a toast that an earlier process
-/// of ours has shown; and the trash.
+/// What the user asks for from outside: clicks on our entry in a dock or menu, and on its actions; clicks on toasts of an earlier process;
+/// and the trash.
 @BusActor final class Clicks {
-    /// For so long after its end a file is opened by a click that says no more than "Todoku": toasts that are older are seldom there.
+    /// How long after its end a file is opened by a click that says no more than "Todoku". Older toasts are seldom still there.
     static let freshFor: Duration = .seconds(12 * 3600)
-    /// So many of the newest files are looked for, where the newest have been deleted.
+    /// How many of the newest files are tried, in case the newest were deleted.
     private static let mostLookedFor = 16
 
-    private unowned let downloader: Downloader  // the centre outlives all its parts
+    private unowned let downloader: Downloader  // the downloader outlives all its parts
     private let opener: Opener
     private let trash: Trash
-    /// What ended before has no toast that could reach this process but by `Activate`.
+    /// Toasts of downloads that ended before this time can reach this process only by `Activate`.
     private let begun = WallTime.now
     private var underWay = 0 { didSet { hold.isHeld = underWay > 0 } }
     private let hold: Residence.Hold
@@ -31,7 +31,7 @@ internal import TransferEngine
 
     // MARK: org.freedesktop.Application
 
-    /// Opens the file of the toast that was clicked most likely; else shows what came last.
+    /// Opens the file of the toast that was most likely clicked. Otherwise shows the newest file in its folder, or the default folder.
     func activate(_ token: String?, _ reply: Reply<Void>) throws(Refusal) {
         let (newest, isLast) = downloader.newestToasted(Self.mostLookedFor)
         let now = WallTime.now
@@ -46,14 +46,14 @@ internal import TransferEngine
         }
     }
 
-    /// Whether a click that says no more than "Todoku" can be meant for the toast of this download, and nobody has opened it yet.
+    /// Whether a click that says no more than "Todoku" can be meant for the toast of this download, whose file nobody has opened yet.
     private func isAnswered(_ number: DownloadNumber, _ now: WallTime) -> Bool {
         guard let record = downloader.ledger[number]?.record, let end = record.endedAt, end < begun, end > now + (.zero - Self.freshFor)
         else { return false }
         return record.batch == nil && record.options.activate == nil && !record.isAcknowledged
     }
 
-    /// Downloads URLs, and opens files that were downloaded: all, or none where something is wrong with one.
+    /// Downloads URLs, and opens files of finished downloads. Refuses all URIs if one is wrong.
     func open(_ uris: [String], _ token: String?, _ reply: Reply<Void>) throws {
         guard !uris.isEmpty else { throw Refusal(.invalidOption, "Open takes at least one URI.") }
         guard uris.count <= Limits.batchItems else {
@@ -94,7 +94,7 @@ internal import TransferEngine
         for entry in files { start { [self] in _ = await open(entry, token) } }
     }
 
-    /// An action of our entry, or of a toast.
+    /// Performs an action of our entry, or of a toast.
     func perform(_ name: String, _ parameters: [Variant], _ token: String?, _ reply: Reply<Void>) throws {
         guard let action = ApplicationAction(rawValue: name) else {
             let names = ApplicationAction.allCases.map(\.rawValue).joined(separator: ", ")
@@ -164,7 +164,7 @@ internal import TransferEngine
         return outcome
     }
 
-    /// The index of the first of `paths` at which there is something.
+    /// The index of the first of `paths` that exists.
     private func first(of paths: [String]) async -> Int? {
         for (index, path) in paths.enumerated()
         where await DiskPool.shared.value(at: .path(path), within: Opener.patience, { access(path, F_OK) == 0 }) == true {
@@ -175,7 +175,7 @@ internal import TransferEngine
 
     // MARK: The trash
 
-    /// - Parameter file: an O_PATH descriptor of what is at `path`, closed here.
+    /// - Parameter file: an O_PATH descriptor of the file at `path`; closed here.
     func throwAway(_ path: String, _ file: Int32) async -> Trash.Outcome {
         defer { close(file) }
         return await trash.put(path, FileDescriptor(file))
@@ -190,7 +190,7 @@ internal import TransferEngine
         }
     }
 
-    /// Does `work`, which keeps the service as long as it lasts.
+    /// Runs `work`, and keeps the service while it runs.
     func start(_ work: @escaping @BusActor @Sendable () async -> Void) {
         underWay += 1
         BusActor.spawn { [self] in
@@ -214,14 +214,14 @@ internal import TransferEngine
 }
 
 extension Downloader {
-    /// Somebody has opened the file of this download through us: a click that says no more than "Todoku" is not meant for it. What has an
-    /// owner to be called (option `activate`) is the owner's to acknowledge.
+    /// The file of this download was opened through us: no later click that says no more than "Todoku" is meant for it. If the download has
+    /// an owner to call (option `activate`), only the owner acknowledges it.
     func noteOpened(_ number: DownloadNumber) {
         guard let entry = ledger[number], entry.record.options.activate == nil else { return }
         decide { ledger, _ in _ = ledger.acknowledge(entry) }
     }
 
-    /// The newest finished downloads of which the user was told, at most `most`, newest first; and whether no failure was told after them.
+    /// The newest finished downloads that had a toast, at most `most`, newest first; and whether no later download failed with a toast.
     func newestToasted(_ most: Int) -> (newest: [(number: DownloadNumber, path: String)], isLast: Bool) {
         var newest: [(number: DownloadNumber, path: String)] = []
         var isLast = true
@@ -243,7 +243,8 @@ extension Downloader {
         return nil
     }
 
-    /// Puts the finished file into the trash and, once it is there, takes the download off the list; what has no finished file is removed.
+    /// Moves the finished file to the trash, and then removes the download from the list. Without a finished file, only removes the
+    /// download.
     func trash(_ download: ManagedDownload, _ reply: Reply<Void>) throws {
         let entry = download.entry
         guard download.state == .finished, let path = download.record.path, !path.isEmpty, let clicks else {
@@ -275,7 +276,7 @@ extension Downloader {
     }
 }
 
-/// Nobody waits any more for what was opened.
+/// Nobody waits for the opened descriptor any more.
 @Sendable private func closePlace(_ place: Result<Int32?, Refusal>) {
     if case .success(let descriptor?) = place { DiskPool.shared.close(descriptor) }
 }

@@ -7,28 +7,28 @@ internal import Localization
 internal import Logging
 internal import Scheduling
 
-/// Decides which downloads KDE shows as jobs: those that last, a batch as one. Their buttons pause, resume and cancel.
+/// Decides which downloads KDE shows as jobs: those that take long, with a batch as one job. The buttons of a job pause, resume and cancel.
 ///
-/// What would have no progress toast has no job either: an app in front, or one that asked for quiet, shows what happens itself.
+/// A download without a progress toast has no job either. Its app is in front and shows the progress itself, or has asked for quiet.
 @BusActor final class DesktopJobs {
-    /// A job is for what lasts longer than this and the half second for which Plasma itself holds it back.
+    /// Downloads that end before this get no job. Plasma holds a job back for half a second more.
     private static let delay: Duration = .milliseconds(1500)
     private static let interval: Duration = .milliseconds(500)
-    /// For so long a job stays whose download does not run: it can be resumed there.
+    /// How long the job of a download that does not run stays: the user can resume the download there.
     private static let stay: Duration = .seconds(600)
 
-    /// What is told at once when it changes.
+    /// What is shown at once when it changes.
     private enum Phase { case running, waiting, checking, resting }
 
     private struct Shown {
         let begun: ContinuousClock.Instant
         var updated: ContinuousClock.Instant
         var phase = Phase.running
-        /// Until the job of what does not run is taken away.
+        /// Removes the job if its download does not run for long.
         var timer: Poller.Token?
     }
 
-    private unowned let downloader: Downloader  // the centre, which owns this
+    private unowned let downloader: Downloader  // the downloader, which owns this
     private lazy var views = JobViews(session: session, icon: BusName.service) { [weak self] key, wish in
         self?.take(wish, DownloadNumber(key))
     } servedChanged: { [weak self] in
@@ -43,7 +43,7 @@ internal import Scheduling
         (self.downloader, self.session, self.hold) = (downloader, session, hold)
     }
 
-    /// A job can be clicked whose download does not run. It would go with the service, so the service stays.
+    /// The user can resume a resting download in its job. The job would vanish with the service, so the service stays.
     private func weigh() { hold.isHeld = !shown.isEmpty && views.isServed && shown.contains { $0.value.phase == .resting } }
 
     // MARK: What is told
@@ -72,7 +72,7 @@ internal import Scheduling
         update(number)
     }
 
-    /// After each decision of the ledger.
+    /// Called after each decision of the ledger.
     func changed() {
         for (number, one) in shown where one.phase != phase(number) { update(number) }
     }
@@ -88,7 +88,7 @@ internal import Scheduling
                 batch?.notify ?? download.record.options.notify, of: batch?.app ?? download.record.options.app)
     }
 
-    /// nil: it has ended.
+    /// The phase of a download or batch; nil: it has ended or is off the list.
     private func phase(_ number: DownloadNumber) -> Phase? {
         if let batch = downloader.ledger.batch(number) {
             return batch.hasEnded ? nil : batch.resting == batch.remaining ? .resting : .running
@@ -102,7 +102,9 @@ internal import Scheduling
         }
     }
 
-    /// Takes a job away that does not run, where there are as many as there may be.
+    /// Removes a job whose download does not run, if no more jobs are allowed.
+    ///
+    /// - Returns: whether one more job is allowed now.
     private func makeRoom() -> Bool {
         guard shown.count >= Limits.desktopJobs else { return true }
         guard let number = shown.filter({ $0.value.phase == .resting }).keys.min() else { return false }
@@ -116,7 +118,7 @@ internal import Scheduling
         views.end(number.value, finished: finished)
     }
 
-    /// Has it shown as it is now.
+    /// Shows the job of `number` with its values of now.
     private func update(_ number: DownloadNumber) {
         guard var one = shown[number] else { return }
         guard let phase = phase(number) else { return take(away: number, finished: hasFinished(number)) }
@@ -189,11 +191,11 @@ internal import Scheduling
             }
         downloader.log.debug("job clicked", metadata: ["download": "\(number)", "wish": "\(wish)"])
         downloader.decide { ledger, now in
-            // What is held with all others goes on with all others only.
+            // PauseAll holds all downloads, and only ResumeAll releases one of them.
             if event == .resume, ledger.settings.paused { ledger.resumeAll(now: now) }
             if let batch = ledger.batch(number) { return ledger.apply(event, to: batch, now: now) }
             guard let entry = ledger[number] else { return }
-            ledger.advance(entry, event, now: now)  // one that comes too late is dropped
+            ledger.advance(entry, event, now: now)  // an event that comes too late is dropped
         }
         update(number)
     }

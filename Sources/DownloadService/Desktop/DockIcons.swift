@@ -5,27 +5,27 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
 
-/// Decides what icons in docks show (option `desktop-id`, property `Badge`): counts and progress of what the ledger sums up by icon.
+/// Decides what icons in docks show (option `desktop-id`, property `Badge`): count and progress, as the ledger sums them up by icon.
 ///
-/// Looks twice a second at most, only while something has not ended, and only while there is a dock.
+/// Looks at most twice a second, and only while a download has not ended and a dock is there.
 @BusActor final class DockIcons {
     private static let interval: Duration = .milliseconds(500)
-    /// For so long there must be something before it is shown: what ends at once marks no icon.
+    /// How long downloads must be unfinished before an icon shows them: short downloads mark no icon.
     private static let patience: Duration = .milliseconds(500)
 
-    private unowned let downloader: Downloader  // the centre, which owns this
+    private unowned let downloader: Downloader  // the downloader, which owns this
     private lazy var entries = LauncherEntries(session: session) { [weak self] in self?.dockChanged() }
     private let session: Connection
     private var begun: ContinuousClock.Instant?
     private var looked: ContinuousClock.Instant?
     private var timer: Poller.Token?
     private var shown: Set<DesktopID?> = []
-    /// Those whose progress has been shown by downloads, not by bytes: it stays so, that it does not jump.
+    /// Icons whose progress has been shown by downloads, not by bytes. They stay with downloads, so that the progress does not jump.
     private var countedByDownloads: Set<String> = []
 
     init(_ downloader: Downloader, session: Connection) { (self.downloader, self.session) = (downloader, session) }
 
-    /// After each decision of the ledger, and with progress. Cheap where there is no dock.
+    /// Called after each decision of the ledger, and with progress. Cheap without a dock.
     func changed() {
         if !downloader.ledger.hasIcons {
             begun = nil
@@ -60,7 +60,7 @@ internal import Scheduling
         guard entries.hasDock else { return }
         looked = .now
         let icons = downloader.ledger.icons
-        // Those that have a mark keep it; others come when there is room.
+        // Marked icons keep their mark. Others get one if there is room.
         shown = shown.filter { icons[$0] != nil }
         if shown.count < Limits.dockIcons {
             shown.formUnion(icons.keys.lazy.filter { [shown] icon in !shown.contains(icon) }.prefix(Limits.dockIcons - shown.count))
@@ -69,7 +69,7 @@ internal import Scheduling
         for download in downloader.lively where download.received != download.record.received && download.showsProgress {
             tallies[download.record.options.desktopID]?.take(received: download.received, of: download.record)
         }
-        // Ours may be named, or left out.
+        // Downloads may name our own icon, or no icon.
         let named = Dictionary(tallies.map { ($0.key?.name ?? BusName.service, $0.value) }) { $0 + $1 }
         countedByDownloads.formIntersection(named.keys)
         entries.show(named.reduce(into: [:]) { $0[$1.key] = mark(of: $1.key, $1.value) })
@@ -91,6 +91,6 @@ internal import Scheduling
 }
 
 extension ManagedDownload {
-    /// Whether the ledger's tallies have it.
+    /// Whether the tallies of the ledger include this download.
     var showsProgress: Bool { record.options.showProgress && entry.isEntered && !state.hasEnded }
 }

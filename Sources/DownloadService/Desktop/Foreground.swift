@@ -3,17 +3,17 @@ internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 
-/// Which applications say that their window is in front: each connection for itself, until it says otherwise or leaves the bus.
+/// Which applications are in front, as they say themselves. A connection's word holds until it says otherwise or leaves the bus.
 ///
-/// Kept in memory only. A service that starts anew knows of none; the app says it again.
+/// Kept in memory only: after a restart of the service, the apps say it again.
 @BusActor final class Foreground {
     private let connection: Connection
     private var callers: [String: (subscription: Connection.Subscription, apps: Set<String>)] = [:]
-    /// How many connections say it of each app.
+    /// How many connections say that an app is in front.
     private var counts: [String: Int] = [:] { didSet { changed?() } }
-    /// Called when other apps may be in front than before.
+    /// Called when the apps in front may have changed.
     var changed: (() -> Void)?
-    /// An app of which no connection said so is in front now.
+    /// Called when an app comes to the front that no connection had named before.
     var cameToFront: ((String) -> Void)?
 
     init(connection: Connection) { self.connection = connection }
@@ -21,10 +21,10 @@ internal import EventLoop
     /// The apps that are in front.
     var apps: some Collection<String> { counts.keys }
 
-    /// Whether any connection that is on the bus says so.
+    /// Whether any connection on the bus says that `app` is in front.
     func isInFront(_ app: String) -> Bool { counts[app] != nil }
 
-    /// Whether what happens is shown to people: an app in front shows it itself.
+    /// Whether the desktop shows the events of `app`: an app in front shows them itself.
     func allows(_ policy: NotifyPolicy, of app: String) -> Bool {
         switch policy {
         case .always: true
@@ -33,7 +33,7 @@ internal import EventLoop
         }
     }
 
-    /// - Throws: `InvalidOption` for what is no application id; `LimitExceeded` for too many of one connection.
+    /// - Throws: `InvalidOption` for an invalid application id; `LimitExceeded` for too many apps of one connection.
     func set(_ app: String, _ isInFront: Bool, by sender: String) throws(Refusal) {
         guard !app.isEmpty, app.utf8.count <= 255, !app.unicodeScalars.contains(where: { $0.value < 0x20 || $0.value == 0x7f }) else {
             throw Refusal(.invalidOption, "SetForeground takes the id of an application as org.example.App, not “\(shown(app))”.")

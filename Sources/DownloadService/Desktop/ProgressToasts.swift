@@ -3,19 +3,19 @@ internal import DownloadModel
 internal import EventLoop
 internal import Scheduling
 
-/// The progress toast: one for all that is under way, driven by the news of the engine alone. Without a server that draws it, nothing is
-/// worked out.
+/// The progress toast: one for all running downloads, updated by events of the engine only. Nothing is computed while no server shows the
+/// toast.
 ///
-/// A batch counts as its downloads that have not ended, with the bytes of all of it.
+/// A batch counts with its unfinished downloads, and with the bytes of all its members.
 @BusActor final class ProgressToasts {
     private let notifier: Notifier
     private var group = ProgressGroup()
-    /// Batches of which a transfer has ended: another member may follow, or not.
+    /// Batches of which a transfer has ended: another member may run next, or none.
     private var resting: Set<BatchNumber> = []
 
     init(notifier: Notifier) { self.notifier = notifier }
 
-    /// Bytes of `download` have come.
+    /// Bytes of `download` have arrived.
     func take(_ download: ManagedDownload) {
         guard download.record.options.showProgress, notifier.wantsProgress, let started = download.transferStarted else { return }
         let now = ContinuousClock.now
@@ -31,7 +31,7 @@ internal import Scheduling
             var part = ProgressToast.Part(
                 name: "", count: batch.entry.remaining, received: received, total: total,
                 ended: (count - min(count, batch.entry.remaining), of: count), icon: batch.record.icon)
-            // The members of a batch have one owner, or none that is in a sandbox.
+            // All members of a batch have one owner, or none of them is in a sandbox.
             part.sandboxedApp = batch.record.numbers.lazy.compactMap { downloader.ledger[$0] }.first?.record.sandboxedApp
             return part
         }
@@ -49,14 +49,14 @@ internal import Scheduling
         if group.contains(batch) { resting.insert(batch) }
     }
 
-    /// After what was decided about transfers that have ended: a batch of which nothing goes on by itself is not under way.
+    /// Called after the decisions on ended transfers. Removes each batch of which nothing proceeds by itself.
     func settle(_ downloader: Downloader) {
         guard !resting.isEmpty else { return }
         for number in resting where downloader.batch(number)?.entry.underWay ?? 0 == 0 { leave(number) }
         resting = []
     }
 
-    /// Not under way, or not to be seen any more.
+    /// Removes a download or batch that does not run any more, or must not be shown any more.
     func leave(_ number: DownloadNumber) { if group.stop(number) { notifier.closeProgress() } }
 
     func ended(_ number: DownloadNumber) {

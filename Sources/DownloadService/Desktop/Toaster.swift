@@ -8,10 +8,10 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// Decides which toasts there are, and does what their buttons ask for; the Notifier shows them on its own thread. Downloads never wait for
-/// it.
+/// Decides which toasts there are, and does what their buttons ask for. The notifier shows them on its own thread, so downloads never wait
+/// for a toast.
 @BusActor final class Toaster {
-    /// A toast that is to come a while after the end (option `notify-delay`).
+    /// A toast that is due some time after the end (option `notify-delay`).
     private struct Delayed {
         let toast: EndToast
         let owed: Ledger.OwedToast
@@ -20,16 +20,16 @@ internal import TransferEngine
         let timer: Poller.Token
     }
 
-    /// For so long the end of the service waits for a desktop that is to take over its toasts.
+    /// How long the end of the service waits for the desktop to take over toasts.
     private static let moment: Duration = .seconds(1)
 
-    /// The number of the one toast for all that wait for room: no download has it.
+    /// The number of the one toast for all downloads that wait for room. No download has this number.
     private static let room = DownloadNumber(0)
 
-    /// So much after a start the toasts come that an earlier process owes: apps in front say by then that they are.
+    /// The time after startup before toasts that an earlier process owes: by then, apps in front have said so.
     private static let firstWords: Duration = .seconds(1)
 
-    /// For so long at most, a toast that can be clicked keeps the service.
+    /// How long, at most, a clickable toast keeps the service running.
     private let clickable: Duration
     private let notifier: Notifier
     private var texts = ToastTexts.japanese
@@ -38,36 +38,37 @@ internal import TransferEngine
     private let sound: Sound
     private let log: Logger
     let progress: ProgressToasts
-    /// With a timer those that can be clicked.
+    /// The toasts on screen; clickable toasts with a timer.
     private var shown: [DownloadNumber: (toast: EndToast, timer: Poller.Token?)] = [:]
-    /// Those of them that keep the service. A click on an older one is answered as long as the service is there for another reason.
+    /// The toasts on screen that keep the service running. Clicks on older toasts are answered while the service runs for another reason.
     private var keeping: Set<DownloadNumber> = [] { didSet { weigh() } }
-    /// Toasts handed to the notifier whose fate is not told yet, in order: they keep the service too. Those of ends are owed.
+    /// The toasts that the notifier has neither shown nor refused, in order; these keep the service running too. Toasts of ends are owed.
     private var handed: [DownloadNumber: [(toast: EndToast, owed: Ledger.OwedToast?)]] = [:] { didSet { weigh() } }
     private let lasting: LastingToasts
-    /// Those that the desktop has taken over, as far as is known.
+    /// The toasts that the desktop has taken over, as far as known.
     private var bequeathed: Set<DownloadNumber> = []
-    /// The object of a download or a batch; nil: it is off the list.
+    /// The object of a download or batch; nil: it is off the list.
     var path: (DownloadNumber) -> ObjectPath? = { _ in nil }
     private var delayed: [DownloadNumber: Delayed] = [:] { didSet { weigh() } }
-    /// Downloads that wait for their user, and the number of the toast that says so: for room all have one, for a link those of a batch.
+    /// The downloads that wait for their user, with the number of the toast that says so. One toast serves all that wait for room; another
+    /// all of a batch that wait for a link.
     private var waiting: [DownloadNumber: DownloadNumber] = [:]
-    /// How many of them each of these toasts is for.
+    /// How many downloads each of these toasts is for.
     private var waiters: [DownloadNumber: Int] = [:]
-    /// Tries a failed download, or what failed of a batch, again.
+    /// Retries a failed download, or all failed members of a batch.
     var retry: ((DownloadNumber) -> Void)?
     private let hold: Residence.Hold
-    /// What was owed was shown, or never will be.
+    /// Called when an owed toast was shown, or never will be.
     var settled: ((Ledger.OwedToast) -> Void)?
-    /// What is not shown any more is owed still.
+    /// Whether the service is ending: a toast that is not shown then stays owed.
     var isEnding = false
-    /// Called once the desktop has, or refuses, all that it was offered at the end.
+    /// Called once the desktop has answered for all toasts offered at the end, or after `moment`.
     private var handedOn: (() -> Void)?
     /// Called when a click opens the file of a download.
     var opened: ((DownloadNumber) -> Void)?
-    /// Which file a download ended with; nil: none that is known.
+    /// The file that a download ended with; nil: unknown.
     var file: (DownloadNumber) -> FileIdentity? = { _ in nil }
-    /// Does what a click asks for; it keeps the service as long.
+    /// Runs the work of a click, and keeps the service while the work runs.
     var start: ((@escaping @BusActor @Sendable () async -> Void) -> Void)?
 
     init(
@@ -89,10 +90,10 @@ internal import TransferEngine
         }
     }
 
-    /// The service stays while a toast of ours can still be clicked, or is on its way.
+    /// The service stays while a toast can be clicked, is delayed, or is on its way to the screen.
     private func weigh() { hold.isHeld = !keeping.isEmpty || !handed.isEmpty || !delayed.isEmpty }
 
-    /// What a member says of toasts counts less than what its batch was given.
+    /// The option `notify` of a batch overrides those of its members.
     private func isWanted(_ entry: LedgerEntry) -> Bool {
         if let batch = entry.batch?.record { return foreground.allows(batch.notify, of: batch.app) }
         return foreground.allows(entry.record.options.notify, of: entry.record.options.app)
@@ -100,17 +101,17 @@ internal import TransferEngine
 
     // MARK: While it lasts
 
-    /// Bytes have come.
+    /// Bytes of `download` have arrived.
     func progress(_ download: ManagedDownload) {
         let number = download.record.batch ?? download.number
         if !waiting.isEmpty { goesOn(download.number) }
         if isWanted(download.entry) { progress.take(download) } else { progress.leave(number) }
     }
 
-    /// The download is not active any more.
+    /// The transfer of `download` has ended.
     func stopped(_ download: ManagedDownload) { progress.stopped(download) }
 
-    /// It has another state: where it waits for its user, that is said once.
+    /// The download has a new state. If it waits for its user, one toast says so.
     func told(_ entry: LedgerEntry) {
         guard case .waiting(let reason, _) = entry.state, reason == .needsUrl || reason == .diskSpace else {
             if waiting[entry.number] != nil, !waitsStill(entry) { goesOn(entry.number) }
@@ -128,24 +129,24 @@ internal import TransferEngine
             number: toast, kind: .waiting(Remedy(for: reason, of: record)), summary: texts.waitingSummary(reason),
             body: texts.waitingBody(fileName: record.shownName, reason, missing: record.lastFailure?.missingBytes),
             icon: record.options.icon, sound: isSilent ? "" : nil, host: entry.host)
-        // That for room is of all that wait.
+        // The toast for room is for all downloads that wait for it.
         if toast != Self.room { words.sandboxedApp = record.sandboxedApp }
         hand(words)
     }
 
-    /// A look for room takes it out of its wait for a moment; no pause brings a link.
+    /// Whether the download still waits for its user. A check for room interrupts that wait for a moment; a pause does not bring a link.
     private func waitsStill(_ entry: LedgerEntry) -> Bool {
         waiting[entry.number] == Self.room ? entry.state == .queued || entry.state == .active : entry.record.awaitsUrl
     }
 
-    /// What it waited for is there, or it waits no more. The toast goes with the last that it is for.
+    /// The download no longer waits for its user. The last such download withdraws the toast.
     private func goesOn(_ number: DownloadNumber) {
         guard let toast = waiting.removeValue(forKey: number), let count = waiters[toast] else { return }
         waiters[toast] = count > 1 ? count - 1 : nil
         if count == 1 { notifier.withdraw(toast) }
     }
 
-    /// Takes back what is on screen, or is to be.
+    /// Withdraws a toast that is on screen, on its way there, or delayed.
     private func withdraw(_ number: DownloadNumber) {
         if let waiting = delayed.removeValue(forKey: number) { Poller.shared.cancel(waiting.timer) }
         if shown[number] != nil || handed[number] != nil { notifier.withdraw(number) }
@@ -156,7 +157,7 @@ internal import TransferEngine
         if bequeathed.remove(number) != nil { lasting.take(away: "\(number)") }
     }
 
-    /// It had ended, and goes on: what was said of its end is not true any more.
+    /// An ended download has been restarted: the toast of its end is no longer true.
     func began(_ entry: LedgerEntry) {
         withdraw(entry.number)
         if let batch = entry.batch { withdraw(batch.number) }
@@ -191,14 +192,14 @@ internal import TransferEngine
             icon: options.icon, sound: options.sound.isEmpty ? "" : nil, host: entry.host)
     }
 
-    /// - Parameter end: nil where no toast is owed.
+    /// - Parameter end: nil if no toast is owed.
     func ended(_ batch: LedgerBatch, _ end: BatchEnd?) {
         progress.ended(batch.number)
-        // It may have gone on, or been removed, before its end was on disk.
+        // The batch may have been restarted or removed before its end was on disk.
         if let end, end.owed == batch.owedToast { show(end, after: end.delay) }
     }
 
-    /// The one toast of a batch: that it is there, or that nothing of it came.
+    /// Shows the one toast of a batch: that it has arrived, or that nothing of it has.
     private func show(_ end: BatchEnd, after delay: Duration) {
         let (record, outcomes) = (end.record, end.outcomes)
         let hasFailed = outcomes.finished == 0
@@ -213,7 +214,7 @@ internal import TransferEngine
     }
 
     private func show(_ owed: Ledger.OwedToast, _ toast: EndToast, after delay: Duration, of app: String, _ policy: NotifyPolicy) {
-        // It came to the front while the end was brought to disk.
+        // The app may have come to the front while the end was being saved.
         guard foreground.allows(policy, of: app) else { return settle(owed) }
         guard delay > .zero else { return hand(toast, owed) }
         let number = toast.number
@@ -233,11 +234,11 @@ internal import TransferEngine
         settled?(owed)
     }
 
-    /// Shows what an earlier process owed, at its time where that is still to come.
+    /// Shows the toasts that an earlier process owes. A delayed toast waits for the rest of its delay.
     func resume(_ all: [Ledger.OwedToast], _ downloader: Downloader, now: WallTime) {
         for owed in all {
             func rest(of delay: Duration, _ app: String, _ policy: NotifyPolicy) -> Duration {
-                // Of a clock that was set back since, no more is left than there was.
+                // If the clock was set back, the rest must not exceed the whole delay.
                 max(min(delay - (now - owed.end), delay), policy == .background && !app.isEmpty ? Self.firstWords : .zero)
             }
             if let entry = downloader.ledger[owed.number], entry.owedToast == owed {
@@ -249,7 +250,7 @@ internal import TransferEngine
         }
     }
 
-    /// It is off the list.
+    /// The download or batch has left the list.
     func removed(_ number: DownloadNumber) {
         progress.ended(number)
         goesOn(number)
@@ -258,7 +259,7 @@ internal import TransferEngine
         Poller.shared.cancel(waiting.timer)
     }
 
-    /// The app is in front: it shows itself what its toasts were to say.
+    /// The app has come to the front, and shows itself what its delayed toasts would say.
     func cameToFront(_ app: String) {
         for (number, waiting) in delayed where waiting.app == app && waiting.policy == .background {
             delayed[number] = nil
@@ -292,12 +293,12 @@ internal import TransferEngine
         }
     }
 
-    /// Nobody has clicked it for long, and it keeps the service no more: where the desktop can start us by a click, it answers for it from
-    /// now on.
+    /// The click grace period is over, and the toast no longer keeps the service. Hands the toast to the desktop, if a click there can
+    /// start us.
     private func bequeath(_ number: DownloadNumber) {
-        // The desktop would have it as ours, or its click as the app's: one of an app in a sandbox is not handed over.
+        // Never hand over the toast of a sandboxed app: the desktop would show it as ours, or send its click to the app.
         guard let toast = shown[number]?.toast, toast.sandboxedApp == nil, let path = path(number) else { return release(number) }
-        // As for the toast itself: what has failed is not tried again by a click that was meant to put it away.
+        // A plain click retries nothing, on our toast as on the desktop's: the user may have clicked to put the toast away.
         let (click, buttons): (ApplicationAction?, [(ApplicationAction, ToastAction)]) =
             switch toast.kind {
             case .finished: (.open, [(.showFolder, .showFolder)])
@@ -309,7 +310,7 @@ internal import TransferEngine
             let isTaken = await lasting.put(
                 "\(number)", title: toast.summary, body: toast.body, about: path, click: click?.rawValue,
                 buttons: buttons.map { ($0.rawValue, texts.label(of: $1)) })
-            // It may have been clicked, or taken back, meanwhile, and another may be in its place.
+            // Meanwhile the toast may have been clicked, withdrawn or replaced.
             guard shown[number]?.toast == toast else {
                 if isTaken { lasting.take(away: "\(number)") }
                 return
@@ -322,13 +323,14 @@ internal import TransferEngine
         }
     }
 
-    /// It keeps the service no more.
+    /// The toast no longer keeps the service.
     private func release(_ number: DownloadNumber) {
         keeping.remove(number)
         if keeping.isEmpty { endHandingOn() }
     }
 
-    /// The service ends: nobody will answer for what can be clicked still but the desktop. `then` is called once that has it, or shortly.
+    /// The service ends, so only the desktop can answer clicks on its toasts: hands them over. Calls `then` when the desktop has answered,
+    /// or after `moment`.
     func handOn(then: @escaping () -> Void) {
         guard !keeping.isEmpty else { return then() }
         handedOn = then
@@ -368,8 +370,8 @@ internal import TransferEngine
         }
     }
 
-    /// What ended before this process began may have been handed over by one before it, which nobody has written down: of the newest, what
-    /// was is taken back with them. Desktops keep few (GNOME Shell three of an application).
+    /// An earlier process may have handed over toasts of downloads that ended before this one began, and nothing records which. So the
+    /// newest of these toasts are withdrawn with their downloads. Desktops keep few (GNOME Shell three for an application).
     func inherit(from downloader: Downloader) { bequeathed = Set(downloader.lastTold(most: 16)) }
 
     private func handedOver(_ number: DownloadNumber) -> (toast: EndToast, owed: Ledger.OwedToast?)? {
@@ -389,9 +391,9 @@ internal import TransferEngine
 }
 
 extension Downloader {
-    /// A click on the toast of its failure asked for it. A batch: all that failed of it.
+    /// Retries, after a click on the toast of its failure, a failed download or all failed members of a batch.
     ///
-    /// - Returns: whether there was anything to be tried again; it is too late where somebody else has.
+    /// - Returns: false if nothing is left to retry, because somebody else was faster.
     @discardableResult func retryByClick(_ number: DownloadNumber) -> Bool {
         let entries = ledger[number].map { [$0] } ?? ledger.batch(number).map { ledger.members(of: $0) } ?? []
         let failed = entries.filter { $0.state.failure.map { $0.name != .storage } ?? false }
@@ -402,7 +404,7 @@ extension Downloader {
         return !failed.isEmpty
     }
 
-    /// The newest downloads and batches, at most so many of each, of whose end there may have been a toast.
+    /// The newest downloads and batches whose end may have had a toast, at most `most` of each.
     func lastTold(most: Int) -> [DownloadNumber] {
         let downloads = ledger.ended.ordered.reversed().prefix(16 * most).filter { number in
             ledger[number].map { $0.batch == nil && $0.record.options.notify != .never } ?? false
@@ -413,9 +415,9 @@ extension Downloader {
 }
 
 extension DownloadRecord {
-    /// Whose it is, where an app in a sandbox queued it.
+    /// The sandboxed app that queued the download; nil: none did.
     var sandboxedApp: String? { options.isSandboxed ? options.app : nil }
 
-    /// The file's name, or where it was to come from.
+    /// The name of the file, or else the URL.
     fileprivate var shownName: String { fileName ?? redacted(url) }
 }
