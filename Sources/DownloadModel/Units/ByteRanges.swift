@@ -38,6 +38,9 @@ public struct ByteRanges: Hashable, Sendable {
         return start..<(next?.lowerBound ?? .max)
     }
 
+    /// The range that holds the byte at `offset`; nil if that byte is missing.
+    public func range(around offset: ByteCount) -> Range<ByteCount>? { ranges.last { $0.contains(offset) } }
+
     public func contains(_ range: Range<ByteCount>) -> Bool {
         range.isEmpty || ranges.contains { $0.lowerBound <= range.lowerBound && range.upperBound <= $0.upperBound }
     }
