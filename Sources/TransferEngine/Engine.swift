@@ -459,7 +459,7 @@ public actor Engine {
         if let part = transfer.part, transfer.mayFlush, part.isResumable, part.written > transfer.checkpoint?.written ?? 0 {
             return sync(transfer)
         }
-        if !transfer.mayFlush { transfer.loseMap() }
+        if !transfer.mayFlush { transfer.part?.loseMap() }
         tellEnd(transfer, transfer.checkpoint)
     }
 
@@ -474,7 +474,7 @@ public actor Engine {
     /// Flushes the written bytes on a thread of their disk, while the transfer continues.
     private func sync(_ transfer: Transfer) {
         staging?.flush()
-        guard let part = transfer.part, let data = part.resumeData(written: part.written) else { return }
+        guard let part = transfer.part, let data = part.resumeData(part.ranges) else { return }
         transfer.syncing = part
         transfer.lastCheckpoint = .now
         let (descriptor, number) = (part.descriptor, transfer.request.number)  // open until `synced`
@@ -496,7 +496,7 @@ public actor Engine {
             // Only the previous checkpoint counts: the kernel has dropped pages that it could not write.
             transfer.conclusion = .failed(transfer.failure(error))
             transfer.exchange = nil
-            transfer.loseMap()
+            transfer.part?.loseMap()
             staging?.discard(transfer)
             transfer.dropCandidate()
             tellEnd(transfer, transfer.checkpoint)

@@ -20,9 +20,6 @@ final class Transfer {
     private(set) var part: PartFile?
     /// Bytes of another representation than that of `part`, until these are more than those of `part`, or complete.
     private(set) var candidate: PartFile?
-    private var map: WrittenMap?
-    /// Set by a failed fsync: bytes written since the last checkpoint cannot be trusted.
-    private var isMapLost = false
     private var replaceError: DiskError?
 
     /// The URL of the current hop.
@@ -45,6 +42,8 @@ final class Transfer {
     var isFurtherPiece = false
     /// The end, in the file, of the bytes taken from the response, whether written, staged or dropped.
     private var taken: ByteCount = 0
+    /// Where the next bytes are written.
+    private var place: ByteCount = 0
     /// The end, in the file, of the piece that the response announces; nil: the piece is the whole rest.
     private var pieceEnd: ByteCount?
     /// How many bytes at the front of the current body are held already.
@@ -120,7 +119,7 @@ final class Transfer {
             part = try PartFile.reopen(
                 in: folder, name: request.partName, resume: request.resume, hasChecksum: request.hasChecksum, mapPath: request.mapPath,
                 boot: boot)
-            if part == nil, let resume = request.resume, resume.written > 0, try isOtherDisk(folder, resume.identity) {
+            if part == nil, let resume = request.resume, !resume.ranges.isEmpty, try isOtherDisk(folder, resume.identity) {
                 return .failed(otherDisk(resume.written), madeProgress: false, resume)
             }
         } catch {
@@ -135,7 +134,8 @@ final class Transfer {
         part.diskReserve = request.diskReserve
         heldAtStart = part.written
         receivedAtTick = part.written
-        checkpoint = part.resumeData(written: sameRepresentation(part) ? min(request.resume?.written ?? 0, part.written) : 0)
+        let onDisk = sameRepresentation(part) ? request.resume?.ranges.intersection(part.ranges) : nil
+        checkpoint = part.resumeData(onDisk ?? ByteRanges())
         return nil
     }
 
@@ -157,7 +157,7 @@ final class Transfer {
         }
         // On some file systems (overlayfs), files have another device number than folders, so a trial file decides. An empty mount point
         // often belongs to root.
-        guard let probe = try? PartFile.create(in: folder, name: request.partName, boot: boot) else { return true }
+        guard let probe = try? PartFile.create(in: folder, name: request.partName, mapPath: nil, boot: boot) else { return true }
         probe.remove()
         return probe.identity.device != identity.device
     }
@@ -203,7 +203,7 @@ final class Transfer {
     }
 
     /// Where the next request's range begins; nil: it asks for the whole.
-    var rangeStart: ByteCount? { ask == .whole ? nil : part?.written }
+    var rangeStart: ByteCount? { ask == .whole ? nil : part?.ranges.prefixEnd }
 
     /// Our header lines for the current hop.
     var headerLines: [String] {
@@ -308,32 +308,12 @@ final class Transfer {
 
     private func append(_ bytes: UnsafeRawBufferPointer) {
         if let candidate {
-            try? candidate.write(bytes)  // a failure stays in its `error`
+            try? candidate.write(bytes, at: place)  // a failure stays in its `error`
             if candidate.written > part?.written ?? 0 { replacePart() }
         } else {
-            try? part?.write(bytes)
-            saveMap()
+            try? part?.write(bytes, at: place)
         }
-    }
-
-    private func saveMap() {
-        guard let part, part.isResumable, part.written >= WrittenMap.threshold, !isMapLost, let path = request.mapPath else { return }
-        if let map {
-            map.save(part.written)
-        } else {
-            map = WrittenMap(path, part.mapHeader, end: part.written)
-        }
-    }
-
-    /// Removes the map, and makes no new one.
-    func loseMap() {
-        isMapLost = true
-        forgetMap()
-    }
-
-    private func forgetMap() {
-        map = nil
-        if let path = request.mapPath { WrittenMap.remove(path) }
+        place +|= ByteCount(bytes.count)
     }
 
     /// The bytes taken may be of another representation: from now on, only a whole body counts.
@@ -343,8 +323,8 @@ final class Transfer {
     /// less than was asked for (RFC 9110 §15.3.7).
     func gotPiece(_ attempt: Attempt) -> Bool {
         guard attempt.head.status == 206, diskFailure == nil, candidate == nil, let part, part.isResumable, let start = attempt.rangeStart,
-            part.written > start, let total = part.total, part.written < total, skip == 0,
-            attempt.head.text("content-range").flatMap(Range<UInt64>.fromContentRange)?.range.upperBound == part.written
+            place > start, let total = part.total, part.written < total, skip == 0,
+            attempt.head.text("content-range").flatMap(Range<UInt64>.fromContentRange)?.range.upperBound == place
         else { return false }
         isFurtherPiece = true
         return true
@@ -372,8 +352,7 @@ final class Transfer {
         guard let folder else { return }
         let held = part
         let name = held == nil ? request.partName : PartFile.candidateName(request.partName)
-        if held == nil { forgetMap() }
-        let fresh = try PartFile.create(in: folder, name: name, boot: boot)
+        let fresh = try PartFile.create(in: folder, name: name, mapPath: held == nil ? request.mapPath : nil, boot: boot)
         (fresh.validator, fresh.total, fresh.isResumable) = (validator, total, isResumable)
         fresh.diskReserve = request.diskReserve
         do {
@@ -387,7 +366,7 @@ final class Transfer {
             if part !== fresh { fresh.remove() }
             throw error
         }
-        (taken, skip, receivedAtTick, pieceEnd) = (0, 0, 0, nil)
+        (taken, place, skip, receivedAtTick, pieceEnd) = (0, 0, 0, 0, nil)
         if held == nil {
             (part, checkpoint) = (fresh, nil)
         } else if part !== fresh {
@@ -403,7 +382,7 @@ final class Transfer {
         (fresh.validator, fresh.total, fresh.isResumable) = (validator, total, isResumable)
         fresh.diskReserve = request.diskReserve
         (part, checkpoint) = (fresh, nil)
-        (taken, skip, receivedAtTick, pieceEnd) = (0, 0, 0, nil)
+        (taken, place, skip, receivedAtTick, pieceEnd) = (0, 0, 0, 0, nil)
         try fresh.makeRoom(beside: nil)
     }
 
@@ -412,7 +391,8 @@ final class Transfer {
         try part.trim()
         try part.makeRoom(beside: nil)
         try part.reserve()
-        (taken, skip) = isWhole ? (0, part.written) : (part.written, 0)
+        place = part.ranges.prefixEnd
+        (taken, skip) = isWhole ? (0, place) : (place, 0)
         pieceEnd = end
     }
 
@@ -426,17 +406,9 @@ final class Transfer {
         }
     }
 
-    /// At every moment, one of the two files is there, whole and with a map that describes it.
     private func replace(_ old: PartFile, by new: PartFile) throws(DiskError) {
-        var next: WrittenMap?
-        if let path = request.mapPath, new.isResumable, new.written >= WrittenMap.threshold, !isMapLost {
-            next = WrittenMap(path, new.mapHeader, end: new.written, takesPlace: false)
-        }
         try new.takePlace(of: old)
-        if let path = request.mapPath {
-            if next != nil { WrittenMap.takePlace(path) } else { WrittenMap.remove(path) }
-        }
-        (map, part, candidate, checkpoint) = (next, new, nil, nil)
+        (part, candidate, checkpoint) = (new, nil, nil)
         reportStart()
     }
 
@@ -472,7 +444,7 @@ final class Transfer {
     func complete(status: UInt32) -> Result<TransferEnd, DownloadFailure> {
         staging.flush()
         if let diskFailure { return .failure(diskFailure) }
-        guard var facts, let file = candidate ?? part, skip == 0, facts.total.map({ file.written >= $0 }) ?? true else {
+        guard var facts, let file = candidate ?? part, skip == 0, file.ranges.prefixEnd >= facts.total ?? file.written else {
             return .failure(FailureMapping.truncated(host: url.host))
         }
         if let expected = request.expectedSize, file.written != expected {
@@ -486,7 +458,7 @@ final class Transfer {
         facts.total = part.written
         var complete = CompletePart(
             facts: facts, size: part.written, identity: part.identity, host: url.host, httpStatus: status,
-            resume: part.resumeData(written: checkpoint?.written ?? 0))
+            resume: part.resumeData(checkpoint?.ranges ?? ByteRanges()))
         complete.validators = validators
         return .success(.complete(complete))
     }

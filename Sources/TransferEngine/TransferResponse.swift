@@ -27,7 +27,7 @@ extension Transfer {
     /// Whether a 416 says that the part file is whole, and does not contradict its validator.
     private func isWhole(_ attempt: Attempt) -> Bool {
         let head = attempt.head
-        guard let part, let length = head.text("content-range").flatMap(Range<UInt64>.unsatisfiedLength), length == part.written,
+        guard let part, let length = head.text("content-range").flatMap(Range<UInt64>.unsatisfiedLength), length == part.ranges.prefixEnd,
             part.total.map({ $0 == length }) ?? true, request.expectedSize.map({ $0 == length }) ?? true,
             part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true,
             ask == .conditional || part.validator == nil || head.validator == part.validator
@@ -107,14 +107,14 @@ extension Transfer {
     private func isSame(_ part: PartFile, _ head: ResponseHead, _ total: ByteCount?) -> Bool {
         guard !isDistrusted, !head.isCoded, let validator = part.validator, head.validator == validator else { return false }
         guard let total else { return true }
-        return total >= part.written && part.total ?? total == total
+        return total >= part.ranges.end && part.total ?? total == total
     }
 
     /// A 200 of the held representation: the server supports no ranges, or none with a condition.
     private func goOnWithin(_ attempt: Attempt, _ part: PartFile, _ total: ByteCount?) -> Attempt.Verdict {
         let total = total ?? part.total
         if ask == .conditional, attempt.head.text("accept-ranges")?.lowercased() != "none" { return askAgain(.bare) }
-        if total == part.written {
+        if total == part.ranges.prefixEnd {
             begin(attempt, continuedName(attempt), mediaType: attempt.head.mediaType, total: total, offset: part.written)
             return .whole
         }
@@ -125,7 +125,7 @@ extension Transfer {
     private func goOn(_ attempt: Attempt) -> Attempt.Verdict {
         let head = attempt.head
         guard let part, !head.isCoded, let field = head.text("content-range"), let (range, length) = Range<UInt64>.fromContentRange(field),
-            range.lowerBound == part.written,
+            range.lowerBound == attempt.rangeStart,
             part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true
         else { return askAgain(.whole, distrusting: true) }
         switch head.contentLength {
