@@ -93,7 +93,7 @@ extension Transfer {
         let validator = head.isCoded ? nil : head.validator
         let isResumable = !head.isCoded && (validator != nil || request.hasChecksum)
         do throws(DiskError) {
-            try openWhole(total, validator: validator, isResumable: isResumable)
+            try openWhole(for: attempt.segment, total, validator: validator, isResumable: isResumable)
         } catch {
             return .failed(failure(error))
         }
@@ -121,7 +121,7 @@ extension Transfer {
         return goOn(attempt, part, total, isWhole: true)
     }
 
-    /// A 206: the bytes after the held ones, if the head says so and nothing contradicts it.
+    /// A 206: the missing bytes that were asked for, if the head says so and nothing contradicts it.
     private func goOn(_ attempt: Attempt) -> Attempt.Verdict {
         let head = attempt.head
         guard let part, !head.isCoded, let field = head.text("content-range"), let (range, length) = Range<UInt64>.fromContentRange(field),
@@ -155,9 +155,14 @@ extension Transfer {
             checkpoint?.total = total
         }
         do throws(DiskError) {
-            try openRest(part, isWhole: isWhole, end: end)
+            try openRest(part)
         } catch {
             return .failed(failure(error))
+        }
+        if isWhole {
+            attempt.segment.bodyBegins(at: 0, end: nil, skipping: part.ranges.prefixEnd)
+        } else {
+            attempt.segment.bodyBegins(at: attempt.rangeStart ?? 0, end: end)
         }
         begin(attempt, name, mediaType: attempt.head.mediaType ?? request.knownType, total: total, offset: part.written)
         return .body
@@ -169,7 +174,7 @@ extension Transfer {
     ) {
         var facts = TransferFacts(
             fileName: name, mediaType: mediaType, total: total, offset: offset, discarded: discarded, isResumable: isResumable)
-        if hops > 0 { facts.source = attempt.url.redacted }
+        if attempt.segment.hops > 0 { facts.source = attempt.url.redacted }
         let isTold = isFurtherPiece && self.facts?.fileName.isSameBytes(as: name) == true && self.facts?.total == total && offset > 0
         isFurtherPiece = false
         if !isTold { self.facts = facts }
