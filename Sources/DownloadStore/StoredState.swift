@@ -8,8 +8,8 @@ public enum StoredPart: Equatable, Sendable {
     ///
     /// A record that cannot be read in full, as after a downgrade, is not lost. It is `failed` with `Storage` and a message that names the
     /// first unreadable column, and its unreadable fields have the defaults. If an option is unreadable, the record has a checksum that no
-    /// file matches, so that it cannot pass unverified. A finished record whose path is lost is failed likewise, unless its options alone
-    /// tell the path.
+    /// file matches, so that it cannot pass unverified. A finished record whose path is lost becomes `failed`, too, unless its options
+    /// alone tell the path.
     case records([DownloadRecord])
 }
 

@@ -2,7 +2,7 @@ internal import Synchronization
 
 extension Pool {
     /// The value of `work`, which runs on a thread of the pool; nil if it has not returned within `patience`, as with a program that hangs.
-    /// The work itself goes on. Work that has not begun by then is dropped. A value that comes later goes to `late`.
+    /// The work itself continues. Work that has not begun by then is dropped. A value that comes later goes to `late`.
     @BusActor public func value<R: Sendable>(
         within patience: Duration, late: @escaping @Sendable (R) -> Void = { _ in }, _ work: @escaping @Sendable () -> R
     ) async -> R? {

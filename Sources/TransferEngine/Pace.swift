@@ -99,7 +99,7 @@ final class SharedPace {
     /// - Parameter limit: the limit from now on.
     func deal(_ limit: UInt64, seconds: Double, to paces: [Pace]) { deal(seconds: seconds, to: paces) { _ in limit } }
 
-    /// Deals likewise, with a limit that `engine` shares with others.
+    /// Earns and deals the bytes of `seconds`, with a limit that `engine` shares with others.
     func deal(_ total: TotalLimit, as engine: ObjectIdentifier, seconds: Double, to paces: [Pace]) {
         deal(seconds: seconds, to: paces) { total.part(for: engine, demands: $0.map { $0 / max(seconds, 0.001) }) }
     }

@@ -7,7 +7,7 @@ internal import TestSupport
 internal import Testing
 
 @Suite struct `An ended download` {
-    /// A database of a service that is not running, with downloads that ended so long ago.
+    /// Writes the database of a stopped service, with downloads that ended `ages` ago.
     private func store(_ world: ServiceWorld, endedBefore ages: [Duration]) async throws {
         let now = WallTime(microseconds: UInt64(time(nil)) * 1_000_000)
         let changes = ages.enumerated().map { index, age in

@@ -8,7 +8,7 @@ internal import Testing
 
 private let manager = BusName.managerPath.value
 
-/// A session in which what opens files writes down what it is asked, and the bus starts the service.
+/// A session in which the opener records what it is asked to open, and the bus starts the service.
 private struct Session {
     let world: ServiceWorld
     let opener = StandInOpener()
@@ -23,17 +23,17 @@ private struct Session {
         client = try await world.client()
     }
 
-    /// Toasted, in a session that shows no toasts.
+    /// Downloads a file with a toast, in a session without a notification server.
     func fetch(_ path: String, _ more: [String: Variant] = [:]) async throws -> (download: ObjectPath, file: String) {
         let options: [String: Variant] = ["directory": .string(world.folder)]
         let download = try await client.download(server.url(path), options.merging(more) { $1 })
         return (download, try await client.wait(download))
     }
 
-    /// Has the service leave. By itself it stays for a minute here: a server may come that shows the toast.
+    /// Makes the service leave. By itself it would stay for a minute, because a notification server may still come.
     func leave() async { #expect(await world.bus.end(BusName.service, by: SIGTERM)) }
 
-    /// A foreign client that has the service started where it does not run.
+    /// Calls from a foreign client, for which the bus starts the service if necessary.
     func call(_ method: String, _ arguments: String...) async -> Child.Exit {
         await Child.run(
             ["gdbus", "call", "--session", "--dest", BusName.service, "--object-path", manager]
@@ -59,14 +59,14 @@ private struct Session {
         let second = await session.call("Activate", "{'desktop-startup-id': <'token-2'>}")
         #expect(second.succeeded, "\(second)")
         #expect(await files.shown == [["items", uri(newest.file), "token-2"]])
-        // Also after we have left once more: that it was opened is on disk.
+        // The same in the next process: that the file was opened is on disk.
         await session.leave()
         #expect(await session.call("Activate", "{}").succeeded)
         #expect(await files.shown.last == ["items", uri(newest.file), ""])
         #expect(session.opener.opened.count == 1)
     }
 
-    /// As on GNOME Shell: a click on what libnotify has shown goes nowhere when we have left.
+    /// As on GNOME Shell: a click on a toast of libnotify goes nowhere once we have left.
     @Test func `on a toast that kept us long enough starts us anew, where the desktop can`() async throws {
         let session = try await Session(activation: "--idle-exit 1 --toast-keep 1")
         let toasts = try await OddServer(name: "gnome-shell", at: session.world.bus.address)
@@ -98,7 +98,7 @@ private struct Session {
         #expect(await desktop.removed == [desktop.toasts[0].id])
     }
 
-    /// It keeps the service no more, but something else does.
+    /// The toast no longer keeps the service, but something else does.
     @Test func `on a toast that is older than what it keeps us for opens its file as long as we are there`() async throws {
         let display = await Display()
         let opener = StandInOpener()
@@ -107,7 +107,7 @@ private struct Session {
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
         let file = try await running.fetch(server.url("/a.txt"), ["notify": .string("always")])
         #expect(await eventually { await dunst.displayed() == 1 })
-        await pause(milliseconds: 1500)  // only time ends what it is kept for
+        await pause(milliseconds: 1500)  // only time ends the toast's hold
         await dunst.control("action", "0")
         #expect(await opener.hasOpened(1))
         #expect(opener.opened.first?.hasPrefix("\(file)|") == true)
@@ -123,17 +123,17 @@ private struct Session {
             try await session.client.call(Application.activate, [:])
             #expect(await files.shown.dropFirst(before) == [["items", uri(file), ""]])
         }
-        // Nothing has been downloaded: the folder for downloads, or the nearest one that is there.
+        // Nothing has been downloaded: show the download folder, or the nearest folder above it that exists.
         try await session.client.call(Application.activate, [:])
         #expect(await files.shown == [["folders", uri(session.world.bus.folder("home")), ""]])
-        // Ended in this very process.
+        // The download ended in this process.
         let mine = try await session.fetch("/mine")
         try await shown(mine.file)
-        // One that no toast told of is not it; neither is what failed.
+        // Neither a download without a toast nor a failed one counts as the newest.
         _ = try await session.fetch("/silent", ["notify": .string("never")])
         _ = await thrown { try await session.fetch("/bad") }
         try await shown(mine.file)
-        // Of an owner that is called, of a batch, or acknowledged.
+        // Do not open the file of a download with an owner to call, of a batch member, or of an acknowledged download.
         let owned = try await session.fetch("/owned", ["activate": .string("org.example.App")])
         _ = await session.world.stop(daemon)
         daemon = await session.world.start()
@@ -149,14 +149,14 @@ private struct Session {
         _ = await session.world.stop(daemon)
         daemon = await session.world.start()
         try await shown(taken.file)
-        // It may be the toast of a failure that was clicked.
+        // The click may have been meant for the toast of a failure.
         _ = try await session.fetch("/before")
         _ = await thrown { try await session.fetch("/bad") }
         _ = await session.world.stop(daemon)
         daemon = await session.world.start()
         try await shown("\(session.world.folder)/before")
         unlink("\(session.world.folder)/before")
-        // What is gone is passed over.
+        // Skip deleted files.
         unlink(taken.file)
         try await shown("\(session.world.folder)/member")
         #expect(session.opener.opened == [])
@@ -170,7 +170,7 @@ private struct Session {
         #expect(await session.client.signals.has("Finished", at: BusName.path(of: DownloadNumber(1))))
         #expect(try await session.client.get(Download.app, at: BusName.path(of: DownloadNumber(1))) == BusName.service)
         #expect(readFile("\(folder)/one.txt") == Array("hello".utf8))
-        // Several are a batch: one toast for all.
+        // Several URLs make a batch, with one toast for all.
         try await session.client.call(
             Application.open,
             ([session.server.url("/2"), "file://localhost\(uri("\(folder)/one.txt").dropFirst(7))", session.server.url("/3")], [:]))
@@ -211,7 +211,7 @@ private struct Session {
         try await session.act("open", [.string(done.download.value)])
         try await session.act("open", [.variant(.string(done.download.value))])
         #expect(await session.opener.hasOpened(3))
-        // Each is a process of its own, in no order.
+        // Each opener is its own process, so the order is random.
         #expect(session.opener.opened.sorted() == ["\(done.file)|t|t", "\(done.file)||", "\(done.file)||"].sorted())
         try await session.act("open", [.objectPath(script.download)])
         #expect(await files.shown == [["items", uri(script.file), ""]])
@@ -224,7 +224,7 @@ private struct Session {
             try await session.act(action, [.objectPath(batch)])
             #expect(await files.shown.last == ["folders", uri(session.world.folder), ""])
         }
-        // Nothing has come of it: where it was to be.
+        // Nothing was downloaded: show the folder where it would have gone.
         let count = await files.shown.count
         try await session.act("show-folder", [.objectPath(members[0])])
         #expect(await files.shown.dropFirst(count) == [["folders", uri(session.world.folder), ""]])
@@ -238,7 +238,7 @@ private struct Session {
         try await session.client.set(Manager.defaultDirectory, session.world.folder)
         try await session.act("open-folder", [], token)
         #expect(await files.shown.last == ["folders", uri(session.world.folder), "t"])
-        // The file is gone: where it was.
+        // The file is gone: show its folder.
         unlink(done.file)
         try await session.act("open", [.objectPath(done.download)])
         #expect(await files.shown.last == ["folders", uri(session.world.folder), ""])
@@ -263,7 +263,7 @@ private struct Session {
             #expect(error?.name == todokuError(name), "\(action): \(error as Any)")
             #expect(error?.message.contains(words) == true && error.map(isSentence) == true, "\(error?.message ?? "")")
         }
-        // Platform data of odd types and lengths is left out.
+        // Ignore platform data of wrong types and lengths.
         let odd: [String: Variant] = ["activation-token": .uint32(1), "desktop-startup-id": .string(String(repeating: "x", count: 1025))]
         let done = try await session.fetch("/done.txt")
         try await session.act("open", [.objectPath(done.download)], odd)
@@ -271,14 +271,14 @@ private struct Session {
         #expect(session.opener.opened == ["\(done.file)||"])
     }
 
-    /// The object path that a desktop makes of our id, by GLib's own client; and our desktop entry, as GLib launches it.
+    /// The object path that GLib's own client derives from our id, and our desktop entry as GLib launches it.
     @Test func `comes from GLib, by our name and by our desktop entry`() async throws {
         let session = try await Session(activation: "--idle-exit 1")
         let done = try await session.fetch("/done.txt")
         await session.leave()
         let entry = "\(session.world.bus.folder("data"))/applications/\(BusName.service).desktop"
         session.world.bus.folder.makeFolder("data/applications")
-        // GLib wants the program to be there, and does not run it.
+        // GLib requires the program to exist, but does not run it.
         let programs = session.world.bus.folder.makeFolder("bin")
         writeFile("\(programs)/todoku", "#!/bin/sh\n: > \(programs)/run\n".utf8, mode: 0o755)
         writeFile(entry, try desktopEntry().replacing("@bindir@", with: programs).utf8)
@@ -308,7 +308,7 @@ private struct Session {
         let listed = await session.world.run("gapplication", "list-actions", BusName.service)
         let actions = Set(listed.output.split(separator: "\n").map(String.init))
         #expect(!fileExists("\(programs)/run"))
-        // Those of the entry are ours, and about no object, as a menu names none.
+        // The entry's actions are ours, and concern no object, because a menu names none.
         #expect(!actions.isEmpty && actions.allSatisfy { ApplicationAction(rawValue: $0)?.isAboutObject == false }, "\(listed)")
     }
 }

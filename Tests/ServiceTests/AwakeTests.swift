@@ -7,7 +7,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// A server of one file, which sends so much of it to the first request and waits.
+/// Serves one file. Holds the first request after `first` bytes.
 struct SlowFile {
     let server: ScriptedServer
     let gate = Gate()
@@ -26,7 +26,7 @@ struct SlowFile {
 }
 
 extension Running {
-    /// Starts to fetch `url`, of which `SlowFile.first` bytes come, and waits for them.
+    /// Starts to download `url`, and waits for its first `SlowFile.first` bytes.
     func begin(_ url: String, _ options: [String: Variant] = [:]) async throws -> ObjectPath {
         let path = try await download(url, options)
         let has = await client.signals.until { seen in
@@ -39,7 +39,7 @@ extension Running {
     func state(_ path: ObjectPath) async throws -> String { try await client.get(Download.state, at: path) }
 }
 
-/// A service that fetches a `SlowFile`, and holds the two locks of a logind for that.
+/// A service that downloads a `SlowFile`, and therefore holds the two locks of a logind.
 private struct KeptAwake {
     let file = SlowFile()
     let bus: PrivateBus
@@ -63,7 +63,7 @@ private struct KeptAwake {
         let bus = await PrivateBus()
         let logind = try await StandInLogind(on: bus.address)
         let running = try await Running.start(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address])
-        // With nothing to do it does not even connect.
+        // While idle, the service does not even connect to logind.
         _ = try await running.client.list()
         #expect(await logind.asked == [])
         let path = try await running.begin(file.server.url("/a"))
@@ -128,7 +128,7 @@ private struct KeptAwake {
         #expect(await logind.held == [])
         try await logind.appear()
         #expect(await eventually { await logind.held == ["block", "delay"] })
-        // It goes in a sleep: nobody is left to say that the machine is awake.
+        // logind vanishes during a sleep: nobody can report that the machine is awake again.
         await logind.prepareForSleep(true)
         #expect(await running.client.signals.isIn("queued", path))
         try await logind.vanish()
@@ -164,7 +164,7 @@ private struct KeptAwake {
         var extra = ["http_proxy": server.url("")]
         if let mute { extra["DBUS_SYSTEM_BUS_ADDRESS"] = mute.address }
         let running = try await Running.start(extra: extra)
-        // libdbus' own way to the bus would have waited 25 s.
+        // libdbus' own connection to the bus would have blocked for 25 s.
         func expectSoon(_ what: String, _ body: () async throws -> Void) async throws {
             let begun = ContinuousClock.now
             try await body()
@@ -197,7 +197,7 @@ private struct KeptAwake {
         let awake = try await KeptAwake()
         let (file, logind, running, path) = (awake.file, awake.logind, awake.running, awake.path)
         let daemon = running.daemon
-        // In the moment in which the machine may sleep, the service stands still: what the disk has then is what counts.
+        // The machine may sleep from the moment of the release on. Stop the service there: what is on disk then is what counts.
         let released = Gate()
         await BusActor.run {
             logind.released = { mode in
@@ -214,7 +214,7 @@ private struct KeptAwake {
         daemon.signal(SIGCONT)
         #expect(await running.client.signals.isIn("queued", path))
         #expect(await eventually { await logind.held == [] })
-        // Nothing starts, whoever asks.
+        // Nothing starts, whoever asks for it.
         let other = try await running.download(file.server.url("/b"))
         try await running.client.resume(path)
         #expect(try await running.state(other) == "queued" && file.server.requests.count == 1)
@@ -268,7 +268,7 @@ private struct KeptAwake {
                 ])
             #expect(sent.status == 0, "\(sent.errors)")
         }
-        // The bus hands on in order: when logind's return has been seen, so has what came before it.
+        // The bus delivers in order: once logind's return has been seen, so have all earlier messages.
         try await logind.vanish()
         try await logind.appear()
         #expect(await eventually { await logind.asked.count == 4 })
@@ -276,7 +276,7 @@ private struct KeptAwake {
         file.gate.open()
     }
 
-    /// The record of the first download as a copy of the database has it: as it would be found after a power cut.
+    /// The record of the first download in a copy of the database, as after a power cut.
     private func savedRecord(_ world: ServiceWorld) async throws -> DownloadRecord {
         let copy = TemporaryFolder()
         let folder = copy.makeFolder("todoku")
@@ -285,7 +285,7 @@ private struct KeptAwake {
         }
         chmod(folder, 0o700)
         let store = Store(folder: folder)
-        nonisolated(unsafe) var records: [DownloadRecord] = []  // written by the store's thread, before open returns
+        nonisolated(unsafe) var records: [DownloadRecord] = []  // written by the store's thread before `open` returns
         _ = try await store.open { if case .records(let read) = $0 { records += read } }
         await store.close()
         return try #require(records.first)

@@ -25,7 +25,7 @@ internal import Testing
         #expect(await running.client.signals.seen.isEmpty)
     }
 
-    /// Values of a wrong type or impossible, for each option.
+    /// Values of wrong types, and impossible values, for each option.
     private static let badOptions: [(String, Variant)] = [
         ("app", .int32(1)), ("app", .string("")), ("app", .string(String(repeating: "a", count: 256))), ("app", .string("a\nb")),
         ("token", .uint32(1)), ("token", .string("")), ("token", .string("a-b")), ("token", .string("ä")),
@@ -77,13 +77,13 @@ internal import Testing
             #expect(error?.message.contains(key) == true, "\(key): \(error?.message ?? "")")
             #expect(error.map(isSentence) == true, "\(error?.message ?? "")")
         }
-        // Every option there is has been tried.
+        // Every existing option has been tried.
         #expect(Set(Self.badOptions.map(\.0)) == Set(OptionRow.all.map(\.key)))
         #expect(try await running.client.list() == [])
         #expect(running.world.files == [])
     }
 
-    /// What the contract has and this version does not.
+    /// Options of the contract that this version does not have, and unknown ones.
     @Test(
         arguments: [
             "mirrors", "connections", "extract", "unknown", "Directory", "",
@@ -148,7 +148,7 @@ internal import Testing
         let running = try await startUnprivileged()
         let folder = running.world.bus.folder.makeFolder("closed")
         chmod(folder, 0o555)
-        // A caller that is mightier than the daemon may not be looked at by it, and so not be trusted.
+        // The daemon may not inspect a caller with more privileges than its own, and so cannot trust it.
         let arguments = [
             "gdbus", "call", "--session", "--dest", BusName.service, "--object-path", BusName.managerPath.value,
             "--method", "\(Manager.interface).Download", "http://127.0.0.1:1/a", "{'directory': <'\(folder)'>}",
@@ -222,12 +222,12 @@ internal import Testing
     }
 }
 
-/// Whether the message is a sentence for a person: it says something, and ends as a sentence does.
+/// Whether the message is a sentence for a person: it says something, and ends like a sentence.
 func isSentence(_ error: DBusError) -> Bool {
     error.message.count > 15 && error.message.hasSuffix(".") && !error.message.contains("\n") && error.message.utf8.count < 10_000
 }
 
-/// Starts a program without what makes root mighty, where the tests run as root.
+/// Starts a program without root's capabilities, if the tests run as root.
 let unprivileged = getuid() == 0 ? ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--"] : []
 
 /// A daemon that may not write everywhere.

@@ -16,12 +16,12 @@ extension Client {
         let (finished, failed, cancelled) = try await call(Batch.wait, at: batch, [:])
         return [finished, failed, cancelled]
     }
-    /// Of all batches there are.
+    /// The numbers of all batches.
     func batchNumbers() async throws -> [String] {
         let document = try? await call(Standard.introspect, at: ObjectPath(BusName.batchesPath), ())
         return Elements(document ?? "").all.filter { $0.name == "node" }.compactMap { $0.attributes["name"] }
     }
-    /// Remaining, Succeeded, Failed, Cancelled.
+    /// The properties Remaining, Succeeded, Failed, Cancelled.
     func counts(_ batch: ObjectPath) async throws -> [UInt32] {
         let all = try await call(Standard.getAll, at: batch, Batch.interface)
         return ["Remaining", "Succeeded", "Failed", "Cancelled"].compactMap { all[$0]?.uint32 }
@@ -33,7 +33,7 @@ extension Client {
 }
 
 extension Running {
-    /// Items without options of their own.
+    /// Queues items without options of their own.
     func batch(_ urls: [String], _ more: [String: Variant] = [:]) async throws -> BatchAnswer {
         try await client.batch(urls.map { ($0, [:]) }, options(more))
     }
@@ -53,7 +53,7 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(await client.signals.has("BatchAdded", count: 2))
         #expect(await client.signals.has("DownloadAdded", count: 3))
         #expect(await client.signals.seen.compactMap { Manager.batchAdded.read($0.message) } == [first, second])
-        // The batch before its members, so that who follows it knows it.
+        // The batch is announced before its members, so that a follower of the members knows the batch.
         let order = await client.signals.seen.map(\.member).filter { $0.hasSuffix("Added") }
         #expect(order == ["BatchAdded", "DownloadAdded", "DownloadAdded", "BatchAdded", "DownloadAdded"])
         #expect(try await list() == [first, second])
@@ -72,7 +72,7 @@ private let nowhere = "http://127.0.0.1:1"
             let error = await thrown { try await list(filter) }
             #expect(error?.name == todokuError(name), "\(filter): \(String(describing: error))")
         }
-        // By its own Remove, and with its last member.
+        // A batch is removed by its own Remove, or with its last member.
         try await client.call(Batch.remove, at: second, false)
         for member in members { try await client.call(Download.remove, at: member, false) }
         #expect(await client.signals.has("BatchRemoved", count: 2))
@@ -95,7 +95,7 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(added == members)
         #expect(try await client.counts(batch) == [3, 0, 0, 0])
         #expect(try await client.get(Batch.title, at: batch) == "Album")
-        // What an item says wins.
+        // The options of an item override those of the batch.
         var tags: [String] = []
         for member in members { tags.append(try await client.get(Download.tag, at: member)) }
         #expect(tags == ["all", "own", "all"])
@@ -104,7 +104,7 @@ private let nowhere = "http://127.0.0.1:1"
             #expect(try await client.get(Download.batch, at: member) == batch)
             #expect(try await client.get(Download.state, at: member) == "paused")
         }
-        // Numbers go on behind it.
+        // Numbers continue after the batch.
         #expect(try await running.download("\(nowhere)/d", paused).value == "\(BusName.downloadsPath)/5")
         #expect(try await client.list(["batch": .objectPath(batch)]) == members)
     }
@@ -146,7 +146,7 @@ private let nowhere = "http://127.0.0.1:1"
             #expect(error?.name == todokuError(name) && error?.message.hasPrefix("Item \(index): ") == true, "\(item): \(error as Any)")
             #expect(error.map(isSentence) == true)
         }
-        // The batch's own options have no index.
+        // A refusal of the batch's own options has no index.
         for (options, name) in [
             (["app": Variant.string("org.example.App"), "token": .string("t")], "InvalidOption"), (["start": .uint32(1)], "InvalidOption"),
             (["directory": .string("/no/such/folder")], "InvalidOption"),
@@ -158,7 +158,7 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(none?.name == todokuError("InvalidOption") && none.map(isSentence) == true, "\(none as Any)")
         let many = await thrown { try await client.batch(Array(repeating: ("\(nowhere)/a", [:]), count: 10_001), [:]) }
         #expect(many?.name == todokuError("LimitExceeded") && many?.message.contains("10000") == true, "\(many as Any)")
-        // Nothing was added, nothing told, no number used.
+        // Nothing was added or announced, and no number was used.
         #expect(try await client.list() == [])
         #expect(await client.signals.seen.isEmpty)
         #expect(try await running.batch(["\(nowhere)/a"], paused).0.value == "\(BusName.batchesPath)/1")
@@ -256,7 +256,7 @@ private let nowhere = "http://127.0.0.1:1"
         let (batch, members) = try await running.batch([server.url("/bad"), server.url("/late")])
         #expect(await thrown { try await client.wait(members[0]) }?.name == todokuError("HttpStatus"))
         #expect(try await client.counts(batch) == [1, 0, 1, 0])
-        // A program that is not ours: signals and replies in one order.
+        // A foreign program sees signals and replies in one order.
         let (bus, isListening) = (running.world.bus, Gate())
         async let heard = onThread { () -> [String] in
             let caller = RawCaller(bus)
@@ -283,7 +283,7 @@ private let nowhere = "http://127.0.0.1:1"
             ])
         #expect(await client.signals.has("AllEnded"))
         let seen = await client.signals.seen
-        // The counts are told before the end is.
+        // The counts are announced before the end.
         let last = seen.lastIndex { $0.path == batch.value && $0.member == "PropertiesChanged" }
         let end = seen.lastIndex { $0.path == batch.value && $0.member == "Completed" }
         #expect(last != nil && end == last.map { $0 + 1 } && last.flatMap { seen[$0].changed?["Remaining"] } == .uint32(0))
@@ -337,14 +337,14 @@ private let nowhere = "http://127.0.0.1:1"
         _ = try await client.wait(members[1])
         sums = try await client.sums(batch)
         #expect(sums.total == 1800 && sums.received == 1500 && sums.fraction == 1500.0 / 1800, "\(sums)")
-        // What is off the list still counts.
+        // Removed members still count.
         try await client.remove(members[0])
         sums = try await client.sums(batch)
         #expect(sums.total == 1800 && sums.received == 1500, "\(sums)")
         try await client.cancel(members[2])
         gate.open()
         #expect(try await client.counts(batch) == [0, 2, 0, 1])
-        // Nothing is left of it as soon as its transfer has stopped.
+        // A cancelled member counts no bytes once its transfer has stopped.
         #expect(try await eventually { try await client.sums(batch) == (1300, 1300, 1) })
         #expect(running.world.files == ["done", "unknown"])
         let daemon = running.daemon
@@ -422,7 +422,7 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(await client.signals.has("Completed", at: batch))
         await world.kill(daemon)
         _ = await world.start()
-        // It has ended: that is not told again, and who waits is answered at once.
+        // The batch had ended: its end is not announced again, and a Wait is answered at once.
         #expect(try await client.wait(batch: batch) == [9, 1, 0])
         #expect(await client.signals.of(batch).count { $0.member == "Completed" } == 1)
         #expect(try await client.download("\(nowhere)/n", paused).value == "\(BusName.downloadsPath)/14")
@@ -447,9 +447,9 @@ private let nowhere = "http://127.0.0.1:1"
             }
             #expect(await eventually { isSent.isOpen })
             switch round % 3 {
-            case 0: break  // before it has been read
-            case 1: _ = try? await client.get(Manager.remaining)  // when it has
-            default: #expect(await client.signals.has("DownloadAdded", count: 1))  // while it is being told
+            case 0: break  // before the call is read
+            case 1: _ = try? await client.get(Manager.remaining)  // after the call is read
+            default: #expect(await client.signals.has("DownloadAdded", count: 1))  // while the downloads are being announced
             }
             await world.kill(daemon)
             let wasAnswered = await answer
@@ -560,7 +560,7 @@ private let nowhere = "http://127.0.0.1:1"
         let client = try await world.client()
         let daemon = await world.start(prefix: ["env", "--ignore-signal=XFSZ", "prlimit", "--fsize=200000:unlimited"])
         let options = paused.merging(["directory": .string(world.folder), "notify": .string("never")]) { $1 }
-        // Somebody who waits for what is not on disk yet, and then never was, is told too.
+        // A caller that waits for downloads which are not saved yet, and never will be, gets an error too.
         let other = try await world.client()
         let isOver = Gate()
         async let waits = { () async -> Set<String> in
@@ -614,7 +614,7 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(server.requests.map(\.target) == (0..<4).map { "/\($0)" })
         let times = server.requests.map(\.arrived)
         let span = try #require(times.last) - (try #require(times.first))
-        #expect(span >= .milliseconds(3 * 500 - 400))  // one may be seen late by a server without a processor
+        #expect(span >= .milliseconds(3 * 500 - 400))  // a server without a processor may see one request late
         #expect(try await client.list(["batch": .objectPath(batch)]) == members)
     }
 
@@ -630,12 +630,12 @@ private let nowhere = "http://127.0.0.1:1"
         await answers.start("paused") {
             "\(try await client.call(Manager.waitAll, filter.merging(["state": .string("paused")]) { $1 }))"
         }
-        _ = try await client.list()  // both have been taken in
+        _ = try await client.list()  // both calls of WaitAll have been read
         try await client.cancel(members[0])
         try await client.call(Batch.cancel, at: batch, ())
         #expect(await answers.has(["all": "(0, 0, 3)", "paused": "(0, 0, 2)"]))
         #expect(try await client.counts(other) == [1, 0, 0, 0])
-        // At once, of what has ended.
+        // Answered at once, because all have ended.
         #expect(try await client.call(Manager.waitAll, filter) == (0, 0, 3))
         let missing = ObjectPath("\(BusName.batchesPath)/999")
         let error = await thrown { try await client.call(Manager.waitAll, ["batch": .objectPath(missing)]) }

@@ -3,7 +3,7 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import TestSupport
 
-/// A client of the service on a connection of its own, which records every signal of the service from the start.
+/// A client of the service on its own connection, which records every signal of the service from the start.
 @BusActor final class Client {
     let connection: Connection
     let signals: Recorder
@@ -13,7 +13,7 @@ internal import TestSupport
         let recorder = Recorder()
         (self.connection, signals) = (connection, recorder)
         _ = connection.subscribe(MatchRule(sender: BusName.service)) { recorder.take($0) }
-        // The bus has the match rule once it has answered what came after it.
+        // The bus has the match rule once it has answered a later call.
         _ = try await connection.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, BusName.service)
     }
 
@@ -48,7 +48,7 @@ internal import TestSupport
     func all(_ path: ObjectPath) async throws -> [String: Variant] { try await call(Standard.getAll, at: path, Download.interface) }
 }
 
-/// One signal of the service as it came.
+/// One signal of the service, as received.
 struct Seen: Sendable {
     let message: Message
     let path: String
@@ -62,7 +62,7 @@ struct Seen: Sendable {
     var completed: (error: String, message: String, details: [String: Variant])? { Download.completed.read(message) }
     var ended: (path: ObjectPath, outcome: String, error: String)? { Manager.downloadEnded.read(message) }
     var changed: [String: Variant]? { Standard.propertiesChanged.read(message)?.1 }
-    /// The state that a `PropertiesChanged` tells of.
+    /// The state in a `PropertiesChanged`.
     var state: String? { changed?["State"]?.string }
 }
 
@@ -83,7 +83,7 @@ struct Seen: Sendable {
     /// Waits until the signals so far meet a condition; false if they do not within `limit`.
     func until(within limit: Duration = .seconds(60), _ isMet: @escaping ([Seen]) -> Bool) async -> Bool {
         await withCheckedContinuation { continuation in
-            // Looked at in here: other work of the loop may run between a check outside and this body.
+            // Check in here, because other work of the loop may run between an outside check and this body.
             if isMet(seen) { return continuation.resume(returning: true) }
             nextWaiter += 1
             let id = nextWaiter
@@ -102,27 +102,27 @@ struct Seen: Sendable {
         }
     }
 
-    /// Waits for a signal of an object, `count` times; false if it does not come.
+    /// Waits until an object has sent a signal `count` times; false if it does not within `limit`.
     func has(_ member: String, at path: ObjectPath = BusName.managerPath, count: Int = 1, within limit: Duration = .seconds(60)) async
         -> Bool
     {
         await until(within: limit) { seen in seen.count { $0.member == member && $0.path == path.value } >= count }
     }
 
-    /// How many signals of an object have come so far.
+    /// How many such signals the object has sent so far.
     func count(_ member: String, at path: ObjectPath) -> Int { seen.count { $0.member == member && $0.path == path.value } }
 
-    /// Waits until the object has told of `state`.
+    /// Waits until the object has announced `state`.
     func isIn(_ state: String, _ path: ObjectPath, within limit: Duration = .seconds(60)) async -> Bool {
         await until(within: limit) { seen in seen.last { $0.path == path.value && $0.state != nil }?.state == state }
     }
 
-    /// Begins anew.
+    /// Forgets the signals so far.
     func forget() { seen = [] }
 
     /// The signals of one object.
     func of(_ path: ObjectPath) -> [Seen] { seen.filter { $0.path == path.value } }
-    /// The states that an object told of, in order.
+    /// The states that an object has announced, in order.
     func states(of path: ObjectPath) -> [String] { of(path).compactMap(\.state) }
     func count(_ member: String) -> Int { seen.count { $0.member == member } }
 }

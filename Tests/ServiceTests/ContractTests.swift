@@ -43,7 +43,7 @@ internal import Testing
         for name in ErrorName.allCases { #expect(text.contains(name.rawValue), "\(name.rawValue)") }
     }
 
-    /// Each error that answers a call in these tests is held against the same lists, by the assertions of the daemon that they start.
+    /// The daemons that these tests start also assert that each error in an answer is on the same lists.
     @Test func `names the errors of each method, and those that a download ends in`() throws {
         for (interface, members) in [
             (Manager.interface, ManagerFace.face.methods.keys.sorted()), (Download.interface, DownloadFace.face.methods.keys.sorted()),
@@ -125,7 +125,7 @@ internal import Testing
         }
     }
 
-    /// Each with its standard error at once, by gdbus and by busctl.
+    /// Each wrong call gets its standard error at once, by gdbus and by busctl.
     @Test(
         arguments: [
             ("/org/todoku/Downloader1/download/99", "org.todoku.Download1", "Pause", "", [], "UnknownObject"),
@@ -178,7 +178,7 @@ internal import Testing
                 + arguments,
             environment: world.environment)
         #expect(busctl.status == 1)
-        // dbus-send prints the name.
+        // dbus-send prints the name of the error.
         let sent = await Child.run(
             [
                 "dbus-send", "--session", "--print-reply", "--reply-timeout=10000", "--dest=\(BusName.service)", path,
@@ -191,7 +191,7 @@ internal import Testing
         #expect(!busctl.errors.contains("timed out") && !busctl.errors.isEmpty, "\(busctl.errors)")
     }
 
-    /// Arguments for dbus-send(1), which knows no empty dictionaries of variants.
+    /// Arguments for dbus-send(1), which has no empty dictionaries of variants.
     private static func typed(_ signature: String, _ arguments: [String]) -> [String] {
         switch signature {
         case "s", "ss": arguments.map { "string:\($0)" }
@@ -256,7 +256,7 @@ internal import Testing
     }
 }
 
-/// The start tags of an XML text, in order. Enough for interface files: no CDATA, no entities in what is compared.
+/// The start tags of an XML text, in order. Enough for interface files: ignores CDATA and entities.
 struct Elements {
     struct Element { let name: String, attributes: [String: String] }
     private(set) var all: [Element] = []
@@ -285,11 +285,11 @@ struct Elements {
     }
 }
 
-/// An interface file in the words of `Face.members`.
+/// An interface file in the format of `Face.members`.
 struct InterfaceText {
     private(set) var name = ""
     private(set) var members: [String] = []
-    /// `EmitsChangedSignal` by property.
+    /// The value of `EmitsChangedSignal` for each property.
     private(set) var changes: [String: String] = [:]
 
     init(_ document: String) {

@@ -6,7 +6,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// A file of the test's own, without a name or with one; closed with its last reference.
+/// A file of the test, with or without a name; closed with its last reference.
 final class OwnFile: Sendable {
     let descriptor: Int32
 
@@ -32,7 +32,7 @@ final class OwnFile: Sendable {
     }
 }
 
-/// Descriptors that a process has open, of files below a folder or of the same deleted.
+/// How many descriptors a process has open of files below a folder, deleted ones included.
 private func openFiles(of process: pid_t, below folder: String) -> Int {
     listFolder("/proc/\(process)/fd").count { number in
         var target = [CChar](repeating: 0, count: Int(PATH_MAX))
@@ -41,7 +41,7 @@ private func openFiles(of process: pid_t, below folder: String) -> Int {
     }
 }
 
-/// memfd_create(2), which glibc shows to _GNU_SOURCE only.
+/// memfd_create(2), which glibc declares only with _GNU_SOURCE.
 private func makeMemoryFile() -> Int32 {
     typealias Create = @convention(c) (UnsafePointer<CChar>, UInt32) -> Int32
     guard let symbol = dlsym(nil, "memfd_create") else { preconditionFailure("there is no memfd_create") }
@@ -55,7 +55,7 @@ extension Running {
         try await (other ?? client).call(Manager.downloadToFd, (url, file, ["notify": .string("never")].merging(more) { $1 }))
     }
 
-    /// Descriptors of the callers' files that the daemon has.
+    /// How many descriptors of callers' files the daemon holds.
     fileprivate var held: Int { openFiles(of: daemon.pid, below: world.folder) }
 }
 
@@ -80,7 +80,7 @@ extension Running {
         #expect(await thrown { try await running.client.call(Download.openFile, at: path, ()) }?.name == todokuError("InvalidState"))
         #expect(running.world.files == ["mine"])
         #expect(await eventually { running.held == 0 })
-        // Without a name, and by a caller that has closed its own meanwhile.
+        // The file has no name, and the caller has closed its own descriptor meanwhile.
         file = OwnFile(running.file("nameless"))
         unlink(running.file("nameless"))
         let other = dup(file!.descriptor)
@@ -196,7 +196,7 @@ extension Running {
         #expect(file.bytes == body)
         #expect(server.requests.last?.range?.first == 1_000_000)
 
-        // Nothing came: what was there is the caller's.
+        // Nothing was received, so the caller's content stays.
         let failing = try await running.write(server.url("/gone"), into: file.wire)
         #expect(await thrown { try await running.client.wait(failing) }?.name == todokuError("HttpStatus"))
         #expect(file.bytes == body)
@@ -266,7 +266,7 @@ extension Running {
         func add(_ options: [String: Variant]) async throws -> ObjectPath {
             try await client.call(Manager.downloadToFd, (server.url("/a"), file.wire, ["notify": .string("never")].merging(options) { $1 }))
         }
-        // One that is paused keeps it.
+        // A paused download keeps the service.
         let paused = try await add(["start": .bool(false)])
         await pause(milliseconds: 6500)
         #expect(daemon.isRunning)
@@ -282,7 +282,7 @@ extension Running {
             #expect(await thrown { try await client.retry(path) }?.name == todokuError("InvalidState"))
         }
         #expect(await client.signals.seen.compactMap(\.ended?.error) == [todokuError("Interrupted"), todokuError("Interrupted")])
-        // Asked to end, it says so before it goes.
+        // A service that is told to end announces the failure before it ends.
         let third = try await add([:])
         #expect(await server.waitForRequests(2))
         async let waiting = thrown { try await client.wait(third) }
@@ -299,7 +299,7 @@ extension Running {
     @Test func `that is refused leaves no descriptor behind, whatever it is refused for`() async throws {
         let running = try await Running.start()
         let file = OwnFile(running.file("mine"))
-        // Deeper than the service reads: the descriptor comes before the dictionary that cannot be read.
+        // The value is nested deeper than the service reads. The descriptor comes before this unreadable dictionary.
         var deep = Variant.string("x")
         for _ in 0..<40 { deep = .variant(deep) }
         let bad: [(name: String, url: String, options: [String: Variant])] = [
@@ -360,7 +360,7 @@ extension Running {
             }
         }
         func memory() -> OwnFile { OwnFile(adopting: makeMemoryFile()) }
-        /// Into a file of its own, which is open until the call is answered.
+        /// Downloads into a new file, which is open until the call is answered.
         func write(_ path: String) async throws -> ObjectPath {
             let file = memory()
             defer { withExtendedLifetime(file) {} }
@@ -377,7 +377,7 @@ extension Running {
             #expect(await eventually { file.bytes.isEmpty })
         }
         var held: [ObjectPath] = []
-        // A file that ended is let go of when its emptying is on disk.
+        // The descriptor of an ended download is released once the truncation of its file is on disk.
         #expect(
             await eventually {
                 while held.count < Limits.memoryDescriptorsPerCaller, let path = try? await write("/wait") { held.append(path) }
@@ -385,7 +385,7 @@ extension Running {
             })
         let refused = await thrown { try await write("/wait") }
         #expect(refused?.name == todokuError("LimitExceeded") && refused?.message.contains("memory") == true, "\(refused as Any)")
-        // A file on a disk has its own limits.
+        // Files on a disk have their own limits.
         let mine = OwnFile(running.file("mine"))
         try await running.client.cancel(try await running.write(server.url("/wait"), into: mine.wire))
         for path in held { try await running.client.cancel(path) }
@@ -415,7 +415,7 @@ extension Running {
         }
         let last = try await running.world.client()
         #expect(await thrown { try await running.write("http://127.0.0.1:1/", into: file.wire, waiting, by: last) }?.name == error)
-        #expect(await eventually { running.held == Limits.descriptors })  // the message's own is closed behind the answer
+        #expect(await eventually { running.held == Limits.descriptors })  // the message's own descriptor is closed after the answer
         try await running.client.call(Manager.cancelAll, ())
         #expect(await eventually { running.held == 0 })
         #expect(try await running.client.get(Manager.remaining) == 0)
@@ -441,7 +441,7 @@ extension Running {
     @Test func `goes on without its caller`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
-        // A foreign program, which is gone when the file comes.
+        // A foreign program, which has ended when the file arrives.
         let call = """
             exec gdbus call --session --dest \(BusName.service) --object-path \(BusName.managerPath) \
                 --method \(Manager.interface).DownloadToFd "$0" 3 "{'start': <false>}" 3<>"$1"

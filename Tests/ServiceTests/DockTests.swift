@@ -6,13 +6,13 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// A server whose files of 1,000,000 bytes come up to a place, and on from there when a test says so. `/small` comes at once.
+/// Serves files of 1,000,000 bytes: up to `first`, and the rest when the test opens the gate. `/small` arrives at once.
 struct SteppedServer {
     static let size = 1_000_000
     let server: ScriptedServer
     let gate = Gate()
 
-    /// - Parameter hasLength: the size is told.
+    /// - Parameter hasLength: whether the server announces the size.
     init(_ first: Int, hasLength: Bool = true) {
         let gate = gate
         server = ScriptedServer { request, reply in
@@ -29,7 +29,7 @@ struct SteppedServer {
     func url(_ path: String) -> String { server.url(path) }
 }
 
-/// Sends bytes bit by bit until a test says that it is enough; then the rest is missing.
+/// Sends bytes slowly until the test opens the gate. The rest is never sent.
 struct TrickleServer {
     let server: ScriptedServer
     let gate = Gate()
@@ -70,7 +70,7 @@ private let bare: [String: Variant] = [
         let second = try await running.download(server.url("/b"))
         #expect(await eventually { await dock.mark()?.count == 2 })
         #expect(await eventually { await dock.mark()?.progress == 0.25 })
-        // A paused one remains.
+        // A paused download still counts.
         try await running.client.pause(second)
         server.gate.open()
         _ = try await running.client.wait(first)
@@ -78,7 +78,7 @@ private let bare: [String: Variant] = [
         try await running.client.cancel(second)
         #expect(await eventually { await dock.mark()?.isBare == true })
         #expect(await dock.mark()?.properties == bare)
-        // Its connection goes too: no mark outlives us in any dock.
+        // The mark's connection closes too, so that no mark outlives us in any dock.
         #expect(try await eventually { try await !dock.isThere(mark) })
         let marks = await dock.marks
         #expect(zip(marks, marks.dropFirst()).allSatisfy { $0.properties != $1.properties }, "nothing is said twice")
@@ -123,10 +123,10 @@ private let bare: [String: Variant] = [
         var paths = [try await running.download(server.url("/a"), id("org.example.A"))]
         paths.append(try await running.download(server.url("/b"), id("org.example.B.desktop")))
         paths.append(try await running.download(server.url("/c"), id("org.example.B")))
-        // Ours by its name, and by leaving it out, are one.
+        // Our own icon is the same, whether a download names it or names none.
         paths.append(try await running.download(server.url("/d"), id("org.todoku.Downloader1")))
         paths.append(try await running.download(server.url("/e")))
-        // What shows no progress is not counted.
+        // A download that shows no progress does not count.
         paths.append(try await running.download(server.url("/f"), ["show-progress": .bool(false)]))
         #expect(await eventually { await dock.mark(of: "org.example.A")?.count == 1 })
         #expect(await eventually { await dock.mark(of: "org.example.B")?.count == 2 })
@@ -145,7 +145,7 @@ private let bare: [String: Variant] = [
         let running = try await Running.start()
         let dock = try await StandInDock(on: running.world.bus.address, isOwner: false)
         let path = try await running.download(server.url("/a"))
-        // At most ten a second: for a second and a half there has been something to show.
+        // At most ten signals a second: there has been something to show for a second and a half.
         #expect(await running.client.signals.has("Progress", at: path, count: 16))
         let appeared = ContinuousClock.now
         try await dock.appear()
@@ -176,7 +176,7 @@ private let bare: [String: Variant] = [
         let marks = await dock.marks
         let seconds = try #require(marks.last?.arrived) - begun
         #expect(marks.count <= 1 + Int(seconds / .milliseconds(500)), "\(marks.count) in \(seconds)")
-        // On a busy machine even a small one may last long enough.
+        // On a busy machine, even a small download may take too long.
         var lasted = Duration.seconds(1)
         while lasted > .milliseconds(450) {
             await dock.forget()
@@ -184,7 +184,7 @@ private let bare: [String: Variant] = [
             try await running.fetch(server.url("/small"))
             lasted = .now - start
         }
-        // Marks come in their order: had that one been told of, it would be before this one.
+        // Marks arrive in order: a mark for the small download would have arrived before this one.
         let last = try await running.download(server.url("/later"), ["desktop-id": .string("org.example.Last"), "start": .bool(false)])
         #expect(await eventually { await dock.mark(of: "org.example.Last")?.count == 1 })
         #expect(await dock.mark()?.isBare ?? true)
@@ -209,7 +209,7 @@ private let bare: [String: Variant] = [
     }
 }
 
-/// A real plank, with our icon in it, and what one sees of it.
+/// A real plank with our icon in it, and what its user sees.
 private struct Plank {
     let display: Display
     let programs: [Child]
@@ -219,7 +219,7 @@ private struct Plank {
         let entry = bus.folder("data/applications/org.todoku.Downloader1.desktop")
         let dock = bus.folder("config/plank/dock1/launchers")
         let environment = bus.environment.merging(["DISPLAY": display.name, "GSETTINGS_BACKEND": "keyfile", "GTK_A11Y": "none"]) { $1 }
-        // An icon without any red: that is the colour of the count.
+        // The icon has no red, because red is the colour of the count.
         for arguments in [
             ["mkdir", "-p", bus.folder("data/applications"), dock],
             ["convert", "-size", "64x64", "xc:#2060c0", bus.folder("icon.png")],
@@ -237,7 +237,7 @@ private struct Plank {
         return Plank(display: display, programs: [manager, plank], picture: bus.folder("screen.png"))
     }
 
-    /// So many pixels of the screen have a colour for which `isWanted` says so.
+    /// How many pixels of the screen have a colour that `isWanted` accepts.
     private func pixels(_ isWanted: (_ red: Int, _ green: Int, _ blue: Int) -> Bool) async -> Int {
         await display.screenshot(picture)
         let exit = await Child.run(["convert", picture, "-depth", "8", "-format", "%c", "histogram:info:"])
@@ -251,7 +251,7 @@ private struct Plank {
     }
 
     func red() async -> Int { await pixels { $0 > 150 && $1 < 100 && $2 < 100 } }
-    /// Of the icon itself.
+    /// Pixels of the icon itself.
     func blue() async -> Int { await pixels { $0 < 80 && $2 > 140 } }
 }
 
@@ -267,7 +267,7 @@ private struct Plank {
         let server = SteppedServer(600_000)
         let path = try await running.download(server.url("/a"))
         #expect(await eventually { await plank.red() > 100 }, "the count is not there")
-        // The bar lies over the icon.
+        // The bar covers part of the icon.
         #expect(await eventually { await plank.blue() < bareBlue - 100 })
         #expect(await eventually { await heard.mark()?.progress == 0.6 })
         #expect(await heard.mark()?.count == 1)

@@ -6,10 +6,10 @@ struct ExampleApp {
     static let python = "/usr/bin/python3"
     let id: String
     let program: String
-    /// What its service file has the bus execute, with the path that the app has here.
+    /// The command in its service file, with the path of the app on this machine.
     let command: String
 
-    /// - Parameter name: of its folder; with an underscore for each hyphen, of its program.
+    /// - Parameter name: of the app's folder. The name of its program has an underscore for each hyphen.
     init(_ id: String, _ name: String) {
         let folder = "/" + #filePath.split(separator: "/").dropLast(3).joined(separator: "/") + "/examples/\(name)"
         let file = name.replacing("-", with: "_") + ".py"

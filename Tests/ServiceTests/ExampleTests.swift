@@ -8,7 +8,7 @@ internal import Testing
 /// The app of `examples/background-download`: a window of GTK 4 with a label, a progress bar and a button.
 private let example = ExampleApp("org.example.BackgroundDownload", "background-download")
 
-/// One run of the app, whose label is printed too; without a window manager its window is at the top left.
+/// One run of the app, which also prints its label. Without a window manager, its window is at the top left.
 private struct Run: Sendable {
     let display: Display
     let app: Child
@@ -19,7 +19,7 @@ private struct Run: Sendable {
         return isSaid
     }
 
-    /// Clicks until what that brings about is there: a window that has just come does not take the first one.
+    /// Clicks until `isDone`, because a window that has just appeared ignores its first click.
     func click(_ x: Int, _ y: Int, until isDone: () -> Bool) async -> Bool {
         let environment = currentEnvironment().merging(["DISPLAY": display.name]) { $1 }
         return await eventually {
@@ -32,7 +32,7 @@ private struct Run: Sendable {
 
     func pressButton() async -> Bool { await click(210, 155) { app.output.contains(" bytes\n") } }
 
-    /// By the button of its title bar.
+    /// Closes the window by the button in its title bar.
     func close() async {
         #expect(await click(393, 27) { !app.isRunning })
         #expect(await app.wait().status == 0)
@@ -43,7 +43,7 @@ private struct Run: Sendable {
     /// The sequence of every article on background downloads: press, close, open again, done.
     @Test func `finds its download again: on its way, and done while it was closed`() async throws {
         let display = await Display(width: 600, height: 400)
-        // Drawn by the processor; and no assistive technology is there to be told.
+        // Draw without a graphics card, and without accessibility services.
         let extra = ["DISPLAY": display.name, "GSK_RENDERER": "cairo", "GDK_BACKEND": "x11", "GTK_A11Y": "none"]
         let world = await ServiceWorld(activation: "--idle-exit 30", names: [example.id: example.command], extra: extra)
         let client = try await world.client()
@@ -67,7 +67,7 @@ private struct Run: Sendable {
         await display.screenshot(productPath("example-background-download.png"))
         await first.close()
 
-        // In the middle. Nothing is pressed, and nothing begins anew.
+        // Opened in the middle of the download: nothing is pressed, and the download does not start over.
         let second = open()
         #expect(await second.says("400000 of 1000000 bytes\n"))
         #expect(!second.app.output.contains("Not downloaded"))
@@ -75,7 +75,7 @@ private struct Run: Sendable {
         #expect(server.requests.count == 1)
         #expect(Trace(monitor.output).answers("Acknowledge") == 0)
 
-        // It ends with the window closed: the app is started for that, and goes.
+        // The download ends while the window is closed: the app is started for the end, and quits.
         #expect(await world.bus.hasOwner(example.id) == false)
         gate.open()
         #expect(await eventually { Trace(monitor.output).answers("Acknowledge") == 1 })
@@ -87,7 +87,7 @@ private struct Run: Sendable {
         #expect(try await client.list() == [path])
         await third.close()
         #expect(server.requests.count == 1)
-        // It was not in front when it ended, and was when it was opened.
+        // The app was not in front at the end of the download, and was when it was opened.
         #expect(Trace(monitor.output).calls("SetForeground").count >= 2)
     }
 }

@@ -50,7 +50,7 @@ internal import Testing
         #expect(again["Attempts"] == .uint32(2))
         #expect(await client.signals.states(of: path) == ["active", "waiting", "active", "verifying", "finished"])
         let (queued, ended) = (try await client.get(Download.queuedAt, at: path), try await client.get(Download.endedAt, at: path))
-        #expect(until > queued + 400_000 && until < queued + 3_000_000)  // half a second to one, after the first answer
+        #expect(until > queued + 400_000 && until < queued + 3_000_000)  // half a second to a second after the first answer
         #expect(ended > until)
         #expect(await client.signals.of(path).count { $0.member == "Completed" } == 1)
     }
@@ -64,7 +64,7 @@ internal import Testing
         clock_gettime(CLOCK_REALTIME, &now)
         let until = try await running.client.get(Download.waitUntil, at: path) / 1_000_000
         #expect(abs(Int(until) - now.tv_sec - 100) <= 5)
-        // Resume does not wait for it.
+        // Resume does not wait for that time.
         try await running.client.resume(path)
         #expect(await server.waitForRequests(2))
     }
@@ -82,7 +82,7 @@ internal import Testing
         #expect(try await running.client.get(Download.attempts, at: one) == 2)
         let more = try await running.download(url)
         #expect(await running.client.signals.until { $0.contains { $0.path == more.value && $0.changed?["Attempts"] == .uint32(2) } })
-        // While it waits it says what the last attempt failed by.
+        // While the download waits, it has the error of the last attempt.
         #expect(
             await running.client.signals.until {
                 $0.contains {
@@ -139,7 +139,7 @@ internal import Testing
         let friend = try await Running.start(extra: ["SSL_CERT_FILE": nginx.authority])
         #expect(readFile(try await friend.fetch(nginx.secureURL("/a.bin"))) == patternBytes(100_000))
         #expect(await eventually { nginx.log.contains { $0.hasPrefix("HTTP/2.0 200 /a.bin") } })
-        // The name must be right too.
+        // The name in the certificate must match too.
         let other = "https://127.0.0.2:\(nginx.securePort)/a.bin"
         let unreachable = await thrown { try await friend.fetch(other, ["retries": .uint32(0)]) }
         #expect(unreachable.map { [todokuError("Tls"), todokuError("Network")].contains($0.name) } == true)

@@ -6,7 +6,7 @@ internal import Synchronization
 internal import TestSupport
 internal import Testing
 
-/// What a server has: a file in versions, with what it says of it.
+/// The file of a server, in versions, with their headers.
 final class Shelf: Sendable {
     private let number = Atomic<Int>(1)
     private let make: @Sendable (Int) -> [UInt8]
@@ -17,9 +17,9 @@ final class Shelf: Sendable {
     var file: [UInt8] { make(version) }
     func change() { number.add(1, ordering: .relaxed) }
 
-    /// Serves as a good server does: 304 where the request's conditions say so (RFC 9110 §13.2.2).
+    /// Answers as a good server does: 304 if the conditions of the request say so (RFC 9110 §13.2.2).
     ///
-    /// - Parameter tag: of a version, as `W/"1"`; nil: none is told.
+    /// - Parameter tag: the entity tag of a version, such as `W/"1"`; nil: no tag is sent.
     func serve(
         _ request: ScriptedServer.Request, _ reply: TestSupport.Reply, tag: ((Int) -> String)? = nil, modified: ((Int) -> String)? = nil
     ) {
@@ -46,7 +46,7 @@ struct Answer: Equatable, CustomStringConvertible {
 }
 
 extension Running {
-    /// A call of `Fetch`.
+    /// Calls `Fetch`.
     func get(_ url: String, _ more: [String: Variant] = [:], by other: Client? = nil) async throws -> Answer {
         Answer(try await (other ?? client).call(Manager.fetch, (url, options(more))))
     }
@@ -71,7 +71,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(server.requests.count == 2)
         #expect(server.requests[1].field("If-None-Match") == "\(prefix)\"1\"")
         #expect(await eventually { running.world.files == ["a"] })
-        // It is a download like any other, and the former one is off the list.
+        // The result is a download like any other, and the previous one has left the list.
         let path = try #require(try await running.client.list().first)
         #expect(try await running.client.list() == [path] && path != first)
         #expect(await running.client.signals.has("DownloadRemoved"))
@@ -109,7 +109,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(await eventually { running.world.files == ["a"] })
     }
 
-    /// A date of this minute may stand for two files; one of a response that varies, too.
+    /// A date within this minute may stand for two files, and so may a response that varies.
     @Test(arguments: [
         "Last-Modified: Fri, 20 Nov 2026 11:59:30 GMT", "Last-Modified: Mon, 01 Jun 2026 10:00:00 GMT\r\nVary: Accept", "X: 1",
     ])
@@ -123,8 +123,8 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         for _ in 0..<2 { #expect(try await running.get(server.url("/a")) == Answer(.noData, running.file("a"))) }
         #expect(server.requests.count == 3)
         #expect(server.requests.allSatisfy { $0.field("If-Modified-Since") == nil && $0.field("If-None-Match") == nil })
-        #expect(await eventually { running.world.files == ["a"] })  // the part file goes when the end is on disk
-        // What is of the same length is not the same.
+        #expect(await eventually { running.world.files == ["a"] })  // the part file is deleted once the end is on disk
+        // A file of the same length may have other bytes.
         writeFile(running.file("b"), patternBytes(300_000))
         #expect(try await running.get(server.url("/b")) == Answer(.newData, running.file("b (1)")))
     }
@@ -194,7 +194,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(try await get() == held)
         #expect(server.requests.dropFirst().allSatisfy { $0.field("If-None-Match") == "\"1\"" } && server.requests.count == 5)
         #expect(await eventually { world.files == ["a"] })
-        // With its file, the copy goes too.
+        // Deleting the file also ends the use of the cached copy.
         try await client.remove(try #require(try await client.list().first), deletingFile: true)
         #expect(await eventually { world.files == [] })
         #expect(try await get() == Answer(.newData, "\(world.folder)/a"))
@@ -206,7 +206,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(try await running.get(server.url("/a")) == Answer(.newData, running.file("a")))
         #expect(try await running.get(server.url("/a")) == Answer(.noData, running.file("a")))
         #expect(running.world.bytes("a") == [])
-        // And of nothing after something.
+        // The server's file becomes empty.
         let shelf = Shelf { $0 == 1 ? [1] : [] }
         let other = ScriptedServer { request, reply in shelf.serve(request, reply) { "\"\($0)\"" } }
         #expect(try await running.get(other.url("/b")) == Answer(.newData, running.file("b")))
@@ -243,7 +243,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         _ = try await running.get(server.url("/a"))
-        // The answer and the signals come by one connection, in their order.
+        // The answer and the signals arrive on one connection, in order.
         let members = await running.client.signals.seen.map(\.member)
         for member in ["Finished", "Completed", "DownloadEnded"] { #expect(members.contains(member)) }
     }
@@ -302,7 +302,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         let shared: [Variant] = [.string(server.url("/0")), .dictionary(running.options())]
         try await withThrowingTaskGroup(of: Answer.self) { group in
             for index in 0..<200 { group.addTask { try await running.get(server.url("/\(index % 3)")) } }
-            // One that leaves with fifty calls waiting, half of them with others.
+            // This caller leaves while fifty of its calls wait, half of them on shared transfers.
             await onThread {
                 let caller = RawCaller(bus)
                 for _ in 0..<25 {
@@ -338,7 +338,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
                     do { return try await running.get(server.url("/a")).outcome } catch { return (error as? DBusError)?.name ?? "\(error)" }
                 }
             }
-            // Those that are refused are answered at once.
+            // Refused calls are answered at once.
             for _ in 0..<4 { #expect(await group.next() == todokuError("LimitExceeded")) }
             gate.open()
             for _ in 0..<256 { #expect(await group.next() == "new-data") }
@@ -355,7 +355,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         for _ in 0..<2 { #expect(try await running.get(server.url("/a"), options) == Answer(.newData, running.file("a"))) }
         #expect(server.requests.count == 1)
         #expect(await thrown { try await running.get(server.url("/b"), options) }?.name == todokuError("AlreadyExists"))
-        // Its entry stays when another Fetch of the same begins.
+        // A download with a token stays on the list when the Fetch is repeated.
         #expect(try await running.get(server.url("/a"), ["app": .string("org.example.App")]) == Answer(.noData, running.file("a")))
         #expect(try await running.client.list().contains(BusName.path(app: "org.example.App", token: "t")))
         #expect(try await running.client.list().count == 2)
@@ -388,7 +388,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
             #expect(try await running.get(server.url(path)) == Answer(.noData, file))
             #expect(readFile(file) == Array("file \(path)".utf8))
         }
-        // The one about something else was answered by a request without condition, and the same bytes.
+        // The 304 about another file was followed by a request without conditions, which brought the same bytes.
         #expect(server.requests.map { $0.field("If-None-Match") != nil } == [false, true, false, true, false])
         #expect(await eventually { running.world.files == ["body", "other"] })
     }
@@ -429,7 +429,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         }
         #expect(server.requests.map { $0.field("If-None-Match") } == [nil, "\"1\"", nil])
         #expect(server.requests[2].range?.first == 1_500_000 && server.requests[2].field("If-Range") == "\"2\"")
-        // The validator that held the pieces together is what it is asked by.
+        // The next conditional request has the validator that tied the pieces together.
         _ = try await running.get(server.url("/a"), ["if-exists": .string("replace")])
         #expect(server.requests.last?.field("If-None-Match") == "\"2\"")
     }
@@ -450,7 +450,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(try await running.get(server.url("/a"), options) == Answer(.newData, running.file("f")))
         #expect(try await running.get(server.url("/a"), options) == Answer(.noData, running.file("f")))
         #expect(storage.requests[1].field("If-None-Match") == "\"1\"")
-        // Another URL's tag may be the same by chance.
+        // Another URL may have the same entity tag by chance.
         target.change()
         #expect(try await running.get(server.url("/a"), options) == Answer(.noData, running.file("f")))
         #expect(storage.requests[2].field("If-None-Match") == nil)
@@ -470,7 +470,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         let always: [String: Variant] = ["only-if-changed": .bool(false)]
         for name in ["a", "a (1)"] { #expect(try await running.get(server.url("/a"), always) == Answer(.newData, running.file(name))) }
         #expect(server.requests.allSatisfy { $0.field("If-None-Match") == nil })
-        // What it wrote is the copy of those who ask.
+        // The file that this Fetch wrote is the cached copy for conditional calls.
         #expect(try await running.get(server.url("/a")) == Answer(.noData, running.file("a (1)")))
         #expect(server.requests.last?.field("If-None-Match") == "\"1\"")
     }
@@ -480,12 +480,12 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         let shelf = Shelf()
         let server = ScriptedServer { request, reply in shelf.serve(request, reply) { "\"\($0)\"" } }
         let asking: [String: Variant] = ["only-if-changed": .bool(true)]
-        #expect(try await running.fetch(server.url("/a")) == running.file("a"))  // plain: no copy of anybody's
+        #expect(try await running.fetch(server.url("/a")) == running.file("a"))  // a plain Download: makes no cached copy
         #expect(try await running.fetch(server.url("/a"), asking) == running.file("a (1)"))
         #expect(try await running.fetch(server.url("/a"), asking) == running.file("a (1)"))
         #expect(try await running.get(server.url("/a")) == Answer(.noData, running.file("a (1)")))
         #expect(server.requests.map { $0.field("If-None-Match") } == [nil, nil, "\"1\"", "\"1\""])
-        // They are downloads of their own: nothing takes them off the list.
+        // Each is its own download, and stays on the list.
         #expect(try await running.client.list().count == 4)
     }
 
@@ -508,7 +508,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         let right = ["checksum": Variant.string("md5:25f9e794323b453885f5181f1b624d0b")]
         #expect(try await running.get(url, right) == Answer(.noData, running.file("a")))
         #expect(server.requests[3...6].allSatisfy { $0.field("If-None-Match") == nil })
-        // From here on it is known to have that checksum.
+        // From here on, the copy is known to match that checksum.
         #expect(try await running.get(url, right) == Answer(.noData, running.file("a")))
         #expect(server.requests.last?.field("If-None-Match") == "\"1\"")
         #expect(await eventually { running.world.files == ["a"] })
@@ -567,7 +567,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(try await Answer(client.call(Manager.fetch, (url, options))).outcome == "no-data")
     }
 
-    /// Whatever the moment: who is told no-data has the server's file, whole.
+    /// Killed at any moment, the service says no-data only if the caller has the server's whole file.
     @Test func `never says no-data of what is not there, whenever it is killed`() async throws {
         let world = await ServiceWorld(isSmall: false)
         let client = try await world.client()
@@ -584,7 +584,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
             async let call = thrown { try await client.call(Manager.fetch, (url, options)) }
             #expect(await server.waitForRequests(requests + 1))
             pause: for step in 0..<round {
-                // Moments from the request to after the end, in no time that a machine's speed would decide alone.
+                // Choose moments from the request until after the end, however fast the machine is.
                 if world.files.contains("a"), step % 4 == 3 { break pause }
                 await ServiceTests.pause(milliseconds: step)
             }

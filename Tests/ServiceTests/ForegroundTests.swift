@@ -30,14 +30,14 @@ extension Client {
         try await one.setForeground(app, true)
         try await two.setForeground(app, true)
         try await two.setForeground("org.example.Other", true)
-        // Neither of these is toasted; what follows is, so that it can be seen that they are not.
+        // Neither of these gets a toast. The later ones do, which shows that these did not.
         try await fetch([:])
         _ = await thrown { try await running.fetch(server.url("/bad"), mine) }
         try await fetch(["notify": .string("never"), "title": .string("never")])
         try await fetch(["notify": .string("always"), "title": .string("always")])
         try await fetch(["app": .string("org.example.AppX"), "title": .string("another")])
         #expect(await eventually { await dunst.displayed() == 2 })
-        // In front as long as one of its connections says so.
+        // An app is in front as long as one of its connections says so.
         try await one.setForeground(app, false)
         try await fetch(["title": .string("two says so")])
         try await two.setForeground("org.example.Other", false)
@@ -46,7 +46,7 @@ extension Client {
         try await two.setForeground(app, false)
         try await fetch(["title": .string("nobody says so")])
         #expect(await eventually { await dunst.displayed() == 3 })
-        // One that leaves, as by a crash, says nothing any more.
+        // A connection that leaves the bus, as by a crash, no longer counts.
         let leaving = Child(
             [
                 "gdbus", "call", "--session", "--dest", BusName.service, "--object-path", BusName.managerPath.value, "--method",
@@ -105,7 +105,7 @@ extension Client {
         let running = try await Running.start(["--idle-exit", "5"])
         let path = try await running.download("http://127.0.0.1:1/a", ["app": .string(app), "start": .bool(false)])
         try await running.client.setForeground(app, true)
-        // It is still there well after the five seconds: nothing but time shows that.
+        // Still running well after the five seconds; only waiting can show that.
         #expect(await eventually(within: .milliseconds(7000)) { !running.daemon.isRunning } == false)
         try await running.client.cancel(path)
         #expect(await running.daemon.wait().isClean)

@@ -40,7 +40,7 @@ extension Running {
             #expect(await running.waits(path, for: "disk-space"))
             #expect(await eventually { listFolder(disk.path) == [] })
             let requests = server.requests.count
-            // A second look at the folder finds its own room again, and that was not enough.
+            // The next check of the folder finds the room that the failed attempt freed, which was not enough.
             #expect(await !eventually(within: .seconds(7)) { server.requests.count > requests })
             await disk.remount("size=64m")
             #expect(readFile(try await running.client.wait(path)) == body)
@@ -62,7 +62,7 @@ extension Running {
             #expect(await running.waits(path, for: "disk-space"))
             let missing = try await running.client.get(Download.error, at: path).details["missing-bytes"]?.uint64
             #expect(missing == 2_000_000 - (1 << 20))
-            // Whoever sets it to less lets go on what waits.
+            // Lowering the reserve resumes the waiting download.
             try await running.client.set(Manager.diskReserve, 0)
             #expect(readFile(try await running.client.wait(path)) == body)
             return true

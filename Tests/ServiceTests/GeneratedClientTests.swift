@@ -4,7 +4,7 @@ internal import EventLoop
 internal import TestSupport
 internal import Testing
 
-/// What other programs make of the interface files is compiled, and talks to the real service: `examples/generated-clients`.
+/// Compiles what other programs generate from the interface files, and lets it talk to the real service: `examples/generated-clients`.
 @Suite(.timeLimit(.minutes(5))) struct `A generated client` {
     private let root = "/" + #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
     private let build = TemporaryFolder()
@@ -47,7 +47,7 @@ internal import Testing
     @Test func `of qdbusxml2cpp has a type for each value`() async throws {
         let examples = "\(root)/examples/generated-clients"
         var lines: [String] = []
-        // One unit: Qt's headers are read once.
+        // One compilation unit, so that Qt's headers are read once.
         var unit = "#include \"\(examples)/qt.cpp\"\n"
         for (interface, name) in files.sorted(by: { $0.key < $1.key }) {
             lines.append("qdbusxml2cpp -i todokutypes.h -p \(name) '\(file(interface))'")
@@ -77,8 +77,8 @@ internal import Testing
                 """, "\(ran.status): \(ran.errors)")
     }
 
-    /// Generators take a comment's first line for the member, lines with @ for arguments, and the rest for paragraphs: what runs over a
-    /// line's end where they expect none is put elsewhere.
+    /// Generators take the first line of a comment as the description of the member, lines with @ as its arguments, and the rest as
+    /// paragraphs. Where they expect one line, they misplace text that continues on the next.
     @Test(arguments: ["Downloader1", "Download1", "Batch1"])
     func `'s documentation says of each member what it is, and of each method its errors`(name: String) async throws {
         let made = await shell("gdbus-codegen --generate-rst text '\(file(name))' && gdbus-codegen --generate-docbook book '\(file(name))'")
@@ -91,7 +91,7 @@ internal import Testing
         for member in members {
             let words = member.split(separator: " ")
             let title = String(words[1].prefix { $0 != "(" })
-            // Of the same name as a signal or a property may be a method.
+            // A signal or property may have the name of a method.
             let mark =
                 words[0] == "property"
                 ? "\(interface):\(title)\n" : words[0] == "signal" ? "\(interface)::\(title)\n" : "\(interface).\(title)\n"
@@ -103,7 +103,7 @@ internal import Testing
             #expect(!paragraphs.isEmpty, "\(member) is not documented: \(section)")
             if words[0] == "method" { #expect(section.contains("\nErrors: "), "\(member)") }
         }
-        // Nothing of an argument has run into the text, and a list is one paragraph each.
+        // No argument has run into the text, and each item of a list is its own paragraph.
         #expect(book.contains("</para><para>\nErrors: "))
         if name == "Downloader1" { #expect(book.contains("</para><para>\ntag (s): its option tag;")) }
     }

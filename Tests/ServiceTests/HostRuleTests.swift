@@ -7,7 +7,7 @@ internal import TestSupport
 internal import Testing
 
 extension ScriptedServer {
-    /// From the first request that `isMeant` to the last.
+    /// The time from the first request that `isMeant` to the last.
     fileprivate func span(_ isMeant: (Request) -> Bool = { _ in true }) -> Duration {
         let times = requests.filter(isMeant).map(\.arrived)
         guard let first = times.min(), let last = times.max() else { return .zero }
@@ -15,12 +15,12 @@ extension ScriptedServer {
     }
 }
 
-/// A request may be seen late by a server that has no processor just then: so much less than the interval may lie between two.
+/// A server without a processor may see a request late. So two requests may be this much closer than the interval.
 private let tolerance: Duration = .milliseconds(400)
 
 @Suite struct `A host with a request interval` {
     @Test func `is asked that seldom by all applications and retries together; musicbrainz.org from the start`() async throws {
-        // The proxy of the environment is the server: so names need not be looked up.
+        // The server is the proxy of the environment, so no name needs a look-up.
         let server = ScriptedServer { request, reply in
             reply.respond(request.number == 0 ? 500 : 200, text: request.number == 0 ? "" : "x")
         }
@@ -57,7 +57,7 @@ private let tolerance: Duration = .milliseconds(400)
         let client = running.client
         var paths: [ObjectPath] = []
         for number in 1...3 { paths.append(try await running.download("http://example.org/\(number)")) }
-        // Two of them have been redirected and wait: they are not active, whatever they had begun.
+        // Two downloads have been redirected, and wait. They are not active, although each has made a request.
         #expect(
             await client.signals.until { seen in
                 seen.contains { $0.changed?["WaitReason"] == .string("rate-limit") && $0.state == "waiting" }
@@ -87,7 +87,7 @@ private let tolerance: Duration = .milliseconds(400)
         for path in paths { _ = try await client.wait(path) }
         let finished = Set(await client.signals.seen.compactMap { $0.ended?.path })
         #expect(finished.count >= 5)
-        // What was under way when the process died may be asked for again; what was told as finished is not.
+        // Requests in flight at a kill may be repeated; those of downloads announced as finished may not.
         let again = Dictionary(grouping: server.requests.map(\.target), by: { $0 }).filter { $0.value.count > 1 }
         #expect(again.count <= 3)
         #expect(server.span() >= .milliseconds(700) * (server.requests.count - 1) - tolerance)
@@ -97,13 +97,13 @@ private let tolerance: Duration = .milliseconds(400)
         let nginx = await Nginx(extra: "limit_req zone=one;", http: "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/s;")
         for number in 1...5 { nginx.put("\(number)", [1]) }
         let running = try await Running.start()
-        // nginx counts milliseconds between two moments at which it had a processor: a fifth more leaves room for one that comes late.
+        // nginx counts milliseconds between two moments at which it had a processor. A fifth more leaves room for a late request.
         try await running.client.call(Manager.setHostRule, ("127.0.0.1", ["request-interval": .uint32(1200)]))
         var paths: [ObjectPath] = []
         for number in 1...5 { paths.append(try await running.download(nginx.url("/\(number)"))) }
         for path in paths { _ = try await running.client.wait(path) }
         #expect(nginx.log.map { $0.split(separator: " ")[1] } == Array(repeating: "200", count: 5))
-        // Without the rule the same server refuses.
+        // Without the rule, the same server refuses requests.
         try await running.client.call(Manager.setHostRule, ("127.0.0.1", ["request-interval": .uint32(0)]))
         for number in 1...3 { _ = try await running.download(nginx.url("/\(number)"), ["retries": .uint32(0)]) }
         #expect(await running.client.signals.has("AllEnded", count: 2))

@@ -8,12 +8,12 @@ internal import Testing
 
 @testable internal import DownloadStore
 
-/// Callers who mean harm, or cannot do better. Meanwhile another's calls are served, and the daemon's memory stays within a bound.
+/// Callers that mean harm, or know no better. Another caller must be served meanwhile, and the daemon's memory stays within a bound.
 @Suite(.serialized, .timeLimit(.minutes(5))) struct `A hostile caller` {
     @Test(arguments: [1, 2] as [UInt64]) @BusActor func `gets one proper answer for each of thousands of odd calls`(seed: UInt64)
         async throws
     {
-        // What is to be opened is: what programs this machine has is not asked here.
+        // Opening files always succeeds: which programs this machine has does not matter here.
         let opener = StandInOpener()
         let running = try await Running.start(extra: ["PATH": opener.path])
         var downloads: [String] = []
@@ -38,7 +38,7 @@ internal import Testing
         let bystander = Bystander(running)
         let bus = running.world.bus
         let (waiting, ready, go) = (Gate(), Gate(), Gate())
-        // One that asks for more than it may.
+        // This caller asks for more than it may.
         async let greedy = onThread { () -> [String] in
             let caller = RawCaller(bus)
             for _ in 0..<300 { caller.call(path, Download.interface, "Wait", [.dictionary([:])]) }
@@ -47,12 +47,12 @@ internal import Testing
             waiting.open()
             return refused + (0..<256).compactMap { _ in caller.readAnswer()?.errorName }
         }
-        // Forty who ask for what they may; every second one is gone before it is answered.
+        // Forty callers that ask for what they may. Every second one leaves before it is answered.
         async let many = onThread { () -> [Int] in
             var callers = (0..<40).map { _ in RawCaller(bus) }
             for caller in callers {
                 for _ in 0..<256 { caller.call(path, Download.interface, "Wait", [.dictionary([:])]) }
-                // Answered after them: the daemon has read them all.
+                // Answered after these calls, so the daemon has read them all.
                 _ = caller.answer(to: caller.call(path, Standard.peer, "Ping"))
             }
             callers.removeLast(20)
@@ -128,7 +128,7 @@ internal import Testing
                 let caller = RawCaller(bus)
                 for _ in 0..<20 { caller.call(path, Download.interface, "Wait", [.dictionary([:])]) }
                 caller.call(BusName.managerPath.value, Manager.interface, "Download", [.string("http://127.0.0.1:1/b"), .dictionary([:])])
-                // Half of a message, too.
+                // Or send only half of the last message.
                 if round.isMultiple(of: 2) { caller.flushHalf() } else { caller.flush() }
             }
         }
@@ -163,7 +163,7 @@ internal import Testing
                 signal(driver, "/org/freedesktop/DBus", "NameLost", [.string(name)])
             }
             signal("org.freedesktop.Notifications", "/org/freedesktop/Notifications", "ActionInvoked", [.uint32(1), .string("default")])
-            // Answers and errors to calls that the service may have made.
+            // Forged answers and errors to calls that the service may have made.
             for number in 1...2000 as ClosedRange<UInt32> {
                 let fields: [(UInt8, Variant)] = [(5, .uint32(number)), (6, .string(service))]
                 caller.send(2, fields, [.string("x"), .uint32(1)])
@@ -196,7 +196,7 @@ internal import Testing
         let error = await thrown { try await running.download("http://127.0.0.1:1/x", ["start": .bool(false)]) }
         #expect(error?.name == todokuError("LimitExceeded") && error?.message.contains("\(most)") == true)
         #expect(try await running.client.get(Manager.remaining) == UInt32(most))
-        // One that ends makes room for one.
+        // The end of a download makes room for another.
         try await running.client.cancel(BusName.path(of: DownloadNumber(5)))
         _ = try await running.download("http://127.0.0.1:1/x", ["start": .bool(false)])
         print("100,000 downloads: 13 calls in \(ContinuousClock.now - clock), VmRSS \((memory(daemon.pid, "VmRSS") ?? 0) >> 20) MiB")

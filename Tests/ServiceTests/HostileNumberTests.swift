@@ -62,7 +62,7 @@ internal import Testing
         _ = try await running.fetch(server.otherURL("/moved"))
         _ = try await running.client.call(Manager.describe, ([:], []))
         #expect(running.daemon.isRunning)
-        // What is kept of them is read again.
+        // The saved values are read again.
         let exit = await running.world.stop(running.daemon)
         #expect(exit.status == 0, "\(exit)")
         let again = await running.world.start()
@@ -70,7 +70,7 @@ internal import Testing
         #expect(again.isRunning)
     }
 
-    /// The last place that a row may hold counted as none: a move of the one download there asked the queue for a place before its first.
+    /// The greatest possible position was once taken for no position. Then moving the only download looked for a position before the first.
     @Test(arguments: [0, 5, .max] as [UInt32]) func `in a row of the queue stops no move`(place: UInt32) async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "whole") }

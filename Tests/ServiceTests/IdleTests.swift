@@ -40,7 +40,7 @@ internal import Testing
             ],
             environment: running.world.environment)
         #expect(await eventually { Trace(monitor.output).calls("Wait").count == 1 })
-        // It is still there well after the five seconds: nothing but time shows that.
+        // Still running well after the five seconds; only waiting can show that.
         #expect(await eventually(within: .milliseconds(6500)) { !running.daemon.isRunning } == false)
         waiter.signal(SIGKILL)
         let since = ContinuousClock.now
@@ -67,7 +67,7 @@ internal import Testing
             for race in 0..<races { group.addTask { try await Race.run(rounds: 200 / races, start: 1000 + race) } }
             return try await group.reduce(0, +)
         }
-        // About half of the calls came just before and half just after it had left: each time the next call moves to the other side.
+        // About half of the calls came just before the daemon left, and half just after: each result moves the next call to the other side.
         if let sanitizer = underSanitizer() {
             print("idle: under the \(sanitizer) sanitizer how many calls met it on its way out is not checked: \(left) of 200")
         } else {
@@ -82,7 +82,7 @@ internal import Testing
         let server = ScriptedServer { request, reply in reply.serve(patternBytes(2_000_000), for: request) }
         _ = try await running.fetch(server.url("/a"))
         let process = "/proc/\(running.daemon.pid)"
-        // The pool's threads leave after five seconds; libcurl's closes idle connections when it is asked next.
+        // The pool's threads end after five seconds. libcurl closes idle connections at the next request.
         #expect(await eventually { !threadNames(process).contains { ["todoku-disk", "todoku-callers"].contains($0) } })
         let before = await settled(process)
         await pause(milliseconds: 3000)
@@ -90,7 +90,7 @@ internal import Testing
         #expect(Set(before.keys.map(\.name)) == ["main", "todoku-curl", "todoku-store"])
     }
 
-    /// The minute in which a toast waits for a server to come.
+    /// Within the minute in which a toast waits for a server.
     @Test func `without a notification server an end wakes nothing up and leaves no thread, and its toast comes with the server`()
         async throws
     {
@@ -101,7 +101,7 @@ internal import Testing
         let process = "/proc/\(running.daemon.pid)"
         #expect(await eventually { !threadNames(process).contains { ["todoku-disk", "todoku-callers"].contains($0) } })
         let before = await settled(process)
-        // Half of the minute: who tried again would have by then.
+        // Half a minute: any further try to show the toast would have come by now.
         await pause(milliseconds: 32_000)
         #expect(switches(process) == before)
         #expect(Set(before.keys.map(\.name)) == ["main", "todoku-curl", "todoku-store"])
@@ -110,7 +110,7 @@ internal import Testing
         #expect(await toasts.received.first?.hints["category"] == .string("transfer.complete"))
     }
 
-    /// A wait until an instant, and an owner that is to be called again.
+    /// A download that waits for an instant, and one whose owner is to be called again.
     @Test func `a wait for an instant keeps it, and does not wake it up`() async throws {
         if let sanitizer = underSanitizer() { return print("idle: the \(sanitizer) sanitizer has a thread that wakes up: not checked") }
         let running = try await Running.start(["--idle-exit", "5"])
@@ -122,14 +122,14 @@ internal import Testing
         try await running.client.cancel(called)
         let process = "/proc/\(running.daemon.pid)"
         #expect(await eventually { !threadNames(process).contains { ["todoku-disk", "todoku-callers"].contains($0) } })
-        // The owner is called again a minute after its end: on a slow machine once in between.
+        // The owner is called again a minute after the end: on a slow machine, that may fall in between.
         let isQuiet = await eventually {
             let before = await settled(process)
             await pause(milliseconds: 3000)
             return switches(process) == before
         }
         #expect(isQuiet && running.daemon.isRunning)
-        // Its deadline runs from its first start, and it has not started.
+        // The download has not started, so its deadline does not run yet.
         #expect(try await running.client.get(Download.waitReason, at: path) == "not-before")
         for download in [path, called] { try await running.client.remove(download) }
         #expect(await running.daemon.wait().status == 0)
@@ -142,7 +142,7 @@ internal import Testing
         let daemon = await world.start()
         #expect(try await client.list() == [])
         let process = "/proc/\(daemon.pid)"
-        // The pool's thread that looked at the caller leaves after five seconds.
+        // The pool's thread that inspected the caller ends after five seconds.
         #expect(await eventually { !threadNames(process).contains { ["todoku-disk", "todoku-callers"].contains($0) } })
         let before = await settled(process)
         await pause(milliseconds: 2000)
@@ -151,8 +151,7 @@ internal import Testing
     }
 }
 
-/// Calls at about the moment when the daemon, idle for a second, leaves: each must have its answer, from the one that leaves or from the
-/// next.
+/// Calls the daemon about when it leaves, idle for a second. Each call must be answered, by this daemon or by the next.
 private enum Race {
     /// - Returns: how many calls were answered by a new daemon.
     static func run(rounds: Int, start: Int) async throws -> Int {
@@ -176,7 +175,7 @@ private enum Race {
         return left
     }
 
-    /// One that has let the name go, found a call and is about to take it back has none for a moment.
+    /// The name may have no owner for a moment: a leaving daemon has released it, found a call, and is about to request it again.
     private static func owner(of client: Client) async -> String {
         var owner: String?
         _ = await eventually {
@@ -196,7 +195,7 @@ private func wallClock() -> UInt64 {
 
 private struct ThreadKey: Hashable { let id: String, name: String }
 
-/// How often each thread has given the processor away by itself: a thread that wakes up gives it away again.
+/// How often each thread has given up the processor by itself. A thread that wakes up gives it up again.
 private func switches(_ process: String) -> [ThreadKey: String] {
     var result: [ThreadKey: String] = [:]
     for id in listFolder("\(process)/task") {
@@ -208,7 +207,7 @@ private func switches(_ process: String) -> [ThreadKey: String] {
     return result
 }
 
-/// `switches` once they have not changed for a while.
+/// The value of `switches` once it no longer changes.
 private func settled(_ process: String) async -> [ThreadKey: String] {
     var last = switches(process)
     _ = await eventually {

@@ -6,11 +6,11 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// Options of a download that people are shown.
+/// Options of a download whose progress is shown to the user.
 private let shown: [String: Variant] = ["notify": .string("background")]
 
 extension StandInJobServer {
-    /// The one view that is up.
+    /// The only open job view.
     fileprivate func only() async -> View? {
         guard await eventually({ self.open.count == 1 }) else { return nil }
         return open.first
@@ -43,7 +43,7 @@ extension StandInJobServer {
         #expect(told["descriptionValue1"]?.string == server.url("/%E5%86%99%E7%9C%9F.zip"), "without the query")
         #expect(told["descriptionValue2"]?.string == "\(running.world.folder)/写真.zip")
         #expect(told["destUrl"]?.string == "file://\(running.world.folder)")
-        // Only what is new is told.
+        // Only new values are sent.
         #expect(await view.updates.dropFirst().allSatisfy { $0.news["title"] == nil && $0.news["destUrl"] == nil })
         try await running.client.cancel(path)
         #expect(await eventually { await view.terminated == 1 })
@@ -70,7 +70,7 @@ extension StandInJobServer {
         #expect(await eventually { await view.terminated == 0 })
         let updates = await view.updates
         let seconds = try #require(updates.last?.at) - begun
-        // One more, and at once, for a change of what it does: checking the file.
+        // One more update for the change of phase (checking the file), which is sent at once.
         #expect(updates.count <= 2 + Int(seconds / .milliseconds(500)), "\(updates.count) in \(seconds)")
     }
 
@@ -80,20 +80,20 @@ extension StandInJobServer {
         let jobs = try await StandInJobServer(on: running.world.bus.address)
         let path = try await running.download(server.url("/a"), shown)
         let view = try #require(await jobs.only())
-        // Somebody else says the same.
+        // A program other than the job server sends the same signal.
         let stranger = try await Connection.open(address: running.world.bus.address)
         await stranger.send(SignalOf("org.kde.JobViewV3", "cancelRequested").message(from: ObjectPath(view.path), ()))
         _ = try await stranger.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, "a.b")
         await jobs.click("suspendRequested", view)
         #expect(await running.client.signals.isIn("paused", path))
         #expect(await eventually { await view.properties["suspended"] == .bool(true) })
-        // It could be resumed there, so the service stays, though nothing else keeps it.
+        // The user could resume the download in the job view, so the service stays, although nothing else keeps it.
         #expect(await eventually(within: .seconds(3)) { !running.daemon.isRunning } == false)
         #expect(await view.terminated == nil)
         await jobs.click("resumeRequested", view)
         #expect(await running.client.signals.isIn("active", path))
         #expect(await eventually { await view.properties["suspended"] == .bool(false) })
-        // Paused by others it can be resumed there too.
+        // A download paused by another program can be resumed in the job view too.
         try await running.client.pause(path)
         #expect(await eventually { await view.properties["suspended"] == .bool(true) })
         try await running.client.call(Manager.resumeAll, ())
@@ -151,7 +151,7 @@ extension StandInJobServer {
         let view = try #require(await jobs.only())
         #expect(await jobs.views.count == 1)
         #expect(await eventually { await view.properties["descriptionValue1"]?.string == server.url("/loud") })
-        // An app that comes to the front takes its job away; one that leaves it gets one.
+        // An app that comes to the front loses its job view; an app that leaves the front gets one.
         try await running.client.call(Manager.setForeground, ("org.example.Front", false))
         #expect(await eventually { await jobs.views.count == 2 })
         try await running.client.call(Manager.setForeground, ("org.example.Front", true))
@@ -192,7 +192,7 @@ extension StandInJobServer {
         await BusActor.run { jobs.isHanging = true }
         let path = try await running.download(server.url("/a"), shown)
         #expect(await eventually { await jobs.views.count == 1 })
-        // The service goes on, whatever the server does.
+        // The service continues, whatever the server does.
         #expect(await running.client.signals.has("Progress", at: path, count: 10))
         try await running.fetch(server.url("/small"), shown)
         #expect(await jobs.views[0].updates.isEmpty)

@@ -4,12 +4,12 @@ internal import TestSupport
 internal import Testing
 
 @Suite struct `The language of the service` {
-    /// However long a busy machine takes from one call to the next.
+    /// A busy machine may take long from one call to the next.
     private static let stays = ["--idle-exit", "3600"]
 
     @Test func `is the property’s from the next toast on, and still after a restart`() async throws {
         let display = await Display()
-        // The locale of the session says nothing unless it is asked; nor need it be installed.
+        // The session's locale counts only if the property says so, and need not be installed.
         let world = await ServiceWorld(extra: ["DISPLAY": display.name, "LC_ALL": "C"])
         let client = try await world.client()
         var daemon = await world.start(Self.stays)
@@ -44,7 +44,7 @@ internal import Testing
         #expect(try await toast("/e")["summary"]?.string == "Download complete")
         try await client.set(Manager.language, "ja")
         #expect(try await toast("/f")["summary"]?.string == "ダウンロードが完了しました")
-        // What programs read is English in any language.
+        // Texts for programs are English in any language.
         let error = await thrown { try await client.wait(try await client.download(server.url("/bad"), options)) }
         #expect(error?.message.utf8.allSatisfy { $0 < 0x80 } == true, "\(String(describing: error))")
         await dunst.stop()

@@ -4,7 +4,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// Toasts that the desktop has taken over (`org.gtk.Notifications`), after the second for which they keep the service here.
+/// Toasts that the desktop has taken over (`org.gtk.Notifications`). Here, a toast keeps the service for only one second.
 @Suite(.timeLimit(.minutes(3))) struct `A toast that was handed over` {
     private let server = ScriptedServer { request, reply in
         if request.path.hasPrefix("/bad") { reply.respond(404) } else { reply.respond(200, text: "hello") }
@@ -32,7 +32,7 @@ internal import Testing
             ["directory": .string(world.folder), "notify": .string("always"), "retries": .uint32(0)].merging(more) { $1 }
         }
 
-        /// Waits until so many have been handed over, and are off the screen.
+        /// Waits until `count` toasts have been handed over, and have left the screen.
         func hasHandedOver(_ count: Int) async -> Bool {
             await eventually { min(await desktop.toasts.count, await toasts.closed.count) >= count }
         }
@@ -44,12 +44,12 @@ internal import Testing
         let (batch, members) = try await client.batch([(busy.url("/1"), [:]), (busy.url("/2"), [:])], session.options())
         #expect(try await client.wait(batch: batch) == [0, 2, 0])
         #expect(await session.hasHandedOver(1))
-        // A click that was meant to put it away says no more than "Todoku" (as GNOME has it), and tries nothing again.
+        // A click to dismiss the toast says no more than "Todoku" (on GNOME), and retries nothing.
         try await session.desktop.click()
         for member in members { #expect(try await client.get(Download.state, at: member) == "failed") }
         try await session.desktop.press(0)
         #expect(try await client.wait(batch: batch) == [2, 0, 0])
-        // There is nothing left to be tried again.
+        // Nothing is left to retry.
         let error = await thrown { try await session.desktop.press(0) }
         #expect(error?.name == todokuError("InvalidState") && error.map(isSentence) == true, "\(error as Any)")
         let (held, _) = try await client.batch([(server.url("/3"), ["start": .bool(false)])], session.options())
@@ -60,7 +60,7 @@ internal import Testing
     @Test func `is one that would be clicked in vain after the service was told to leave`() async throws {
         let session = try await Session(activation: "--toast-keep 3600")
         let done = try await session.client.wait(try await session.client.download(server.url("/done.txt"), session.options()))
-        // What happened to the one before is known to the service when this one comes, which nobody can click.
+        // When this toast arrives, which nobody can click, the service knows what happened to the previous one.
         _ = await thrown { try await session.client.wait(try await session.client.download(server.url("/bad"), session.options())) }
         #expect(await eventually { await session.toasts.received.count == 2 })
         #expect(await session.world.bus.end(BusName.service, by: SIGTERM))

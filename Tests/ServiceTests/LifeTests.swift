@@ -30,7 +30,7 @@ internal import Testing
         gate.open()
         let request = try #require(server.requests.last)
         #expect(request.field("If-Range") == "\"v1\"")
-        // The written map lives through kill -9: nothing that was written is fetched again.
+        // The written map survives kill -9: no written byte is fetched again.
         #expect(request.range?.first == 2_500_000)
         #expect(await client.signals.of(path).compactMap(\.resumedAt).map(\.offset) == [2_500_000])
         #expect(world.files == ["a.bin"])
@@ -56,7 +56,7 @@ internal import Testing
         let exit = await world.stop(daemon)
         #expect(exit.isClean, "\(exit)")
         #expect(readFile("\(world.folder)/\(world.partName(1))") == Array(body[..<200_000]))
-        // The checkpoint alone must do: the map is taken away.
+        // Only the checkpoint counts now: the map is deleted.
         unlink("\(world.state)/segments/1")
         _ = await world.start()
         #expect(readFile(try await client.wait(path)) == body)
@@ -149,7 +149,7 @@ internal import Testing
         let done = try await client.download(server.url("/b"), options)
         _ = try await client.wait(done)
         await world.kill(daemon)
-        // One is paused and one has ended: neither goes on by itself.
+        // One download is paused and one has ended: neither continues by itself.
         #expect(await world.begin(["--if-pending"]).wait().isClean)
         #expect(await client.signals.count("NameOwnerChanged") == 0)
 
@@ -202,7 +202,7 @@ internal import Testing
         #expect(running.world.bytes(running.world.partName(1)) == patternBytes(50))
     }
 
-    /// Its part file is deleted by then or at the next start; nothing is complained of.
+    /// The part file is deleted by then, or at the next start. The service logs no complaint.
     @Test func `ends without a complaint right behind a cancel`() async throws {
         for _ in 1...10 {
             let file = SlowFile()
@@ -229,11 +229,11 @@ internal import Testing
 
 @Suite struct `A disk that takes no more` {
     @Test func `is told to the caller, and what is queued already goes on`() async throws {
-        // Its own memory is a file beyond the limit that stands for the full disk.
+        // The sanitizer's own memory is a file larger than the limit that simulates the full disk.
         if underSanitizer() == "thread" { return print("full disk: not checked under the thread sanitizer, which needs large files") }
         let world = await ServiceWorld()
         let client = try await world.client()
-        // A limit on the size of files stands for the full disk: writing beyond it fails, and can be allowed again.
+        // A limit on file sizes simulates the full disk: writing beyond it fails, until it is lifted.
         let daemon = await world.start(prefix: ["env", "--ignore-signal=XFSZ", "prlimit", "--fsize=200000:unlimited"])
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         let options: [String: Variant] = ["directory": .string(world.folder), "notify": .string("never"), "start": .bool(false)]

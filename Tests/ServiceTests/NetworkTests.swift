@@ -4,7 +4,7 @@ internal import EventLoop
 internal import TestSupport
 internal import Testing
 
-/// A host that is not this machine: all of `files.example.org` comes by a proxy of the test.
+/// A host other than this machine: the test's proxy serves all of `files.example.org`.
 private let remote = "http://files.example.org"
 
 extension Running {
@@ -16,7 +16,7 @@ extension Running {
     }
 }
 
-/// A daemon on a machine with NetworkManager, or the portal, and a proxy to the world.
+/// A daemon on a machine with NetworkManager or the portal, and with a proxy to the world.
 private struct Online {
     let running: Running
     let bus: PrivateBus
@@ -39,7 +39,7 @@ private struct Online {
         #expect(try await running.client.get(Download.waitUntil, at: path) == 0)
         _ = try await running.fetch(server.url("/local"))
         #expect(server.requests.map(\.target) == [server.url("/local")])
-        // Over a restart too.
+        // After a restart, too.
         await running.world.kill(running.daemon)
         _ = await running.world.start()
         #expect(await running.waits(path, for: "offline"))
@@ -99,7 +99,7 @@ private struct Online {
         let path = try await online.running.download("\(remote)/a", ["allow-metered": .bool(false)])
         #expect(await online.running.waits(path, for: "metered"))
         try await online.manager.vanish()
-        // As one that has just begun: it knows of no link yet.
+        // A NetworkManager that has just started knows no link yet.
         await online.manager.setSilently("State", 20)
         await online.manager.setSilently("Metered", 0)
         try await online.manager.appear()

@@ -5,13 +5,13 @@ internal import EventLoop
 internal import TestSupport
 internal import Testing
 
-/// One whose calls must be answered while others misbehave. It asks again and again until it is told to stop.
+/// A caller that must be answered while others misbehave. It calls again and again until it is told to stop.
 @BusActor final class Bystander {
-    /// Generous: calls are served in the order in which the bus read them, so one that comes after 100,000 waits for those, seconds in a
-    /// release build, and half a minute in a debug build on a machine that is shared. A service that is held up does not answer at all.
+    /// Generous. Calls are served in the order in which the bus read them, so a call may wait behind 100,000 others. That takes seconds in
+    /// a release build, and half a minute in a debug build on a shared machine. A blocked service does not answer at all.
     private static let longest: Duration = .seconds(60)
-    /// libdbus reads no more while 63 MiB of messages live; of one message at most 1,000,000 values are made, some 50 bytes each; what
-    /// is kept of it is bounded by the contract's limits. The rest is the daemon itself and what its allocator holds on to.
+    /// libdbus reads no more while 63 MiB of messages live. A message has at most 1,000,000 values of about 50 bytes each; the contract's
+    /// limits bound what is kept of it. The rest is the daemon itself, and what its allocator keeps.
     private static let mostMemory: UInt64 = (63 + 50 + 87) << 20
 
     private let running: Running
@@ -35,7 +35,7 @@ internal import Testing
         hasEnded = true
     }
 
-    /// Ends the asking. Each call was answered in time, the daemon runs, and its memory kept within the bound.
+    /// Stops the calls. Checks that each call was answered in time, that the daemon runs, and that its memory is within the bound.
     func expectServed() async throws {
         isStopped = true
         #expect(await eventually { hasEnded })
@@ -60,7 +60,7 @@ func memory(_ pid: Int32, _ name: String) -> UInt64? {
     return lines.first { $0.hasPrefix("\(name):") }?.split(separator: " ").dropLast().last.flatMap { UInt64($0) }.map { $0 << 10 }
 }
 
-/// Calls of every member of every interface, with arguments that are right, nearly right and wrong; the same for one seed.
+/// Calls of every member of every interface, with right, nearly right and wrong arguments. A seed always gives the same calls.
 struct OddCalls: Sendable {
     struct Member: Hashable, Sendable { let interface, name, signature: String }
     struct Outcome: Equatable, Sendable {
@@ -78,7 +78,7 @@ struct OddCalls: Sendable {
         (random, self.members, self.downloads) = (SeededRandom(seed), members, downloads)
     }
 
-    /// Every method of the objects at `paths`, as introspection tells.
+    /// Every method of the objects at `paths`, by introspection.
     @BusActor static func members(of client: Client, at paths: [String]) async throws -> [Member] {
         var members: Set<Member> = []
         for path in paths {
@@ -100,7 +100,7 @@ struct OddCalls: Sendable {
         return members.sorted { ($0.interface, $0.name) < ($1.interface, $1.name) }
     }
 
-    /// Sends `count` calls, a few dozen at a time, and awaits all answers.
+    /// Sends `count` calls, a few dozen at a time, and waits for all answers.
     func run(on caller: RawCaller, count: Int) -> Outcome {
         var calls = self
         var outcome = Outcome()
@@ -139,7 +139,7 @@ struct OddCalls: Sendable {
                 take(message)
             }
         }
-        // Those that wait for an end get it; what has ended is answered at once.
+        // End all downloads, so that the waiting calls are answered.
         open[caller.call(BusName.managerPath.value, Manager.interface, "CancelAll")] = "CancelAll"
         caller.flush()
         while !open.isEmpty, let message = caller.read() { take(message) }
@@ -164,7 +164,7 @@ struct OddCalls: Sendable {
         case 1: if !arguments.isEmpty { arguments.removeLast() }
         case 2, 3, 4: arguments = (0..<Int.random(in: 0...4, using: &random)).map { _ in tape().variant() }
         case 5:
-            // Nested nearly as deep as the bus lets pass: 64 levels, those of the dictionary and of its variant included.
+            // Nested nearly as deep as the bus allows: 64 levels, which include those of the dictionary and its variant.
             var deep = Variant.uint32(1)
             for _ in 0..<Int.random(in: 1...50, using: &random) { deep = .variant(deep) }
             if arguments.isEmpty {
@@ -203,7 +203,7 @@ struct OddCalls: Sendable {
         }
     }
 
-    /// The complete types of a signature.
+    /// The complete types in a signature.
     private static func types(of signature: String) -> [String] {
         var rest = Substring(signature)
         var types: [String] = []
@@ -234,7 +234,7 @@ struct OddCalls: Sendable {
         ] + [Manager.interface, Download.interface] + ["State", "MaxActive", "SpeedLimit", "Priority", "DefaultDirectory", "Path", "Error"]
 }
 
-/// A tape that need not be a variable.
+/// Holds a tape without being a variable.
 private struct TapeHolder {
     private let bytes: [UInt8]
     init(_ bytes: [UInt8]) { self.bytes = bytes }

@@ -57,7 +57,7 @@ internal import Testing
         #expect(await world.stop(daemon).status == 0)
         _ = await world.start()
         #expect(try await client.all(path) == before)
-        // The same request is still the same.
+        // The same request still counts as the same.
         #expect(try await client.download("http://127.0.0.1:1/a", options) == path)
         #expect(try await client.call(Download.getMetadata, at: path, ()) == ["k": .int32(1)])
     }
@@ -132,7 +132,7 @@ internal import Testing
         let running = try await Running.start()
         let folder = try await running.client.get(Manager.defaultDirectory)
         #expect(!fileExists(folder))
-        // The first calls of a connection are taken in one after the other in one turn.
+        // The first calls of a connection are admitted one after the other, in one turn of the loop.
         let (client, pipeline) = (try await running.world.client(), await Pipeline())
         for directory in [folder, nil, nil] {
             var options: [String: Variant] = ["start": .bool(false)]
@@ -179,12 +179,12 @@ internal import Testing
         #expect(server.requests.isEmpty)
         try await running.client.resume(path)
         #expect(try await running.client.wait(path).hasSuffix("/a"))
-        // Queued for less than a turn of the loop: not announced.
+        // The download was queued for less than a turn of the loop, which is not announced.
         #expect(await running.client.signals.states(of: path) == ["active", "verifying", "finished"])
     }
 
     @Test func `speed-limit is roughly kept, and can be changed and taken away`() async throws {
-        let running = try await Running.start(["--idle-exit", "300"])  // the body takes a while to be made
+        let running = try await Running.start(["--idle-exit", "300"])  // generating the body takes a while
         let body = Array(repeatElement(patternBytes(100_000), count: 200).joined())
         let server = ScriptedServer { request, reply in reply.serve(body, for: request) }
         let begun = ContinuousClock.now
@@ -196,7 +196,7 @@ internal import Testing
         try await running.client.set(Download.speedLimit, at: path, 0)
         let freed = ContinuousClock.now
         #expect(readFile(try await running.client.wait(path)) == body)
-        #expect(ContinuousClock.now - freed < .seconds(40))  // under the limit the rest would take 48
+        #expect(ContinuousClock.now - freed < .seconds(40))  // with the limit, the rest would take 48 s
     }
 
     @Test func `stall-timeout gives up a server that says nothing`() async throws {
@@ -216,12 +216,12 @@ internal import Testing
         }
         #expect(silent?.name == todokuError("Timeout"))
         #expect(silent?.message.contains("300 ms") == true)
-        // Bytes that a resume does not keep are no progress, and the try counts.
+        // Bytes that a resume does not keep are no progress, so the attempt counts against `retries`.
         let begun = await thrown {
             try await running.fetch(server.url("/begun"), ["stall-timeout": .uint32(300), "retries": .uint32(0)])
         }
         #expect(begun?.name == todokuError("Timeout"))
-        // Once such bytes are held that it keeps it is tried again, whatever `retries`.
+        // Once bytes are held that a resume keeps, the download is retried, whatever `retries` says.
         let path = try await running.download(server.url("/kept"), ["stall-timeout": .uint32(300), "retries": .uint32(0)])
         #expect(await running.client.signals.isIn("waiting", path))
         #expect(try await running.client.get(Download.waitReason, at: path) == "retry")
@@ -246,7 +246,7 @@ internal import Testing
             "{'start': <false>, 'metadata': <\(text)>}")
         #expect(added.output == "(objectpath '/org/todoku/Downloader1/download/2',)\n", "\(added.errors)")
         let back = await running.world.gdbus("/org/todoku/Downloader1/download/2", "org.todoku.Download1.GetMetadata")
-        // The dictionary's order is ours; each entry is the caller's.
+        // We choose the order of the dictionary; the entries are the caller's.
         #expect(back.status == 0)
         for entry in ["'pair': <(1, 'zwei')>", "'nested': <{'k': <[1.5, 2.5]>}>", "'unit': <uint16 3>", "'bytes': <b'abc'>"] {
             #expect(back.output.contains(entry), "\(back.output)")
@@ -283,9 +283,9 @@ internal import Testing
         #expect(await thrown { try await running.download("http://127.0.0.1:1/b", options) }?.name == todokuError("AlreadyExists"))
         #expect(try await running.client.list() == [path])
         #expect(await running.client.signals.count("DownloadAdded") == 1)
-        // Another app's token is another.
+        // The same token of another app is another token.
         #expect(try await running.download("http://127.0.0.1:1/b", options.merging(["app": .string("b")]) { $1 }) != path)
-        // Once removed it is free.
+        // Removing the download frees its token.
         try await running.client.remove(path)
         #expect(try await running.download("http://127.0.0.1:1/b", options) == path)
     }
@@ -304,7 +304,7 @@ internal import Testing
 }
 
 extension String {
-    /// Where `text` begins.
+    /// The index at which `text` begins.
     func start(of text: String) -> String.Index? { indices.first { self[$0...].hasPrefix(text) } }
 }
 extension Substring {

@@ -7,7 +7,7 @@ internal import Testing
 @Suite(.timeLimit(.minutes(5))) struct `Where the bytes came from` {
     private let last = ScriptedServer { request, reply in reply.serve(patternBytes(10), for: request) }
 
-    /// What `Url`, `GetUrl` and the finished file's origin attribute say.
+    /// The values of `Url`, `GetUrl` and the finished file's origin attribute.
     private func told(_ running: Running, _ path: ObjectPath) async throws -> (url: String, asked: String, attribute: String?) {
         let file = try await running.client.wait(path)
         let url = try await running.client.get(Download.url, at: path)

@@ -11,7 +11,7 @@ private let app = "org.example.App"
 private let notifications = "org.freedesktop.Notifications"
 private let failed = "ダウンロードに失敗しました"
 
-/// A desk at which the service lives several times.
+/// A session in which the service runs several times.
 private struct Lives {
     let world: ServiceWorld
     let client: Client
@@ -36,7 +36,7 @@ private struct Lives {
         if toasts == nil { #expect(await world.bus.waitForOwner(notifications, present: false)) }
     }
 
-    /// Downloads /`name`, with a toast that says `name`.
+    /// Downloads /`name`, with a toast whose title is `name`.
     func download(_ name: String, _ more: [String: Variant] = [:]) async throws -> ObjectPath {
         let options: [String: Variant] = [
             "directory": .string(world.folder), "notify": .string("always"), "title": .string(name), "retries": .uint32(0),
@@ -49,7 +49,7 @@ private struct Lives {
         return try await client.batch([(server.url("/1"), [:]), (server.url("/2"), [:])], options.merging(more) { $1 }).0
     }
 
-    /// The notification server is another now, which answers and has seen nothing.
+    /// Replaces the notification server by one that answers and has seen nothing.
     func replaceServer() async throws {
         await toasts.vanish()
         #expect(await world.bus.waitForOwner(notifications, present: false))
@@ -61,17 +61,17 @@ private struct Lives {
     var shown: [String] { get async { await toasts.received.map(\.summary) } }
     func isShown(_ summaries: String...) async -> Bool { await eventually { Set(await shown).isSuperset(of: summaries) } }
 
-    /// These toasts have been shown, and no others: those that were due come before this one, which is the last.
+    /// Checks that exactly these toasts have been shown. The marker comes last, after all toasts that were due.
     func expectOnly(_ expected: String..., delay: UInt32 = 0) async throws {
         _ = try await download("marker", ["notify-delay": .uint32(delay), "filename": .string("marker")])
         #expect(await isShown("marker"))
         #expect(await shown.filter { $0 != "marker" }.sorted() == expected.sorted())
     }
 
-    /// What is done is on disk: nothing is owed any more, and nothing else is to be done.
+    /// Whether everything is on disk: no toast is owed, and no other work is left.
     func isSettled() async -> Bool { await eventually { !Store.hasPending(folder: world.state) } }
 
-    /// The rows of a service that does not run, changed where `change` does.
+    /// The rows of a stopped service, after `change` has changed each.
     @discardableResult
     func rows(_ change: (inout DownloadRecord) -> Void = { _ in }) async throws -> [DownloadRecord] {
         let store = Store(folder: world.state)
@@ -86,7 +86,7 @@ private struct Lives {
     }
 
     private final class Rows: Sendable {
-        nonisolated(unsafe) var records: [DownloadRecord] = []  // filled before `open` comes back, looked at afterwards
+        nonisolated(unsafe) var records: [DownloadRecord] = []  // filled before `open` returns, read afterwards
         func take(_ part: StoredPart) { if case .records(let more) = part { records += more } }
     }
 }
@@ -185,7 +185,7 @@ extension DownloadRecord {
         _ = try await client.wait(batch: album)
         try await client.remove(removed)
         try await client.call(Batch.remove, at: album, false)
-        // It is at work when the service dies, and ends in the next life.
+        // The download runs when the service is killed, and ends in the next process.
         try await client.retry(bad)
         #expect(await client.signals.isIn("active", bad))
         await lives.world.kill(first)
@@ -255,14 +255,14 @@ extension DownloadRecord {
         let (world, client) = (lives.world, lives.client)
         var random = SeededRandom(16)
         var paths: [ObjectPath] = []
-        /// How many deaths left each toast owed.
+        /// How many kills left each toast owed.
         var owed: [String: Int] = [:]
         for round in 0..<100 {
             let daemon = await world.start()
             await client.signals.forget()
             let path = try await lives.download("t\(round)")
             paths.append(path)
-            // Some die at any time, most of them right after the end.
+            // Some kills come at any time, most right after the end.
             if round % 4 > 0 {
                 #expect(await client.signals.until { seen in seen.contains { $0.ended?.path == path } })
             }

@@ -8,7 +8,7 @@ internal import Testing
 
 private let example = ExampleApp("org.example.Activatable", "activatable")
 
-/// The example app, which also writes down each call, and can be told to misbehave.
+/// The example app, which also records each call, and can be told to misbehave.
 private struct WatchedApp: Sendable {
     let folder: String
     let id: String
@@ -58,7 +58,7 @@ private struct WatchedApp: Sendable {
         }
     }
 
-    /// Whether its Acknowledge of `download` is answered.
+    /// Whether its Acknowledge of `download` was answered.
     func hasTaken(_ download: ObjectPath) async -> Bool {
         await eventually { String(decoding: readFile("\(folder)/taken") ?? [], as: UTF8.self).contains(download.value + "\n") }
     }
@@ -94,13 +94,13 @@ private struct Stage {
         try await client.download(server.url(path), options(more))
     }
 
-    /// kill -9, and another.
+    /// Kills the daemon (kill -9), and starts another.
     mutating func restart(_ arguments: [String] = []) async {
         if daemon.isRunning { await world.kill(daemon) }
         daemon = await world.start(arguments)
     }
 
-    /// All calls to the app that were due have been made: they are made in order, and this one comes last.
+    /// Checks that all due calls to the app have been made. Calls are made in order, and the marker's comes last.
     func expectNoCallsButMarker(_ expected: Int) async throws {
         let marker = try await download("/marker\(expected)")
         #expect(await app.hasTaken(marker))
@@ -109,7 +109,7 @@ private struct Stage {
 }
 
 @Suite(.timeLimit(.minutes(5))) struct `An app that is called` {
-    /// The whole way of the example as it is installed: no part of it knows that this is a test.
+    /// The whole way of the example as installed: no part of it knows that this is a test.
     @Test func `queues and quits; at the end it is started, processes the file, and acknowledges`() async throws {
         let world = await ServiceWorld(activation: "--idle-exit 30", names: [example.id: example.command])
         let client = try await world.client()
@@ -132,7 +132,7 @@ private struct Stage {
         #expect(sums == "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824  a.txt\n", "\(sums)")
         let trace = Trace(monitor.output)
         #expect(trace.calls("ActivateAction", path: "/org/example/Activatable").count == 1)
-        // The end was told before the call.
+        // The end was announced before the call.
         let order = trace.lines.map(\.member).filter { ["DownloadEnded", "ActivateAction", "Acknowledge"].contains($0) }
         #expect(order == ["DownloadEnded", "ActivateAction", "Acknowledge"])
     }
@@ -200,7 +200,7 @@ private struct Stage {
         for name in ["a", "b", "c"] { _ = try await stage.client.wait(try await stage.download("/\(name)")) }
         let daemon = stage.daemon
         #expect(await eventually { daemon.errors.contains(stage.app.id) })
-        // What comes behind it on the same way has been called: so it has been tried for all of them.
+        // Calls are made in order, so a later call to another app shows that the app has been called for all three.
         let other = WatchedApp(stage.world, id: "org.example.Other")
         await stage.world.bus.makeActivatable(other.id, other.command)
         _ = try await stage.download("/d", ["activate": .string(other.id)])
@@ -265,7 +265,7 @@ private struct Stage {
         #expect(stage.app.calls.allSatisfy { $0.outcome == "failed" })
         try await stage.client.remove(path)
         #expect(await thrown { try await stage.client.call(Download.acknowledge, at: path, ()) }?.name.hasSuffix("UnknownObject") == true)
-        // One without an app to call can be acknowledged, too.
+        // A download without an owner to call can be acknowledged, too.
         let plain = try await stage.client.download(
             stage.server.url("/x"), ["directory": .string(stage.world.folder), "notify": .string("never")])
         _ = try await stage.client.wait(plain)
@@ -277,7 +277,7 @@ private struct Stage {
         stage.app.misbehave("mute")
         let path = try await stage.download("/a")
         #expect(await stage.app.hasCalls(1))
-        // It is still there well after the five seconds: nothing but time shows that.
+        // Still running well after the five seconds; only waiting can show that.
         #expect(await eventually(within: .milliseconds(7000)) { !stage.daemon.isRunning } == false)
         try await stage.client.call(Download.acknowledge, at: path, ())
         #expect(await stage.daemon.wait().isClean)
@@ -285,7 +285,7 @@ private struct Stage {
 }
 
 extension Trace {
-    /// How many calls of `member` were answered, and not by an error.
+    /// How many calls of `member` were answered without an error.
     func answers(_ member: String) -> Int {
         let calls = calls(member)
         return lines.count { $0.type == "mr" && calls.contains("\($0.destination) \($0.serial)") }

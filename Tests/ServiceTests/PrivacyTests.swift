@@ -38,7 +38,7 @@ internal import Testing
             try await running.download("http://u:Secret9@127.0.0.1:\(server.port)/x?query=Secret10", ["directory": .string("/no")])
         }
         _ = await thrown { try await running.download("ftp://u:Secret9@127.0.0.1/x?query=Secret10") }
-        // A fresh link brings secrets of its own, while it waits for it and where it is refused.
+        // A fresh link brings its own secrets, while the download waits for a link, and where the link is refused.
         let renewed = try await running.download(server.url("/expired?query=Secret8"), secrets.merging(["renewable": .bool(true)]) { $1 })
         #expect(await running.client.signals.isIn("waiting", renewed))
         for link in ["ftp://u:Secret11@127.0.0.1/x?query=Secret12", "http://u:Secret11@127.0.0.1:\(server.port)/a?query=Secret12"] {
@@ -50,7 +50,7 @@ internal import Testing
         #expect(server.requests.last?.field("X-Api") == "Secret13" && server.requests.last?.target == "/a?query=Secret12")
         let told = "\(await running.client.signals.seen.map { ($0.changed, $0.completed) })"
         #expect(!told.contains("Secret"))
-        // What is kept is for the user alone.
+        // Only the user may read the saved files.
         #expect(mode(of: running.world.state) == 0o700)
         for name in listFolder(running.world.state) where name != "segments" {
             #expect(mode(of: "\(running.world.state)/\(name)") == 0o600)
@@ -77,7 +77,7 @@ internal import Testing
         "retries": .uint32(0),
     ]
 
-    /// The files of the queue that hold a secret.
+    /// The files of the queue that contain a secret.
     private func holders(_ world: ServiceWorld) -> [String] {
         listFolder(world.state).filter { readFile("\(world.state)/\($0)")?.firstRange(of: Array("Secret".utf8)) != nil }
     }
@@ -134,7 +134,7 @@ internal import Testing
     private let toasts: [String: Variant] = ["notify": .string("always")]
     private static let notifications = "org.freedesktop.Notifications"
 
-    /// One that finishes, one that fails and one that takes longer than a progress toast waits.
+    /// Runs downloads that finish, one that fails, and one that takes longer than the delay of a progress toast.
     private func downloadAll(_ running: Running) async throws {
         let gate = Gate()
         let server = ScriptedServer { request, reply in
@@ -152,7 +152,7 @@ internal import Testing
             #expect(try await running.fetch(server.url("/\(index)"), toasts).hasSuffix("/\(index)"))
             #expect(await thrown { try await running.fetch(server.url("/bad"), toasts) }?.name == todokuError("HttpStatus"))
         }
-        // Longer than two seconds, so that it has a progress toast.
+        // Longer than two seconds, so that there is a progress toast.
         #expect(await running.client.signals.until { $0.count { $0.path == slow.value && $0.member == "Progress" } >= 26 })
         gate.open()
         _ = try await running.client.wait(slow)
@@ -166,11 +166,11 @@ internal import Testing
     }
 
     @Test func `that answers, as one that hangs, downloads never notice`() async throws {
-        // A program that takes no name and never answers: who calls it waits until the bus gives up. It ends with the bus.
+        // A program that takes no name and never answers: its callers wait until the bus gives up. The program ends with the bus.
         let running = try await Running.start(names: [Self.notifications: "/usr/bin/env dbus-monitor --session"])
         let begun = ContinuousClock.now
         try await downloadAll(running)
-        // A toast that was waited for would take 25 s by itself, and there are eleven.
+        // Waiting for one toast would take 25 s, and there are eleven.
         #expect(ContinuousClock.now - begun < .seconds(120))
         let asked = ContinuousClock.now
         #expect(await running.daemon.stop().status == 0)

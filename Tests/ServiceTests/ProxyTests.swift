@@ -7,14 +7,14 @@ internal import Testing
 
 private let realPortal = "/usr/libexec/xdg-desktop-portal"
 
-/// What a stand-in portal is to say, changed by a test.
+/// Lets a test change the answers of a stand-in portal.
 @BusActor private final class ScriptHost {
     var isThere = false
     nonisolated init() {}
 }
 
 @Suite(.timeLimit(.minutes(3))) struct `The proxy of the desktop's settings` {
-    /// A real HTTP proxy, as far as a GET goes: it is sent the whole URL. Names stand for their servers.
+    /// Works like a real HTTP proxy for GET: requests have the whole URL, and names stand for servers.
     private let proxy = ScriptedServer { request, reply in
         switch request.target {
         case "http://files.example/moved": reply.respond(302, ["Location": "http://other.example/b?key=1"])
@@ -40,7 +40,7 @@ private let realPortal = "/usr/libexec/xdg-desktop-portal"
         #expect(await portal.asked == ["http://files.example/moved", "http://other.example/b"])
     }
 
-    /// No server has heard of such an attempt: `retries` is for servers.
+    /// No server has seen such an attempt, and `retries` counts attempts at servers.
     @Test func `is not left out where it cannot be told, and asked for again without using up a retry`() async throws {
         let running = try await Running.start()
         let url = proxy.url()
@@ -59,7 +59,7 @@ private let realPortal = "/usr/libexec/xdg-desktop-portal"
         #expect(proxy.requests.count == 1)
     }
 
-    /// By GIO's resolver in the portal, as the portal of a desktop does whose settings are not known to us.
+    /// The portal uses GIO's resolver, as on a desktop whose settings we do not know.
     @Test(.enabled("there is no xdg-desktop-portal") { access(realPortal, X_OK) == 0 })
     func `is told by the real portal`() async throws {
         let running = try await Running.start()
@@ -78,7 +78,7 @@ private let realPortal = "/usr/libexec/xdg-desktop-portal"
         #expect(proxy.requests.map(\.target) == ["http://files.example/moved", "http://other.example/b?key=1"])
     }
 
-    /// The service goes on for others, and the download waits; nothing was sent.
+    /// The service continues for others, and the download waits; nothing was sent.
     @Test func `is awaited from a portal that hangs, by nobody else, and never left out`() async throws {
         let running = try await Running.start()
         let portal = try await StandInProxyPortal(on: running.world.bus.address, hangs: true) { _ in [] }
@@ -103,7 +103,7 @@ private let realPortal = "/usr/libexec/xdg-desktop-portal"
         _ = try await running.fetch("http://files.example/a")
         _ = try await running.fetch(proxy.url("/b"))
         #expect(await portal.asked == [])
-        // The environment names none for https: the desktop's counts.
+        // The environment names no proxy for https, so the desktop's counts.
         let error = await thrown { try await running.fetch("https://files.example/a", ["retries": .uint32(0)]) }
         #expect(error?.message.contains("cannot be reached through the proxy") == true, "\(error as Any)")
         #expect(await portal.asked == ["https://files.example/"])
@@ -142,7 +142,7 @@ private let realPortal = "/usr/libexec/xdg-desktop-portal"
         where desktop == "GNOME" {
             #expect(await Child.run(["gsettings", "set"] + key + [value], environment: running.world.environment).status == 0)
         }
-        // Names that nobody can look up: whoever tried would fail.
+        // Names that nobody can look up: a look-up would fail.
         let file = try await running.fetch("http://files.example/a")
         #expect(readFile(file) == Array("hidden".utf8))
         #expect(
@@ -161,7 +161,7 @@ private let realPortal = "/usr/libexec/xdg-desktop-portal"
         let moved = await thrown { try await running.fetch("http://files.example/inside", options) }
         #expect(moved?.name == todokuError("UnsafeRedirect"))
         #expect(proxy.requests.map(\.target) == ["http://files.example/a", "http://files.example/inside"])
-        // What the desktop lets go out directly is looked at by its addresses.
+        // A direct connection, which the desktop asks for, is checked by the host's addresses.
         writeKDE(running, "ProxyType=1\nhttpProxy=http://127.0.0.1 \(proxy.port)\nNoProxyFor=\(try ownName())")
         let own = await thrown { try await running.fetch("http://\(try ownName()):\(proxy.port)/x", options) }
         #expect(own?.name == todokuError("NotAllowed"), "\(own as Any)")

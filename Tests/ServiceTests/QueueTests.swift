@@ -20,7 +20,7 @@ internal import Testing
         try await client.call(Manager.resumeAll, ())
         #expect(await client.signals.has("AllEnded"))
         #expect(server.requests.map(\.target) == ["/b", "/e", "/a", "/c", "/d"])
-        // What has been fetched is verified while the next is: their ends may come in another order.
+        // A download is verified while the next one runs, so the ends may come in another order.
         #expect(Set(await client.signals.seen.compactMap(\.ended?.path)) == Set(paths))
     }
 
@@ -113,7 +113,7 @@ internal import Testing
         let later = try await client.download(server.url("/later"), options)
         #expect(try await client.get(Download.state, at: later) == "waiting")
         #expect(try await client.get(Download.waitReason, at: later) == "paused-all")
-        // One that is resumed by itself waits like the rest.
+        // A download that is resumed by itself waits like the rest.
         try await client.resume(own)
         #expect(await client.signals.states(of: own) == ["waiting"])
         try await client.pause(own)
@@ -189,7 +189,7 @@ internal import Testing
         try await client.resume(paths[3])
         _ = await thrown { try await client.wait(paths[3]) }
         #expect(try await client.list(["states": .strings(["active", "failed"])]) == [paths[3]])
-        // The ended ones come after those in the queue.
+        // Ended downloads come after those in the queue.
         let all = try await client.list()
         #expect(all == paths.filter { $0 != paths[3] } + [paths[3]])
 
@@ -206,7 +206,7 @@ internal import Testing
         }
         #expect(pages == all && answers == 5)
 
-        // The other way round: what ended last comes first.
+        // In reverse, the download that ended last comes first.
         for app in ["", "org.a"] {
             let mine: [String: Variant] = app.isEmpty ? [:] : ["app": .string(app)]
             let ordered = try await client.list(mine)
@@ -227,7 +227,7 @@ internal import Testing
 }
 
 @Suite struct `Steering` {
-    /// A server whose bodies stop half-way until the gate opens.
+    /// Serves bodies that stop half-way until the gate opens.
     private func halfServer(_ gate: Gate, _ body: [UInt8]) -> ScriptedServer {
         ScriptedServer { request, reply in
             if request.range == nil {
@@ -255,7 +255,7 @@ internal import Testing
         #expect(await thrown { try await client.retry(path) }?.name == todokuError("InvalidState"))
         try await client.resume(path)
         _ = try await client.wait(path)
-        // Queued for as long as the transfer before takes to stop.
+        // The download is queued while its previous transfer stops.
         let states = await client.signals.states(of: path).filter { $0 != "queued" }
         #expect(states == ["active", "paused", "active", "verifying", "finished"])
         gate.open()
@@ -343,7 +343,7 @@ internal import Testing
         try await client.remove(deleted, deletingFile: true)
         #expect(running.world.files == ["kept"])
         #expect(try await client.list() == [])
-        // Another's file of the same name is not deleted.
+        // A file of somebody else with the same name is not deleted.
         let replaced = try await running.download(server.url("/own"))
         let file = try await client.wait(replaced)
         writeFile(file + ".new", [1])
@@ -377,7 +377,7 @@ internal import Testing
                 group.addTask { await thrown { try await limited.call(Download.wait, at: path, [:], timeout: .seconds(20)) } }
             }
             let first = await group.next() ?? nil
-            // Somebody else can still wait; the end answers all.
+            // Another connection can still wait. The end answers all waiting calls.
             group.addTask { await thrown { try await running.client.wait(path) } }
             _ = try? await limited.list()
             try? await running.client.cancel(path)
@@ -389,7 +389,7 @@ internal import Testing
         #expect(waits.first??.message.contains("256") == true)
         #expect(waits.dropFirst().allSatisfy { $0?.name == todokuError("Cancelled") })
         #expect(waits.count == 258)
-        // All are free again.
+        // All waiting calls have been answered, so the connection may wait again.
         let next = try await running.download("http://127.0.0.1:1/b", ["start": .bool(false)])
         async let again = thrown { try await limited.wait(next) }
         try await running.client.cancel(next)

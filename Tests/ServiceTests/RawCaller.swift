@@ -4,8 +4,8 @@ internal import EventLoop
 internal import Glibc
 internal import TestSupport
 
-/// A client of the bus on a bare socket: it need not read what it is sent, nor wait for what it asked, nor tell the truth.
-/// It blocks, so it lives on a thread of its own (`onThread`).
+/// A client of the bus on a bare socket. It need not read what it receives, wait for answers, or tell the truth. It blocks, so run it on
+/// its own thread (`onThread`).
 final class RawCaller {
     struct Incoming {
         /// 2: an answer, 3: an error, 4: a signal.
@@ -13,7 +13,7 @@ final class RawCaller {
         let replySerial: UInt32
         let errorName: String
         let member: String
-        /// The first argument, where it is a text.
+        /// The first argument, if it is a text.
         let text: String
     }
 
@@ -24,7 +24,7 @@ final class RawCaller {
     private var start = 0
     private var isOver = false
 
-    /// Connects and says Hello.
+    /// Connects and sends Hello.
     init(_ bus: PrivateBus) {
         socket = Glibc.socket(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         var address = sockaddr_un()
@@ -51,7 +51,7 @@ final class RawCaller {
 
     deinit { close(socket) }
 
-    /// Writes a call into the buffer; `flush` sends it.
+    /// Writes a call into the buffer. `flush` sends the buffer.
     @discardableResult func call(
         _ path: String, _ interface: String, _ member: String, _ arguments: [Variant] = [], wantsReply: Bool = true,
         to destination: String = BusName.service
@@ -61,7 +61,7 @@ final class RawCaller {
         return send(1, flags: wantsReply ? 0 : 1, fields, arguments)
     }
 
-    /// Any message: `fields` are the header's, by their codes (D-Bus specification, "Header Fields").
+    /// Writes any message. `fields` are the header fields by their codes (D-Bus specification, "Header Fields").
     @discardableResult func send(_ kind: UInt8, flags: UInt8 = 0, _ fields: [(UInt8, Variant)], _ arguments: [Variant] = []) -> UInt32 {
         serial += 1
         var body = Marshalled()
@@ -78,7 +78,7 @@ final class RawCaller {
         return serial
     }
 
-    /// Sends what is in the buffer. False once the bus has thrown us out.
+    /// Sends the buffer. False once the bus has disconnected us.
     @discardableResult func flush() -> Bool {
         var sent = 0
         while sent < outgoing.count {
@@ -91,13 +91,13 @@ final class RawCaller {
         return true
     }
 
-    /// Sends half of what is in the buffer, and forgets the rest.
+    /// Sends half of the buffer, and drops the rest.
     func flushHalf() {
         outgoing.removeLast(outgoing.count / 2)
         flush()
     }
 
-    /// The next message; nil where the bus has closed the connection, or nothing came in a minute, and from then on.
+    /// The next message; nil once the bus has closed the connection, or nothing has arrived for a minute.
     func read() -> Incoming? {
         guard !isOver, fill(16) else { return nil }
         let bodyLength = Int(number(4))
@@ -131,13 +131,13 @@ final class RawCaller {
         return Incoming(kind: kind, replySerial: replySerial, errorName: errorName, member: member, text: first)
     }
 
-    /// The next answer or error; nil as `read`.
+    /// The next answer or error; nil as for `read`.
     func readAnswer() -> Incoming? {
         while let message = read() { if message.kind != 4 { return message } }
         return nil
     }
 
-    /// The answer to one call; what comes before it is dropped.
+    /// The answer to one call. Earlier messages are dropped.
     func answer(to serial: UInt32) -> Incoming? {
         flush()
         while let message = read() { if message.replySerial == serial { return message } }
@@ -169,7 +169,7 @@ final class RawCaller {
     }
 }
 
-/// Values in the wire format, little endian.
+/// Values in the wire format, little-endian.
 private struct Marshalled {
     var bytes: [UInt8] = []
 
@@ -229,7 +229,7 @@ private struct Marshalled {
     }
 }
 
-/// Runs `body`, which may block, on a thread of its own.
+/// Runs `body`, which may block, on its own thread.
 func onThread<R: Sendable>(_ body: @escaping @Sendable () -> R) async -> R {
     await withCheckedContinuation { continuation in startThread("stranger") { continuation.resume(returning: body()) } }
 }

@@ -8,7 +8,7 @@ internal import Testing
 private let logind: String? = ["/usr/lib/systemd/systemd-logind", "/lib/systemd/systemd-logind"].first { (path: String) in
     access(path, X_OK) == 0
 }
-/// Where NetworkManager was unpacked, or the system.
+/// The folder that NetworkManager was unpacked into; empty: the system's.
 private let root = currentEnvironment()["TODOKU_NETWORK_MANAGER"] ?? ""
 private let networkManager = "\(root)/usr/sbin/NetworkManager"
 
@@ -18,7 +18,7 @@ private func canUnshare(_ what: String) async -> Bool { geteuid() == 0 ? await C
     @Test(.enabled("only root can start logind, and it is there") { logind == nil ? false : await canUnshare("-m") })
     func `lists our locks while bytes move, and no longer`() async throws {
         let bus = await PrivateBus()
-        // A run folder of its own: the machine's, if it has one, keeps its locks in its own.
+        // A separate run folder, because the machine's own logind, if any, keeps its locks in the real one.
         let script = """
             mkdir -p /run/systemd && mount -t tmpfs none /run/systemd && cd /run/systemd && mkdir seats sessions users inhibit && exec "$0"
             """
@@ -51,7 +51,7 @@ private func canUnshare(_ what: String) async -> Bool { geteuid() == 0 ? await C
     }
 }
 
-/// A network of its own with a link `dl0`, which the real NetworkManager manages, and a real server at its other end.
+/// A network namespace with a link `dl0`, which the real NetworkManager manages, and a real server at the other end.
 private struct NetworkHost {
     let bus: PrivateBus
     let manager: Child
@@ -80,7 +80,7 @@ private struct NetworkHost {
 
             """
         writeFile(folder("NetworkManager.conf"), settings.utf8)
-        // A read-only /sys: NetworkManager then does not wait for udev.
+        // With a read-only /sys, NetworkManager does not wait for udev.
         let script = """
             set -e
             mount -t tmpfs none /run && mkdir -p /run/NetworkManager && mount -t tmpfs none /var/lib && mkdir -p /var/lib/NetworkManager
@@ -113,7 +113,7 @@ private struct NetworkHost {
         await cli("connection", "add", "type", "ethernet", "ifname", "dl0", "con-name", "dl", "ip4", "10.9.9.2/24", "gw4", "10.9.9.1")
     }
 
-    /// What runs a program in that network.
+    /// The words before a program that run it in that network.
     static func inside(_ manager: Child) -> [String] { ["nsenter", "--net=/proc/\(manager.pid)/ns/net", "--"] }
 
     /// nmcli(1).

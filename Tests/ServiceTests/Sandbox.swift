@@ -3,11 +3,11 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// A sandbox made as Flatpak makes it: bubblewrap (bwrap(1)) with a root of its own that holds `/.flatpak-info`, and the session bus only
-/// through xdg-dbus-proxy(1), which runs in a sandbox with the same file: it is the proxy's process that the bus knows.
+/// A sandbox like Flatpak's: bubblewrap (bwrap(1)) with its own root, which contains `/.flatpak-info`. The session bus is reached only
+/// through xdg-dbus-proxy(1). The proxy runs in a sandbox with the same file, and is the process that the bus knows.
 struct Sandbox: Sendable {
     let world: ServiceWorld
-    /// Where the proxy listens.
+    /// The socket of the proxy.
     let socket: String
     private let info: String
     private let proxy: Child
@@ -30,7 +30,7 @@ struct Sandbox: Sendable {
     }
 
     /// - Parameters:
-    ///   - rules: of the proxy. `--talk=NAME` is what `flatpak run --talk-name=NAME` makes of it.
+    ///   - rules: the rules of the proxy. `--talk=NAME` is what `flatpak run --talk-name=NAME` makes of it.
     ///   - info: the text of `.flatpak-info`; nil: the sandbox has none.
     init(
         _ world: ServiceWorld, app: String = "org.example.App", rules: [String] = ["--talk=\(BusName.service)"], info: String? = nil
@@ -47,7 +47,7 @@ struct Sandbox: Sendable {
                 + [world.bus.address, socket, "--filter"] + rules,
             environment: world.environment)
         let proxy = proxy
-        let listens = await eventually { !proxy.output.isEmpty || !proxy.isRunning }  // it says so by a byte
+        let listens = await eventually { !proxy.output.isEmpty || !proxy.isRunning }  // the proxy writes a byte when it listens
         #expect(listens && proxy.isRunning, "the proxy did not start: \(proxy.errors)")
     }
 
@@ -60,25 +60,25 @@ struct Sandbox: Sendable {
             environment: world.environment)
     }
 
-    /// `gdbus call` from inside.
+    /// Runs `gdbus call` inside.
     func gdbus(_ path: String, _ method: String, _ arguments: String...) async -> Child.Exit { await gdbus(path, method, arguments) }
     func gdbus(_ path: String, _ method: String, _ arguments: [String]) async -> Child.Exit {
         await run(["gdbus", "call", "--session", "--dest", BusName.service, "--object-path", path, "--method", method] + arguments)
     }
 
-    /// `dbus-send` from inside. (busctl 252 and xdg-dbus-proxy 0.1.4 do not understand each other: sd-bus sends its first message together
+    /// Runs `dbus-send` inside. (busctl 252 and xdg-dbus-proxy 0.1.4 do not understand each other: sd-bus sends its first message together
     /// with the end of the authentication.)
     func dbusSend(_ path: String, _ method: String, _ arguments: String...) async -> Child.Exit {
         await run(["dbus-send", "--session", "--print-reply", "--dest=\(BusName.service)", path, method] + arguments)
     }
 
-    /// A client of the test's own process that talks through the proxy: to the bus it is in the sandbox.
+    /// A client in the test's own process that talks through the proxy. To the bus, the client is in the sandbox.
     func client() async throws -> Client { try await Client(address: "unix:path=\(socket)") }
 
-    /// Ends the proxy, and with it every connection of the sandbox.
+    /// Ends the proxy, and with it all connections of the sandbox.
     func stop() async { await proxy.stop() }
 
-    /// A root of nothing but the programs of this machine.
+    /// A root with nothing but this machine's programs.
     private static let root: [String] = {
         var arguments = ["--die-with-parent", "--ro-bind", "/usr", "/usr", "--ro-bind", "/etc", "/etc", "--dev", "/dev", "--dir", "/run"]
         for name in ["bin", "sbin", "lib", "lib64"] where fileExists("/\(name)") {
@@ -89,8 +89,8 @@ struct Sandbox: Sendable {
         return arguments
     }()
 
-    /// How bwrap is started here. In a chroot whose root is no mount point it cannot change that root's propagation, and is given a root
-    /// that is one: a bind mount of everything, in a mount namespace of its own, which must hand no mount on to others.
+    /// How to start bwrap here. In a chroot whose root is no mount point, bwrap cannot change the propagation of that root. Then bwrap gets
+    /// a root that is a mount point: a bind mount of everything, in a mount namespace that passes no mounts on.
     private static func bubblewrap(_ world: ServiceWorld, _ folder: String) async -> [String] {
         let attempt = await Child.run(["bwrap"] + root + ["true"], environment: world.environment)
         guard attempt.status != 0, attempt.errors.contains("make / slave") else {

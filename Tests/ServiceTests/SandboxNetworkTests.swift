@@ -18,7 +18,7 @@ private let app = "org.example.App"
         try await running.client.set(Manager.sandboxPrivate, true)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
         let sandbox = await Sandbox(running.world, info: Sandbox.info(app: app, shared: "ipc;!network;"))
-        // What somebody else has queued for it, it may look at and stop; but not set going.
+        // The app may see and stop what somebody else has queued for it, but not start it.
         let own: [String: Variant] = ["app": .string(app), "start": .bool(false)]
         let given = try await running.download(server.url("/given"), own)
         let (batch, _) = try await running.batch([server.url("/batch")], own)
@@ -58,13 +58,13 @@ private let app = "org.example.App"
         let path = try await client.download(named, quiet.merging(["start": .bool(false)]) { $1 })
         let renewed = await thrown { try await client.call(Download.replaceUrl, at: path, (server.url("/b"), [:])) }
         #expect(renewed?.name == todokuError("NotAllowed"))
-        // Kept with the download.
+        // That the URL came from a sandbox is saved with the download.
         _ = await running.world.stop(running.daemon)
         _ = await running.world.start()
         try await running.client.resume(path)
         #expect(await thrown { try await running.client.wait(path) }?.name == todokuError("NotAllowed"))
         #expect(server.connections == 0)
-        // A link from a sandbox is a link from a sandbox, whoever queued the download.
+        // A link counts as given from a sandbox, whoever queued the download.
         let theirs = try await running.client.download(
             server.url("/theirs"), quiet.merging(["app": .string(app), "start": .bool(false)]) { $1 })
         try await client.call(Download.replaceUrl, at: theirs, (named, [:]))
@@ -114,7 +114,7 @@ private let app = "org.example.App"
     func `is told by the group Context of .flatpak-info`(text: String, has: Bool) { #expect(FlatpakInfo.hasNetwork(in: text) == has) }
 }
 
-/// The machine's own name: only a look-up shows that it leads to this machine.
+/// The machine's own name. Only a look-up shows that it leads to this machine.
 func ownName() throws -> String {
     var name = [CChar](repeating: 0, count: 256)
     #expect(gethostname(&name, 255) == 0)

@@ -10,7 +10,7 @@ internal import Testing
 private let app = "org.example.App"
 
 @Suite(.timeLimit(.minutes(3))) struct `An app in a sandbox that is to be called` {
-    /// What the bus starts for the app: it writes down that it was started, and fails.
+    /// What the bus starts for the app: a program that records the start, and fails.
     private func stage() async throws -> (Running, Sandbox, Client, log: String) {
         let running = try await Running.start()
         let log = "\(running.world.folder)/starts"
@@ -38,7 +38,7 @@ private let app = "org.example.App"
         try await running.client.cancel(cancelled)
         _ = try await client.wait(try await client.download(server.url("/empty"), options))
         _ = try await client.wait(try await client.download(server.url("/f"), options))
-        // Calls to one owner are made in their order: the last one tells of all before.
+        // Calls to an owner are made in order, so the last call shows that all earlier ones were made.
         _ = try await client.wait(try await client.download(server.url("/g"), options))
         #expect(await eventually { starts(log) >= 2 })
         #expect(starts(log) == 2)
@@ -72,7 +72,7 @@ private let app = "org.example.App"
         await sandbox.stop()
     }
 
-    /// The app need only wait until the service has nothing to do and ends.
+    /// To provoke a restart, the app need only wait until the idle service ends.
     @Test func `is started no more often for a restart of the service`() async throws {
         let (running, sandbox, client, log) = try await stage()
         for number in 0..<Limits.ownerStarts {
@@ -108,7 +108,7 @@ private let app = "org.example.App"
         #expect(mode(of: folder("starts")) == 0o600)
         writeFile(folder("starts"), "rubbish\n\n99999999999999999999999 \(app)\n7\n\u{0} \u{0}\n".utf8)
         #expect(await OwnerStarts(folder("starts")) { now }.take(app))
-        // What cannot be kept is not allowed.
+        // A start that cannot be recorded is not allowed.
         let blocked = OwnerStarts(folder.makeFolder("folder")) { now }
         #expect(!(await blocked.take(app)))
     }

@@ -10,18 +10,18 @@ internal import Testing
 private let manager = BusName.managerPath.value
 private let app = "org.example.App"
 
-/// Callers are foreign programs in a real sandbox: bubblewrap, `.flatpak-info` and xdg-dbus-proxy as Flatpak puts them together.
+/// The callers are foreign programs in a real sandbox: bubblewrap, `.flatpak-info` and xdg-dbus-proxy, combined as Flatpak does.
 @Suite(.timeLimit(.minutes(3))) struct `A caller in a sandbox` {
     private let paused: [String: Variant] = ["start": .bool(false)]
 
-    /// The servers of these tests are on this machine: the user lets sandboxes reach it.
+    /// The servers of these tests are on this machine, so the user lets sandboxes reach it.
     private func start() async throws -> Running {
         let running = try await Running.start()
         try await running.client.set(Manager.sandboxPrivate, true)
         return running
     }
 
-    /// The folder of a world's downloads.
+    /// The download folder of a world.
     private func downloads(_ running: Running) async throws -> String { try await running.client.get(Manager.defaultDirectory) }
 
     @Test func `downloads for its own app id, named or not, into the default folder, named or not`() async throws {
@@ -48,7 +48,7 @@ private let app = "org.example.App"
             manager, "\(Manager.interface).Download", server.url("/t"), "{'token': <'mine'>, 'notify': <'never'>}")
         #expect(answer.output == "(objectpath '\(path)',)\n", "\(answer)")
         #expect(await sandbox.gdbus(path, "\(Download.interface).Wait", "{}").output == "('\(folder)/t',)\n")
-        // Another foreign client.
+        // The same by another foreign client.
         let url = await sandbox.dbusSend(path, "\(Download.interface).GetUrl")
         #expect(url.output.contains("string \"\(server.url("/t"))\""), "\(url)")
     }
@@ -61,7 +61,7 @@ private let app = "org.example.App"
             let answer = await sandbox.gdbus(manager, "\(Manager.interface).Download", "http://127.0.0.1:1/x", options)
             return answer.status == 0 ? "" : answer.errors
         }
-        // Who is not in one speaks for it, and is not bound by that.
+        // A caller outside may queue for the app, and is not bound by the app's limit.
         for call in 0..<5 { _ = try await running.batch((0..<10_000).map { "http://127.0.0.1:1/\(call)-\($0)" }, own) }
         #expect(await refusal("{'start': <false>}").contains("LimitExceeded: An app in a sandbox may have at most 50000 "))
         let (_, paths) = try await running.batch(["http://127.0.0.1:1/y", "http://127.0.0.1:1/z"], own)
@@ -110,7 +110,7 @@ private let app = "org.example.App"
             let answer = await sandbox.gdbus(manager, "\(Manager.interface).Download", "http://127.0.0.1:1/b", options)
             #expect(answer.status != 0 && answer.errors.contains("org.todoku.Error.NotAllowed: "), "\(options): \(answer)")
         }
-        // Wrong is wrong in a sandbox too.
+        // A wrong option is wrong in a sandbox too.
         for options in ["{'app': <1>}", "{'app': <''>}", "{'directory': <'relative'>}", "{'nothing': <1>}"] {
             let answer = await sandbox.gdbus(manager, "\(Manager.interface).Download", "http://127.0.0.1:1/b", options)
             #expect(answer.errors.contains("org.todoku.Error.InvalidOption: "), "\(options): \(answer)")
@@ -148,7 +148,7 @@ private let app = "org.example.App"
         let folder = running.world.bus.folder.makeFolder("other")
         try await running.client.set(Manager.defaultDirectory, folder)
         #expect(await refusal(plain, "Retry").contains("NotAllowed: An app in a sandbox may write into \(folder) only"))
-        // The user may.
+        // The user may retry it.
         try await running.client.retry(plain)
     }
 
@@ -158,7 +158,7 @@ private let app = "org.example.App"
         let theirs = try await running.download("http://127.0.0.1:1/a", paused)
         let tokened = try await running.download(
             "http://127.0.0.1:1/a", ["start": .bool(false), "app": .string("org.example.Other"), "token": .string("t")])
-        // What the tree says of a path that is not there for the caller is what it says of one that nobody has.
+        // For a path that this caller may not see, the tree answers as for a path that does not exist.
         for path in [theirs.value, tokened.value, "\(BusName.downloadsPath)/2", "\(BusName.downloadsPath)/99"] {
             for (interface, member, arguments) in [
                 (Download.interface, "Pause", []), (Download.interface, "Cancel", []), (Download.interface, "Remove", ["true"]),
@@ -179,7 +179,7 @@ private let app = "org.example.App"
         #expect(described.output == "(@a(oa{sv}) [],)\n", "\(described)")
         let nodes = await sandbox.gdbus(BusName.downloadsPath, "\(Standard.introspectable).Introspect")
         #expect(nodes.errors.contains("UnknownObject"), "\(nodes)")
-        // Beside its own it finds its own alone.
+        // Next to downloads of others, the app finds only its own.
         let own = await sandbox.gdbus(manager, "\(Manager.interface).Download", "http://127.0.0.1:1/b", "{'start': <false>}")
         #expect(own.output == "(objectpath '\(BusName.downloadsPath)/3',)\n")
         let mine = BusName.path(app: app, token: "m").value
@@ -190,7 +190,7 @@ private let app = "org.example.App"
         #expect(await children(of: BusName.downloadsPath, sandbox) == ["by_token", "3"])
         #expect(await children(of: BusName.tokensPath, sandbox) == [ObjectPath.escape(app)])
         #expect(await sandbox.gdbus("\(BusName.tokensPath)/org_2eexample_2eOther", "\(Standard.introspectable).Introspect").status != 0)
-        // And the user finds all.
+        // The user finds all downloads.
         #expect(try await running.client.list().count == 4)
         let another = await Sandbox(running.world, app: "org.example.Other")
         #expect(await another.gdbus(manager, "\(Manager.interface).List", "{}").output == "([objectpath '\(tokened)'],)\n")
@@ -224,7 +224,7 @@ private let app = "org.example.App"
         let after = await thrown { try await client.call(Manager.listBatches, ["after": .objectPath(theirs)]) }
         #expect(after?.name == todokuError("NoSuchObject"))
         #expect(await children(of: BusName.batchesPath, sandbox) == [String(batch.value.split(separator: "/").last ?? "")])
-        // The batch of another is not there.
+        // The app cannot see another app's batch.
         for body in [
             { _ = try await client.counts(theirs) }, { _ = try await client.call(Batch.cancel, at: theirs, ()) },
             { _ = try await client.call(Batch.remove, at: theirs, true) }, { _ = try await client.wait(batch: theirs) },
@@ -234,7 +234,7 @@ private let app = "org.example.App"
         let filter = await thrown { try await client.list(["batch": .objectPath(theirs)]) }
         #expect(filter?.name == todokuError("NoSuchObject"))
         #expect(try await running.client.list(["batch": .objectPath(theirs)]) == members)
-        // What somebody else queues for it, together with what is for others, is not its to steer.
+        // The app cannot control a batch that somebody else has queued for it and for others together.
         let (mixed, _) = try await running.client.batch(
             [("http://127.0.0.1:1/a", ["app": .string(app)]), ("http://127.0.0.1:1/b", [:])], running.options(paused))
         #expect(await thrown { try await client.counts(mixed) }?.name == "org.freedesktop.DBus.Error.UnknownObject")
@@ -276,7 +276,7 @@ private let app = "org.example.App"
         #expect(await sandbox.gdbus(manager, "\(Standard.peer).Ping").output == "()\n")
     }
 
-    /// What is the desktop's to ask for: the portal asks the user before a file leaves the sandbox.
+    /// Opening files is the desktop's business: the portal asks the user before a file leaves the sandbox.
     @Test func `has nothing opened outside of it, and throws away its own alone`() async throws {
         let running = try await start()
         let sandbox = await Sandbox(running.world)
@@ -300,7 +300,7 @@ private let app = "org.example.App"
         #expect(!fileExists(file) && listFolder(running.world.bus.folder("data/Trash/files")) == ["own"])
     }
 
-    /// A new member of the manager is to be thought about, and to be tried above or below.
+    /// If this test fails, the manager has a new member: decide whether sandboxes may use it, and test that above or below.
     @Test func `has been thought of at every member of the manager`() {
         let open: Set = [
             "Download", "DownloadBatch", "List", "ListBatches", "Describe", "Fetch", "DownloadToFd", "WaitAll", "SetForeground",
@@ -317,7 +317,7 @@ private let app = "org.example.App"
             ])
     }
 
-    /// From programs inside: nothing of the files is in a folder that both sides have.
+    /// Called by programs inside. No folder that both sides see contains the files.
     @Test func `has downloads written into a file of its own, and reads what was fetched by a descriptor`() async throws {
         let running = try await start()
         let sandbox = await Sandbox(running.world)
@@ -345,7 +345,7 @@ private let app = "org.example.App"
             let read = await sandbox.run(["/usr/bin/python3", "-c", Self.openFile, BusName.path(app: app, token: token).value])
             #expect(read.output == "from /f", "\(read)")
         }
-        // The copy of one app is not another's, and what is of another is not there.
+        // A cached copy of one app is not another's, and an app cannot see another's downloads.
         let other = await Sandbox(running.world, app: "org.example.Other")
         let theirs = await other.gdbus(manager, "\(Manager.interface).Fetch", server.url("/f"), "{'notify': <'never'>}")
         #expect(theirs.output == "('new-data', '\(folder)/f (1)')\n", "\(theirs)")
@@ -355,7 +355,7 @@ private let app = "org.example.App"
         }
     }
 
-    /// Calls OpenFile of the object path given, and prints what is in the file. (gdbus takes descriptors, and gives none.)
+    /// Calls OpenFile of the given object path, and prints the file's content. (gdbus can send descriptors, but cannot return them.)
     private static let openFile = #"""
         import os, socket, struct, sys
         bus = socket.socket(socket.AF_UNIX)
@@ -401,7 +401,7 @@ private let app = "org.example.App"
         try await client.remove(own, deletingFile: true)
         #expect(!fileExists(file))
         #expect(await thrown { try await client.get(Download.state, at: own) }?.name == "org.freedesktop.DBus.Error.UnknownObject")
-        // Its own are those that name it, whoever queued them.
+        // The downloads with the app's id are its own, whoever queued them.
         let given = try await running.client.download("http://127.0.0.1:1/a", ["start": .bool(false), "app": .string(app)])
         #expect(try await client.list() == [given])
         try await client.cancel(given)
@@ -414,7 +414,7 @@ private let app = "org.example.App"
         let gate = Gate()
         let server = ScriptedServer { request, reply in
             guard request.path == "/first" else { return reply.respond(200, text: "x") }
-            // One that is silent would lose its slot.
+            // A silent transfer would lose its slot.
             reply.head(200, length: 1_000_000)
             while !gate.isOpen, reply.send("x") { poll(nil, 0, 20) }
             reply.close()
@@ -459,7 +459,7 @@ private let app = "org.example.App"
         for other in ["org.example.Other", "org.example.App.More", ""] {
             #expect(await setForeground(other).errors.contains("org.todoku.Error.NotAllowed: "), "\(other)")
         }
-        // To be called: it alone, or a part of it.
+        // The app may name as owner itself, or a name below its own.
         for (name, isAllowed) in [(app, true), ("\(app).Helper", true), ("\(app)Helper", false), ("org.example.Other", false)] {
             let answer = await sandbox.gdbus(
                 manager, "\(Manager.interface).Download", "http://127.0.0.1:1/b", "{'start': <false>, 'activate': <'\(name)'>}")
@@ -474,9 +474,9 @@ private let app = "org.example.App"
         let folder = try await downloads(running)
         let client = try await sandbox.client()
         let quiet: [String: Variant] = ["notify": .string("never")]
-        _ = try await client.wait(try await client.download(server.url("/first"), quiet))  // makes the folder
+        _ = try await client.wait(try await client.download(server.url("/first"), quiet))  // creates the folder
         writeFile("\(folder)/diary", "private".utf8)
-        // By none of the policies it learns that there is a diary, or gets at it.
+        // No policy tells the app that there is a diary, or gives access to it.
         for (index, policy) in ["skip", "fail", "rename"].enumerated() {
             let own = try await client.download(server.url("/diary"), quiet.merging(["if-exists": .string(policy)]) { $1 })
             #expect(try await client.wait(own) == "\(folder)/diary (\(index + 1))", "\(policy)")
@@ -486,11 +486,11 @@ private let app = "org.example.App"
         _ = try await client.wait(own)
         rename("\(folder)/diary", "\(folder)/own")
         #expect(await thrown { try await client.call(Download.openFile, at: own, ()) }?.name == todokuError("NotAllowed"))
-        let shown = try await running.client.call(Download.openFile, at: own, ()).take()  // the user may
+        let shown = try await running.client.call(Download.openFile, at: own, ()).take()  // the user may open it
         close(shown)
         #expect(await thrown { try await client.remove(own, deletingFile: true) }?.name == todokuError("NotAllowed"))
         #expect(readFile("\(folder)/own") == Array("private".utf8))
-        // Deleted, and written anew under its inode's number.
+        // The file was deleted, and another one has got its inode number.
         let again = try await client.download(server.url("/again"), quiet)
         let file = try await client.wait(again)
         let number = inode(of: file)
@@ -534,7 +534,7 @@ private let app = "org.example.App"
         #expect(try await running.client.list() == [])
     }
 
-    /// One that is not dumpable (prctl(2), PR_SET_DUMPABLE) shows its root to no program that is not mighty.
+    /// A process that is not dumpable (prctl(2), PR_SET_DUMPABLE) shows its root only to privileged programs.
     private static let undumpable = """
         from ctypes import *
         CDLL(None).prctl(4, 0, 0, 0, 0)
@@ -574,7 +574,7 @@ private let app = "org.example.App"
         #expect(await thrown { try await client.call(Manager.pauseAll, ()) }?.name == "org.freedesktop.DBus.Error.Disconnected")
     }
 
-    /// What docs/dbus.md says of signals: they are broadcast, and it is the proxy that lets them through or not.
+    /// As docs/dbus.md says: signals are broadcast, and the proxy decides whether an app receives them.
     @Test func `hears the signals of others where its proxy talks to the name, and not where it has rules for its own`() async throws {
         let running = try await start()
         let own = BusName.path(app: app, token: "mine")
@@ -599,7 +599,7 @@ private let app = "org.example.App"
     }
 }
 
-/// Calls that are made one after the other without waiting for answers.
+/// Calls made one after the other, without waiting for answers.
 @BusActor final class Pipeline {
     private var results: [Int: String] = [:]
     private var count = 0
@@ -627,7 +627,7 @@ private let app = "org.example.App"
         return credentials
     }
 
-    /// Time since boot.
+    /// The time since boot.
     private var now: Duration {
         var time = timespec()
         clock_gettime(CLOCK_BOOTTIME, &time)
@@ -664,7 +664,7 @@ private let app = "org.example.App"
         #expect(told(credentials, now) == todokuError("NotAllowed"))
     }
 
-    /// A pidfd is readable once its process has ended (pidfd_open(2)); a pipe stands in, for this bus gives none.
+    /// A pidfd is readable once its process has ended (pidfd_open(2)). A pipe stands in for it, because this bus gives no pidfd.
     @Test func `cannot be told where the process that connected has ended, by its descriptor`() {
         var pipe: [Int32] = [0, 0]
         #expect(Glibc.pipe(&pipe) == 0)
@@ -685,7 +685,7 @@ private let app = "org.example.App"
     }
 }
 
-// No snap can run here: its marks are tested as snapd's and the kernel's documentation have them.
+// No snap can run here. So its marks are tested as the documentation of snapd and the kernel describes them.
 @Suite struct `The mark of a sandbox` {
     @Test(
         arguments: [

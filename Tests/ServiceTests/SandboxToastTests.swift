@@ -32,7 +32,7 @@ private let app = "org.example.App"
         let toast = try #require(await toasts.received.last)
         #expect(toast.app == "Viewer <b>" && toast.body == "Viewer &lt;b&gt;\nClick here", "\(toast)")
         #expect(toast.hints["desktop-entry"] == .string(app))
-        // A batch's, and that of a failure, too; and ours is ours again.
+        // The same for a batch and for a failure. Our own toasts remain ours.
         let (batch, _) = try await client.batch([(server.url("/b"), [:])], options)
         _ = try await client.wait(batch: batch)
         #expect(await eventually { await toasts.received.count == 2 })
@@ -64,7 +64,7 @@ private let app = "org.example.App"
         #expect(await eventually { await !toasts.received.isEmpty })
         let alone = try #require(await toasts.received.last)
         #expect(alone.app == "閲覧" && alone.body.hasPrefix("閲覧\ntheirs — ") && alone.hints["desktop-entry"] == .string(app), "\(alone)")
-        // With the user's own beside it the toast is ours, and names no file.
+        // Together with the user's own downloads, the toast is ours, and names no file.
         let own = try await running.download(slow.url("/own"), options)
         #expect(await eventually { await toasts.received.last?.app == "Todoku" })
         let both = try #require(await toasts.received.last)

@@ -5,7 +5,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// A private session with a daemon of one test's own: bus, home, state, and a client.
+/// A private session with the test's own daemon: bus, home, state, and a client.
 final class ServiceWorld: Sendable {
     static let todokud = builtProgram("todokud", variable: "TODOKUD")
 
@@ -15,13 +15,13 @@ final class ServiceWorld: Sendable {
 
     /// - Parameters:
     ///   - activation: options of the daemon that the bus starts; nil: the bus starts none.
-    ///   - isSmall: takes no slot.
-    ///   - names: further activatable names, with the programs that are started for them.
+    ///   - isSmall: whether the test takes no slot.
+    ///   - names: more activatable names, with the programs that the bus starts for them.
     init(activation: String? = nil, names: [String: String] = [:], extra: [String: String] = [:], isSmall: Bool = false) async {
         slot = isSmall ? nil : await Slot()
         var names = names
         if let activation { names[BusName.service] = "\(Self.todokud) \(activation)" }
-        // A proxy of the machine that runs the tests must not come between; an empty value is no proxy.
+        // A proxy of the machine that runs the tests must not interfere. An empty value means no proxy.
         let proxies = ["http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"]
         let plain = Dictionary(uniqueKeysWithValues: proxies.map { ($0, "") })
         bus = await PrivateBus(activatable: names, extra: plain.merging(extra) { $1 })
@@ -29,14 +29,14 @@ final class ServiceWorld: Sendable {
         folder = bus.folder.makeFolder("files")
     }
 
-    /// Where a test lets downloads go.
+    /// The folder for a test's downloads.
     let folder: String
     /// `XDG_STATE_HOME/todoku`.
     var state: String { bus.folder("state/todoku") }
 
-    /// Starts a daemon by hand and awaits its name.
+    /// Starts a daemon directly, and waits for its name.
     func start(_ arguments: [String] = [], extra: [String: String] = [:], prefix: [String] = []) async -> Child {
-        // On a machine with other work half a minute may pass between two calls of a test: what is not about leaving does not leave.
+        // On a busy machine, half a minute may pass between two calls of a test. So only tests about leaving let the service leave.
         let staying = arguments.contains("--idle-exit") ? arguments : ["--idle-exit", "3600"] + arguments
         let daemon = begin(staying, extra: extra, prefix: prefix)
         let isUp = await eventually { await bus.hasOwner(BusName.service) || !daemon.isRunning }
@@ -46,55 +46,55 @@ final class ServiceWorld: Sendable {
     }
 
     @BusActor private var daemons: [Child] = []
-    /// A child ends with its last reference: those that were started stay as long as their world.
+    /// A child ends with its last reference, so started daemons are kept as long as their world.
     @BusActor private func keep(_ daemon: Child) { daemons.append(daemon) }
 
-    /// SIGTERM; comes back once the daemon has ended and the bus has seen it.
+    /// Sends SIGTERM. Returns once the daemon has ended and the bus has noticed.
     func stop(_ daemon: Child) async -> Child.Exit {
         let exit = await daemon.stop()
         #expect(await bus.waitForOwner(BusName.service, present: false))
         return exit
     }
 
-    /// SIGKILL; comes back once the daemon has ended and the bus has seen it.
+    /// Sends SIGKILL. Returns once the daemon has ended and the bus has noticed.
     func kill(_ daemon: Child) async {
         daemon.signal(SIGKILL)
         _ = await daemon.wait()
         #expect(await bus.waitForOwner(BusName.service, present: false))
     }
 
-    /// Starts a daemon by hand.
+    /// Starts a daemon directly.
     func begin(_ arguments: [String] = [], extra: [String: String] = [:], prefix: [String] = []) -> Child {
         Child(prefix + [Self.todokud] + arguments, environment: environment.merging(extra) { $1 })
     }
 
-    /// A connection with a recorder of the service's signals.
+    /// A connection that records the service's signals.
     func client() async throws -> Client { try await Client(address: bus.address) }
 
     /// Runs a program in the session.
     func run(_ arguments: String...) async -> Child.Exit { await Child.run(arguments, environment: environment) }
 
-    /// `gdbus call` of a method of the service.
+    /// Calls a method of the service by `gdbus call`.
     func gdbus(_ path: String, _ method: String, _ arguments: String...) async -> Child.Exit {
         await Child.run(
             ["gdbus", "call", "--session", "--dest", BusName.service, "--object-path", path, "--method", method] + arguments,
             environment: environment)
     }
 
-    /// The paths of what lies in `folder`, part files included.
+    /// The names in `folder`, part files included.
     var files: [String] { listFolder(folder) }
 
     func bytes(_ name: String) -> [UInt8]? { readFile("\(folder)/\(name)") }
 
-    /// The name of the part file of a download of this state folder, whose id the daemon has put there.
+    /// The name of a download's part file. The daemon has put the id of this state folder into `instance`.
     func partName(_ number: UInt64) -> String {
         let id = String(decoding: (readFile("\(state)/instance") ?? []).prefix { $0 != UInt8(ascii: " ") }, as: UTF8.self)
         return ".todoku-\(id)-\(number).part"
     }
 }
 
-/// A place among those that run at a time; given back with its last reference. All tests at once on two processors would measure only
-/// how long each waits for the others.
+/// One of the places for tests that run at a time; given back with its last reference. All tests at once on two processors would only
+/// measure how long each waits for the others.
 final class Slot: Sendable {
     @BusActor private static var free = 6
     @BusActor private static var waiting: [CheckedContinuation<Void, Never>] = []
@@ -105,7 +105,7 @@ final class Slot: Sendable {
 
     @BusActor private static func take() async {
         await withCheckedContinuation { continuation in
-            // Looked at in here: a place may be given back between a check outside and this body.
+            // Check in here, because a place may be given back between an outside check and this body.
             guard free > 0 else { return waiting.append(continuation) }
             free -= 1
             continuation.resume()
@@ -117,7 +117,7 @@ final class Slot: Sendable {
     }
 }
 
-/// A daemon and a client, started together: what most tests want.
+/// A daemon and a client, started together, as most tests need them.
 struct Running {
     let world: ServiceWorld
     let daemon: Child
@@ -130,7 +130,7 @@ struct Running {
         return Running(world: world, daemon: daemon, client: client)
     }
 
-    /// Options for a quiet download into the test's folder.
+    /// Options for a download without toasts, into the test's folder.
     func options(_ more: [String: Variant] = [:]) -> [String: Variant] {
         ["directory": .string(world.folder), "notify": .string("never")].merging(more) { $1 }
     }
@@ -139,13 +139,13 @@ struct Running {
         try await client.download(url, options(more))
     }
 
-    /// Downloads to the end: the path or the error.
+    /// Downloads to the end. Returns the path, or throws the error.
     @discardableResult func fetch(_ url: String, _ more: [String: Variant] = [:]) async throws -> String {
         try await client.wait(try await download(url, more))
     }
 }
 
-/// The error that `body` throws; nil where it throws none.
+/// The error that `body` throws; nil if none.
 func thrown<R>(_ body: () async throws -> R) async -> DBusError? {
     do {
         _ = try await body()
@@ -162,11 +162,11 @@ func mode(of path: String) -> UInt32? {
 }
 
 extension Child.Exit {
-    /// Status 0, and not a word.
+    /// Whether the status is 0, and nothing was printed.
     var isClean: Bool { status == 0 && output.isEmpty && errors.isEmpty }
 }
 
-/// For what only time brings about.
+/// For effects that only time brings about.
 func pause(milliseconds: Int) async {
     await withCheckedContinuation { continuation in
         BusActor.spawn { Poller.shared.schedule(after: .milliseconds(milliseconds)) { continuation.resume() } }

@@ -17,7 +17,7 @@ internal import Testing
             gate.wait()
             reply.send(patternBytes(40_000))
         }
-        // A program that is not ours watches the bus: signals and replies in one order.
+        // A foreign program watches the bus: signals and replies in one order.
         let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: world.environment)
         #expect(await eventually { monitor.output.contains("NameLost") })
         let path = try await running.download(server.url("/a.bin"))
@@ -77,7 +77,7 @@ internal import Testing
         #expect(await running.client.signals.has("Progress", at: path, count: 16))
         let arrivals = await running.client.signals.of(path).filter { $0.member == "Progress" }.map(\.arrived)
         let took = arrivals[15] - arrivals[0]
-        // 0.1 s between two, with 5 ms of grace for the timer; the first may have been late here.
+        // 0.1 s between two, with 5 ms of grace for the timer. The first signal may have been late here.
         #expect(took >= .milliseconds(15 * 95 - 300), "16 in \(took)")
         gate.open()
         _ = try await running.client.wait(path)
@@ -94,7 +94,7 @@ internal import Testing
         for index in 0..<200 { paths.append(try await running.download(server.url("/file\(index)"))) }
         try await client.call(Manager.resumeAll, ())
         #expect(await client.signals.has("AllEnded", within: .seconds(60)))
-        _ = try await client.list()  // all that was sent before this answer has arrived
+        _ = try await client.list()  // all signals sent before this answer have arrived
         let seen = await client.signals.seen
         for path in paths {
             #expect(seen.count { $0.path == path.value && $0.member == "Completed" } == 1)
@@ -141,7 +141,7 @@ internal import Testing
         #expect(error == EndError(name: name, message: message, details: details))
         #expect(details == ["http-status": .uint32(410), "retryable": .bool(false), "host": .string("127.0.0.1")])
         #expect(await client.signals.of(path).contains { $0.member == "Finished" } == false)
-        // Asked again, the answer is the same.
+        // Another call gets the same answer.
         #expect(await thrown { try await client.wait(path) } == refused)
     }
 
@@ -158,7 +158,7 @@ internal import Testing
         for one in await client.signals.seen {
             if let changed = one.changed { #expect(untold.isDisjoint(with: changed.keys), "\(changed.keys)") }
         }
-        // What it told of is what is read.
+        // The announced values are those that a client reads.
         var told: [String: Variant] = [:]
         for one in await client.signals.of(path) { if let changed = one.changed { told.merge(changed) { $1 } } }
         let read = try await client.all(path)
@@ -205,7 +205,7 @@ internal import Testing
         let resumedAt = try #require(seen[resumed].resumedAt)
         #expect(resumedAt == (300_000, 500_000))
         #expect(seen[resumed...].compactMap(\.progress).reduce(300_000) { $0 + $1.written } == 500_000)
-        // Queued for as long as the transfer before takes to stop.
+        // The download is queued while its previous transfer stops.
         let states = await client.signals.states(of: path).filter { $0 != "queued" }
         #expect(states == ["active", "paused", "active", "verifying", "finished"])
         #expect(server.requests.last?.field("If-Range") == "\"v1\"")
@@ -216,12 +216,12 @@ internal import Testing
         let running = try await Running.start()
         let client = running.client
         let body = patternBytes(100_000)
-        // No validator: the first answer breaks off, the second is whole.
+        // Without a validator: the first answer is cut off, the second is whole.
         let server = ScriptedServer { request, reply in
             reply.head(200, length: body.count)
             if request.number == 0 {
                 reply.send(body[..<40_000])
-                poll(nil, 0, 150)  // long enough to be told of
+                poll(nil, 0, 150)  // long enough for a progress signal
                 reply.reset()
             } else {
                 reply.send(body)
@@ -267,7 +267,7 @@ internal import Testing
         for index in 0..<30 {
             let path = try await running.download(server.url("/\(index)"))
             paths.append(path)
-            // Asked again and again until it has ended: one of these comes between its end and the end's being on disk.
+            // Read until the download has ended: one of these calls comes between the end, and the end's being on disk.
             while try await running.client.get(Download.state, at: path) != "finished" {}
             _ = try await running.client.wait(path)
         }
@@ -283,7 +283,7 @@ internal import Testing
     }
 }
 
-/// What `dbus-monitor --profile` has printed.
+/// The output of `dbus-monitor --profile`.
 struct Trace {
     struct Line {
         let type: String, serial: String, sender: String, path: String, interface: String, member: String
@@ -292,7 +292,7 @@ struct Trace {
     let lines: [Line]
 
     init(_ output: String) {
-        // The last line may be half written.
+        // The last line may be incomplete.
         let whole = output.lastIndex(of: "\n").map { output[..<$0] } ?? ""
         lines = whole.split(separator: "\n").compactMap { line in
             let fields = line.split(separator: "\t", omittingEmptySubsequences: false).map(String.init)
@@ -301,13 +301,13 @@ struct Trace {
                     type: fields[0], serial: fields[2], sender: fields[3], path: fields[5], interface: fields[6], member: fields[7],
                     destination: fields[4])
             }
-            // A reply: the last field is the serial of the call.
+            // In a reply, the last field is the serial of the call.
             guard fields.count == 6, fields[0] == "mr" || fields[0] == "err" else { return nil }
             return Line(type: fields[0], serial: fields[5], sender: fields[3], path: "", interface: "", member: "", destination: fields[4])
         }
     }
 
-    /// Calls of a method, by caller and serial.
+    /// The calls of a method, by caller and serial.
     func calls(_ member: String, path: String? = nil) -> Set<String> {
         Set(lines.filter { $0.type == "mc" && $0.member == member && (path == nil || $0.path == path) }.map { "\($0.sender) \($0.serial)" })
     }

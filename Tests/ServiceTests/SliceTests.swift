@@ -8,7 +8,7 @@ internal import Testing
 @Suite struct `What is done to many` {
     private static let count = 2000
 
-    /// Queues as many, of which none gets an answer from its server.
+    /// Queues `count` downloads, which get no answer from their server.
     private func queue(_ running: Running, _ server: ScriptedServer) async throws -> [ObjectPath] {
         let items = (0..<Self.count).map { (server.url("/\($0)"), [:] as [String: Variant]) }
         return try await running.client.batch(items, ["directory": .string(running.world.folder), "notify": .string("never")]).1
@@ -40,7 +40,7 @@ internal import Testing
         #expect(try await running.client.get(Download.waitReason, at: last) != "paused-all")
         #expect(await eventually { await tally.released.count == Self.count }, "not all were told")
         #expect(await eventually { (try? await running.client.get(Manager.active)) == 4 })
-        // Turned round in the middle, the last word counts for each.
+        // Reversed in the middle, the last call counts for each download.
         for _ in 0..<2 {
             try await tally.call(Manager.pauseAll)
             try await tally.call(Manager.resumeAll)
@@ -57,7 +57,7 @@ internal import Testing
         let running = try await Running.start()
         let last = try await queue(running, server)[Self.count - 1]
         let tally = try await Tally(running)
-        // On one connection, calls are answered in their order unless one is done in portions.
+        // Calls of one connection are answered in order, unless a call is carried out in slices.
         try await tally.tell(Manager.cancelAll)
         #expect(try await tally.get(Manager.remaining) > 0, "another call waited until all were cancelled")
         #expect(await eventually { await tally.ended > 0 })
@@ -67,7 +67,7 @@ internal import Testing
         #expect(await eventually { (try? await running.client.get(Manager.remaining)) == 1 })
         #expect(try await running.client.get(Download.state, at: last) == "cancelled")
         #expect(try await running.client.get(Download.state, at: later) != "cancelled")
-        // What is begun again since counts no more as cancelled.
+        // A download retried since then no longer counts as cancelled.
         try await running.client.retry(last)
         #expect(try await running.client.get(Download.state, at: last) != "cancelled")
         try await running.client.call(Manager.cancelAll, ())
@@ -94,7 +94,7 @@ internal import Testing
             func call(_ member: String, _ arguments: [Variant]) -> UInt32 {
                 caller.call(BusName.managerPath.value, Manager.interface, member, arguments)
             }
-            // On one connection, calls are answered in their order unless one is done in portions.
+            // Calls of one connection are answered in order, unless a call is carried out in slices.
             let bad = call("DownloadBatch", [items("ftp://127.0.0.1/"), options])
             let get = caller.call(BusName.managerPath.value, Standard.properties, "Get", asked)
             caller.flush()
@@ -102,7 +102,7 @@ internal import Testing
             let second = caller.readAnswer()
             let isBlamed = second?.text.hasPrefix("Item \(Self.count - 1): ") == true
             let isLate = first?.replySerial == get && second?.replySerial == bad && isBlamed
-            // What the same caller queues later comes later.
+            // Downloads that the same caller queues later come later.
             let good = call("DownloadBatch", [items("http://127.0.0.1:1/last"), options])
             let single = call("Download", [.string("http://127.0.0.1:1/single"), options])
             caller.flush()
@@ -120,17 +120,17 @@ internal import Testing
         #expect(await running.client.signals.has("DownloadAdded", count: Self.count + 1), "not all were told")
         let order = await running.client.signals.seen.map(\.member).filter { $0.hasSuffix("Added") }
         #expect(order.first == "BatchAdded")
-        // What Describe says of each is what the download says of itself.
+        // Describe reports each download as the download itself does.
         let described = try await running.client.call(Manager.describe, (["limit": .uint32(2)], []))
         #expect(described.count == 2)
         for row in described { #expect(try await running.client.all(row.fields.0) == row.fields.1) }
     }
 }
 
-/// A client that counts what it is told of thousands, and keeps none of it.
+/// A client that counts the signals of thousands of downloads without keeping them.
 @BusActor private final class Tally {
     let connection: Connection
-    /// Those of which the last that was told is that they wait for ResumeAll; and those of which it is that they do not.
+    /// The downloads whose last signal says that they wait for ResumeAll (`held`), or that they do not (`released`).
     private(set) var held: Set<String> = []
     private(set) var released: Set<String> = []
     private(set) var ended = 0
@@ -139,7 +139,7 @@ internal import Testing
     init(_ running: Running) async throws {
         connection = try Connection.open(address: running.world.bus.address)
         _ = connection.subscribe(MatchRule(sender: BusName.service)) { [weak self] in self?.take(Seen($0)) }
-        // The bus has the match rule once it has answered what came after it.
+        // The bus has the match rule once it has answered a later call.
         _ = try await connection.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, BusName.service)
     }
 

@@ -12,7 +12,7 @@ internal import Testing
         let running = try await Running.start(extra: speakers.environment)
         let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
-        // Silence first: then nothing that was heard before can be taken for it.
+        // Start with silence, so that no earlier sound can be mistaken for this one.
         _ = try await running.fetch(server.url("/silent"), always.merging(["sound": .string("")]) { $1 })
         #expect(await eventually { await toasts.received.count == 1 })
         let silent = await toasts.received[0].hints
@@ -22,9 +22,9 @@ internal import Testing
         // A quarter of full scale; silence is 0.
         #expect(speakers.loudest > 3000, "\(speakers.loudest)")
         #expect(speakers.begun == 1)
-        // Neither plays it twice: the server is told to keep still.
+        // The sound is played once: the server is told to be silent.
         #expect(await toasts.received[1].hints["suppress-sound"] == .bool(true))
-        // At least a second is over since. Of these at most one is heard in each.
+        // At least a second has passed since the last sound. At most one of these sounds is played in each second.
         let start = ContinuousClock.now
         var paths: [ObjectPath] = []
         for number in 0..<10 { paths.append(try await running.download(server.url("/\(number)"), always)) }
@@ -46,7 +46,7 @@ internal import Testing
         #expect(await eventually { await toasts.received.count == 1 })
         #expect(await toasts.received[0].hints["sound-name"] == .string("complete-download"))
         #expect(await toasts.received[0].hints["suppress-sound"] == nil)
-        // Ours comes with a server that plays none; it is the first.
+        // A server that plays no sounds gets ours; this is the first.
         await toasts.vanish()
         #expect(await running.world.bus.waitForOwner("org.freedesktop.Notifications", present: false))
         let other = try await OddServer(name: "Plasma", at: running.world.bus.address)
@@ -67,7 +67,7 @@ internal import Testing
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
         _ = try await running.fetch(server.url("/a"), always)
         #expect(await eventually { await toasts.received.count == 1 })
-        // It was tried, and nobody is the worse for it.
+        // The service tried to play the sound, and continues without it.
         #expect(await eventually { running.daemon.errors.contains("sound was not played") }, "\(running.daemon.errors)")
         #expect(await running.daemon.stop().status == 0)
     }

@@ -4,10 +4,10 @@ internal import TestSupport
 internal import Testing
 
 @Suite struct `A pause that crosses the last bytes` {
-    /// Before the mend, 8 of 90 were named `download` or `download (1)`.
+    /// Before the fix, 8 of 90 files were named `download` or `download (1)`.
     @Test func `leaves each file its name, over kill -9 too`() async throws {
         let count = 90
-        // More or less bytes: so the pause comes before, with and behind the last of them.
+        // Bodies of different sizes, so that the pause comes before, with, or after the last bytes.
         let server = ScriptedServer { request, reply in
             let body = patternBytes(1 + request.number % 9 * 40_000)
             let isNamed = request.path.hasPrefix("/said")
@@ -26,7 +26,7 @@ internal import Testing
             expected.append(["by-server", "silent", "by-option"][number % 3] + "\(number)")
             let path = try await client.download(url, options)
             #expect(await server.waitForRequests(number - 99))
-            // It may have ended.
+            // The download may have ended already.
             if let error = await thrown({ try await client.pause(path) }) { #expect(error.name == todokuError("InvalidState")) }
             paths.append(path)
         }

@@ -7,7 +7,7 @@ internal import Testing
 
 private let always: [String: Variant] = ["notify": .string("always")]
 
-/// A program that the service finds as `xdg-open`: it keeps what it was told to open.
+/// A program that the service finds as `xdg-open`: it records what it is told to open.
 struct FakeOpener {
     private let tools = TemporaryFolder("todoku-tools")
 
@@ -21,7 +21,7 @@ struct FakeOpener {
 
     var path: String { "\(tools.path):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")" }
 
-    /// In order.
+    /// What it was told to open, in order.
     var opened: [String] {
         readFile(tools("opened")).map { String(decoding: $0, as: UTF8.self).split(separator: "\n").map(String.init) } ?? []
     }
@@ -29,7 +29,7 @@ struct FakeOpener {
 
 extension OddServer {
     fileprivate func toasts(_ summary: String) -> [Received] { received.filter { $0.summary == summary } }
-    /// Which number the first toast with this summary has: none of ours is closed by its server here.
+    /// Whether `times` toasts with this summary have arrived.
     fileprivate func isShown(_ summary: String, times: Int = 1) -> Bool { toasts(summary).count >= times }
 }
 
@@ -59,7 +59,7 @@ private let failed = "ダウンロードに失敗しました"
         #expect(await toasts.received.dropFirst().allSatisfy { $0.replaces == 1 })
         try await running.client.cancel(paths[0])
         #expect(await isTold("2 件ダウンロード中 · 4"))
-        // One that is over at once has its own toast, and the others' stays.
+        // A download that ends at once has its own toast, and the toast of the others stays.
         _ = try await running.fetch(server.url("/quick"), always)
         #expect(await eventually { await toasts.isShown(finished) })
         try await running.client.cancel(paths[1])
@@ -81,14 +81,14 @@ private let failed = "ダウンロードに失敗しました"
         let first = try await running.download(server.url("/a"), always)
         #expect(await eventually { await toasts.received.count == 1 })
         await toasts.dismiss(1)
-        // It is heard once bytes come for longer than between two updates, and nothing is shown.
+        // The dismissal has arrived once bytes come for longer than the update interval, and no toast is shown.
         var shown = 0
         repeat {
             shown = await toasts.received.count
             let told = await running.client.signals.count("Progress", at: first)
             #expect(await running.client.signals.has("Progress", at: first, count: told + 15))
         } while await toasts.received.count > shown
-        // Whatever it does from here on: a batch, which begins after that, has one of its own.
+        // The dismissed download gets no toast again, whatever happens to it. The batch begins later, and gets one.
         try await running.client.pause(first)
         try await running.client.resume(first)
         let (batch, members) = try await running.client.batch(
@@ -97,7 +97,7 @@ private let failed = "ダウンロードに失敗しました"
         #expect(await eventually { await toasts.received.last?.summary.hasPrefix("2 件ダウンロード中") == true })
         #expect(await toasts.received.count { $0.summary == "ダウンロード中" && $0.replaces == 0 } == 1)
         let number = await toasts.last
-        // Nothing of it is under way any more.
+        // Nothing of the batch runs any more.
         try await running.client.call(Batch.pause, at: batch, ())
         #expect(await eventually { await toasts.closed == [number] })
         try await running.client.call(Batch.cancel, at: batch, ())
@@ -128,7 +128,7 @@ private let failed = "ダウンロードに失敗しました"
         #expect(try await running.client.get(Download.attempts, at: path) == 2)
         #expect(await eventually { await toasts.isShown(finished) })
         #expect(server.requests.count == 2)
-        // One that is tried again by its app takes its toast with it.
+        // A download that its app retries withdraws its toast.
         let other = ScriptedServer { request, reply in
             if request.number == 0 { reply.respond(503) } else { reply.respond(200, text: "1") }
         }
@@ -168,7 +168,7 @@ private let failed = "ダウンロードに失敗しました"
         #expect(toast.actions == ["link", "リンクのページを開く"] && toast.body == "\(server.url("/old"))\nリンクの有効期限が切れています。", "\(toast)")
         await toasts.click(1, "link", times: 2)
         #expect(await eventually { opener.opened == ["https://example.org/page?a=b&c=d"] })
-        // It has told of it: nothing more while it waits, whatever happens to it.
+        // The user has been told: no further toast while the download waits, whatever happens to it.
         try await running.client.pause(path)
         try await running.client.resume(path)
         try await running.client.call(Download.replaceUrl, at: path, (server.url("/new"), [:]))
@@ -176,13 +176,13 @@ private let failed = "ダウンロードに失敗しました"
         #expect(await eventually { await toasts.isShown(finished) })
         #expect(await toasts.received.count == 2)
         #expect(opener.opened.count == 1)
-        // Of a batch it is said once.
+        // A batch gets one toast.
         let (batch, members) = try await running.client.batch(
             (1...3).map { (server.url("/old?\($0)"), ["renewable": .bool(true)]) },
             ["directory": .string(running.world.folder), "notify": .string("always")])
         for member in members { #expect(await running.client.signals.isIn("waiting", member)) }
         try await running.client.call(Batch.cancel, at: batch, ())
-        // Without a page there is nothing to click.
+        // Without a page, there is nothing to click.
         let bare = try await running.download(server.url("/old"), always.merging(["renewable": .bool(true)]) { $1 })
         #expect(await eventually { await toasts.received.count == 4 })
         #expect(await toasts.received.last?.actions == [])
@@ -276,7 +276,7 @@ private let failed = "ダウンロードに失敗しました"
         #expect(await toasts.received == [])
         #expect(await eventually { await toasts.isShown(finished) })
         #expect(await world.stop(second).isClean)
-        // A third knows that it was shown.
+        // A third process knows that the toast was shown.
         let third = await world.start()
         _ = try await client.wait(try await client.download(server.url("/b"), always.merging(["directory": .string(world.folder)]) { $1 }))
         #expect(await eventually { await toasts.isShown(finished, times: 2) })
@@ -293,7 +293,7 @@ private let failed = "ダウンロードに失敗しました"
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
         _ = try await client.download(server.url("/a"), always.merging(["directory": .string(world.folder)]) { $1 })
         #expect(await client.signals.has("DownloadEnded"))
-        // Well after the second in which it would have left: only time shows that it has not.
+        // Still running well after the second in which it would have left; only waiting can show that.
         #expect(await world.bus.waitForOwner(BusName.service, present: false, within: .seconds(4)) == false)
         let toasts = try await OddServer(name: "Plasma", at: world.bus.address)
         #expect(await eventually { await toasts.isShown(finished) })

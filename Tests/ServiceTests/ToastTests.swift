@@ -5,7 +5,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// A server of `body`, but for one path whose file comes byte by byte until `gate` opens, and never whole, and one where nothing is.
+/// Serves `body`. The file at `slow` comes byte by byte until `gate` opens, and is never complete; `failing` gives an error.
 private func dripping(_ slow: String, until gate: Gate, failing: String, _ body: some Sequence<UInt8>) -> ScriptedServer {
     let body = Array(body)
     return ScriptedServer { request, reply in
@@ -67,7 +67,7 @@ private func dripping(_ slow: String, until gate: Gate, failing: String, _ body:
         let file = OwnFile(running.file("own"))
         let path = try await running.client.call(Manager.downloadToFd, (server.url("/own"), file.wire, always))
         #expect(try await running.client.wait(path) == "")
-        // Toasts come in their order: what would have been is before this one.
+        // Toasts arrive in order: a toast for the earlier downloads would come before this one.
         #expect(try await running.get(server.url("/last"), always).outcome == "new-data")
         #expect(await eventually { await dunst.displayed() == 2 })
         await dunst.control("close-all")
@@ -79,7 +79,7 @@ private func dripping(_ slow: String, until gate: Gate, failing: String, _ body:
     @Test func `a click opens the file, and a toast that can be clicked keeps the service`() async throws {
         let display = await Display()
         let tools = TemporaryFolder("todoku-tools")
-        // The system's opener, as far as we are concerned: told what to open.
+        // The system's opener, as far as we can tell: a program that is told what to open.
         writeFile(
             tools("xdg-open"),
             "#!/bin/sh\nprintf '%s' \"$1\" > \(tools("opened.new"))\nmv \(tools("opened.new")) \(tools("opened"))\n".utf8, mode: 0o755)
@@ -108,7 +108,7 @@ private func dripping(_ slow: String, until gate: Gate, failing: String, _ body:
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
         _ = try await running.fetch(server.url("/a.txt"), ["notify": .string("always")])
         #expect(await running.daemon.wait().isClean)
-        // This dunst takes no toast away by itself, and our leaving closes none.
+        // This dunst removes no toast by itself, and our end closes none.
         #expect(await dunst.displayed() == 1)
         await dunst.stop()
     }
@@ -126,7 +126,7 @@ private func dripping(_ slow: String, until gate: Gate, failing: String, _ body:
         let gate = Gate()
         let server = dripping("/long", until: gate, failing: "/bad", patternBytes(1024))
         let folder = Variant.string(world.folder)
-        // One of its items lasts longer than what has a progress toast else.
+        // One member lasts longer than the delay of a progress toast.
         let (first, members) = try await client.batch(
             [
                 (server.url("/1"), [:]), (server.url("/long"), [:]), (server.url("/2"), ["notify": .string("always")]),
@@ -134,7 +134,7 @@ private func dripping(_ slow: String, until gate: Gate, failing: String, _ body:
             ],
             ["directory": folder])
         let shown = try await running.download(server.url("/long"), ["notify": .string("always"), "filename": .string("alone")])
-        // While it lasts it has a toast together with what runs beside it.
+        // While the member lasts, it shares a toast with the download that runs beside it.
         #expect(await eventually { await dunst.displayed() == 1 })
         try await client.cancel(shown)
         try await client.cancel(members[1])
@@ -155,7 +155,7 @@ private func dripping(_ slow: String, until gate: Gate, failing: String, _ body:
         #expect(try await client.wait(batch: third) == [0, 2, 0])
         #expect(await eventually { await dunst.displayed() == 1 })
         await dunst.control("close-all")
-        // Neither what wants none nor what was cancelled altogether has a toast; what came after them has.
+        // A batch that wants no toast, or is cancelled as a whole, has none. The batch after them has one.
         let (silent, _) = try await running.batch([server.url("/5")])
         _ = try await client.wait(batch: silent)
         let (cancelled, _) = try await client.batch([(server.url("/6"), ["start": .bool(false)])], ["directory": folder])

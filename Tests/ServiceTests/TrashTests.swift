@@ -10,7 +10,7 @@ internal import Testing
 
     private func trash(_ running: Running, _ path: ObjectPath) async throws { try await running.client.call(Download.trash, at: path, ()) }
 
-    /// By gio(1), which keeps to the trash specification: below XDG_DATA_HOME.
+    /// Uses gio(1), which follows the trash specification: below XDG_DATA_HOME.
     @Test func `takes the finished file, and the download is off the list`() async throws {
         let running = try await Running.start()
         let path = try await running.download(server.url("/%E5%86%99%E7%9C%9F.txt"))
@@ -58,7 +58,7 @@ internal import Testing
         #expect(try await running.client.list() == [path])
     }
 
-    /// Some window managers and launchers ignore SIGCHLD, and their children inherit that: the end of a program cannot be seen then.
+    /// Some window managers and launchers ignore SIGCHLD, and their children inherit that. Then the end of a child process goes unnoticed.
     @Test func `that refuses is heard, also where who started the service ignores the ends of programs`() async throws {
         let tools = TemporaryFolder("todoku-tools")
         writeFile(tools("gio"), "#!/bin/sh\necho 'gio: file:///a: Trashing is not supported here' >&2\nexit 2\n".utf8, mode: 0o755)
@@ -75,7 +75,7 @@ internal import Testing
         #expect(try await running.client.list() == [path])
     }
 
-    /// gio(1) is given a path: between our look and its own another file may have come there.
+    /// gio(1) gets a path: another file may have this path by the time gio looks.
     @Test func `is not said to have a file that was moved away before gio came to it`() async throws {
         let tools = TemporaryFolder("todoku-tools")
         let swap = "mv \"$3\" \"$3.kept\" && echo private > \"$3\" && exec /usr/bin/gio \"$@\""
@@ -102,7 +102,7 @@ internal import Testing
         #expect(error?.name == todokuError("NotAllowed") && error.map(isSentence) == true, "\(error as Any)")
         #expect(readFile(file) == Array("private".utf8))
         unlink(file)
-        try await trash(running, own)  // gone already: as Remove
+        try await trash(running, own)  // the file is gone already, so this works like Remove
         let held = try await running.download(server.url("/held"), ["start": .bool(false)])
         try await trash(running, held)
         #expect(try await running.client.list() == [])

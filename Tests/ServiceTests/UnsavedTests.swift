@@ -26,7 +26,7 @@ internal import Testing
             let path = try await client.download(server.url("/a"), ["directory": .string(world.folder), "notify": .string("never")])
             #expect(await client.signals.hasReceived(300_000, path))
             disk.fill(leaving: 0)
-            // The log of the database may have room for some commits yet.
+            // The log of the database may have room for some more commits.
             var refusal: DBusError?
             for priority in 1...5000 as ClosedRange<Int32> where refusal == nil {
                 refusal = await thrown { try await client.set(Download.priority, at: path, priority) }
@@ -39,12 +39,12 @@ internal import Testing
             }
             gates[0].open()
             #expect(await client.signals.hasReceived(600_000, path), "no progress")
-            // The next try fails, too.
+            // The retry fails, too.
             #expect(await thrown { try await client.set(Download.priority, at: path, 7000) }?.name == todokuError("Storage"))
             for name in listFolder(disk.path) where name.hasPrefix("filler") { unlink("\(disk.path)/\(name)") }
             #expect(await client.signals.until { priorities(path, $0).last == 7000 })
-            // A session of the database that failed is opened anew, which may give it room for another commit: then what has changed is
-            // told, too.
+            // After a failure, the database is opened again, which may make room for another commit. Then the changes so far are announced,
+            // too.
             let since = await priorities(path, client.signals.seen).count - told
             #expect(since <= 10, "of 51 changes \(since) were told")
             gates[1].open()
@@ -69,7 +69,7 @@ extension Recorder {
     }
 }
 
-/// As `PropertiesChanged` told them.
+/// The priorities that `PropertiesChanged` has announced.
 private func priorities(_ path: ObjectPath, _ seen: [Seen]) -> [Int32] {
     seen.filter { $0.path == path.value }.compactMap { if case .int32(let priority)? = $0.changed?["Priority"] { priority } else { nil } }
 }

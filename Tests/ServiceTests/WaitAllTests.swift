@@ -6,7 +6,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// Counts as `WaitAll` answers them.
+/// The counts in an answer of `WaitAll`.
 private struct Counts: Equatable, CustomStringConvertible {
     let finished, failed, cancelled: UInt32
     init(_ finished: UInt32, _ failed: UInt32, _ cancelled: UInt32) {
@@ -50,8 +50,8 @@ extension Client {
         let log = await Answers()
         await log.start("t") { "\(try await client.waitAll(["tag": .string("t")]))" }
         await log.start("all") { "\(try await client.waitAll())" }
-        _ = try await client.list()  // both have been taken in
-        // What is queued later is not waited for; one that is removed counts as what it ended in, of what had ended it has been counted.
+        _ = try await client.list()  // both calls have been read
+        // Later downloads do not count. A removed download counts with its outcome; those that had ended are counted already.
         _ = try await running.download(server.url("/e"), tagged("t"))
         try await client.remove(removed)
         try await client.cancel(held)
@@ -74,7 +74,7 @@ extension Client {
         let log = await Answers()
         await log.start("all") { "\(try await client.waitAll())" }
         _ = try await client.list()
-        try await client.call(Manager.pauseAll, ())  // what is tried again stays
+        try await client.call(Manager.pauseAll, ())  // retried downloads stay paused
         try await client.retry(ended)
         try await client.cancel(ended)
         try await client.cancel(one)
@@ -83,7 +83,7 @@ extension Client {
         #expect(await log.answers.isEmpty)
         try await client.cancel(two)
         #expect(await log.has(["all": "0 0 3"]))
-        // One that had been tried again before counts once, too.
+        // A download that was retried before the call counts once, too.
         try await client.retry(one)
         await log.start("again") { "\(try await client.waitAll())" }
         _ = try await client.list()
@@ -114,7 +114,7 @@ extension Client {
         ]
         for (name, filter) in filters { await log.start(name) { "\(try await client.waitAll(filter))" } }
         #expect(await log.has(["ended": "0 0 0"]))
-        // Which were paused is what they were when it was asked.
+        // The download was paused at the time of the call, so it counts.
         try await client.resume(one)
         try await client.cancel(one)
         #expect(await log.has(["ended": "0 0 0", "app": "0 0 1", "paused": "0 0 1"]))
@@ -140,7 +140,7 @@ extension Client {
         _ = try await client.list()
         try await client.resume(held)
         #expect(await log.has(["t": "2 1 0"]))
-        // Outcomes are kept until they are removed: Wait tells them after any number of restarts, at the path known before.
+        // Outcomes are kept until the download is removed: Wait returns them after any number of restarts, at the same path.
         _ = await running.world.stop(daemon)
         _ = await running.world.start()
         #expect(done == BusName.path(app: "org.example.App", token: "one"))
@@ -211,7 +211,7 @@ extension Client {
             ],
             environment: running.world.environment)
         #expect(await eventually { Trace(monitor.output).calls("WaitAll").count == 1 })
-        // It is still there well after the five seconds: nothing but time shows that.
+        // Still running well after the five seconds; only waiting can show that.
         #expect(await eventually(within: .milliseconds(7000)) { !running.daemon.isRunning } == false)
         waiter.signal(SIGKILL)
         #expect(await running.daemon.wait().isClean)
@@ -219,7 +219,7 @@ extension Client {
     }
 }
 
-/// Answers of calls that go on, by name.
+/// The answers of calls in flight, by name.
 @BusActor final class Answers {
     private(set) var answers: [String: String] = [:]
 

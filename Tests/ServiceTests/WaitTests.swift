@@ -32,7 +32,7 @@ extension Running {
         #expect(try await running.client.get(Download.state, at: path) == "waiting")
         #expect(try await running.reason(path) == "not-before")
         #expect(try await running.client.get(Download.waitUntil, at: path) == time)
-        // Resume is for what is paused: the instant stands.
+        // Resume is for paused downloads: the time stays.
         try await running.client.resume(path)
         await running.world.kill(running.daemon)
         _ = await running.world.start()
@@ -122,7 +122,7 @@ extension Running {
             server.url("/a?sign=old"), ["renewable": .bool(true), "headers": .dictionary([("X-Token", "old")])])
         #expect(await running.waits(path, for: "needs-url"))
         #expect(try await running.error(path).details["http-status"] == .uint32(403))
-        // Neither Resume nor PauseAll and ResumeAll make it ask with the old link again.
+        // Neither Resume nor PauseAll and ResumeAll retry the old link.
         try await running.client.resume(path)
         try await running.client.call(Manager.pauseAll, ())
         try await running.client.call(Manager.resumeAll, ())
@@ -160,14 +160,14 @@ extension Running {
             #expect(readFile(try await running.client.wait(path)) == Array("x".utf8))
             return server.requests.last { $0.path == "/new" }
         }
-        // Of the same origin all stays that is not given anew.
+        // For a link of the same origin, options stay unless the call replaces them.
         let same = try await renew(server.url("/new?auth"), ["headers": .dictionary([("X-Other", "1")])])
         #expect(same?.field("X-Token") == nil && same?.field("X-Other") == "1")
         #expect(same?.field("Referer") == "http://127.0.0.1/page?q=1" && same?.field("Authorization")?.hasPrefix("Basic ") == true)
-        // Of another nothing does.
+        // For a link of another origin, none of them stays.
         let other = try await renew(server.otherURL("/new"), [:])
         #expect(other?.field("X-Token") == nil && other?.field("Referer") == nil && other?.field("Authorization") == nil)
-        // What is given anew is the new one's.
+        // New options of the call apply to the new link.
         let fresh = try await renew(
             server.otherURL("/new?auth"),
             [
@@ -211,7 +211,7 @@ extension Running {
         #expect(try await running.reason(path) == "retry")
         #expect(try await running.client.get(Download.waitUntil, at: path) == until)
         #expect(server.requests.count == 1)
-        // Who resumes what waits means now.
+        // Resume of a waiting download means: now.
         try await running.client.resume(path)
         #expect(await server.waitForRequests(2))
     }
@@ -257,7 +257,7 @@ extension Running {
         writeFile("\(running.world.bus.folder.path)/new", new)
         let digest = await Child.run(["sha256sum", "\(running.world.bus.folder.path)/new"]).output.prefix(64)
         let server = ScriptedServer { request, reply in
-            // Without a validator nobody can tell that the file was replaced.
+            // Without a validator, nobody can tell that the file was replaced.
             guard request.number == 0 else { return reply.serve(new, for: request) }
             reply.head(200, length: old.count)
             reply.send(old[..<150_000])
@@ -341,7 +341,7 @@ extension Running {
         var paths: [ObjectPath] = []
         for index in 0..<120 { paths.append(try await client.download("http://127.0.0.1:1/\(index)", ["start": .bool(false)])) }
         _ = await world.stop(daemon)
-        // The page that the first download is on.
+        // Overwrite the page with the first download.
         var database = try #require(readFile("\(world.state)/todoku.db"))
         let row = try #require(database.firstRange(of: Array("http://127.0.0.1:1/0".utf8)))
         let page = row.lowerBound / 4096 * 4096
@@ -359,7 +359,7 @@ extension Running {
         #expect(exit.errors.contains("saved") && exit.errors.contains("\(left.count)"), "\(exit.errors)")
     }
 
-    /// The row of its resume data is on a page of its own table.
+    /// The row with the resume data is on a page of another table.
     @Test func `in part goes on from the part file, where the written map proves that`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()

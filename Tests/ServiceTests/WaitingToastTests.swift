@@ -9,7 +9,7 @@ private let noLink = "新しいリンクが必要です"
 private let finished = "ダウンロードが完了しました"
 
 extension OddServer {
-    /// Waits until so many toasts with this summary have come.
+    /// Waits until `times` toasts with this summary have arrived.
     fileprivate nonisolated func hasShown(_ summary: String, times: Int = 1) async -> Bool {
         await eventually { await received.count { $0.summary == summary } >= times }
     }
@@ -61,7 +61,7 @@ extension OddServer {
             let second = try await running.download(server.url("/4"), options)
             #expect(await toasts.hasShown(noRoom, times: 2))
             #expect(await toasts.received.last?.body.contains("/4\n") == true)
-            // Of what does not wait any more it is not, whatever the reason.
+            // Downloads that no longer wait, for whatever reason, are not in the toast.
             try await running.client.call(Manager.pauseAll, ())
             #expect(await toasts.hasClosed([1, 2]))
             try await running.client.call(Manager.resumeAll, ())

@@ -22,7 +22,7 @@ internal import Testing
         let file = try await running.fetch(server.url("/%E5%86%99%E7%9C%9F%20%3Cb%3E%26.txt"), always)
         #expect(await eventually { await notifyd.windows().count == 1 })
         await display.screenshot(productPath("service-finished-xfce4-notifyd.png"))
-        // The first of two buttons. It is there when its window is, and may be drawn a moment later.
+        // Clicks the first of two buttons. The button exists with its window, but may be drawn a moment later.
         let isOpened = await eventually(within: .seconds(20)) {
             if let window = await notifyd.windows().first { await notifyd.click(window, .first) }
             return await eventually(within: .seconds(2)) { opener.opened == [file] }

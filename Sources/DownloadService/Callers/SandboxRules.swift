@@ -22,15 +22,15 @@ extension Reply {
         if call.caller != .user { throw Refusal(.notAllowed, "An app in a sandbox may not \(what).") }
     }
 
-    /// Checks again where `download` writes, before a sandboxed app starts it anew. The user may have queued the download for the app with
-    /// options that the app may not use, or may have changed `DefaultDirectory` since.
+    /// Checks again where `download` writes, before a sandboxed app makes it run again. The user may have queued the download for the app
+    /// with options that the app may not use, or may have changed `DefaultDirectory` since.
     ///
     /// - Throws: `NotAllowed` if the app could not queue the download like this now.
     @BusActor func refuseSandboxedPlace(of download: ManagedDownload) throws(Refusal) {
         try refuseSandboxedPlace(of: [download.entry], download.downloader)
     }
 
-    /// Checks likewise all downloads that a call on a batch would start. One refused download refuses the call.
+    /// Checks all downloads that a call on a batch would make run. One refused download refuses the call.
     @BusActor func refuseSandboxedPlace(of entries: [LedgerEntry], _ downloader: Downloader) throws(Refusal) {
         guard call.caller != .user else { return }
         let folder = downloader.defaultDirectory

@@ -28,11 +28,11 @@ internal import TransferEngine
     private let hold: Residence.Hold
     /// The machine's network and sleep. Set once, when all parts exist.
     var surroundings: Surroundings?
-    /// What the user asks for from outside. Set likewise.
+    /// What the user asks for from outside. Set once, like `surroundings`.
     var clicks: Clicks?
-    /// The icons in docks. Set likewise.
+    /// The icons in docks. Set once, like `surroundings`.
     var icons: DockIcons?
-    /// The downloads at which earlier processes crashed. Set likewise.
+    /// The downloads at which earlier processes crashed. Set once, like `surroundings`.
     var culprits: Culprits?
     var jobs: DesktopJobs?
     private(set) lazy var folderProbe = FolderProbe(self)
@@ -60,7 +60,7 @@ internal import TransferEngine
     private(set) var tokens: [String: DownloadNumber] = [:]
     /// The downloads that `Fetch` has added, by what they fetch.
     private(set) var fetches: [CopyKey: Set<DownloadNumber>] = [:]
-    /// The key of each of these downloads as it was added. A fresh link changes the URL, but not what was asked for.
+    /// For each download in `fetches`, the key as it was added. A fresh link changes the URL, but not what was asked for.
     private(set) var fetchKeys: [DownloadNumber: CopyKey] = [:]
     let descriptors: Descriptors
     private(set) var batches: [BatchNumber: ManagedBatch] = [:]

@@ -122,7 +122,7 @@ internal import Scheduling
         if queue.isClear { send(message) } else { queue.post(.message(message)) }
     }
 
-    /// Sends `message` likewise. Progress signals of `number` follow it.
+    /// Sends `message` like `post(_:)`. Progress signals of `number` follow it.
     func post(_ message: Message, before number: DownloadNumber) {
         if queue.isClear { return send(message) }
         marks[number] = queue.post(.message(message))
@@ -264,7 +264,8 @@ internal import Scheduling
         }
     }
 
-    /// Does the same for a commit that has not returned. Whether that commit succeeds shows once the disk answers.
+    /// The commit has not returned: undoes the additions that wait for it, and answers the waiting calls with the error. Whether the commit
+    /// succeeds shows once the disk answers.
     private func loseWaiting() {
         log.error("the queue cannot be saved: its disk does not answer", metadata: ["waiting": "\(queue.waitingCount)"])
         let refusal = refusal

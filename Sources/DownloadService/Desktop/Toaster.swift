@@ -26,7 +26,7 @@ internal import TransferEngine
     /// The number of the one toast for all downloads that wait for room. No download has this number.
     private static let room = DownloadNumber(0)
 
-    /// The time after startup before toasts that an earlier process owes: by then, apps in front have said so.
+    /// How long after startup the toasts of an earlier process wait: by then, apps in front have said so.
     private static let firstWords: Duration = .seconds(1)
 
     /// How long, at most, a clickable toast keeps the service running.
