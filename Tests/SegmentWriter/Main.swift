@@ -36,7 +36,7 @@ struct Randomness: RandomNumberGenerator {
 }
 
 /// What the server has: no byte is 0, as those of a hole are, and no two stretches are alike.
-let size: ByteCount = 900_000
+let size: ByteCount = 600_000
 let body: [UInt8] = {
     var bytes = [UInt8](repeating: 0, count: Int(size))
     bytes.withUnsafeMutableBytes { raw in
