@@ -8,6 +8,8 @@ internal import Transport
 /// engine's thread; libcurl's callbacks reach it through `Attempt`.
 final class Segment {
     unowned let transfer: Transfer
+    /// The transfer's; read for each stretch of a body.
+    private let request: TransferRequest
     /// Names its requests in events and permits.
     let id: RequestID
     let pace: Pace
@@ -48,10 +50,8 @@ final class Segment {
 
     init(of transfer: Transfer, id: RequestID, pace: Pace) {
         (self.transfer, self.id, self.pace) = (transfer, id, pace)
-        (url, tellsSent) = (transfer.request.url, transfer.request.tellsSent)
+        (request, url, tellsSent) = (transfer.request, transfer.request.url, transfer.request.tellsSent)
     }
-
-    private var request: TransferRequest { _read { yield transfer.request } }
 
     // MARK: Before a request
 
