@@ -95,6 +95,8 @@ let package = Package(
         // Tests
         .executableTarget(
             name: "todoku-simulation", dependencies: ["DownloadModel", "Scheduling"], path: "Tests/Simulation", swiftSettings: strict),
+        .executableTarget(
+            name: "todoku-segments", dependencies: ["DownloadModel", "PartFiles"], path: "Tests/SegmentWriter", swiftSettings: strict),
         .target(name: "TestSupport", dependencies: ["DBus", "EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: strict),
         suite("EventLoopTests", ["EventLoop"]),
         suite("DBusTests", ["DBus", "EventLoop"]),
@@ -107,7 +109,7 @@ let package = Package(
         suite("DesktopTests", ["Desktop", "Localization", "DBus", "DownloadModel", "EventLoop"]),
         suite(
             "ServiceTests", ["todokud", "DownloadService", "DownloadStore", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
-        suite("FaultTests", ["todokud", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
+        suite("FaultTests", ["todokud", "todoku-segments", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite("CommandTests", ["todoku", "Localization", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite(
             "TrayTests",

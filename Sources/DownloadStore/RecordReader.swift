@@ -148,9 +148,14 @@ private struct RecordReader {
         guard let written: ByteCount = course(.resumeWritten), let device: UInt64 = course(.resumeDevice),
             let inode: UInt64 = course(.resumeInode), let mount: UInt64 = course(.resumeMount), let boot: String = course(.resumeBoot)
         else { return nil }
+        var ranges = ByteRanges(prefix: written)
+        if let text: String = course(.resumeFurther) {
+            guard let further = ByteRanges(text), !further.ranges.contains(where: { $0.lowerBound <= written }) else { return nil }
+            for range in further.ranges { ranges.insert(range) }
+        }
         let tag = (course(.resumeEntityTag) as String?).map(Validator.entityTag)
         return ResumeData(
-            written: written, total: course(.resumeTotal),
+            ranges: ranges, total: course(.resumeTotal),
             validator: tag ?? (course(.resumeLastModified) as String?).map(Validator.lastModified),
             identity: FileIdentity(device: device, inode: inode, mount: mount, boot: boot, born: course(.resumeBorn)))
     }

@@ -86,7 +86,9 @@ extension DownloadFailure {
 
 extension ResumeData {
     fileprivate func bind(to statement: borrowing Statement) throws(SQLiteError) {
-        try statement.bind(written, CourseColumn.resumeWritten)
+        try statement.bind(ranges.prefixEnd, CourseColumn.resumeWritten)
+        let further = ByteRanges(ranges.ranges.drop { $0.lowerBound == 0 })
+        if !further.isEmpty { try statement.bind(further.description, CourseColumn.resumeFurther) }
         try statement.bind(total, CourseColumn.resumeTotal)
         switch validator {
         case .entityTag(let tag): try statement.bind(tag, CourseColumn.resumeEntityTag)

@@ -123,6 +123,11 @@ enum Schema {
         """
         ALTER TABLE course ADD COLUMN failure_origin TEXT;
         """,
+        // The ranges of the part file that are on disk behind its first bytes (`resume_written`), as `ByteRanges` writes them: several
+        // connections may write one file. NULL: none. A row of an earlier version is right as it is.
+        """
+        ALTER TABLE course ADD COLUMN resume_further TEXT;
+        """,
     ]
 }
 
@@ -141,7 +146,7 @@ enum CourseColumn: Int32, TableColumn {
         failureNeeded, failureOrigin
     case startedAt, endedAt, attempts, retriesUsed, retryAt, expiresAt, timeLeft, awaitsUrl, isSpliced, hasStartedOver, isWhole
     case isUnchanged, isToDescriptor, isAcknowledged, activations, activateAt, owesToast
-    case resumeWritten, resumeTotal, resumeEntityTag, resumeLastModified, resumeDevice, resumeInode, resumeMount, resumeBoot,
+    case resumeWritten, resumeFurther, resumeTotal, resumeEntityTag, resumeLastModified, resumeDevice, resumeInode, resumeMount, resumeBoot,
         resumeBorn
     case fileName, mediaType, path, source
 }

@@ -2,7 +2,7 @@ internal import DownloadModel
 internal import PartFiles
 internal import Transport
 
-/// One HTTP exchange of a transfer: receives the response, judges it by its head, and passes the body on.
+/// One HTTP exchange of a segment: receives the response, judges it by its head, and passes the body on.
 ///
 /// The verdict falls at the end of the head. Only after a 401 or 407 does it wait for the first body byte, or the end: libcurl may answer
 /// these itself, by sending credentials.
@@ -14,7 +14,7 @@ final class Attempt: BodySink {
 
     enum Verdict: Equatable {
         case undecided
-        /// The file's bytes, from the end of the part file on.
+        /// Missing bytes of the file.
         case body
         /// A 416 that says that the part file is whole.
         case whole
@@ -40,7 +40,7 @@ final class Attempt: BodySink {
     private(set) var isKeptAway = false
     /// Whether body bytes came before the end of the head.
     private(set) var isHeadless = false
-    private unowned let transfer: Transfer
+    unowned let segment: Segment
     private var unwanted = 0
     /// When the head of a redirect was complete.
     private var redirected: SuspendingClock.Instant?
@@ -49,12 +49,12 @@ final class Attempt: BodySink {
     /// Body bytes that were accepted before a pause. libcurl delivers these bytes again after the pause.
     private var ahead = 0
 
-    init(_ transfer: Transfer, url: DownloadURL, rangeStart: ByteCount?, isProxied: Bool) {
-        (self.transfer, self.url, self.rangeStart, self.isProxied) = (transfer, url, rangeStart, isProxied)
-        asksIfChanged = transfer.asksIfChanged
+    init(_ segment: Segment, isProxied: Bool) {
+        (self.segment, self.isProxied) = (segment, isProxied)
+        (url, rangeStart, asksIfChanged) = (segment.url, segment.rangeStart, segment.copyValidators != nil)
     }
 
-    override var work: UInt64 { transfer.request.number.value }
+    override var work: UInt64 { segment.id.download.value }
 
     override func receive(_ bytes: UnsafeRawBufferPointer) -> Answer {
         // libcurl ends a head at a line that begins with a bare CR. A head that does not end as RFC 9112 §2.1 says has no body.
@@ -62,21 +62,21 @@ final class Attempt: BodySink {
             isHeadless = true
             return .abort
         }
-        transfer.pieces &+= 1
+        segment.pieces &+= 1
         if case .undecided = verdict { decide() }
         switch verdict {
         case .body:
             let fresh = bytes[min(ahead, bytes.count)...]
-            let count = transfer.pace.take(fresh.count)
+            let count = segment.pace.take(fresh.count)
             if count > 0 {
-                transfer.liveness.count(count)
+                segment.liveness.count(count)
                 let taken = UnsafeRawBufferPointer(rebasing: fresh.prefix(count))
-                if transfer.exceedsPiece(count) {
-                    transfer.distrust()
+                if segment.exceedsPiece(count) {
+                    segment.transfer.distrust()
                     verdict = .restart
                     return .abort
                 }
-                if let failure = decoder == nil ? transfer.take(taken) : decode(taken) {
+                if let failure = decoder == nil ? segment.take(taken) : decode(taken) {
                     verdict = .failed(failure)
                     return .abort
                 }
@@ -95,7 +95,7 @@ final class Attempt: BodySink {
     }
 
     override func receiveHeader(_ line: UnsafeRawBufferPointer) -> Answer {
-        transfer.pieces &+= 1
+        segment.pieces &+= 1
         do {
             try head.take(line)
             if head.isComplete, head.status >= 200, head.status != 401, head.status != 407 { decide() }
@@ -107,34 +107,34 @@ final class Attempt: BodySink {
     }
 
     override func mayConnect(to address: String) -> Bool {
-        if transfer.mayConnect(to: address, for: self) { return true }
+        if segment.mayConnect(to: address, for: self) { return true }
         isKeptAway = true
         return false
     }
 
     override func mayTalk(to address: String) -> Bool {
-        transfer.liveness.restart()  // connected: the request goes out now
-        if transfer.mayTalk(to: address, for: self) {
-            transfer.requestGoesOut()
+        segment.liveness.restart()  // connected: the request goes out now
+        if segment.mayTalk(to: address, for: self) {
+            segment.requestGoesOut()
             return true
         }
-        verdict = .failed(transfer.keptAway)
+        verdict = .failed(segment.keptAway)
         return false
     }
 
     /// Judges the response, unless it is judged already.
     func decide() {
         guard case .undecided = verdict else { return }
-        verdict = transfer.judge(self)
+        verdict = segment.transfer.judge(self)
         if case .redirect = verdict { redirected = .now }
-        transfer.liveness.restart()
+        segment.liveness.restart()
     }
 
     /// Whether the body of a redirect has still not ended, `redirectPatience` after the head.
     func drags(_ now: SuspendingClock.Instant) -> Bool { redirected.map { now - $0 >= Self.redirectPatience } ?? false }
 
     private func decode(_ bytes: UnsafeRawBufferPointer) -> DownloadFailure? {
-        decoder?.decode(bytes, host: url.host) { transfer.take($0) }
+        decoder?.decode(bytes, host: url.host) { segment.take($0) }
     }
 
     /// Why the content coding of an ended body is incomplete or damaged; nil: it is neither.

@@ -163,15 +163,16 @@ public actor Engine {
         _ = eventfd_read(wakeDescriptor, &value)
     }
 
-    private var isFetching: Bool { transfers.values.contains { $0.exchange != nil } }
+    private var isFetching: Bool { transfers.values.contains(where: \.isFetching) }
 
     /// Runs ten times a second during transfers: progress, stalls, checkpoints, limits.
     private func look(_ now: SuspendingClock.Instant) {
         let seconds = min((now - lastTick) / .seconds(1), 1)
-        let fetching = transfers.values.filter { $0.exchange != nil }
+        let fetching = transfers.values.filter(\.isFetching)
+        let segments = fetching.flatMap { $0.segments.filter { $0.exchange != nil } }
         // If a disk blocked this thread, nothing is known about silent servers.
-        if now - lastTick > .seconds(2) { for transfer in fetching { transfer.heard(now) } }
-        pace.deal(totalLimit, as: ObjectIdentifier(self), seconds: seconds, to: fetching.map(\.pace))
+        if now - lastTick > .seconds(2) { for segment in segments { segment.heard(now) } }
+        pace.deal(totalLimit, as: ObjectIdentifier(self), seconds: seconds, to: segments.map(\.pace))
         var snapshot: [TransferProgress] = []
         let mayReport = !isProgressUnderWay.load(ordering: .acquiring)
         for transfer in fetching {
@@ -184,17 +185,19 @@ public actor Engine {
                 snapshot.append(progress)
             }
             if transfer.isCheckpointDue(now: now) { sync(transfer) }
-            let isHolding = transfer.pace.isHolding
-            if transfer.pace.letGo() { resume(transfer) }
-            if let attempt = transfer.exchange?.sink as? Attempt, attempt.drags(now) {
-                follow(transfer, attempt)
-                continue
-            }
-            checkSilence(transfer, now, isHolding: isHolding)
-            checkStall(transfer, now, isHolding: isHolding)
         }
+        for segment in segments { look(at: segment, now) }
+        for transfer in fetching where transfer.isFetching { checkSilence(transfer, now) }
         reportEvents()
         if !snapshot.isEmpty { send(snapshot) }
+    }
+
+    private func look(at segment: Segment, _ now: SuspendingClock.Instant) {
+        let isHolding = segment.pace.isHolding
+        if segment.pace.letGo() { resume(segment) }
+        if let attempt = segment.attempt, attempt.drags(now) { return follow(segment, attempt) }
+        segment.listen(now, isHolding: isHolding)
+        checkStall(segment, now, isHolding: isHolding)
     }
 
     private func send(_ snapshot: [TransferProgress]) {
@@ -205,25 +208,21 @@ public actor Engine {
         }
     }
 
-    private func checkSilence(_ transfer: Transfer, _ now: SuspendingClock.Instant, isHolding: Bool) {
-        if isHolding || transfer.pieces != transfer.piecesAtTick { (transfer.piecesAtTick, transfer.lastHeard) = (transfer.pieces, now) }
-        let isStalled = now - transfer.lastHeard >= Self.silence
+    /// A transfer is stalled if all its segments are silent.
+    private func checkSilence(_ transfer: Transfer, _ now: SuspendingClock.Instant) {
+        let isStalled = transfer.segments.allSatisfy { now - $0.lastHeard >= Self.silence }
         guard isStalled != transfer.isStalled else { return }
         transfer.isStalled = isStalled
         transfer.events.append(.stalled(transfer.request.number, isStalled))
     }
 
-    private func checkStall(_ transfer: Transfer, _ now: SuspendingClock.Instant, isHolding: Bool) {
-        guard transfer.exchange != nil,
-            transfer.liveness.isStalled(now, timeout: transfer.request.stallTimeout, isHolding: isHolding)
-        else { return }
+    private func checkStall(_ segment: Segment, _ now: SuspendingClock.Instant, isHolding: Bool) {
+        let (transfer, timeout) = (segment.transfer, segment.transfer.request.stallTimeout)
+        guard segment.exchange != nil, segment.liveness.isStalled(now, timeout: timeout, isHolding: isHolding) else { return }
         // A failure that the response has stated counts more than the missing end of its body.
-        if let attempt = transfer.exchange?.sink as? Attempt, case .failed(let failure) = attempt.verdict {
-            return conclude(transfer, .failed(failure))
-        }
+        if case .failed(let failure)? = segment.attempt?.verdict { return conclude(transfer, .failed(failure)) }
         let failure = FailureMapping.timeout(
-            host: transfer.url.host, after: transfer.request.stallTimeout, madeProgress: transfer.facts != nil,
-            trickle: transfer.liveness.bytes)
+            host: segment.url.host, after: timeout, madeProgress: transfer.facts != nil, trickle: segment.liveness.bytes)
         conclude(transfer, .failed(failure))
     }
 
@@ -239,15 +238,15 @@ public actor Engine {
     // MARK: Limits
 
     /// Resumes an exchange that a limit had paused.
-    private func resume(_ transfer: Transfer) {
-        guard let exchange = transfer.exchange, let error = exchange.resume() else { return }
+    private func resume(_ segment: Segment) {
+        guard let exchange = segment.exchange, let error = exchange.resume() else { return }
         exchangeEnded(exchange, error)
     }
 
     private func limit(_ number: DownloadNumber, _ limit: Speed?) {
         guard let transfer = transfers[number] else { return }
-        transfer.pace.limit = limit ?? 0
-        if transfer.pace.letGo() { resume(transfer) }
+        transfer.setLimit(limit ?? 0)
+        for segment in transfer.segments where segment.pace.letGo() { resume(segment) }
     }
 
     // MARK: A transfer's way
@@ -267,26 +266,25 @@ public actor Engine {
         }
         let staging = staging ?? StagingBuffer { [unowned self] in setBusy(true) }
         self.staging = staging
-        let transfer = Transfer(request, boot: boot, staging: staging, pace: Pace(pace, limit: request.speedLimit ?? 0))
+        let transfer = Transfer(request, boot: boot, staging: staging, pace: pace)
         transfers[number] = transfer
         CrashMarks.transferBegan(number.value)
         if let end = CrashMarks.working(on: number.value, { transfer.prepare() }) { return finish(transfer, end) }
-        fetch(transfer)
+        for segment in transfer.segments { fetch(segment) }
     }
 
     /// Makes the request of the current hop.
     ///
     /// - Parameter isFresh: whether kept connections must not be used.
-    private func fetch(_ transfer: Transfer, isFresh: Bool = false) {
-        let request = transfer.request
-        guard !transfer.isNamedAway else { return conclude(transfer, .failed(transfer.keptAway)) }
-        if let choice = configuration.proxies.choice(for: transfer.url) { return connect(transfer, choice, isFresh: isFresh) }
-        guard let resolve = configuration.desktopProxy, !isLoopbackAddress(transfer.url.host) else {
-            return connect(transfer, .direct, isFresh: isFresh)
+    private func fetch(_ segment: Segment, isFresh: Bool = false) {
+        guard !segment.isNamedAway else { return conclude(segment.transfer, .failed(segment.keptAway)) }
+        if let choice = configuration.proxies.choice(for: segment.url) { return connect(segment, choice, isFresh: isFresh) }
+        guard let resolve = configuration.desktopProxy, !isLoopbackAddress(segment.url.host) else {
+            return connect(segment, .direct, isFresh: isFresh)
         }
         lookups += 1
-        transfer.lookup = lookups
-        let (number, lookup, url) = (request.number, lookups, transfer.url)
+        segment.lookup = lookups
+        let (number, lookup, url) = (segment.id.download, lookups, segment.url)
         BusActor.spawn { [self] in
             let choice = await resolve(url)
             command { $0.resolved(number, lookup, choice, isFresh: isFresh) }
@@ -295,54 +293,58 @@ public actor Engine {
 
     /// The desktop has named the proxy. Meanwhile the transfer may have ended, and a later one may have its number.
     private func resolved(_ number: DownloadNumber, _ lookup: UInt64, _ choice: ProxyChoice, isFresh: Bool) {
-        guard let transfer = transfers[number], transfer.lookup == lookup, transfer.conclusion == nil else { return }
-        transfer.lookup = nil
-        connect(transfer, choice, isFresh: isFresh)
+        guard let transfer = transfers[number], transfer.conclusion == nil,
+            let segment = transfer.segments.first(where: { $0.lookup == lookup })
+        else { return }
+        segment.lookup = nil
+        connect(segment, choice, isFresh: isFresh)
     }
 
-    private func connect(_ transfer: Transfer, _ choice: ProxyChoice, isFresh: Bool) {
+    private func connect(_ segment: Segment, _ choice: ProxyChoice, isFresh: Bool) {
         switch choice {
-        case .direct: connect(transfer, through: nil, isFresh: isFresh)
-        case .through(let proxy): connect(transfer, through: proxy, isFresh: isFresh)
+        case .direct: connect(segment, through: nil, isFresh: isFresh)
+        case .through(let proxy): connect(segment, through: proxy, isFresh: isFresh)
         case .unknown(let reason):
-            let host = transfer.url.host
+            let host = segment.url.host
             let text = "Nothing was sent to \(host), because the desktop’s proxy for it is not known: \(reason)."
-            conclude(transfer, .failed(DownloadFailure(.network, text, host: host, isRetryable: true, wait: .retry)))
+            conclude(segment.transfer, .failed(DownloadFailure(.network, text, host: host, isRetryable: true, wait: .retry)))
         }
     }
 
-    private func connect(_ transfer: Transfer, through proxy: String?, isFresh: Bool) {
-        let request = transfer.request
-        let attempt = Attempt(transfer, url: transfer.url, rangeStart: transfer.rangeStart, isProxied: proxy != nil)
+    private func connect(_ segment: Segment, through proxy: String?, isFresh: Bool) {
+        let request = segment.transfer.request
+        segment.aim()
+        let attempt = Attempt(segment, isProxied: proxy != nil)
         var options = ExchangeOptions(
-            url: transfer.url.text, userAgent: request.userAgent ?? configuration.userAgent,
+            url: segment.url.text, userAgent: request.userAgent ?? configuration.userAgent,
             connectTimeoutMilliseconds: max(1, Int(clamping: request.stallTimeout.wholeMilliseconds)))
-        (options.headerLines, options.isFresh) = (transfer.headerLines, isFresh)
-        if transfer.isFirstOrigin {
+        (options.headerLines, options.isFresh) = (segment.headerLines, isFresh)
+        if segment.isFirstOrigin {
             (options.username, options.password) = (request.username, request.password)
-            options.referrer = request.referrer.flatMap { Referrer.sent($0, to: transfer.url) }
+            options.referrer = request.referrer.flatMap { Referrer.sent($0, to: segment.url) }
         }
         options.proxy = proxy ?? ""
         (options.certificateFile, options.certificateFolder) = (configuration.certificateFile, configuration.certificateFolder)
-        transfer.liveness.restart()
-        transfer.lastHeard = .now
+        segment.heard(.now)
         do throws(CurlError) {
             let multi = if let multi { multi } else { try MultiHandle() }
             self.multi = multi
-            transfer.exchange = try Exchange(options, sink: attempt, multi: multi)
+            segment.exchange = try Exchange(options, sink: attempt, multi: multi)
         } catch {
-            conclude(transfer, .failed(DownloadFailure(.network, "libcurl cannot be used: \(error.text).")))
+            conclude(segment.transfer, .failed(DownloadFailure(.network, "libcurl cannot be used: \(error.text).")))
         }
     }
 
     private func exchangeEnded(_ exchange: Exchange, _ error: CurlError?) {
-        guard let attempt = exchange.sink as? Attempt, let transfer = transfers.values.first(where: { $0.exchange === exchange }) else {
-            return
-        }
-        CrashMarks.working(on: transfer.request.number.value) { conclude(attempt, transfer, exchange, error) }
+        guard let attempt = exchange.sink as? Attempt,
+            transfers.values.contains(where: { $0.segments.contains { $0.exchange === exchange } })
+        else { return }
+        let segment = attempt.segment
+        CrashMarks.working(on: segment.id.download.value) { conclude(attempt, segment, exchange, error) }
     }
 
-    private func conclude(_ attempt: Attempt, _ transfer: Transfer, _ exchange: Exchange, _ error: CurlError?) {
+    private func conclude(_ attempt: Attempt, _ segment: Segment, _ exchange: Exchange, _ error: CurlError?) {
+        let transfer = segment.transfer
         // libcurl accepts a head that ends with its connection.
         let error =
             attempt.isHeadless
@@ -352,74 +354,72 @@ public actor Engine {
         if exchange.needsNewConnection(error, heardAnswer: attempt.verdict != .undecided, closes: attempt.head.endsConnection) {
             staging?.flush()
             if error == nil, attempt.verdict == .body { transfer.distrust() }
-            transfer.exchange = nil
-            return fetch(transfer, isFresh: true)
+            segment.exchange = nil
+            return fetch(segment, isFresh: true)
         }
         switch attempt.verdict {
         case .failed(let failure): conclude(transfer, .failed(failure))
         case .taken(let path): conclude(transfer, .whole(.nameTaken(path: path)))
         case .unchanged(let copy): conclude(transfer, .whole(.unchanged(copy)))
-        case .restart: restart(transfer)
-        case .redirect: follow(transfer, attempt)
+        case .restart: restart(segment)
+        case .redirect: follow(segment, attempt)
         case .whole,
             .body where error == nil:
             if case .body = attempt.verdict, let failure = attempt.codingFailure { return conclude(transfer, .failed(failure)) }
-            switch transfer.complete(status: attempt.head.status) {
+            switch transfer.complete(attempt) {
             case .success(let end): conclude(transfer, .whole(end))
-            case .failure where transfer.gotPiece(attempt): restart(transfer)
+            case .failure where segment.gotPiece(attempt): restart(segment)
             case .failure(let failure): conclude(transfer, .failed(failure))
             }
-        case .undecided where attempt.isKeptAway && error?.kind == .connect: conclude(transfer, .failed(transfer.keptAway))
+        case .undecided where attempt.isKeptAway && error?.kind == .connect: conclude(transfer, .failed(segment.keptAway))
         case .undecided, .body:
             let error = error ?? CurlError(.other, "no answer")
             conclude(
                 transfer,
                 .failed(
                     FailureMapping.failure(
-                        error, host: transfer.url.host, proxy: attempt.isProxied, stallTimeout: transfer.request.stallTimeout,
+                        error, host: segment.url.host, proxy: attempt.isProxied, stallTimeout: transfer.request.stallTimeout,
                         madeProgress: transfer.facts != nil)))
         }
     }
 
-    /// Starts over from the first URL, in the way of `transfer.ask`.
-    private func restart(_ transfer: Transfer) {
-        transfer.exchange = nil
-        transfer.url = transfer.request.url
-        transfer.hops = 0
-        ask(transfer)
+    /// Starts over from the first URL, in the way of `Transfer.ask`.
+    private func restart(_ segment: Segment) {
+        segment.startOver()
+        ask(segment)
     }
 
     /// Asks for permission for a further request, because it must obey the host's rule too.
-    private func ask(_ transfer: Transfer) {
-        transfer.awaitsPermit = true
-        transfer.events.append(.asks(transfer.request.id, transfer.url))
-        reportEvents(of: transfer)
+    private func ask(_ segment: Segment) {
+        segment.awaitsPermit = true
+        segment.transfer.events.append(.asks(segment.id, segment.url))
+        reportEvents(of: segment.transfer)
     }
 
     private func goOn(_ id: RequestID, tellsSent: Bool) {
-        guard let transfer = transfers[id.download], transfer.request.id == id, transfer.awaitsPermit, transfer.conclusion == nil else {
-            return
-        }
-        (transfer.awaitsPermit, transfer.tellsSent) = (false, tellsSent)
-        fetch(transfer)
+        guard let transfer = transfers[id.download], transfer.conclusion == nil,
+            let segment = transfer.segments.first(where: { $0.id == id && $0.awaitsPermit })
+        else { return }
+        (segment.awaitsPermit, segment.tellsSent) = (false, tellsSent)
+        fetch(segment)
     }
 
-    private func follow(_ transfer: Transfer, _ attempt: Attempt) {
-        transfer.exchange = nil
-        let host = transfer.url.host
-        transfer.hops += 1
-        guard transfer.hops <= Self.hopLimit else {
+    private func follow(_ segment: Segment, _ attempt: Attempt) {
+        let (transfer, host) = (segment.transfer, segment.url.host)
+        segment.exchange = nil
+        segment.hops += 1
+        guard segment.hops <= Self.hopLimit else {
             return conclude(
                 transfer,
                 .failed(DownloadFailure(.tooManyRedirects, "The server \(host) redirected more than \(Self.hopLimit) times.", host: host)))
         }
         let url: DownloadURL
         do throws(Refusal) {
-            url = try DownloadURL(location: attempt.head.bytes("location") ?? [], from: transfer.url)
+            url = try DownloadURL(location: attempt.head.bytes("location") ?? [], from: segment.url)
         } catch {
             return conclude(transfer, .failed(FailureMapping.redirect(error, host: host)))
         }
-        guard transfer.mayFollow(to: url) else {
+        guard segment.mayFollow(to: url) else {
             return conclude(
                 transfer,
                 .failed(
@@ -430,8 +430,8 @@ public actor Engine {
                         allow it (option allow-downgrade).
                         """, host: host)))
         }
-        transfer.url = url
-        ask(transfer)
+        segment.url = url
+        ask(segment)
     }
 
     private func halt(_ number: DownloadNumber) {
@@ -445,8 +445,7 @@ public actor Engine {
     private func conclude(_ transfer: Transfer, _ conclusion: Transfer.Conclusion) {
         guard transfer.conclusion == nil else { return }
         transfer.conclusion = conclusion
-        transfer.exchange = nil
-        transfer.pace.end()
+        transfer.stop()
         staging?.flush()
         transfer.dropCandidate()
         if !transfer.isSyncing { settle(transfer) }
@@ -459,7 +458,7 @@ public actor Engine {
         if let part = transfer.part, transfer.mayFlush, part.isResumable, part.written > transfer.checkpoint?.written ?? 0 {
             return sync(transfer)
         }
-        if !transfer.mayFlush { transfer.loseMap() }
+        if !transfer.mayFlush { transfer.part?.loseMap() }
         tellEnd(transfer, transfer.checkpoint)
     }
 
@@ -474,7 +473,7 @@ public actor Engine {
     /// Flushes the written bytes on a thread of their disk, while the transfer continues.
     private func sync(_ transfer: Transfer) {
         staging?.flush()
-        guard let part = transfer.part, let data = part.resumeData(written: part.written) else { return }
+        guard let part = transfer.part, let data = part.resumeData(part.ranges) else { return }
         transfer.syncing = part
         transfer.lastCheckpoint = .now
         let (descriptor, number) = (part.descriptor, transfer.request.number)  // open until `synced`
@@ -495,8 +494,8 @@ public actor Engine {
         } else if let error {
             // Only the previous checkpoint counts: the kernel has dropped pages that it could not write.
             transfer.conclusion = .failed(transfer.failure(error))
-            transfer.exchange = nil
-            transfer.loseMap()
+            transfer.stop()
+            transfer.part?.loseMap()
             staging?.discard(transfer)
             transfer.dropCandidate()
             tellEnd(transfer, transfer.checkpoint)
@@ -508,7 +507,7 @@ public actor Engine {
 
     private func finish(_ transfer: Transfer, _ end: TransferEnd) {
         let number = transfer.request.number
-        transfer.exchange = nil
+        transfer.stop()
         staging?.discard(transfer)
         reportEvents(of: transfer)
         transfers[number] = nil

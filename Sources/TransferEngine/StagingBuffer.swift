@@ -2,16 +2,16 @@ internal import DownloadModel
 internal import PartFiles
 internal import Transport
 
-/// Gathers bytes on their way from libcurl to a part file. All transfers share one buffer, because libcurl serves one transfer at a time.
+/// Gathers bytes on their way from libcurl to a part file. All segments share one buffer, because libcurl serves one at a time.
 ///
-/// Flushed when full, when bytes of another transfer arrive, and after every turn.
+/// Flushed when full, when bytes of another segment arrive, and after every turn.
 final class StagingBuffer {
     /// 1 MiB together with libcurl's buffer and the bytes written before there is a map: a kill loses no more.
     static let size = (1 << 20) - Int(WrittenMap.threshold) - Exchange.bufferSize
 
     private let storage = UnsafeMutableRawBufferPointer.allocate(byteCount: StagingBuffer.size, alignment: 4096)
     private var count = 0
-    private var transfer: Transfer?
+    private var segment: Segment?
     /// Called after every write.
     private let wrote: () -> Void
 
@@ -19,14 +19,11 @@ final class StagingBuffer {
 
     deinit { storage.deallocate() }
 
-    /// The bytes of `transfer` that are not written yet.
-    func pending(of transfer: Transfer) -> ByteCount { self.transfer === transfer ? ByteCount(count) : 0 }
-
-    /// Appends bytes to the part file of `transfer`. A failed write sets the `error` of that part file.
-    func append(_ bytes: UnsafeRawBufferPointer, for transfer: Transfer) {
-        if self.transfer !== transfer {
+    /// Takes the next bytes of `segment` for its part file. A failed write sets the `error` of that part file.
+    func append(_ bytes: UnsafeRawBufferPointer, for segment: Segment) {
+        if self.segment !== segment {
             flush()
-            self.transfer = transfer
+            self.segment = segment
         }
         var rest = bytes[...]
         while !rest.isEmpty {
@@ -36,26 +33,26 @@ final class StagingBuffer {
             rest = rest.dropFirst(taken.count)
             if count == Self.size {
                 flush()
-                self.transfer = transfer
+                self.segment = segment
             }
         }
     }
 
     /// Writes the buffered bytes.
     func flush() {
-        guard let transfer else { return }
+        guard let segment else { return }
         if count > 0 {
-            transfer.write(UnsafeRawBufferPointer(rebasing: storage[..<count]))
+            segment.write(UnsafeRawBufferPointer(rebasing: storage[..<count]))
             wrote()
         }
         count = 0
-        self.transfer = nil
+        self.segment = nil
     }
 
     /// Drops the buffered bytes of `transfer`.
     func discard(_ transfer: Transfer) {
-        guard self.transfer === transfer else { return }
+        guard segment?.transfer === transfer else { return }
         count = 0
-        self.transfer = nil
+        segment = nil
     }
 }

@@ -13,25 +13,17 @@ final class Transfer {
 
     let request: TransferRequest
     let boot: String
-    private let staging: StagingBuffer
+    let staging: StagingBuffer
     /// Set by `prepare`.
     private(set) var folder: OpenFolder?
     /// The part file in its place, which checkpoints and the written map describe.
     private(set) var part: PartFile?
     /// Bytes of another representation than that of `part`, until these are more than those of `part`, or complete.
     private(set) var candidate: PartFile?
-    private var map: WrittenMap?
-    /// Set by a failed fsync: bytes written since the last checkpoint cannot be trusted.
-    private var isMapLost = false
     private var replaceError: DiskError?
 
-    /// The URL of the current hop.
-    var url: DownloadURL
-    var hops = 0
-    /// Whether the first hop went to a private address; nil: not known yet.
-    private var isFirstPrivate: Bool?
-    let pace: Pace
-    var exchange: Exchange?
+    /// The plan: which connection fetches which stretch of the file. Today there is one.
+    private(set) var segments: [Segment] = []
     var ask = Ask.conditional
     /// The cached copy that may answer this request. It was unmodified when the transfer began.
     private var copy: CopyHeld?
@@ -43,26 +35,9 @@ final class Transfer {
     var facts: TransferFacts?
     /// Whether the next body continues the previous one (a further 206): its beginning is not announced again.
     var isFurtherPiece = false
-    /// The end, in the file, of the bytes taken from the response, whether written, staged or dropped.
-    private var taken: ByteCount = 0
-    /// The end, in the file, of the piece that the response announces; nil: the piece is the whole rest.
-    private var pieceEnd: ByteCount?
-    /// How many bytes at the front of the current body are held already.
-    private var skip: ByteCount = 0
     private var heldAtStart: ByteCount = 0
 
-    var liveness = Liveness()
-    /// What has come from the server: the number of header lines and stretches of the body.
-    var pieces = 0
-    var piecesAtTick = 0
-    var lastHeard = SuspendingClock.now
     var isStalled = false
-    /// The number of the proxy look-up that the next request waits for.
-    var lookup: UInt64?
-    /// Whether the next request waits for `Engine.permit`.
-    var awaitsPermit = false
-    /// Whether to report when the current request goes out.
-    var tellsSent: Bool
     var meter = SpeedMeter()
     var reported: TransferProgress?
     var received: ByteCount { (candidate ?? part)?.written ?? 0 }
@@ -95,9 +70,24 @@ final class Transfer {
         case whole(TransferEnd)
     }
 
-    init(_ request: TransferRequest, boot: String, staging: StagingBuffer, pace: Pace) {
-        (self.request, self.boot, self.staging, self.pace, url) = (request, boot, staging, pace, request.url)
-        tellsSent = request.tellsSent
+    init(_ request: TransferRequest, boot: String, staging: StagingBuffer, pace: SharedPace) {
+        (self.request, self.boot, self.staging) = (request, boot, staging)
+        segments = [Segment(of: self, id: request.id, pace: Pace(pace, limit: request.speedLimit ?? 0))]
+    }
+
+    // MARK: The plan
+
+    /// The bytes that the next request of a segment fetches: the first ones that are missing.
+    var nextStretch: Range<ByteCount> { ask == .whole ? 0..<(.max) : part?.ranges.firstGap ?? 0..<(.max) }
+
+    var isFetching: Bool { segments.contains { $0.exchange != nil } }
+
+    /// Ends all exchanges.
+    func stop() { for segment in segments { segment.stop() } }
+
+    /// Sets the limit of all segments together, in bytes per second; 0: no limit.
+    func setLimit(_ limit: Speed) {
+        for segment in segments { segment.pace.limit = limit == 0 ? 0 : max(1, limit / Speed(segments.count)) }
     }
 
     // MARK: Before the first request
@@ -120,7 +110,7 @@ final class Transfer {
             part = try PartFile.reopen(
                 in: folder, name: request.partName, resume: request.resume, hasChecksum: request.hasChecksum, mapPath: request.mapPath,
                 boot: boot)
-            if part == nil, let resume = request.resume, resume.written > 0, try isOtherDisk(folder, resume.identity) {
+            if part == nil, let resume = request.resume, !resume.ranges.isEmpty, try isOtherDisk(folder, resume.identity) {
                 return .failed(otherDisk(resume.written), madeProgress: false, resume)
             }
         } catch {
@@ -135,7 +125,8 @@ final class Transfer {
         part.diskReserve = request.diskReserve
         heldAtStart = part.written
         receivedAtTick = part.written
-        checkpoint = part.resumeData(written: sameRepresentation(part) ? min(request.resume?.written ?? 0, part.written) : 0)
+        let onDisk = sameRepresentation(part) ? request.resume?.ranges.intersection(part.ranges) : nil
+        checkpoint = part.resumeData(onDisk ?? ByteRanges())
         return nil
     }
 
@@ -157,7 +148,7 @@ final class Transfer {
         }
         // On some file systems (overlayfs), files have another device number than folders, so a trial file decides. An empty mount point
         // often belongs to root.
-        guard let probe = try? PartFile.create(in: folder, name: request.partName, boot: boot) else { return true }
+        guard let probe = try? PartFile.create(in: folder, name: request.partName, mapPath: nil, boot: boot) else { return true }
         probe.remove()
         return probe.identity.device != identity.device
     }
@@ -190,9 +181,12 @@ final class Transfer {
         return folder?.isOurs(status) == true && copy.stamp.isOf(status.stamp(boot: boot))
     }
 
-    /// Whether the current hop asks only for something newer than the copy. It must not while newer bytes are held. A validator belongs to
-    /// the URL that gave it.
-    var asksIfChanged: Bool { part == nil && ask == .conditional && copy?.validators?.source == url.text }
+    /// The conditions by which a request of `url` asks only for something newer than the copy; nil: it asks for the file. It must ask for
+    /// the file while newer bytes are held. A validator belongs to the URL that gave it.
+    func copyValidators(for url: DownloadURL) -> CopyValidators? {
+        guard part == nil, ask == .conditional, let validators = copy?.validators, validators.source == url.text else { return nil }
+        return validators
+    }
 
     /// The copy, if a 304 with this head can be about it, and the copy is still unmodified.
     func unchangedCopy(_ head: ResponseHead) -> CopyHeld? {
@@ -202,153 +196,20 @@ final class Transfer {
         return copy
     }
 
-    /// Where the next request's range begins; nil: it asks for the whole.
-    var rangeStart: ByteCount? { ask == .whole ? nil : part?.written }
-
-    /// Our header lines for the current hop.
-    var headerLines: [String] {
-        var lines: [String] = []
-        if let rangeStart {
-            lines.append("Range: \((rangeStart..<UInt64.max).rangeHeader)")
-            if ask == .conditional, let validator = part?.validator { lines.append("If-Range: \(validator.ifRange)") }
-        }
-        if asksIfChanged, let validators = copy?.validators {
-            if let tag = validators.entityTag { lines.append("If-None-Match: \(tag)") }
-            if let date = validators.lastModified { lines.append("If-Modified-Since: \(date)") }
-        }
-        guard isFirstOrigin else { return lines }
-        for field in request.headers where !TransferRequest.reservedHeaders.contains(field.name.lowercased()) {
-            guard let value = field.name.lowercased() == "referer" ? Referrer.sent(field.value, to: url) : field.value else { continue }
-            // To libcurl, "Name;" is a field with an empty value, and "Name:" a field to leave out.
-            lines.append(value.isEmpty ? "\(field.name);" : "\(field.name): \(value)")
-        }
-        return lines
-    }
-
-    var isFirstOrigin: Bool { url.origin == request.url.origin }
-
-    /// The failure if the current hop leads to a forbidden address.
-    var keptAway: DownloadFailure {
-        let host = url.host
-        if hops > 0 || !request.refusesPrivate {
-            let why = request.refusesPrivate ? "where this download may not go (option allow-private)" : "which a public server may not do"
-            return DownloadFailure(
-                .unsafeRedirect, "The server redirected to \(host), an address inside a private network, \(why).", host: host)
-        }
-        return DownloadFailure(
-            .notAllowed, "\(host) is this machine or in a private network, where this download may not go (option allow-private).",
-            host: host)
-    }
-
-    /// Whether the URL of the current hop names a forbidden address literally. Behind a proxy, nothing else tells.
-    var isNamedAway: Bool { request.refusesPrivate && url.isHostLiteralPrivate }
-
-    /// Called before the first packet goes to an address.
-    func mayConnect(to address: String, for attempt: Attempt) -> Bool {
-        if attempt.isProxied { return true }
-        if request.refusesPrivate { return !isPrivateAddress(address) && !isOwnAddress(address) }
-        return isFirstPrivate != false || !isPrivateAddress(address)
-    }
-
-    /// A public server may not redirect us into a private network; the caller itself may name a private host. Called before each request,
-    /// because the connection may be a kept one.
-    func mayTalk(to address: String, for attempt: Attempt) -> Bool {
-        guard attempt.isProxied || !request.refusesPrivate || !isPrivateAddress(address) && !isOwnAddress(address) else { return false }
-        let isPrivate = attempt.isProxied ? attempt.url.isHostLiteralPrivate : isPrivateAddress(address)
-        guard let isFirstPrivate else {
-            isFirstPrivate = isPrivate
-            return true
-        }
-        return isFirstPrivate || !isPrivate
-    }
-
-    /// Whether a redirect to `url` keeps the protection of the bytes: the encrypted connection, or a checksum.
-    func mayFollow(to url: DownloadURL) -> Bool {
-        self.url.scheme != "https" || url.scheme == "https" || request.hasChecksum || request.allowsDowngrade
-    }
-
-    func requestGoesOut() {
-        guard tellsSent else { return }
-        tellsSent = false
-        events.append(.sent(request.id, at: wallTime()))
-    }
-
-    /// The server's silence before `now` does not count.
-    func heard(_ now: SuspendingClock.Instant) {
-        liveness.restart(now)
-        lastHeard = now
-    }
-
     // MARK: Body bytes
 
-    /// Whether `count` more bytes exceed the piece in the response's `Content-Range`. Such a response proves nothing.
-    func exceedsPiece(_ count: Int) -> Bool { pieceEnd.map { taken +| ByteCount(count) > $0 } ?? false }
-
-    /// Takes body bytes. Returns why the transfer must end, if it must.
-    func take(_ bytes: UnsafeRawBufferPointer) -> DownloadFailure? {
-        taken +|= ByteCount(bytes.count)
-        let host = url.host
-        if let most = request.maxSize, taken > most {
-            return DownloadFailure(.tooLarge, "The file at \(host) has more than the \(most) bytes allowed.", host: host)
+    /// Writes bytes of a body at `place`. A failure stays in the `error` of the file.
+    func write(_ bytes: UnsafeRawBufferPointer, at place: ByteCount) {
+        guard let candidate else {
+            try? part?.write(bytes, at: place)
+            return
         }
-        if let expected = request.expectedSize, taken > expected {
-            return DownloadFailure(.sizeMismatch, "The file at \(host) has more than the expected \(expected) bytes.", host: host)
-        }
-        if let total = facts?.total, taken > total {
-            return DownloadFailure(.network, "\(host) sent more bytes than it had announced.", host: host)
-        }
-        let held = Int(clamping: min(skip, ByteCount(bytes.count)))
-        skip -|= ByteCount(held)
-        staging.append(UnsafeRawBufferPointer(rebasing: bytes[held...]), for: self)
-        return diskFailure
-    }
-
-    /// Called by the staging buffer.
-    func write(_ bytes: UnsafeRawBufferPointer) { CrashMarks.working(on: request.number.value) { append(bytes) } }
-
-    private func append(_ bytes: UnsafeRawBufferPointer) {
-        if let candidate {
-            try? candidate.write(bytes)  // a failure stays in its `error`
-            if candidate.written > part?.written ?? 0 { replacePart() }
-        } else {
-            try? part?.write(bytes)
-            saveMap()
-        }
-    }
-
-    private func saveMap() {
-        guard let part, part.isResumable, part.written >= WrittenMap.threshold, !isMapLost, let path = request.mapPath else { return }
-        if let map {
-            map.save(part.written)
-        } else {
-            map = WrittenMap(path, part.mapHeader, end: part.written)
-        }
-    }
-
-    /// Removes the map, and makes no new one.
-    func loseMap() {
-        isMapLost = true
-        forgetMap()
-    }
-
-    private func forgetMap() {
-        map = nil
-        if let path = request.mapPath { WrittenMap.remove(path) }
+        try? candidate.write(bytes, at: place)
+        if candidate.written > part?.written ?? 0 { replacePart() }
     }
 
     /// The bytes taken may be of another representation: from now on, only a whole body counts.
     func distrust() { (ask, isDistrusted) = (.whole, true) }
-
-    /// Whether `attempt`, which ended well, brought the whole piece of its `Content-Range`, and more pieces are missing. A server may send
-    /// less than was asked for (RFC 9110 §15.3.7).
-    func gotPiece(_ attempt: Attempt) -> Bool {
-        guard attempt.head.status == 206, diskFailure == nil, candidate == nil, let part, part.isResumable, let start = attempt.rangeStart,
-            part.written > start, let total = part.total, part.written < total, skip == 0,
-            attempt.head.text("content-range").flatMap(Range<UInt64>.fromContentRange)?.range.upperBound == part.written
-        else { return false }
-        isFurtherPiece = true
-        return true
-    }
 
     var diskFailure: DownloadFailure? {
         let file = candidate ?? part
@@ -367,13 +228,12 @@ final class Transfer {
 
     /// Creates a part file for a body from its first byte, with room for `total` bytes. The held bytes stay until the new file is longer,
     /// unless the disk has no room for both.
-    func openWhole(_ total: ByteCount?, validator: Validator?, isResumable: Bool) throws(DiskError) {
-        if let descriptor = request.descriptor { return try begin(in: descriptor, total, validator, isResumable) }
+    func openWhole(for segment: Segment, _ total: ByteCount?, validator: Validator?, isResumable: Bool) throws(DiskError) {
+        if let descriptor = request.descriptor { return try begin(in: descriptor, for: segment, total, validator, isResumable) }
         guard let folder else { return }
         let held = part
         let name = held == nil ? request.partName : PartFile.candidateName(request.partName)
-        if held == nil { forgetMap() }
-        let fresh = try PartFile.create(in: folder, name: name, boot: boot)
+        let fresh = try PartFile.create(in: folder, name: name, mapPath: held == nil ? request.mapPath : nil, boot: boot)
         (fresh.validator, fresh.total, fresh.isResumable) = (validator, total, isResumable)
         fresh.diskReserve = request.diskReserve
         do {
@@ -387,7 +247,8 @@ final class Transfer {
             if part !== fresh { fresh.remove() }
             throw error
         }
-        (taken, skip, receivedAtTick, pieceEnd) = (0, 0, 0, nil)
+        segment.bodyBegins(at: 0, end: nil)
+        receivedAtTick = 0
         if held == nil {
             (part, checkpoint) = (fresh, nil)
         } else if part !== fresh {
@@ -397,23 +258,22 @@ final class Transfer {
 
     /// A caller's file cannot hold two representations: the held bytes go first.
     private func begin(
-        in descriptor: HeldDescriptor, _ total: ByteCount?, _ validator: Validator?, _ isResumable: Bool
+        in descriptor: HeldDescriptor, for segment: Segment, _ total: ByteCount?, _ validator: Validator?, _ isResumable: Bool
     ) throws(DiskError) {
         let fresh = try PartFile.create(in: descriptor, boot: boot)
         (fresh.validator, fresh.total, fresh.isResumable) = (validator, total, isResumable)
         fresh.diskReserve = request.diskReserve
         (part, checkpoint) = (fresh, nil)
-        (taken, skip, receivedAtTick, pieceEnd) = (0, 0, 0, nil)
+        segment.bodyBegins(at: 0, end: nil)
+        receivedAtTick = 0
         try fresh.makeRoom(beside: nil)
     }
 
-    /// Continues after the held bytes. The body begins there, or at the first byte if `isWhole`. It ends at `end`, if the response says so.
-    func openRest(_ part: PartFile, isWhole: Bool, end: ByteCount?) throws(DiskError) {
+    /// Gets the part file ready for missing bytes.
+    func openRest(_ part: PartFile) throws(DiskError) {
         try part.trim()
         try part.makeRoom(beside: nil)
         try part.reserve()
-        (taken, skip) = isWhole ? (0, part.written) : (part.written, 0)
-        pieceEnd = end
     }
 
     /// The candidate becomes the part file.
@@ -426,17 +286,9 @@ final class Transfer {
         }
     }
 
-    /// At every moment, one of the two files is there, whole and with a map that describes it.
     private func replace(_ old: PartFile, by new: PartFile) throws(DiskError) {
-        var next: WrittenMap?
-        if let path = request.mapPath, new.isResumable, new.written >= WrittenMap.threshold, !isMapLost {
-            next = WrittenMap(path, new.mapHeader, end: new.written, takesPlace: false)
-        }
         try new.takePlace(of: old)
-        if let path = request.mapPath {
-            if next != nil { WrittenMap.takePlace(path) } else { WrittenMap.remove(path) }
-        }
-        (map, part, candidate, checkpoint) = (next, new, nil, nil)
+        (part, candidate, checkpoint) = (new, nil, nil)
         reportStart()
     }
 
@@ -468,25 +320,27 @@ final class Transfer {
 
     // MARK: The end
 
-    /// Checks a body that ended without an error.
-    func complete(status: UInt32) -> Result<TransferEnd, DownloadFailure> {
+    /// Checks the file after `attempt`, whose body ended without an error.
+    func complete(_ attempt: Attempt) -> Result<TransferEnd, DownloadFailure> {
+        let host = attempt.url.host
         staging.flush()
         if let diskFailure { return .failure(diskFailure) }
-        guard var facts, let file = candidate ?? part, skip == 0, facts.total.map({ file.written >= $0 }) ?? true else {
-            return .failure(FailureMapping.truncated(host: url.host))
+        guard var facts, let file = candidate ?? part, !attempt.segment.isSkipping, file.ranges.prefixEnd >= facts.total ?? file.written
+        else {
+            return .failure(FailureMapping.truncated(host: host))
         }
         if let expected = request.expectedSize, file.written != expected {
             return .failure(
                 DownloadFailure(
-                    .sizeMismatch, "The file at \(url.host) has \(file.written) bytes instead of \(expected).", host: url.host))
+                    .sizeMismatch, "The file at \(host) has \(file.written) bytes instead of \(expected).", host: host))
         }
         replacePart()
         if let diskFailure { return .failure(diskFailure) }
-        guard let part else { return .failure(FailureMapping.truncated(host: url.host)) }
+        guard let part else { return .failure(FailureMapping.truncated(host: host)) }
         facts.total = part.written
         var complete = CompletePart(
-            facts: facts, size: part.written, identity: part.identity, host: url.host, httpStatus: status,
-            resume: part.resumeData(written: checkpoint?.written ?? 0))
+            facts: facts, size: part.written, identity: part.identity, host: host, httpStatus: attempt.head.status,
+            resume: part.resumeData(checkpoint?.ranges ?? ByteRanges()))
         complete.validators = validators
         return .success(.complete(complete))
     }

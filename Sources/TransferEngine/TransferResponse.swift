@@ -27,7 +27,7 @@ extension Transfer {
     /// Whether a 416 says that the part file is whole, and does not contradict its validator.
     private func isWhole(_ attempt: Attempt) -> Bool {
         let head = attempt.head
-        guard let part, let length = head.text("content-range").flatMap(Range<UInt64>.unsatisfiedLength), length == part.written,
+        guard let part, let length = head.text("content-range").flatMap(Range<UInt64>.unsatisfiedLength), length == part.ranges.prefixEnd,
             part.total.map({ $0 == length }) ?? true, request.expectedSize.map({ $0 == length }) ?? true,
             part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true,
             ask == .conditional || part.validator == nil || head.validator == part.validator
@@ -93,7 +93,7 @@ extension Transfer {
         let validator = head.isCoded ? nil : head.validator
         let isResumable = !head.isCoded && (validator != nil || request.hasChecksum)
         do throws(DiskError) {
-            try openWhole(total, validator: validator, isResumable: isResumable)
+            try openWhole(for: attempt.segment, total, validator: validator, isResumable: isResumable)
         } catch {
             return .failed(failure(error))
         }
@@ -107,25 +107,25 @@ extension Transfer {
     private func isSame(_ part: PartFile, _ head: ResponseHead, _ total: ByteCount?) -> Bool {
         guard !isDistrusted, !head.isCoded, let validator = part.validator, head.validator == validator else { return false }
         guard let total else { return true }
-        return total >= part.written && part.total ?? total == total
+        return total >= part.ranges.end && part.total ?? total == total
     }
 
     /// A 200 of the held representation: the server supports no ranges, or none with a condition.
     private func goOnWithin(_ attempt: Attempt, _ part: PartFile, _ total: ByteCount?) -> Attempt.Verdict {
         let total = total ?? part.total
         if ask == .conditional, attempt.head.text("accept-ranges")?.lowercased() != "none" { return askAgain(.bare) }
-        if total == part.written {
+        if total == part.ranges.prefixEnd {
             begin(attempt, continuedName(attempt), mediaType: attempt.head.mediaType, total: total, offset: part.written)
             return .whole
         }
         return goOn(attempt, part, total, isWhole: true)
     }
 
-    /// A 206: the bytes after the held ones, if the head says so and nothing contradicts it.
+    /// A 206: the missing bytes that were asked for, if the head says so and nothing contradicts it.
     private func goOn(_ attempt: Attempt) -> Attempt.Verdict {
         let head = attempt.head
         guard let part, !head.isCoded, let field = head.text("content-range"), let (range, length) = Range<UInt64>.fromContentRange(field),
-            range.lowerBound == part.written,
+            range.lowerBound == attempt.rangeStart,
             part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true
         else { return askAgain(.whole, distrusting: true) }
         switch head.contentLength {
@@ -155,9 +155,14 @@ extension Transfer {
             checkpoint?.total = total
         }
         do throws(DiskError) {
-            try openRest(part, isWhole: isWhole, end: end)
+            try openRest(part)
         } catch {
             return .failed(failure(error))
+        }
+        if isWhole {
+            attempt.segment.bodyBegins(at: 0, end: nil, skipping: part.ranges.prefixEnd)
+        } else {
+            attempt.segment.bodyBegins(at: attempt.rangeStart ?? 0, end: end)
         }
         begin(attempt, name, mediaType: attempt.head.mediaType ?? request.knownType, total: total, offset: part.written)
         return .body
@@ -169,7 +174,7 @@ extension Transfer {
     ) {
         var facts = TransferFacts(
             fileName: name, mediaType: mediaType, total: total, offset: offset, discarded: discarded, isResumable: isResumable)
-        if hops > 0 { facts.source = attempt.url.redacted }
+        if attempt.segment.hops > 0 { facts.source = attempt.url.redacted }
         let isTold = isFurtherPiece && self.facts?.fileName.isSameBytes(as: name) == true && self.facts?.total == total && offset > 0
         isFurtherPiece = false
         if !isTold { self.facts = facts }

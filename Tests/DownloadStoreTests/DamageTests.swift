@@ -365,10 +365,11 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             folder.path,
             """
             ALTER TABLE course DROP COLUMN resume_born; ALTER TABLE copy DROP COLUMN born; ALTER TABLE course DROP COLUMN source;
-            ALTER TABLE course DROP COLUMN failure_origin; PRAGMA user_version = 3
+            ALTER TABLE course DROP COLUMN failure_origin; ALTER TABLE course DROP COLUMN resume_further; PRAGMA user_version = 3
             """)
         var known = fullRecord(1)
         known.resume?.identity.born = nil
+        known.resume?.ranges = ByteRanges(prefix: 17)
         known.source = nil
         known.state = known.state.withoutOrigin
         let state = try await reopened(folder.path)
@@ -380,8 +381,13 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
     @Test func `of version 4 has all but where redirects led`() async throws {
         try await save(folder.path, [fullRecord(1), plainRecord(2)])
         try tamper(
-            folder.path, "ALTER TABLE course DROP COLUMN source; ALTER TABLE course DROP COLUMN failure_origin; PRAGMA user_version = 4")
+            folder.path,
+            """
+            ALTER TABLE course DROP COLUMN source; ALTER TABLE course DROP COLUMN failure_origin;
+            ALTER TABLE course DROP COLUMN resume_further; PRAGMA user_version = 4
+            """)
         var known = fullRecord(1)
+        known.resume?.ranges = ByteRanges(prefix: 17)
         known.source = nil
         known.state = known.state.withoutOrigin
         let state = try await reopened(folder.path)
@@ -390,13 +396,43 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
 
     @Test func `of version 5 has all but which server asked for a pause`() async throws {
         try await save(folder.path, [fullRecord(1), plainRecord(2)])
-        try tamper(folder.path, "ALTER TABLE course DROP COLUMN failure_origin; PRAGMA user_version = 5")
+        try tamper(
+            folder.path,
+            "ALTER TABLE course DROP COLUMN failure_origin; ALTER TABLE course DROP COLUMN resume_further; PRAGMA user_version = 5")
         var known = fullRecord(1)
+        known.resume?.ranges = ByteRanges(prefix: 17)
         known.state = known.state.withoutOrigin
         let state = try await reopened(folder.path)
         #expect(state.records == [known, plainRecord(2)] && state.setAside == nil)
         try await save(folder.path, [fullRecord(1)])
         #expect(try await reopened(folder.path).records == [fullRecord(1), plainRecord(2)])
+    }
+
+    @Test func `of version 6, as its program left it, goes on with all that it held`() async throws {
+        let text = try #require(
+            readFile(#filePath.split(separator: "/").dropLast(2).reduce("") { "\($0)/\($1)" } + "/Fixtures/queue-version-6.sql"))
+        writeFile(folder("todoku.db"), [])
+        try tamper(folder.path, String(decoding: text, as: UTF8.self))
+        let state = try await reopened(folder.path)
+        #expect(state.setAside == nil && state.salvaged == nil && state.nextNumber == DownloadNumber(6))
+        #expect(state.records.map(\.state.name) == ["finished", "failed", "active", "paused", "paused"])
+        let resume = state.records.map(\.resume)
+        #expect(
+            resume.map { $0?.ranges } == [
+                ByteRanges(prefix: 70_000), nil, ByteRanges(prefix: 4_650_000), ByteRanges(prefix: 3_000_000), nil,
+            ])
+        #expect(resume[2]?.total == 12_000_000 && resume[2]?.validator == .entityTag("\"v1\""))
+        #expect(
+            resume[2]?.identity
+                == FileIdentity(
+                    device: 65024, inode: 16_318_704, mount: 27, boot: "d8edb55b-9013-432f-8d71-31b0f4417195",
+                    born: 1_795_399_361_435_822_848))
+        #expect(state.records[0].path == "/home/a/Downloads/small.bin" && state.records[4].options.title == "日本")
+        // From here on, several ranges may be held.
+        var changed = state.records[2]
+        changed.resume?.ranges.insert(7_000_000..<8_000_000)
+        try await save(folder.path, [changed])
+        #expect(try await reopened(folder.path).records == state.records.map { $0.number == changed.number ? changed : $0 })
     }
 
     @Test func `of a newer version is refused and left as it is`() async throws {
@@ -405,7 +441,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         let bytes = readFile(folder("todoku.db"))
         let error = await storeError { _ = try await reopened(folder.path) }
         #expect(error?.reason == .newerVersion)
-        #expect(error?.message.contains("(version 9; this one reads up to 6)") == true)
+        #expect(error?.message.contains("(version 9; this one reads up to 7)") == true)
         #expect(readFile(folder("todoku.db")) == bytes)
         #expect(!listFolder(folder.path).contains { $0.contains("corrupt") })
     }

@@ -42,3 +42,18 @@ internal import Testing
 
     private func tamper(_ sql: String) throws { try Database(StoreFolder(path: folder.path).database, flags: 2).execute(sql) }
 }
+
+@Suite struct `A row with ranges that no Todoku wrote` {
+    private let folder = TemporaryFolder()
+
+    @Test(arguments: ["5..<9", "17..<20", "30..<20", "20..<30 25..<40", "20..<18446744073709551616", "all"])
+    func `is kept, and its download starts from 0`(text: String) async throws {
+        try await withStore(folder.path) { store, _ in
+            try await store.commit([.put(fullRecord(1))], nextNumber: DownloadNumber(2))
+        }
+        try Database(StoreFolder(path: folder.path).database, flags: 2).execute("UPDATE course SET resume_further = '\(text)'")
+        var known = fullRecord(1)
+        known.resume = nil
+        #expect(try await reopened(folder.path).records == [known])
+    }
+}

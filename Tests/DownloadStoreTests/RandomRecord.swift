@@ -97,10 +97,19 @@ struct RandomRecords {
         return options
     }
 
+    private mutating func ranges() -> ByteRanges {
+        ByteRanges(
+            (0..<Int.random(in: 0...70, using: &generator)).map { _ in
+                let ends = (number(), number())
+                return min(ends.0, ends.1)..<max(ends.0, ends.1)
+            })
+    }
+
     private mutating func resume() -> ResumeData {
         let validators: [Validator?] = [nil, .entityTag("\"\(text())\""), .lastModified(text())]
+        let ranges = [ByteRanges(prefix: number()), ranges()].randomElement(using: &generator)!
         return ResumeData(
-            written: number(), total: perhaps { $0.number() }, validator: validators.randomElement(using: &generator)!,
+            ranges: ranges, total: perhaps { $0.number() }, validator: validators.randomElement(using: &generator)!,
             identity: FileIdentity(
                 device: number(), inode: number(), mount: number(), boot: text(), born: perhaps { Int64(truncatingIfNeeded: $0.number()) }))
     }
@@ -210,7 +219,7 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     (record.isAcknowledged, record.activations, record.activateAt) = (true, 28, WallTime(microseconds: 29))
     record.owesToast = true
     record.resume = ResumeData(
-        written: 17, total: 18, validator: .entityTag("\"abc\""),
+        ranges: ByteRanges([0..<17, 100..<200, 300..<301]), total: 18, validator: .entityTag("\"abc\""),
         identity: FileIdentity(device: 19, inode: 20, mount: .max, boot: "b-o-o-t", born: -21))
     return record
 }

@@ -196,7 +196,7 @@ private struct Facts {
 }
 
 /// Recreates the folders and files. Returns variables that tell the daemon the old inodes and another boot id.
-@BusActor private func rebuild(_ remains: Disk.Remains, _ place: Place) -> [String: String] {
+@BusActor func rebuild(_ remains: Disk.Remains, _ place: Place) -> [String: String] {
     removeContents(place.state)
     removeContents(place.files)
     for folder in remains.folders { mkdir(folder, 0o700) }

@@ -21,7 +21,7 @@ import TransferEngine
         var resume = try #require(part.resume)
         // The map of the first transfer says that all is written; the second has its own.
         resume.identity = try identity(of: fixture.folder(".todoku-2.part"))
-        resume.written = 2_000_000
+        resume.ranges = ByteRanges(prefix: 2_000_000)
         let end = try await fixture.run(nginx.url("/file.zip"), number: 2) { $0.resume = resume }
         #expect(end.complete?.size == 5_000_000)
         #expect(fixture.part(2) == file)

@@ -84,12 +84,12 @@ import Testing
     @Test(arguments: [.entityTag("\"v1\""), .lastModified("Fri, 20 Nov 2026 12:00:00 GMT"), nil] as [Validator?])
     func `says what it was told`(validator: Validator?) throws {
         for total in [nil, 0, 5_000_000, ByteCount.max - 1] {
-            let map = try #require(WrittenMap(path, header(validator, total: total), end: 1_500_000))
+            let map = try #require(WrittenMap(path, header(validator, total: total), ByteRanges(prefix: 1_500_000)))
             var read = try #require(WrittenMap.read(path, of: identity))
-            #expect(read.header == header(validator, total: total) && read.end == 1_500_000)
-            map.save(2_500_000)
+            #expect(read.header == header(validator, total: total) && read.ranges == ByteRanges(prefix: 1_500_000))
+            map.save(0..<2_500_000)
             read = try #require(WrittenMap.read(path, of: identity))
-            #expect(read.end == 2_500_000)
+            #expect(read.ranges == ByteRanges(prefix: 2_500_000))
             #expect(listFolder(folder.path) == ["map"])
         }
     }
@@ -98,7 +98,7 @@ import Testing
         for change: @Sendable (inout FileIdentity) -> Void in [
             { $0.boot = "c" }, { $0.device = 1 }, { $0.inode = 1 }, { $0.mount = 1 },
         ] {
-            _ = try #require(WrittenMap(path, header(), end: 1_500_000))
+            _ = try #require(WrittenMap(path, header(), ByteRanges(prefix: 1_500_000)))
             var other = identity
             change(&other)
             #expect(WrittenMap.read(path, of: other) == nil)
@@ -107,7 +107,7 @@ import Testing
     }
 
     @Test func `that is torn or changed in any byte of its head is not believed`() throws {
-        _ = try #require(WrittenMap(path, header(), end: 1_500_000))
+        _ = try #require(WrittenMap(path, header(), ByteRanges(prefix: 1_500_000)))
         let whole = try #require(readFile(path))
         #expect(whole.count == WrittenMap.slotsStart + 16)
         let fields = try #require(header().encoded()).count
@@ -122,29 +122,117 @@ import Testing
             #expect(WrittenMap.read(path, of: identity) == nil, "\(length) bytes")
         }
         writeFile(path, whole)
-        #expect(WrittenMap.read(path, of: identity)?.end == 1_500_000)
+        #expect(WrittenMap.read(path, of: identity)?.ranges == ByteRanges(prefix: 1_500_000))
     }
 
     @Test func `of the file that takes a part file's place counts from the moment it does`() throws {
-        _ = try #require(WrittenMap(path, header(), end: 1_500_000))
+        _ = try #require(WrittenMap(path, header(), ByteRanges(prefix: 1_500_000)))
         var next = header()
         next.identity.inode = 80
-        _ = try #require(WrittenMap(path, next, end: 2_000_000, takesPlace: false))
+        _ = try #require(WrittenMap(path, next, ByteRanges(prefix: 2_000_000), takesPlace: false))
         let copies = [("map", try #require(readFile(path))), ("map.next", try #require(readFile(path + ".next")))]
-        #expect(WrittenMap.read(path, of: identity)?.end == 1_500_000)
+        #expect(WrittenMap.read(path, of: identity)?.ranges == ByteRanges(prefix: 1_500_000))
         for (name, bytes) in copies { writeFile(folder(name), bytes) }
-        #expect(WrittenMap.read(path, of: next.identity)?.end == 2_000_000)
+        #expect(WrittenMap.read(path, of: next.identity)?.ranges == ByteRanges(prefix: 2_000_000))
         #expect(listFolder(folder.path) == ["map"])
     }
 
     @Test func `is not written through a symbolic link`() throws {
         writeFile(folder("victim"), "precious".utf8)
         #expect(symlink("victim", path + ".next") == 0 && symlink("victim", path) == 0)
-        _ = try #require(WrittenMap(path, header(), end: 1_500_000))
+        _ = try #require(WrittenMap(path, header(), ByteRanges(prefix: 1_500_000)))
         #expect(readFile(folder("victim")) == Array("precious".utf8))
-        #expect(WrittenMap.read(path, of: identity)?.end == 1_500_000)
+        #expect(WrittenMap.read(path, of: identity)?.ranges == ByteRanges(prefix: 1_500_000))
+    }
+
+    @Test func `has a slot for each connection that writes`() throws {
+        let map = try #require(WrittenMap(path, header(), ByteRanges([0..<300_000, 1_000_000..<1_200_000])))
+        #expect(map.save(1_000_000..<1_500_000) && map.save(3_000_000..<3_100_000) && map.save(0..<400_000))
+        #expect(WrittenMap.read(path, of: identity)?.ranges == ByteRanges([0..<400_000, 1_000_000..<1_500_000, 3_000_000..<3_100_000]))
+        // The first reached the second: the slot of the second stays as it is.
+        #expect(map.save(0..<1_700_000))
+        #expect(WrittenMap.read(path, of: identity)?.ranges == ByteRanges([0..<1_700_000, 3_000_000..<3_100_000]))
+        #expect(readFile(path)?.count == WrittenMap.slotsStart + 3 * WrittenMap.slotSize)
+    }
+
+    @Test func `whose slots are used up takes no more ranges`() throws {
+        let map = try #require(WrittenMap(path, header(), ByteRanges((1...63).map { $0 * 100..<$0 * 100 + 10 })))
+        #expect(map.save(0..<10) && !map.save(6400..<6410) && map.save(6300..<6350))
+        let ranges = try #require(WrittenMap.read(path, of: identity)?.ranges)
+        #expect(ranges.ranges.count == 64 && ranges.contains(6300..<6350) && ranges.contains(0..<10) && !ranges.contains(6400..<6401))
+    }
+
+    @Test func `claims nothing more when a slot is written in part, at any byte`() throws {
+        let before = ByteRanges([0..<300_000, 4_294_000_000..<4_294_967_000])
+        for change in [0..<700_000, 4_294_000_000..<4_294_968_000, 9_000_000..<9_500_000] as [Range<ByteCount>] {
+            let map = try #require(WrittenMap(path, header(), before))
+            let old = try #require(readFile(path))
+            #expect(map.save(change))
+            let new = try #require(readFile(path))
+            var claimed = before
+            claimed.insert(change)
+            for written in 0...16 {
+                // The slot that changed, or the one that was appended.
+                let place = (0..<16).map { WrittenMap.slotsStart + $0 * 16 }.first {
+                    old.count <= $0 || old[$0..<$0 + 16] != new[$0..<$0 + 16]
+                }
+                let slot = try #require(place)
+                var torn = Array(old.prefix(slot)) + new[slot..<slot + written]
+                if old.count > torn.count { torn += old[torn.count...] }
+                writeFile(path, torn)
+                let ranges = try #require(WrittenMap.read(path, of: identity)?.ranges, "\(written) bytes of the slot of \(change)")
+                #expect(ranges.intersection(claimed) == ranges, "\(written) bytes of the slot of \(change): \(ranges)")
+            }
+        }
+    }
+
+    @Test func `of version 1 is taken over`() throws {
+        let bytes = mapOfVersion1
+        writeFile(path, bytes)
+        let read = try #require(WrittenMap.read(path, of: mapOfVersion1Identity))
+        #expect(read.ranges == ByteRanges(prefix: 5_450_000))
+        #expect(read.header == MapHeader(identity: mapOfVersion1Identity, total: 12_000_000, validator: .entityTag("\"v1\"")))
+        // Version 1 had one slot, from 0.
+        var odd = bytes
+        odd[WrittenMap.slotsStart] = 1
+        writeFile(path, odd)
+        #expect(WrittenMap.read(path, of: mapOfVersion1Identity) == nil)
+    }
+
+    @Test func `of a version that is not known is not believed, and removed`() throws {
+        _ = try #require(WrittenMap(path, header(), ByteRanges(prefix: 1_500_000)))
+        let whole = try #require(readFile(path))
+        #expect(whole[6] == 2 && whole[7] == 0)
+        for version in [0, 3, 255] as [UInt8] {
+            var other = whole
+            other[6] = version
+            writeFile(path, other)
+            #expect(WrittenMap.read(path, of: identity) == nil)
+            #expect(listFolder(folder.path) == [])
+        }
     }
 }
+
+/// A written map of version 1, byte for byte as todokud of 2026-11-23 (version 0.1.0, commit 94cdd18) left it. It was killed with kill -9
+/// while it fetched 12,000,000 bytes with the strong ETag "v1" from a slow server on this machine; its part file had 5,450,000 bytes. Given
+/// here are the header, in hexadecimal, and the slot; zeros are between them.
+private let mapOfVersion1: [UInt8] = {
+    let header = """
+        54444b4d4150010060000000000000002d2536b097d31d7600fe000000000000f000f900000000001b00000000000000
+        001bb700000000000100000000000000240000000000000064386564623535622d393031332d343332662d386437312d
+        333162306634343137313935040000000000000022763122
+        """
+    let slot = "00000000000000001029530000000000"
+    func bytes(_ text: String) -> [UInt8] {
+        let digits = text.utf8.compactMap { Character(UnicodeScalar($0)).hexDigitValue }
+        return stride(from: 0, to: digits.count, by: 2).map { UInt8(digits[$0] << 4 | digits[$0 + 1]) }
+    }
+    let head = bytes(header)
+    return head + [UInt8](repeating: 0, count: 4096 - head.count) + bytes(slot)
+}()
+
+private let mapOfVersion1Identity = FileIdentity(
+    device: 65024, inode: 16318704, mount: 27, boot: "d8edb55b-9013-432f-8d71-31b0f4417195")
 
 @Suite(.timeLimit(.minutes(5))) struct `The bytes held` {
     static let file = patternBytes(3_000_000)
@@ -182,7 +270,7 @@ import Testing
             return server.requests[number].field("Range")
         }
         var less = resume
-        less.written = 1_000_000
+        less.ranges = ByteRanges(prefix: 1_000_000)
         var foreign = resume
         foreign.identity.inode += 1
         var rebooted = less
@@ -206,7 +294,7 @@ import Testing
         let server = server(gate)
         let fixture = await EngineFixture()
         var resume = try await held(fixture, server, gate: gate)
-        (resume.written, resume.validator) = (1_000_000, .entityTag("\"other\""))
+        (resume.ranges, resume.validator) = (ByteRanges(prefix: 1_000_000), .entityTag("\"other\""))
         let map = try #require(readFile(fixture.folder("map-1")))
         _ = try await fixture.run(server.url("/file.bin")) { ($0.resume, $0.expectedSize) = (resume, 1) }
         #expect(server.requests.last?.field("If-Range") == "\"v1\"")

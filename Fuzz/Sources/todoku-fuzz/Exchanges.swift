@@ -139,6 +139,7 @@ private final class ExchangeRound {
         check(!names.contains(".todoku-\(request.number.value).new.part"), "a second part file is left: \(names)")
         let file = file(request.partName)
         if let resume, resume.written > 0 {
+            check(resume.ranges.prefixEnd == resume.written, "one connection left \(resume.ranges)")
             check(resume.written <= ByteCount(file.count), "\(resume.written) bytes count of \(file.count)")
             check(reader.isPrefix(file.prefix(Int(clamping: resume.written)), resume.validator?.ifRange), "what counts is of no answer")
         }
@@ -149,9 +150,10 @@ private final class ExchangeRound {
         guard let identity = try? fileIdentity(of: descriptor, boot: bootIdentity()), let told = WrittenMap.read(map, of: identity) else {
             return check(false, "the map is of another file")
         }
-        check(told.end <= ByteCount(file.count), "the map tells of \(told.end) bytes of \(file.count)")
+        let end = told.ranges.end
+        check(end <= ByteCount(file.count) && end == told.ranges.prefixEnd, "the map tells of \(told.ranges) of \(file.count) bytes")
         check(
-            reader.isPrefix(file.prefix(Int(clamping: told.end)), told.header.validator?.ifRange), "what the map tells of is of no answer")
+            reader.isPrefix(file.prefix(Int(clamping: end)), told.header.validator?.ifRange), "what the map tells of is of no answer")
     }
 
     private func file(_ name: String) -> [UInt8] { readWhole("\(folder)/\(name)") }

@@ -227,8 +227,8 @@ public struct DownloadRecord: Equatable, Sendable {
 
 /// Saved so that a transfer can resume from its bytes.
 public struct ResumeData: Equatable, Sendable {
-    /// The prefix of the part file that is known to be on disk, in bytes (a checkpoint).
-    public var written: ByteCount
+    /// The bytes of the part file that are known to be on disk (a checkpoint).
+    public var ranges: ByteRanges
     /// Complete size of the representation; nil while unknown.
     public var total: ByteCount?
     /// A strong validator of the representation. nil: a resume must start from 0, or be proved by a checksum.
@@ -236,8 +236,16 @@ public struct ResumeData: Equatable, Sendable {
     /// The part file's identity and the boot in which it was written. The written map is trusted only if all of it still matches.
     public var identity: FileIdentity
 
+    /// The number of bytes in `ranges`.
+    public var written: ByteCount { ranges.byteCount }
+
+    public init(ranges: ByteRanges, total: ByteCount?, validator: Validator?, identity: FileIdentity) {
+        (self.ranges, self.total, self.validator, self.identity) = (ranges, total, validator, identity)
+    }
+
+    /// The first `written` bytes are on disk.
     public init(written: ByteCount, total: ByteCount?, validator: Validator?, identity: FileIdentity) {
-        (self.written, self.total, self.validator, self.identity) = (written, total, validator, identity)
+        self.init(ranges: ByteRanges(prefix: written), total: total, validator: validator, identity: identity)
     }
 }
 

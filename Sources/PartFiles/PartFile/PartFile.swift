@@ -2,8 +2,8 @@ internal import CSystem
 package import DownloadModel
 internal import Glibc
 
-/// The open, growing file of one download, in its folder or from its caller, and what its bytes belong to. Bytes are written in order from
-/// the start.
+/// The open, growing file of one download, in its folder or from its caller, what its bytes belong to, and its written map. Bytes may be
+/// written anywhere: several connections may each write a stretch of the file.
 package final class PartFile {
     /// Bytes written before write-back to the disk is started.
     private static let writebackStep: ByteCount = 8 << 20
@@ -20,11 +20,18 @@ package final class PartFile {
     package var total: ByteCount?
     /// Whether a later transfer can resume from these bytes.
     package var isResumable = false
-    /// Bytes written to the kernel, which count as received.
-    package private(set) var written: ByteCount
+    /// The bytes written to the kernel, which count as received.
+    package private(set) var ranges: ByteRanges
+    /// The number of bytes in `ranges`.
+    package var written: ByteCount { ranges.byteCount }
     /// The error of the first failed write; nothing is written after it.
     package private(set) var error: DiskError?
-    private var writebackStarted: ByteCount
+    /// The written map; nil: none yet.
+    private var map: WrittenMap?
+    /// Where the written map belongs; nil: the file has none.
+    private var mapPath: String?
+    /// A stretch that holds all bytes written since write-back was last started, and the number of these bytes.
+    private var unstarted: (stretch: Range<ByteCount>, count: ByteCount)?
     /// The free space to leave on the disk.
     package var diskReserve = DiskReserve.bytes(0)
     /// The end of the range that the file system has reserved for this file.
@@ -35,14 +42,16 @@ package final class PartFile {
     /// Least free space for a download of unknown size.
     private static let roomForUnknown: ByteCount = 16 << 20
 
-    private init(adopting descriptor: Int32, name: String, folder: OpenFolder, identity: FileIdentity, written: ByteCount) {
+    private init(
+        adopting descriptor: Int32, name: String, folder: OpenFolder, identity: FileIdentity, ranges: ByteRanges, mapPath: String?
+    ) {
         (self.descriptor, self.name, self.folder, self.identity, held) = (descriptor, name, folder, identity, nil)
-        (self.written, writebackStarted) = (written, written)
+        (self.ranges, self.mapPath) = (ranges, mapPath)
     }
 
-    private init(in held: HeldDescriptor, identity: FileIdentity, written: ByteCount) {
+    private init(in held: HeldDescriptor, identity: FileIdentity, ranges: ByteRanges) {
         (descriptor, name, folder, self.identity, self.held) = (held.number, "", nil, identity, held)
-        (self.written, writebackStarted) = (written, written)
+        self.ranges = ranges
     }
 
     deinit { if held == nil { close(descriptor) } }
@@ -51,7 +60,7 @@ package final class PartFile {
     package static func create(in held: HeldDescriptor, boot: String) throws(DiskError) -> PartFile {
         let identity = try fileIdentity(of: held.number, boot: boot)
         guard ftruncate(held.number, 0) == 0 else { throw DiskError("empty the file") }
-        return PartFile(in: held, identity: identity, written: 0)
+        return PartFile(in: held, identity: identity, ranges: ByteRanges())
     }
 
     /// Resumes in a caller's file; nil if none of its bytes count. A caller's file has no written map, because its download ends with this
@@ -61,10 +70,10 @@ package final class PartFile {
     ) throws(DiskError) -> PartFile? {
         let identity = try fileIdentity(of: held.number, boot: boot)
         var status = stat()
-        guard let resume, resume.written > 0, resume.identity == identity, resume.validator != nil || hasChecksum,
-            fstat(held.number, &status) == 0, status.byteCount >= resume.written
+        guard let resume, !resume.ranges.isEmpty, resume.identity == identity, resume.validator != nil || hasChecksum,
+            fstat(held.number, &status) == 0, status.byteCount >= resume.ranges.end
         else { return nil }
-        let part = PartFile(in: held, identity: identity, written: resume.written)
+        let part = PartFile(in: held, identity: identity, ranges: resume.ranges)
         (part.validator, part.total, part.isResumable) = (resume.validator, resume.total, true)
         return part
     }
@@ -73,7 +82,10 @@ package final class PartFile {
     package static func candidateName(_ name: String) -> String { name.hasSuffix(".part") ? "\(name.dropLast(5)).new.part" : "\(name).new" }
 
     /// Creates an empty part file. An old file of ours with its name is removed; anything else with that name is refused.
-    package static func create(in folder: OpenFolder, name: String, boot: String) throws(DiskError) -> PartFile {
+    ///
+    /// - Parameter mapPath: where its written map belongs, from which an older map is removed first; nil: the file has none.
+    package static func create(in folder: OpenFolder, name: String, mapPath: String?, boot: String) throws(DiskError) -> PartFile {
+        if let mapPath { WrittenMap.remove(mapPath) }
         let flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
         var descriptor = openUninterrupted(folder.descriptor, name, flags, 0o600)
         if descriptor < 0, errno == EEXIST {
@@ -87,7 +99,8 @@ package final class PartFile {
         do throws(DiskError) {
             let identity = try fileIdentity(of: descriptor, boot: boot)
             try checkReturn(to: descriptor, identity, in: folder, name, boot)
-            return PartFile(adopting: descriptor, name: name, folder: folder, identity: identity, written: 0)
+            return PartFile(
+                adopting: descriptor, name: name, folder: folder, identity: identity, ranges: ByteRanges(), mapPath: mapPath)
         } catch {
             close(descriptor)
             unlinkat(folder.descriptor, name, 0)
@@ -110,12 +123,12 @@ package final class PartFile {
         guard try fileIdentity(of: again, boot: boot).isSameFileAndMount(as: identity) else { throw DiskError(action, ESTALE) }
     }
 
-    /// Opens the existing part file and finds out how many of its bytes count. `resume` (if it is of this file) and the written map may
-    /// prove a prefix; the longer one counts. Validator and total come from the same source.
+    /// Opens the existing part file and finds out which of its bytes count. `resume` (if it is of this file) and the written map may prove
+    /// ranges; the proof of more bytes counts. Validator and total come from the same source.
     ///
     /// - Parameters:
     ///   - hasChecksum: whether bytes without a validator count, too.
-    ///   - mapPath: the written map. It counts if boot, device, inode and mount are those of the file.
+    ///   - mapPath: the written map; nil: the file has none. A map counts if boot, device, inode and mount are those of the file.
     /// - Returns: nil if there is no part file, or none of its bytes count. Throws if the disk cannot tell.
     package static func reopen(
         in folder: OpenFolder, name: String, resume: ResumeData?, hasChecksum: Bool, mapPath: String?, boot: String
@@ -133,37 +146,61 @@ package final class PartFile {
             return nil
         }
         let size = status.byteCount
-        var best: (written: ByteCount, validator: Validator?, total: ByteCount?)?
-        func offer(_ written: ByteCount, _ validator: Validator?, _ total: ByteCount?) {
-            let counts = min(written, size)
-            guard validator != nil || hasChecksum, counts > best?.written ?? 0 else { return }
+        var best: (ranges: ByteRanges, validator: Validator?, total: ByteCount?)?
+        func offer(_ ranges: ByteRanges, _ validator: Validator?, _ total: ByteCount?) {
+            let counts = ranges.clipped(to: size)
+            guard validator != nil || hasChecksum, counts.byteCount > best?.ranges.byteCount ?? 0 else { return }
             best = (counts, validator, total)
         }
-        if let resume, resume.identity.isSamePart(as: identity) { offer(resume.written, resume.validator, resume.total) }
-        if let mapPath, let map = WrittenMap.read(mapPath, of: identity) { offer(map.end, map.header.validator, map.header.total) }
+        if let resume, resume.identity.isSamePart(as: identity) { offer(resume.ranges, resume.validator, resume.total) }
+        if let mapPath, let map = WrittenMap.read(mapPath, of: identity) { offer(map.ranges, map.header.validator, map.header.total) }
         guard let best else {
             close(descriptor)
             return nil
         }
-        let part = PartFile(adopting: descriptor, name: name, folder: folder, identity: identity, written: best.written)
+        let part = PartFile(
+            adopting: descriptor, name: name, folder: folder, identity: identity, ranges: best.ranges, mapPath: mapPath)
         (part.validator, part.total, part.isResumable) = (best.validator, best.total, true)
         return part
     }
 
-    /// The resume data once `written` bytes are on disk; nil if a later transfer could not resume from them.
-    package func resumeData(written: ByteCount) -> ResumeData? {
-        isResumable ? ResumeData(written: written, total: total, validator: validator, identity: identity) : nil
+    /// The resume data once `ranges` are on disk; nil if a later transfer could not resume from them.
+    package func resumeData(_ ranges: ByteRanges) -> ResumeData? {
+        isResumable ? ResumeData(ranges: ranges, total: total, validator: validator, identity: identity) : nil
     }
 
-    /// The header of the file's written map.
-    package var mapHeader: MapHeader { MapHeader(identity: identity, total: total, validator: validator) }
+    // MARK: The written map
 
-    /// Replaces `other` under its name, in one step.
+    private var mapHeader: MapHeader { MapHeader(identity: identity, total: total, validator: validator) }
+
+    private var deservesMap: Bool { isResumable && written >= WrittenMap.threshold }
+
+    /// Records that the bytes around `offset` are written.
+    private func saveMap(_ offset: ByteCount) {
+        guard let mapPath, deservesMap, let run = ranges.range(around: offset) else { return }
+        if map?.save(run) != true { map = WrittenMap(mapPath, mapHeader, ranges) }
+    }
+
+    /// Removes the map, and makes no other: a flush failed, so that what is written is not known any more.
+    package func loseMap() {
+        if let mapPath { WrittenMap.remove(mapPath) }
+        (map, mapPath) = (nil, nil)
+    }
+
+    /// Replaces `other` under its name, in one step, and then its map. At every moment, one of the two files is there, whole and with a map
+    /// that describes it.
     package func takePlace(of other: PartFile) throws(DiskError) {
+        let path = other.mapPath
+        var next: WrittenMap?
+        if let path, deservesMap { next = WrittenMap(path, mapHeader, ranges, takesPlace: false) }
         guard let folder, renameat(folder.descriptor, name, folder.descriptor, other.name) == 0 else {
             throw DiskError("replace the old part file")
         }
-        name = other.name
+        if let path {
+            if next != nil { WrittenMap.takePlace(path) } else { WrittenMap.remove(path) }
+        }
+        (name, map, mapPath) = (other.name, next, path)
+        (other.map, other.mapPath) = (nil, nil)
     }
 
     /// Deletes the file from its folder.
@@ -172,11 +209,11 @@ package final class PartFile {
     /// Frees the file's disk space after its name is deleted. The file system would free it only when the last descriptor is closed.
     package func giveUp() { ftruncate(descriptor, 0) }
 
-    /// Cuts off the bytes beyond `written`. If there are none, it does not call ftruncate(2), which would drop the reservation.
+    /// Cuts off the bytes behind the last range. If there are none, it does not call ftruncate(2), which would drop the reservation.
     package func trim() throws(DiskError) {
         var status = stat()
-        if fstat(descriptor, &status) == 0, status.byteCount == written { return }
-        guard ftruncate(descriptor, off_t(clamping: written)) == 0 else { throw DiskError("shorten the part file") }
+        if fstat(descriptor, &status) == 0, status.byteCount == ranges.end { return }
+        guard ftruncate(descriptor, off_t(clamping: ranges.end)) == 0 else { throw DiskError("shorten the part file") }
     }
 
     /// Checks that the file system can hold `total` bytes, if known, and has room for the missing ones. Space reserved for this file counts
@@ -220,10 +257,10 @@ package final class PartFile {
         return Self.roomForUnknown +| useless
     }
 
-    /// Checks from time to time that `count` more bytes leave the reserve free.
-    private func leaveReserve(_ count: Int) throws(DiskError) {
+    /// Checks from time to time that `count` more bytes, at `offset`, leave the reserve free.
+    private func leaveReserve(_ count: Int, at offset: ByteCount) throws(DiskError) {
         let count = ByteCount(count)
-        guard diskReserve != .bytes(0), written +| count > reservedEnd else { return }
+        guard diskReserve != .bytes(0), offset +| count > reservedEnd else { return }
         if allowance < count {
             guard let room else { return }
             guard room >= count else { throw DiskError("write the part file", ENOSPC, shortage: shortage()) }
@@ -244,25 +281,27 @@ package final class PartFile {
     /// Not in a caller's file: if that is in memory, the length that a server claims would use up the memory at once.
     package func reserve() throws(DiskError) {
         guard let total, total > written, held == nil else { return }
-        let code = todoku_fallocate_keep_size(descriptor, off_t(clamping: written), off_t(clamping: total -| written))
+        let start = ranges.prefixEnd
+        let code = todoku_fallocate_keep_size(descriptor, off_t(clamping: start), off_t(clamping: total -| start))
         if code == 0 { reservedEnd = total }
         if ![0, EOPNOTSUPP, ENOSYS, EINVAL, EINTR, EPERM].contains(code) {
             throw DiskError("reserve \(total) bytes", code, shortage: shortage())
         }
     }
 
-    /// Appends `bytes`. If it throws, some bytes may be written; `written` says how many count.
-    package func write(_ bytes: UnsafeRawBufferPointer) throws(DiskError) {
+    /// Writes `bytes` at `offset`, and records them in the map. If it throws, some bytes may be written; `ranges` says which count.
+    package func write(_ bytes: UnsafeRawBufferPointer, at offset: ByteCount) throws(DiskError) {
         if let error { throw error }
         do {
-            try leaveReserve(bytes.count)
+            try leaveReserve(bytes.count, at: offset)
         } catch {
             self.error = error
             throw error
         }
-        var rest = bytes[...]
+        var (rest, place) = (bytes[...], offset)
+        defer { count(offset..<place) }
         while !rest.isEmpty {
-            let count = pwrite(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count, off_t(clamping: written))
+            let count = pwrite(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count, off_t(clamping: place))
             if count < 0, errno == EINTR { continue }
             guard count > 0 else {
                 let code = count == 0 ? EIO : errno
@@ -270,13 +309,25 @@ package final class PartFile {
                 error = failed
                 throw failed
             }
-            written +|= ByteCount(count)
+            place +|= ByteCount(count)
             rest = rest.dropFirst(count)
         }
-        if written -| writebackStarted >= Self.writebackStep {
+    }
+
+    /// Counts the bytes of `range`, which are written.
+    private func count(_ range: Range<ByteCount>) {
+        guard !range.isEmpty else { return }
+        ranges.insert(range)
+        saveMap(range.lowerBound)
+        var (stretch, count) = unstarted ?? (range, 0)
+        stretch = min(stretch.lowerBound, range.lowerBound)..<max(stretch.upperBound, range.upperBound)
+        count +|= range.byteCount
+        if count >= Self.writebackStep {
             // Only a hint, so ignore a failure.
-            _ = todoku_start_writeback(descriptor, off_t(clamping: writebackStarted), off_t(clamping: written -| writebackStarted))
-            writebackStarted = written
+            _ = todoku_start_writeback(descriptor, off_t(clamping: stretch.lowerBound), off_t(clamping: stretch.byteCount))
+            unstarted = nil
+        } else {
+            unstarted = (stretch, count)
         }
     }
 }

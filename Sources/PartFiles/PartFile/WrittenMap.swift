@@ -1,34 +1,46 @@
 package import DownloadModel
 internal import Glibc
 
-/// A small file that records how far a part file is written, and what its bytes belong to.
+/// A small file that records which bytes of a part file are written, and what these bytes belong to.
 ///
 /// It is in the page cache like the part file's bytes, so it survives the death of this process exactly as they do. It is never flushed,
 /// and is worthless after a reboot.
 ///
-/// All numbers in the file are little-endian. The header, `MapHeader`, is at 0. At `slotsStart` follows one 16-byte slot for each segment:
-/// the first byte and the end of its written prefix (two 64-bit numbers).
+/// All numbers in the file are little-endian. The header, `MapHeader`, is at 0. At `slotsStart` follow 16-byte slots, to the end of the
+/// file: the first byte of a range that is written, and the end of that range (two 64-bit numbers). Each connection that writes a stretch
+/// of the file has a slot. Slots may overlap and touch. A slot whose end is not behind its first byte says nothing.
 ///
-/// A map is written under another name, with its first slot, and then renamed (rename(2)). So a torn map does not occur; if one does, the
-/// header's checksum refuses it.
+/// - A map is written under another name, with its first slots, and then renamed (rename(2)). So a torn header does not occur; if one
+///   does, its checksum refuses it.
+/// - A slot keeps its first byte, and its end only grows, after the bytes are written. A new slot is appended. So whatever is written of a
+///   slot when the process dies, the map claims no byte that is not there.
+///
+/// Version 1 had the first slot only, for a range from 0. A map of a version that is unknown here is not believed.
 package final class WrittenMap {
     /// A map is created once this many bytes are written. Together with the bytes in flight at a kill, at most 1 MiB is lost.
     package static let threshold: ByteCount = 256 << 10
     /// The header ends before this offset.
     static let slotsStart = 4096
+    static let slotSize = 16
+    static let mostSlots = ByteRanges.mostRanges
 
     private let descriptor: Int32
+    /// The first byte of each slot's range.
+    private var starts: [ByteCount]
 
-    /// Creates the map with the written end `end`, and replaces any older map. nil if that fails; then only checkpoints count.
+    /// Creates the map of a file of which `ranges` are written, and replaces any older map. nil if that fails; then only checkpoints count.
     ///
     /// - Parameter takesPlace: false leaves the map under its `nextPath` until `takePlace(_:)`. It counts there, too, if there is no other.
-    package init?(_ path: String, _ header: MapHeader, end: ByteCount, takesPlace: Bool = true) {
-        guard let bytes = header.encoded(), bytes.count <= Self.slotsStart else { return nil }
+    package init?(_ path: String, _ header: MapHeader, _ ranges: ByteRanges, takesPlace: Bool = true) {
+        guard var bytes = header.encoded(), bytes.count <= Self.slotsStart else { return nil }
+        bytes += [UInt8](repeating: 0, count: Self.slotsStart - bytes.count)
+        for range in ranges.ranges { bytes.append(slot: range) }
+        starts = ranges.ranges.map(\.lowerBound)
         let next = Self.nextPath(path)
         unlink(next)
         descriptor = open(next, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else { return nil }
-        guard pwrite(descriptor, bytes, bytes.count, 0) == bytes.count, save(end), !takesPlace || Self.takePlace(path) else {
+        guard pwrite(descriptor, bytes, bytes.count, 0) == bytes.count, !takesPlace || Self.takePlace(path) else {
             unlink(next)
             return nil
         }
@@ -36,10 +48,17 @@ package final class WrittenMap {
 
     deinit { if descriptor >= 0 { close(descriptor) } }
 
-    /// Records that the part file is written up to `end`; call after the `pwrite`. If it returns false, the map is unchanged.
-    @discardableResult package func save(_ end: ByteCount) -> Bool {
-        let slot = (UInt64(0).littleEndian, end.littleEndian)
-        return withUnsafeBytes(of: slot) { pwrite(descriptor, $0.baseAddress, $0.count, off_t(Self.slotsStart)) } == 16
+    /// Records that `range` is written; call after the `pwrite`. The range must hold all bytes that the map has of it.
+    ///
+    /// - Returns: false if the map is unchanged, because it has no slot left, or cannot be written.
+    @discardableResult package func save(_ range: Range<ByteCount>) -> Bool {
+        let index = starts.firstIndex(of: range.lowerBound) ?? starts.count
+        guard index < Self.mostSlots else { return false }
+        let slot = (range.lowerBound.littleEndian, range.upperBound.littleEndian)
+        let place = off_t(Self.slotsStart + index * Self.slotSize)
+        guard withUnsafeBytes(of: slot, { pwrite(descriptor, $0.baseAddress, $0.count, place) }) == Self.slotSize else { return false }
+        if index == starts.count { starts.append(range.lowerBound) }
+        return true
     }
 
     private static func nextPath(_ path: String) -> String { "\(path).next" }
@@ -53,10 +72,10 @@ package final class WrittenMap {
         unlink(path)
     }
 
-    /// Reads the map of the file with this identity. It counts if its header is whole and has the same boot, device, inode and mount, and
-    /// its slot begins at the first byte. Any other map under these names is removed, because a later file may get the same inode.
-    static func read(_ path: String, of identity: FileIdentity) -> (header: MapHeader, end: ByteCount)? {
-        func believed(_ path: String) -> (header: MapHeader, end: ByteCount)? {
+    /// Reads the map of the file with this identity. It counts if its header is whole, of a known version, and has the same boot, device,
+    /// inode and mount. Any other map under these names is removed, because a later file may get the same inode.
+    package static func read(_ path: String, of identity: FileIdentity) -> (header: MapHeader, ranges: ByteRanges)? {
+        func believed(_ path: String) -> (header: MapHeader, ranges: ByteRanges)? {
             guard !identity.boot.isEmpty, let found = readOne(path) else { return nil }
             return found.header.identity.isSameFileAndMount(as: identity) ? found : nil
         }
@@ -69,15 +88,21 @@ package final class WrittenMap {
         return nil
     }
 
-    private static func readOne(_ path: String) -> (header: MapHeader, end: ByteCount)? {
+    private static func readOne(_ path: String) -> (header: MapHeader, ranges: ByteRanges)? {
         let descriptor = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
         guard descriptor >= 0 else { return nil }
         defer { close(descriptor) }
-        var bytes = [UInt8](repeating: 0, count: slotsStart + 16)
-        guard pread(descriptor, &bytes, bytes.count, 0) == bytes.count, let header = MapHeader(bytes[..<slotsStart]) else { return nil }
-        var slot = ByteReader(bytes[slotsStart...])
-        guard slot.number() == 0, let end = slot.number() else { return nil }
-        return (header, end)
+        var bytes = [UInt8](repeating: 0, count: slotsStart + mostSlots * slotSize)
+        let count = pread(descriptor, &bytes, bytes.count, 0)
+        guard count >= slotsStart + slotSize, let (header, version) = MapHeader.decoded(bytes[..<slotsStart]) else { return nil }
+        var slots = ByteReader(bytes[slotsStart..<count])
+        var ranges = ByteRanges()
+        for _ in 0..<(version == 1 ? 1 : mostSlots) {
+            guard let start = slots.number(), let end = slots.number() else { break }  // what is left is part of a slot
+            guard version > 1 || start == 0 else { return nil }
+            if start < end { ranges.insert(start..<end) }
+        }
+        return (header, ranges)
     }
 }
 
@@ -90,7 +115,9 @@ package final class WrittenMap {
 /// - kind of validator: 0 none (a checksum must prove the whole file), 1 entity tag, 2 Last-Modified
 /// - boot id and validator, each as length and bytes
 package struct MapHeader: Equatable {
-    private static let magic: UInt64 = 0x0001_5041_4D4B_4454  // "TDKMAP" and version 1
+    private static let magic: UInt64 = 0x5041_4D4B_4454  // "TDKMAP", in the low 48 bits; the version is above
+    /// The version that is written. Older versions are read, too.
+    static let version: UInt64 = 2
 
     var identity: FileIdentity
     var total: ByteCount?
@@ -116,20 +143,22 @@ package struct MapHeader: Equatable {
         fields.append(identity.boot)
         fields.append(validator?.ifRange ?? "")
         var bytes: [UInt8] = []
-        bytes.append(Self.magic)
+        bytes.append(Self.magic | Self.version << 48)
         bytes.append(UInt64(fields.count))
         bytes.append(Self.checksum(fields[...]))
         return bytes + fields
     }
 
-    /// nil unless the bytes start with a whole header of this version.
-    init?(_ bytes: ArraySlice<UInt8>) {
+    /// The header at the start of the bytes, and its version; nil unless the header is whole, and the version known.
+    static func decoded(_ bytes: ArraySlice<UInt8>) -> (MapHeader, version: UInt64)? {
         var reader = ByteReader(bytes)
-        guard reader.number() == Self.magic, let length = reader.number(), let checksum = reader.number(),
+        guard let first = reader.number(), first & 0xFFFF_FFFF_FFFF == magic, 1...version ~= first >> 48, let length = reader.number(),
+            let checksum = reader.number(),
             length <= UInt64(reader.rest.count)
         else { return nil }
         let fields = reader.rest.prefix(Int(length))
         guard Self.checksum(fields) == checksum else { return nil }
+        let validator: Validator?
         reader = ByteReader(fields)
         guard let device = reader.number(), let inode = reader.number(), let mount = reader.number(), let total = reader.number(),
             let kind = reader.number(), let boot = reader.text(), let text = reader.text()
@@ -140,8 +169,8 @@ package struct MapHeader: Equatable {
         case 2: validator = .lastModified(text)
         default: return nil
         }
-        identity = FileIdentity(device: device, inode: inode, mount: mount, boot: boot)
-        self.total = total == .max ? nil : total
+        let identity = FileIdentity(device: device, inode: inode, mount: mount, boot: boot)
+        return (MapHeader(identity: identity, total: total == .max ? nil : total, validator: validator), first >> 48)
     }
 
     private static func checksum(_ bytes: ArraySlice<UInt8>) -> UInt64 {
@@ -171,6 +200,11 @@ private struct ByteReader {
 extension [UInt8] {
     fileprivate mutating func append(_ number: UInt64) {
         Swift.withUnsafeBytes(of: number.littleEndian) { append(contentsOf: $0) }
+    }
+
+    fileprivate mutating func append(slot range: Range<ByteCount>) {
+        append(range.lowerBound)
+        append(range.upperBound)
     }
 
     fileprivate mutating func append(_ text: String) {

@@ -330,8 +330,8 @@ extension DownloadRecord {
     /// The part file is whole, but not flushed: of its bytes only those of the last checkpoint are known to be on disk.
     mutating func keepWhole(_ part: ResumeData, size: ByteCount) {
         let isSame = resume.map { ($0.identity.device, $0.identity.inode) == (part.identity.device, part.identity.inode) } ?? false
-        let durable = isSame ? min(resume?.written ?? 0, size) : 0
-        resume = ResumeData(written: durable, total: size, validator: part.validator, identity: part.identity)
+        let durable = isSame ? resume?.ranges.clipped(to: size) ?? ByteRanges() : ByteRanges()
+        resume = ResumeData(ranges: durable, total: size, validator: part.validator, identity: part.identity)
         received = size
     }
 }

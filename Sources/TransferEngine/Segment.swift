@@ -1,0 +1,229 @@
+internal import DownloadModel
+internal import EventLoop
+internal import Glibc
+internal import PartFiles
+internal import Transport
+
+/// One connection's part in a transfer: fetches a stretch of the file, by one request at a time and through its redirects. Lives on the
+/// engine's thread; libcurl's callbacks reach it through `Attempt`.
+final class Segment {
+    unowned let transfer: Transfer
+    /// The transfer's; read for each stretch of a body.
+    private let request: TransferRequest
+    /// Names its requests in events and permits.
+    let id: RequestID
+    let pace: Pace
+    var liveness = Liveness()
+    /// The current request; nil: none.
+    var exchange: Exchange?
+    var attempt: Attempt? { exchange?.sink as? Attempt }
+
+    /// The URL of the current hop.
+    var url: DownloadURL
+    var hops = 0
+    /// Whether the first hop went to a private address; nil: not known yet.
+    private var isFirstPrivate: Bool?
+    /// The number of the proxy look-up that the next request waits for.
+    var lookup: UInt64?
+    /// Whether the next request waits for `Engine.permit`.
+    var awaitsPermit = false
+    /// Whether to report when the current request goes out.
+    var tellsSent: Bool
+
+    /// The bytes of the file that the current request fetches; the end is `.max` if that is the end of the file.
+    private(set) var range: Range<ByteCount> = 0..<(.max)
+    /// The end, in the file, of the bytes taken from the response, whether written, staged or dropped.
+    private var taken: ByteCount = 0
+    /// Where the next bytes are written.
+    private var place: ByteCount = 0
+    /// The end, in the file, of the piece that the response announces; nil: the piece is the whole rest.
+    private var pieceEnd: ByteCount?
+    /// How many bytes at the front of the current body are held already.
+    private var skip: ByteCount = 0
+    /// Whether the response has not come to missing bytes yet.
+    var isSkipping: Bool { skip > 0 }
+
+    /// What has come from the server: the number of header lines and stretches of the body.
+    var pieces = 0
+    private var piecesAtTick = 0
+    private(set) var lastHeard = SuspendingClock.now
+
+    init(of transfer: Transfer, id: RequestID, pace: Pace) {
+        (self.transfer, self.id, self.pace) = (transfer, id, pace)
+        (request, url, tellsSent) = (transfer.request, transfer.request.url, transfer.request.tellsSent)
+    }
+
+    // MARK: Before a request
+
+    /// Chooses the bytes that the next request fetches.
+    func aim() { range = transfer.nextStretch }
+
+    /// Back to the first URL.
+    func startOver() {
+        exchange = nil
+        (url, hops) = (request.url, 0)
+    }
+
+    /// Ends the exchange, for good.
+    func stop() {
+        exchange = nil
+        pace.end()
+    }
+
+    /// Where the range of the request begins; nil: it asks for the whole.
+    var rangeStart: ByteCount? { transfer.ask == .whole || transfer.part == nil ? nil : range.lowerBound }
+
+    /// The conditions by which the current hop asks only for something newer than the cached copy; nil: it has none.
+    var copyValidators: CopyValidators? { transfer.copyValidators(for: url) }
+
+    /// Our header lines for the current hop.
+    var headerLines: [String] {
+        var lines: [String] = []
+        if rangeStart != nil {
+            lines.append("Range: \(range.rangeHeader)")
+            if transfer.ask == .conditional, let validator = transfer.part?.validator { lines.append("If-Range: \(validator.ifRange)") }
+        }
+        if let validators = copyValidators {
+            if let tag = validators.entityTag { lines.append("If-None-Match: \(tag)") }
+            if let date = validators.lastModified { lines.append("If-Modified-Since: \(date)") }
+        }
+        guard isFirstOrigin else { return lines }
+        for field in request.headers where !TransferRequest.reservedHeaders.contains(field.name.lowercased()) {
+            guard let value = field.name.lowercased() == "referer" ? Referrer.sent(field.value, to: url) : field.value else { continue }
+            // To libcurl, "Name;" is a field with an empty value, and "Name:" a field to leave out.
+            lines.append(value.isEmpty ? "\(field.name);" : "\(field.name): \(value)")
+        }
+        return lines
+    }
+
+    var isFirstOrigin: Bool { url.origin == request.url.origin }
+
+    /// The failure if the current hop leads to a forbidden address.
+    var keptAway: DownloadFailure {
+        let host = url.host
+        if hops > 0 || !request.refusesPrivate {
+            let why = request.refusesPrivate ? "where this download may not go (option allow-private)" : "which a public server may not do"
+            return DownloadFailure(
+                .unsafeRedirect, "The server redirected to \(host), an address inside a private network, \(why).", host: host)
+        }
+        return DownloadFailure(
+            .notAllowed, "\(host) is this machine or in a private network, where this download may not go (option allow-private).",
+            host: host)
+    }
+
+    /// Whether the URL of the current hop names a forbidden address literally. Behind a proxy, nothing else tells.
+    var isNamedAway: Bool { request.refusesPrivate && url.isHostLiteralPrivate }
+
+    /// Called before the first packet goes to an address.
+    func mayConnect(to address: String, for attempt: Attempt) -> Bool {
+        if attempt.isProxied { return true }
+        if request.refusesPrivate { return !isPrivateAddress(address) && !isOwnAddress(address) }
+        return isFirstPrivate != false || !isPrivateAddress(address)
+    }
+
+    /// A public server may not redirect us into a private network; the caller itself may name a private host. Called before each request,
+    /// because the connection may be a kept one.
+    func mayTalk(to address: String, for attempt: Attempt) -> Bool {
+        guard attempt.isProxied || !request.refusesPrivate || !isPrivateAddress(address) && !isOwnAddress(address) else { return false }
+        let isPrivate = attempt.isProxied ? attempt.url.isHostLiteralPrivate : isPrivateAddress(address)
+        guard let isFirstPrivate else {
+            isFirstPrivate = isPrivate
+            return true
+        }
+        return isFirstPrivate || !isPrivate
+    }
+
+    /// Whether a redirect to `url` keeps the protection of the bytes: the encrypted connection, or a checksum.
+    func mayFollow(to url: DownloadURL) -> Bool {
+        self.url.scheme != "https" || url.scheme == "https" || request.hasChecksum || request.allowsDowngrade
+    }
+
+    func requestGoesOut() {
+        guard tellsSent else { return }
+        tellsSent = false
+        transfer.events.append(.sent(id, at: wallTime()))
+    }
+
+    // MARK: Signs of life
+
+    /// The server's silence before `now` does not count.
+    func heard(_ now: SuspendingClock.Instant) {
+        liveness.restart(now)
+        lastHeard = now
+    }
+
+    /// Notes whether something has come since the last tick.
+    ///
+    /// - Parameter isHolding: whether we hold back bytes that the server has sent.
+    func listen(_ now: SuspendingClock.Instant, isHolding: Bool) {
+        if isHolding || pieces != piecesAtTick { (piecesAtTick, lastHeard) = (pieces, now) }
+    }
+
+    // MARK: Body bytes
+
+    /// The body begins at `start` of the file. Its first `held` bytes are held already. It ends at `end`, if the response says so.
+    func bodyBegins(at start: ByteCount, end: ByteCount?, skipping held: ByteCount = 0) {
+        (taken, place, skip, pieceEnd) = (start, start +| held, held, end)
+    }
+
+    /// Whether `count` more bytes exceed the piece in the response's `Content-Range`. Such a response proves nothing.
+    func exceedsPiece(_ count: Int) -> Bool { pieceEnd.map { taken +| ByteCount(count) > $0 } ?? false }
+
+    /// Takes body bytes. Returns why the transfer must end, if it must.
+    func take(_ bytes: UnsafeRawBufferPointer) -> DownloadFailure? {
+        taken +|= ByteCount(bytes.count)
+        if let most = request.maxSize, taken > most {
+            return DownloadFailure(.tooLarge, "The file at \(url.host) has more than the \(most) bytes allowed.", host: url.host)
+        }
+        if let expected = request.expectedSize, taken > expected {
+            return DownloadFailure(.sizeMismatch, "The file at \(url.host) has more than the expected \(expected) bytes.", host: url.host)
+        }
+        if let total = transfer.facts?.total, taken > total {
+            return DownloadFailure(.network, "\(url.host) sent more bytes than it had announced.", host: url.host)
+        }
+        let held = Int(clamping: min(skip, ByteCount(bytes.count)))
+        skip -|= ByteCount(held)
+        transfer.staging.append(UnsafeRawBufferPointer(rebasing: bytes[held...]), for: self)
+        return transfer.diskFailure
+    }
+
+    /// Called by the staging buffer.
+    func write(_ bytes: UnsafeRawBufferPointer) {
+        CrashMarks.working(on: id.download.value) { transfer.write(bytes, at: place) }
+        place +|= ByteCount(bytes.count)
+    }
+
+    /// Whether `attempt`, which ended well, brought the whole piece of its `Content-Range`, and more pieces are missing: behind it, because
+    /// a server may send less than was asked for (RFC 9110 §15.3.7), or elsewhere in the file.
+    func gotPiece(_ attempt: Attempt) -> Bool {
+        guard attempt.head.status == 206, transfer.diskFailure == nil, transfer.candidate == nil, let part = transfer.part,
+            part.isResumable,
+            let start = attempt.rangeStart, place > start, let total = part.total, part.written < total, !isSkipping,
+            attempt.head.text("content-range").flatMap(Range<UInt64>.fromContentRange)?.range.upperBound == place
+        else { return false }
+        transfer.isFurtherPiece = true
+        return true
+    }
+}
+
+/// Whether a server is alive. Its response head must be complete within the stall timeout. Its body must bring one byte a second on
+/// average, in each stretch of that length. So neither silence nor a trickle blocks a transfer.
+struct Liveness {
+    private var since = SuspendingClock.now
+    /// Wanted body bytes since `since`.
+    private(set) var bytes: ByteCount = 0
+
+    /// Starts a stretch: at a connection, a request or a body.
+    mutating func restart(_ now: SuspendingClock.Instant = .now) { (since, bytes) = (now, 0) }
+
+    mutating func count(_ more: Int) { bytes +|= ByteCount(more) }
+
+    /// - Parameter isHolding: whether we hold back bytes that the server has sent. Then the server owes nothing.
+    mutating func isStalled(_ now: SuspendingClock.Instant, timeout: Duration, isHolding: Bool) -> Bool {
+        if isHolding || bytes >= max(1, ByteCount(clamping: (timeout / .seconds(1)).rounded(.up))) {
+            restart(now)
+            return false
+        }
+        return now - since > timeout
+    }
+}

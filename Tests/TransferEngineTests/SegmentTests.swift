@@ -1,0 +1,143 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+
+@testable internal import PartFiles
+@testable internal import TransferEngine
+
+/// Bytes that several connections left. No option makes several yet, so the tests write them as the engine would.
+@Suite(.timeLimit(.minutes(3))) struct `What several connections left` {
+    static let file = patternBytes(3_000_000)
+    static let held = ByteRanges([0..<500_000, 1_000_000..<1_500_000, 2_000_000..<2_400_000])
+
+    /// A part file that holds `held` of the file, with its map.
+    private func leave(_ fixture: EngineFixture, held: ByteRanges = Self.held, hasMap: Bool = true) throws -> ResumeData {
+        let folder = try OpenFolder.open(fixture.folder.path, allowHidden: true)
+        let part = try PartFile.create(
+            in: folder, name: ".todoku-1.part", mapPath: hasMap ? fixture.folder("map-1") : nil, boot: bootIdentity())
+        (part.validator, part.total, part.isResumable) = (.entityTag("\"v1\""), 3_000_000, true)
+        // As connections do that take turns, the last one first.
+        var rest = held.ranges
+        while !rest.isEmpty {
+            for index in rest.indices.reversed() {
+                let next = rest[index].prefix(70_000)
+                try Self.file[Int(next.startIndex)..<Int(next.endIndex)].withUnsafeBytes { try part.write($0, at: next.startIndex) }
+                rest[index] = next.endIndex..<rest[index].upperBound
+            }
+            rest.removeAll(where: \.isEmpty)
+        }
+        #expect(part.ranges == held)
+        return try #require(part.resumeData(part.ranges))
+    }
+
+    private func ranges(_ server: ScriptedServer) -> [String?] { server.requests.map { $0.field("Range") } }
+
+    @Test(arguments: [true, false]) func `is completed gap by gap, by what the map or the record proves`(hasMap: Bool) async throws {
+        let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let fixture = await EngineFixture()
+        let resume = try leave(fixture, hasMap: hasMap)
+        let end = try await fixture.run(server.url("/file.bin")) { $0.resume = hasMap ? nil : resume }
+        #expect(end.complete?.size == 3_000_000 && fixture.part == Self.file)
+        #expect(ranges(server) == ["bytes=500000-999999", "bytes=1500000-1999999", "bytes=2400000-"])
+        #expect(server.requests.allSatisfy { $0.field("If-Range") == "\"v1\"" })
+        let facts = await fixture.log.facts()
+        #expect(facts.map(\.offset) == [1_400_000] && facts.allSatisfy { !$0.discarded && $0.isResumable })
+    }
+
+    @Test func `stays held when a gap is cut, and is gone on with`() async throws {
+        let server = ScriptedServer { request, reply in
+            guard request.number == 1 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes 1500000-1999999/3000000"], length: 500_000)
+            reply.send(Self.file[1_500_000..<1_700_000])
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        let resume = try leave(fixture)
+        let cut = try await fixture.run(server.url("/file.bin")) { $0.resume = resume }
+        let held = ByteRanges([0..<1_700_000, 2_000_000..<2_400_000])
+        #expect(cut.resume?.ranges == held && cut.resume?.written == 2_100_000)
+        #expect(cut.failure?.name == .truncated)
+        #expect(await fixture.log.checkpoints().last?.ranges == held)
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.resume = cut.resume }.complete?.size == 3_000_000)
+        #expect(fixture.part == Self.file)
+        #expect(
+            ranges(server) == ["bytes=500000-999999", "bytes=1500000-1999999", "bytes=1700000-1999999", "bytes=2400000-"])
+    }
+
+    @Test func `is completed by a server that gives less than a gap at a time`() async throws {
+        let server = ScriptedServer { request, reply in
+            let (first, last) = request.range ?? (0, nil)
+            let end = min(first + 300_000, (last ?? Self.file.count - 1) + 1)
+            reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes \(first)-\(end - 1)/3000000"], length: end - first)
+            reply.send(Self.file[first..<end])
+        }
+        let fixture = await EngineFixture()
+        _ = try leave(fixture)
+        #expect(try await fixture.run(server.url("/file.bin")).complete?.size == 3_000_000)
+        #expect(fixture.part == Self.file)
+        #expect(ranges(server).prefix(3) == ["bytes=500000-999999", "bytes=800000-999999", "bytes=1500000-1999999"])
+    }
+
+    @Test func `is completed by a server without ranges, from its first gap on`() async throws {
+        let server = ScriptedServer { _, reply in
+            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "none"], length: Self.file.count)
+            reply.send(Self.file)
+        }
+        let fixture = await EngineFixture()
+        _ = try leave(fixture)
+        #expect(try await fixture.run(server.url("/file.bin")).complete?.size == 3_000_000)
+        #expect(fixture.part == Self.file)
+        #expect(await fixture.log.facts().map(\.offset) == [1_400_000])
+    }
+
+    @Test func `is given up for another version only once that is more`() async throws {
+        let new = Array(Self.file.reversed())
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(new, for: request, entityTag: "\"v2\"") }
+            reply.head(200, ["ETag": "\"v2\""], length: new.count)
+            reply.send(new[..<1_000_000])
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        let resume = try leave(fixture)
+        let cut = try await fixture.run(server.url("/file.bin")) { $0.resume = resume }
+        #expect(cut.resume?.ranges == Self.held && cut.resume?.validator == .entityTag("\"v1\""))
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.resume = cut.resume }.complete?.size == 3_000_000)
+        #expect(fixture.part == new)
+        #expect(await fixture.log.facts().last?.discarded == true)
+    }
+
+    @Test func `is not whole while its first bytes are missing`() async throws {
+        let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let fixture = await EngineFixture()
+        _ = try leave(fixture, held: ByteRanges([100_000..<3_000_000]))
+        #expect(try await fixture.run(server.url("/file.bin")).complete?.size == 3_000_000)
+        #expect(fixture.part == Self.file && ranges(server) == ["bytes=0-99999"])
+    }
+
+    @Test func `counts only as far as the file is long`() async throws {
+        let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let fixture = await EngineFixture()
+        let resume = try leave(fixture)
+        #expect(truncate(fixture.folder(".todoku-1.part"), 1_200_000) == 0)
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.resume = resume }.complete?.size == 3_000_000)
+        #expect(fixture.part == Self.file && ranges(server) == ["bytes=500000-999999", "bytes=1200000-"])
+    }
+
+    @Test func `survives a flush that fails, as far as the record knows it`() async throws {
+        let server = ScriptedServer { request, reply in
+            guard request.number == 1 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes 1500000-1999999/3000000"], length: 500_000)
+            reply.send(Self.file[1_500_000..<1_700_000])
+            reply.close()
+        }
+        let fixture = await EngineFixture(flush: { _ in EIO })
+        let resume = try leave(fixture)
+        let end = try await fixture.run(server.url("/file.bin")) { $0.resume = resume }
+        // What the record knew to be on disk counts still; what came since does not, and no map says otherwise.
+        #expect(end.failure?.name == .writeFailed && end.resume?.ranges == Self.held)
+        #expect(!fileExists(fixture.folder("map-1")))
+    }
+}
