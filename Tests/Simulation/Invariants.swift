@@ -102,6 +102,8 @@ extension World {
         let record = entry.record
         guard record.state == .finished, !record.isUnchanged else { return }
         if record.fileName != name(entry) { fail("\(entry.number) is told to be \(record.fileName ?? "nameless"), and is \(name(entry))") }
+        // A file of that name was there, and nothing was fetched.
+        if record.options.ifExists == .skip, record.total == nil { return }
         if record.mediaType != Self.mediaType { fail("\(entry.number) finished without its media type") }
         if record.total != record.received { fail("\(entry.number) finished with \(record.received) of \(record.total as Any)") }
         guard let file = record.path?.split(separator: "/").last, !record.isToDescriptor else { return }

@@ -112,7 +112,9 @@ extension Ledger {
         case .failed(let failure, let madeProgress, let resume): failed(entry, failure, madeProgress, resume, now: now)
         case .nameTaken(let path):
             if entry.record.options.ifExists == .skip {
-                change(entry) { $0.path = path }
+                change(entry) { record in
+                    (record.path, record.fileName) = (path, path.pathComponents.last.map(String.init) ?? record.fileName)
+                }
                 advance(entry, .skipped, now: now)
             } else {
                 advance(entry, .fail(.alreadyExists(path)), now: now)
