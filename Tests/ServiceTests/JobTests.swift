@@ -12,7 +12,8 @@ private let shown: [String: Variant] = ["notify": .string("background")]
 extension StandInJobServer {
     /// The only open job view.
     fileprivate func only() async -> View? {
-        guard await eventually({ self.open.count == 1 }) else { return nil }
+        // A click before the first update would be of a job that nobody sees yet.
+        guard await eventually({ self.open.count == 1 && self.open.first?.properties.isEmpty == false }) else { return nil }
         return open.first
     }
 }
