@@ -4,10 +4,10 @@ extension Validator {
 
     /// The strong validator in a response's `ETag`, `Last-Modified` and `Date`. nil if there is none: a resume must then start from 0.
     ///
-    /// A strong entity tag wins. A weak tag is never used, and it rules out the date. By RFC 9110 §13.1.5 a client must not send `If-Range`
-    /// with a date unless it "has no entity tag for the corresponding representation". The date counts if §8.8.2.2 calls it strong: `Date`
-    /// is later, with "enough difference between the Last-Modified and Date values to make clock synchronization issues unlikely". We
-    /// require the 60 seconds of RFC 7232 §2.2.2.
+    /// A strong entity tag wins. A weak tag is never used, and it rules out the date. By RFC 9110 §13.1.5 a client must not send
+    /// `If-Range` with a date unless it "has no entity tag for the corresponding representation". The date counts if §8.8.2.2 calls it
+    /// strong: `Date` is later, with "enough difference between the Last-Modified and Date values to make clock synchronization issues
+    /// unlikely". We require the 60 seconds of RFC 7232 §2.2.2.
     ///
     /// A tag whose bytes are not UTF-8 reaches us with U+FFFD in their place, so two different tags may look equal. Such a tag is not
     /// strong, and rules out the date as a weak tag does.

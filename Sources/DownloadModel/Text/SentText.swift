@@ -18,8 +18,8 @@ extension String {
     public var tidyPath: String { "/" + pathComponents.filter { !$0.isSameBytes(as: ".") }.joined(separator: "/") }
 }
 
-/// A file name, or another text from outside, as a dictionary key: equal only if all bytes are equal. To a file system "é" as one character
-/// and "e" followed by a combining accent are two names.
+/// A file name, or another text from outside, as a dictionary key: equal only if all bytes are equal. To a file system "é" as one
+/// character and "e" followed by a combining accent are two names.
 public struct ByteText: Hashable, Sendable, ExpressibleByStringLiteral {
     public let text: String
 

@@ -233,10 +233,10 @@ enum ControlGroup {
 
     /// The instance name of a snap, `NAME` or `NAME_KEY`, before the first dot; nil if invalid.
     ///
-    /// These are snapd's rules (snap/naming/validate.go, `ValidateSnap` and `ValidateInstance`). A name has 2 to 40 characters of a–z, 0–9
-    /// and "-", among them at least one letter. It has no "-" at an end, and no two together. A key has 1 to 10 characters of a–z and 0–9.
-    /// A single letter is accepted here too: no snap has such a name, so it admits nobody. A component (`NAME+COMPONENT`, in unit names
-    /// `NAME\x2bCOMPONENT`) belongs to its snap.
+    /// These are snapd's rules (snap/naming/validate.go, `ValidateSnap` and `ValidateInstance`). A name has 2 to 40 characters of a–z,
+    /// 0–9 and "-", among them at least one letter. It has no "-" at an end, and no two together. A key has 1 to 10 characters of a–z
+    /// and 0–9. A single letter is accepted here too: no snap has such a name, so it admits nobody. A component (`NAME+COMPONENT`, in
+    /// unit names `NAME\x2bCOMPONENT`) belongs to its snap.
     static func snapName(_ text: Substring) -> String? {
         let whole = text.prefix { $0 != "." }
         let instance = whole.contains("+") ? whole.prefix { $0 != "+" } : whole.prefix { $0 != "\\" }

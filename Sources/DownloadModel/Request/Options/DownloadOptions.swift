@@ -108,7 +108,8 @@ extension DownloadOptions {
 public struct DesktopID: Hashable, Sendable {
     public let name: String
 
-    /// - Parameter name: with or without `.desktop`. The result is nil unless the name is 1 to 255 of A–Z, a–z, 0–9, `.`, `-`, `_` and `+`.
+    /// - Parameter name: with or without `.desktop`. The result is nil unless the name is 1 to 255 of A–Z, a–z, 0–9, `.`, `-`, `_`
+    ///   and `+`.
     public init?(_ name: String) {
         let bare = name.hasSuffix(".desktop") ? String(name.dropLast(8)) : name
         let isName = bare.utf8.allSatisfy { byte in

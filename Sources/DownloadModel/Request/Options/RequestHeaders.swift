@@ -1,7 +1,7 @@
 /// The header fields that a caller may add to a request.
 public enum RequestHeaders {
-    /// - Throws: `InvalidOption` for a name that is no token (RFC 9110 §5.1), a value with CR, LF or NUL, or a field that the service sets;
-    ///   `LimitExceeded` over 64 KiB.
+    /// - Throws: `InvalidOption` for a name that is no token (RFC 9110 §5.1), a value with CR, LF or NUL, or a field that the service
+    ///   sets; `LimitExceeded` over 64 KiB.
     static func check(_ fields: [HeaderField]) throws(Refusal) {
         var bytes = 0
         for field in fields {
