@@ -285,10 +285,13 @@ extension Running {
         // A service that is told to end announces the failure before it ends.
         let third = try await add([:])
         #expect(await server.waitForRequests(2))
-        async let waiting = thrown { try await client.wait(third) }
+        let waiting = Task { @BusActor in await thrown { try await client.wait(third) } }
         #expect(await client.signals.isIn("active", third))
+        // Calls of one connection arrive in their order: behind this answer, the service has the Wait.
+        await BusActor.run {}
+        _ = try await client.get(Manager.remaining)
         #expect(await world.stop(daemon).status == 0)
-        let told = await waiting
+        let told = await waiting.value
         #expect(told?.name == todokuError("Interrupted"))
         daemon = await world.start()
         #expect(try await client.get(Download.error, at: third).name == todokuError("Interrupted"))
