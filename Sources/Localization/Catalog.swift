@@ -2,8 +2,8 @@ public import DownloadModel
 
 /// Texts in the user's language, from the catalogues in `data/po`, and the user's number format.
 ///
-/// The English texts in the sources are the keys (msgid). Arguments are `%1$s`, `%2$s` …, so that a translation may change their order; in
-/// texts with arguments a percent sign is `%%`. `meson-helpers/translations` finds the keys in the calls of `text`, so write them as
+/// The English texts in the sources are the keys (msgid). Arguments are `%1$s`, `%2$s` …, so that a translation may change their order.
+/// In texts with arguments a percent sign is `%%`. `meson-helpers/translations` finds the keys in the calls of `text`, so write them as
 /// literals.
 public final class Catalog: Sendable {
     public let language: Language
@@ -33,7 +33,7 @@ public final class Catalog: Sendable {
 
     private var messages: Messages? { spoken == .japanese ? Self.japanese : nil }
 
-    /// Fills the arguments in, in one pass: placeholders inside an argument stay.
+    /// Fills the arguments in, in one pass, so a `%1$s` inside an argument stays as it is.
     private static func filled(_ text: String, _ arguments: [String]) -> String {
         guard text.utf8.contains(UInt8(ascii: "%")) else { return text }
         var result = String.UnicodeScalarView()

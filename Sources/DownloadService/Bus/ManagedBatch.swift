@@ -36,8 +36,8 @@ internal import Scheduling
     var number: BatchNumber { entry.number }
     var path: ObjectPath { BusName.path(ofBatch: number) }
 
-    /// The bytes of all members. A member that ended without finishing counts only the bytes it has left, in both sums, because no more
-    /// will come.
+    /// The bytes of all members. A failed or cancelled member adds the bytes that it keeps to both sums, because its other bytes never
+    /// arrive.
     var sums: (received: ByteCount, total: ByteCount?) {
         var sums = (received: record.removedBytes, total: ByteCount?(record.removedBytes))
         for member in downloader.ledger.members(of: entry) {

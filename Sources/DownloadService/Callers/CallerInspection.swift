@@ -124,7 +124,7 @@ enum CallerInspection {
             return text
         }
 
-        /// Whether the process began before `instant`, a time since boot, or in the same tick (10 ms): the kernel is no more exact.
+        /// Whether the process began before `instant`, a time since boot, or in the same tick. The kernel counts ticks of 10 ms.
         func isOlder(than instant: Duration) throws(Refusal) -> Bool {
             let ticks = Int64(clamping: max(1, sysconf(Int32(_SC_CLK_TCK))))
             guard let start = ProcessStat.startTime(in: try read("stat")) else { throw cannotTell("\(path)/stat cannot be read") }

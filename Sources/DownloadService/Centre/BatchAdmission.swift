@@ -82,7 +82,7 @@ internal import Scheduling
 
     /// Makes one member.
     ///
-    /// - Returns: false when no more members are to be made.
+    /// - Returns: false when all members are made, or the batch is refused.
     func makeSome(_ verdicts: [ByteText: Result<String, Refusal>]) -> Bool {
         let index = made.count
         guard index < wanted.count else {

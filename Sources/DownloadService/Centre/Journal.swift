@@ -58,7 +58,7 @@ internal import Scheduling
 
     /// With this many items waiting for a commit, signals that can be merged are merged: the disk is too slow, or does not answer.
     private static let manyWaiting = 20_000
-    /// With this many items waiting after a failed commit, no more are accepted.
+    /// The most items that may wait after a failed commit. Further calls that need a commit are refused.
     private static let mostWaiting = 10_000
 
     /// A commit that takes this long counts as failing.

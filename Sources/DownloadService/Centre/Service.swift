@@ -211,7 +211,7 @@ public struct ServiceOptions: Sendable {
     }
 
     private func finish(_ status: Int32) {
-        alarm(5)  // end even if the bus accepts no more data
+        alarm(5)  // ends the process even if the bus has stopped reading
         downloader.leave()
         connection.flush()
         ended(status)

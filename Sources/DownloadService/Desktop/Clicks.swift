@@ -11,7 +11,7 @@ internal import TransferEngine
 /// What the user asks for from outside: clicks on our entry in a dock or menu, and on its actions; clicks on toasts of an earlier process;
 /// and the trash.
 @BusActor final class Clicks {
-    /// How long after its end a file is opened by a click that says no more than "Todoku". Older toasts are seldom still there.
+    /// How long after its end a file is opened by `Activate`, which names no download. Older toasts are seldom still on screen.
     static let freshFor: Duration = .seconds(12 * 3600)
     /// How many of the newest files are tried, in case the newest were deleted.
     private static let mostLookedFor = 16
@@ -49,7 +49,7 @@ internal import TransferEngine
         }
     }
 
-    /// Whether a click that says no more than "Todoku" can be meant for the toast of this download, whose file nobody has opened yet.
+    /// Whether a call of `Activate`, which names no download, can come from the toast of this download. Its file is not opened yet.
     private func isAnswered(_ number: DownloadNumber, _ now: WallTime) -> Bool {
         guard let record = downloader.ledger[number]?.record, let end = record.endedAt, end < begun, end > now + (.zero - Self.freshFor)
         else { return false }
@@ -223,8 +223,8 @@ internal import TransferEngine
 }
 
 extension Downloader {
-    /// The file of this download was opened through us: no later click that says no more than "Todoku" is meant for it. If the download has
-    /// an owner to call (option `activate`), only the owner acknowledges it.
+    /// Notes that a click has opened the file of this download, so that a later `Activate` opens another one. If the download has an
+    /// owner to call (option `activate`), only the owner acknowledges it.
     func noteOpened(_ number: DownloadNumber) {
         guard let entry = ledger[number], entry.record.options.activate == nil else { return }
         decide(.acknowledge(entry))
