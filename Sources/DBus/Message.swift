@@ -90,8 +90,10 @@ public final class Message: Sendable {
         return message
     }
 
+    func emptyReply() -> Message { Message(adopting: Message.allocated(dbus_message_new_method_return(raw))) }
+
     func reply(_ write: (inout Writer) -> Void) -> Message {
-        let message = Message(adopting: Message.allocated(dbus_message_new_method_return(raw)))
+        let message = emptyReply()
         var writer = Writer(appendingTo: message.raw)
         write(&writer)
         return message

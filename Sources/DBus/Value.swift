@@ -29,15 +29,23 @@ public struct Writer: ~Copyable {
     mutating func string(_ type: Int, _ value: String) { value.withCString { basic(type, $0) } }
 
     mutating func container(_ type: Int, _ signature: String?, _ body: (inout Writer) -> Void) {
+        var inner = opened(type, signature)
+        body(&inner)
+        close(&inner)
+    }
+
+    /// A writer into a new container. Until `close`, nothing else may be written here.
+    mutating func opened(_ type: Int, _ signature: String?) -> Writer {
         var inner = Writer()
         if let signature {
             dbus_message_iter_open_container(&iterator, Int32(type), signature, &inner.iterator)
         } else {
             dbus_message_iter_open_container(&iterator, Int32(type), nil, &inner.iterator)
         }
-        body(&inner)
-        dbus_message_iter_close_container(&iterator, &inner.iterator)
+        return inner
     }
+
+    mutating func close(_ inner: inout Writer) { dbus_message_iter_close_container(&iterator, &inner.iterator) }
 }
 
 /// Reads values from a message. Its limits keep the memory in proportion to the message, and keep the values small enough to be sent again.

@@ -589,7 +589,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         let kept = desk.entry(1).record
         desk.ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         desk.ledger.network(.open, now: desk.now)
-        desk.ledger.beginRestore(count: 1, batches: [], sweeps: [:], requests: [], now: desk.now)
+        desk.ledger.beginRestore(batches: [], sweeps: [:], requests: [], now: desk.now)
         desk.ledger.restore([kept], now: desk.now)
         desk.ledger.endRestore(now: desk.now)
         desk.started = []

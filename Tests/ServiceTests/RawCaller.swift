@@ -13,8 +13,11 @@ final class RawCaller {
         let replySerial: UInt32
         let errorName: String
         let member: String
+        let path: String
         /// The first argument, if it is a text.
         let text: String
+        /// All arguments in the wire format.
+        let body: [UInt8]
     }
 
     private let socket: Int32
@@ -105,7 +108,7 @@ final class RawCaller {
         let bodyStart = (16 + fieldsLength + 7) & ~7
         guard fill(bodyStart + bodyLength) else { return nil }
         let kind = incoming[start + 1]
-        var (replySerial, errorName, member, signature) = (0 as UInt32, "", "", "")
+        var (replySerial, errorName, member, path, signature) = (0 as UInt32, "", "", "", "")
         var at = 16
         while at < 16 + fieldsLength {
             at = (at + 7) & ~7
@@ -123,12 +126,14 @@ final class RawCaller {
                 let length = Int(number(at))
                 if code == 4 { errorName = text(at + 4, length) }
                 if code == 3 { member = text(at + 4, length) }
+                if code == 1 { path = text(at + 4, length) }
                 at += length + 5
             }
         }
         let first = signature.hasPrefix("s") ? text(bodyStart + 4, Int(number(bodyStart))) : ""
+        let body = Array(incoming[(start + bodyStart)..<(start + bodyStart + bodyLength)])
         start += bodyStart + bodyLength
-        return Incoming(kind: kind, replySerial: replySerial, errorName: errorName, member: member, text: first)
+        return Incoming(kind: kind, replySerial: replySerial, errorName: errorName, member: member, path: path, text: first, body: body)
     }
 
     /// The next answer or error; nil as for `read`.

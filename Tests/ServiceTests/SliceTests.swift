@@ -127,6 +127,69 @@ internal import Testing
     }
 }
 
+@Suite struct `A long answer` {
+    private static let count = 1000
+
+    /// While 1,000 downloads are described in steps, another client changes them. A client that reads the messages in their order never
+    /// takes an old value for the last one.
+    @Test func `is not older than the signals before it, and lets other calls through`() async throws {
+        let running = try await Running.start()
+        let items = (0..<Self.count).map { ("http://127.0.0.1:1/\($0)", ["start": .bool(false)] as [String: Variant]) }
+        let paths = try await running.client.batch(items, ["directory": .string(running.world.folder), "notify": .string("never")]).1
+        for round in 1...10 {
+            let (stale, described, isLate) = await onThread { [bus = running.world.bus] in
+                let (asking, changing) = (RawCaller(bus), RawCaller(bus))
+                let rule = "type='signal',sender='\(BusName.service)',member='PropertiesChanged'"
+                _ = asking.answer(to: asking.call("/org/freedesktop/DBus", "org.freedesktop.DBus", "AddMatch", [.string(rule)], to: "org.freedesktop.DBus"))
+                let manager = BusName.managerPath.value
+                let describe = asking.call(manager, Manager.interface, "Describe", [.dictionary(key: "s", value: "v", []), .strings([])])
+                let get = asking.call(manager, Standard.properties, "Get", [.string(Manager.interface), .string("Paused")])
+                asking.flush()
+                // From the last one on: it is described last.
+                for path in paths.reversed() {
+                    changing.call(
+                        path.value, Standard.properties, "Set",
+                        [.string(Download.interface), .string("Priority"), .variant(.int32(Int32(round)))], wantsReply: false)
+                }
+                changing.flush()
+                var told: Set<String> = []
+                var isGetAnswered = false
+                while let message = asking.read() {
+                    if message.kind == 4 { told.insert(message.path) }
+                    if message.replySerial == get { isGetAnswered = true }
+                    guard message.replySerial == describe else { continue }
+                    let priorities = Self.priorities(in: message.body, of: paths)
+                    let stale = told.filter { priorities[$0] != Int32(round) }
+                    return (stale.sorted(), priorities.count, isGetAnswered)
+                }
+                return ([], 0, false)
+            }
+            #expect(stale == [] && described == Self.count && isLate)
+        }
+    }
+
+    /// What an answer of Describe says of each path.
+    private static func priorities(in body: [UInt8], of paths: [ObjectPath]) -> [String: Int32] {
+        var (at, found) = (0, [String: Int32]())
+        func skip(past text: String) -> Bool {
+            let wanted = Array(text.utf8) + [0]
+            while at + wanted.count <= body.count {
+                if body[at] == wanted[0], body[at..<(at + wanted.count)].elementsEqual(wanted) {
+                    at += wanted.count
+                    return true
+                }
+                at += 1
+            }
+            return false
+        }
+        for path in paths where skip(past: path.value) && skip(past: "Priority") {
+            at = (at + 3 + 3) & ~3  // behind the signature, aligned
+            found[path.value] = (0..<4).reduce(0) { $0 | Int32(bitPattern: UInt32(body[at + $1]) << (8 * $1)) }
+        }
+        return found
+    }
+}
+
 /// A client that counts the signals of thousands of downloads without keeping them.
 @BusActor private final class Tally {
     let connection: Connection

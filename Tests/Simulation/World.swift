@@ -446,8 +446,7 @@ struct World {
         (ledger, todo) = (Ledger(settings: saved.settings, network: network, jitter: .fixed(0.5)), [])
         ledger.sliceSize = sliceSize
         ledger.beginRestore(
-            count: saved.records.count, batches: Array(saved.batches.values), sweeps: saved.sweeps, requests: Array(saved.requests.values),
-            now: now)
+            batches: Array(saved.batches.values), sweeps: saved.sweeps, requests: Array(saved.requests.values), now: now)
         var rest = Array(saved.records.values)[...]
         while !rest.isEmpty {
             let piece = rest.prefix(1 + random.below(rest.count))
@@ -455,9 +454,9 @@ struct World {
             rest = rest.dropFirst(piece.count)
         }
         ledger.endRestore(now: now)
-        for (number, entry) in ledger.entries where entry.state == .committing {
-            pool.append(.find(number))
-            if plant == .twice { post(.end(number, "finished", path: entry.record.path)) }
+        for entry in ledger.entries.values where entry.state == .committing {
+            pool.append(.find(entry.number))
+            if plant == .twice { post(.end(entry.number, "finished", path: entry.record.path)) }
         }
         let oldest = now + (.zero - Limits.toastAge)
         for record in saved.records.values where record.owesToast {

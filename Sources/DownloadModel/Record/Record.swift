@@ -5,8 +5,8 @@ public struct DownloadRecord: Equatable, Sendable {
     public let number: DownloadNumber
     /// Absolute, http or https, with its query. Without user, password and fragment.
     public var url: String
-    private var sharedOptions: Shared<DownloadOptions>
-    public var options: DownloadOptions {
+    @usableFromInline var sharedOptions: Shared<DownloadOptions>
+    @inlinable public var options: DownloadOptions {
         _read { yield sharedOptions.value }
         _modify { yield &sharedOptions.value }
     }

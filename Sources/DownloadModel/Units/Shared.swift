@@ -1,20 +1,27 @@
 /// A value that copies share until one of them changes it: 100,000 records hold their options by one pointer each.
-struct Shared<Value: Equatable & Sendable>: Equatable, Sendable {
-    /// An array of one element, because an array is copied on write.
-    private var box: [Value]
-
-    init(_ value: Value) { box = [value] }
-
-    var value: Value {
-        _read { yield box[0] }
-        _modify { yield &box[0] }
+///
+/// It is inlined into other modules. Otherwise, every read of one field of a large value copies the whole value.
+@usableFromInline struct Shared<Value: Equatable & Sendable>: Equatable, Sendable {
+    @usableFromInline final class Box: Sendable {
+        @usableFromInline nonisolated(unsafe) var value: Value  // changed only by the one copy that holds the box
+        @inlinable init(_ value: Value) { self.value = value }
     }
 
-    static func == (a: Shared, b: Shared) -> Bool { a.isIdentical(to: b) || a.value == b.value }
+    @usableFromInline var box: Box
 
-    func isIdentical(to other: Shared) -> Bool {
-        box.withUnsafeBufferPointer { own in other.box.withUnsafeBufferPointer { own.baseAddress == $0.baseAddress } }
+    init(_ value: Value) { box = Box(value) }
+
+    @inlinable var value: Value {
+        _read { yield box.value }
+        _modify {
+            if !isKnownUniquelyReferenced(&box) { box = Box(box.value) }
+            yield &box.value
+        }
     }
+
+    @usableFromInline static func == (a: Shared, b: Shared) -> Bool { a.isIdentical(to: b) || a.value == b.value }
+
+    func isIdentical(to other: Shared) -> Bool { box === other.box }
 
     /// Shares the value of `other` if the two are equal.
     mutating func join(_ other: Shared) { if self == other { box = other.box } }

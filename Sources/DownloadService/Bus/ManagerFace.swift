@@ -44,8 +44,8 @@ enum ManagerFace {
             for name in arguments.1 where !DownloadFace.face.properties.contains(where: { $0.name == name }) {
                 throw DBusError.unknownProperty("\(Download.interface) has no property \(shown(name))")
             }
-            let found = try downloader.matching(DownloadFilter(decoding: arguments.0), for: reply.call.caller)
-            DownloadFace.face.describe(found, at: \.path, { wanted.isEmpty || wanted.contains($0.name) }, reply)
+            let rows = DownloadFace.face.properties.filter { wanted.isEmpty || wanted.contains($0.name) }.sorted { $0.name < $1.name }
+            try downloader.describe(DownloadFilter(decoding: arguments.0), rows, reply)
         },
         Row(Manager.waitAll) { downloader, dictionary, reply in
             for key in ["after", "newest-first", "limit"] where dictionary[key] != nil {
@@ -210,6 +210,29 @@ extension Downloader {
             throw Refusal(.noSuchObject, "Filter key batch: there is no batch \(shown(path.value)).")
         }
         return batch.entry
+    }
+
+    /// Answers with the downloads that `filter` matches when the answer begins, each with those of its properties that are in `rows`.
+    func describe(
+        _ filter: DownloadFilter, _ rows: [PropertyRow<ManagedDownload>], _ reply: Reply<[Structure<ObjectPath, [String: Variant]>]>
+    ) throws(Refusal) {
+        var found: [ManagedDownload]?
+        var described = 0
+        let answer = LongAnswer(reply)
+        try journal.write { [self] in
+            let step = StepTime()
+            do throws(Refusal) {
+                let downloads = if let found { found } else { try matching(filter, for: reply.call.caller) }
+                found = downloads
+                while described < downloads.count {
+                    if step.isOver { return false }
+                    DownloadFace.face.describe(downloads[described], at: downloads[described].path, rows, in: answer)
+                    described += 1
+                }
+                answer.send()
+            } catch { reply.fail(error) }
+            return true
+        }
     }
 
     /// The downloads that `filter` matches and that `caller` may see: unfinished ones in queue order, then ended ones, oldest first. Or all

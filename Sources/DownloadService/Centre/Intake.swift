@@ -19,7 +19,7 @@ internal import Scheduling
         switch part {
         case .queue(let queue):
             ledger = Self.ledger(queue.settings)
-            ledger.beginRestore(count: queue.count, batches: queue.batches, sweeps: queue.sweeps, requests: queue.requests, now: .now)
+            ledger.beginRestore(batches: queue.batches, sweeps: queue.sweeps, requests: queue.requests, now: .now)
         case .records(let records): ledger.restore(records, now: .now)
         }
     }

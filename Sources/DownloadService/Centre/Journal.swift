@@ -34,7 +34,7 @@ internal import Scheduling
     private var committingSince: SuspendingClock.Instant?
     private var commitWatch: Poller.Token?
     /// For each download, the last waiting item that its progress signals must follow.
-    private var marks: [DownloadNumber: JournalQueue<Item>.Mark] = [:]
+    private var marks = NumberTable<JournalQueue<Item>.Mark>()
     /// The database was lost, and the new one does not hold everything yet. Saving is retried even without changes.
     private var owesEverything = false { didSet { hold.isHeld = isBusy } }
     /// The store is being closed: changes from now on are not saved.
@@ -48,6 +48,10 @@ internal import Scheduling
     var onRecovery: (() -> Void)?
     private var owesRecovery = false
     private var isReleasing = false
+    /// The steps of long answers that are not sent yet (`write`).
+    private var writings: [() -> Bool] = [] { didSet { hold.isHeld = isBusy } }
+    /// Whether the first of `writings` has begun.
+    private var isWriting = false
     /// Whether the bus has much unsent data.
     var isBehind: () -> Bool = { false }
 
@@ -91,7 +95,10 @@ internal import Scheduling
     }
 
     /// Whether a change is not on disk yet, or anything waits for it.
-    var isBusy: Bool { queue.isBusy || owesEverything }
+    var isBusy: Bool { queue.isBusy || owesEverything || !writings.isEmpty }
+
+    /// Whether a message posted now would be sent at once.
+    private var isClear: Bool { queue.isClear && !isWriting }
 
     /// The cached copy of `key`, as committed.
     func copy(for key: CopyKey) async -> CopyHeld? { await store.copy(for: key) }
@@ -104,7 +111,6 @@ internal import Scheduling
 
     /// Appends a new batch and its members.
     func append(_ batch: BatchRecord, _ members: [LedgerEntry]) {
-        queue.reserve(members.count + 1)
         queue.append(.putBatch(batch))
         for member in members { queue.append(.put(member.record)) }
         schedule()
@@ -119,12 +125,12 @@ internal import Scheduling
     /// Sends `message` after all changes appended so far are on disk, and after all messages posted before it.
     func post(_ message: Message?) {
         guard let message else { return }
-        if queue.isClear { send(message) } else { queue.post(.message(message)) }
+        if isClear { send(message) } else { queue.post(.message(message)) }
     }
 
     /// Sends `message` like `post(_:)`. Progress signals of `number` follow it.
     func post(_ message: Message, before number: DownloadNumber) {
-        if queue.isClear { return send(message) }
+        if isClear { return send(message) }
         marks[number] = queue.post(.message(message))
     }
 
@@ -137,6 +143,7 @@ internal import Scheduling
 
     /// Whether progress signals of `number` must wait for a posted message.
     func holdsProgress(of number: DownloadNumber) -> Bool {
+        if isWriting { return true }
         guard let mark = marks[number] else { return false }
         if queue.isWaiting(mark) { return true }
         marks[number] = nil
@@ -150,14 +157,40 @@ internal import Scheduling
 
     /// Answers a call after all changes appended so far are on disk; with `Storage` if they cannot be saved.
     func answer<Out>(_ reply: Reply<Out>, _ out: Out) {
-        if queue.isClear { return reply(out) }
+        if isClear { return reply(out) }
         if isFull { return reply.fail(refusal) }
         queue.post(.reply(success: { reply.message(out) }, failure: { reply.message(failing: $0) }))
     }
 
     /// Runs `effect` after all changes appended so far are on disk.
     func afterCommit(_ effect: @escaping () -> Void) {
-        if queue.isClear, !owesEverything { effect() } else { queue.post(.effect(effect)) }
+        if isClear, !owesEverything { effect() } else { queue.post(.effect(effect)) }
+    }
+
+    /// Most answers that wait to be written.
+    private static let mostWritings = 1000
+
+    /// Writes a long answer in steps, so that other calls are answered in between. Until it is sent, all other messages wait: they may tell
+    /// of changes since an earlier step, and the answer must not look newer than they do.
+    ///
+    /// - Parameter step: writes for a few milliseconds. Returns true when it has sent the answer.
+    func write(_ step: @escaping () -> Bool) throws(Refusal) {
+        guard writings.count < Self.mostWritings else {
+            throw Refusal(.limitExceeded, "\(Self.mostWritings) long answers wait already; wait for one before you ask for another.")
+        }
+        writings.append(step)
+        if writings.count == 1 { writeSome() }
+    }
+
+    private func writeSome() {
+        isWriting = true
+        if writings[0]() {
+            isWriting = false
+            writings.removeFirst()
+            // Messages that have waited for this answer go before the next one.
+            release()
+        }
+        if !writings.isEmpty { BusActor.spawn { [self] in writeSome() } }
     }
 
     /// Stops saving. Work that ends later, such as the deletion of a part file, is found done at the next start.
@@ -194,7 +227,7 @@ internal import Scheduling
             owesRecovery = false
             onRecovery?()
         }
-        if queue.isClear { marks = [:] }
+        if queue.isClear { marks = NumberTable() }
         if queue.hasChanges || owesEverything { failures == 0 ? schedule() : retryLater() } else if !isBusy { rest() }
     }
 
@@ -223,6 +256,7 @@ internal import Scheduling
 
     /// Sends the messages and starts the effects whose changes are on disk. What effects post meanwhile goes to the end of the queue.
     private func release() {
+        guard !isWriting else { return }  // `writeSome` calls this again
         var left = Self.portion
         let step = StepTime()
         while let item = queue.next() {

@@ -180,8 +180,7 @@ public struct ServiceOptions: Sendable {
         }
     }
 
-    /// Stops and checkpoints the active downloads, saves them, and ends; they resume at the next start. The bus name is released with the
-    /// connection.
+    /// Stops and checkpoints the active downloads, saves them, and ends; they resume at the next start.
     private func end(status: Int32) {
         guard !isEnding else { return }
         isEnding = true
@@ -197,9 +196,21 @@ public struct ServiceOptions: Sendable {
         engine.shutDown { [self] in
             journal.afterCommit { [self] in
                 // A toast that the notification server is accepting just now must not be shown again at the next start.
-                notifier.shutDown { [self] in journal.afterCommit { [self] in close(status) } }
+                notifier.shutDown { [self] in
+                    leaveBus()
+                    journal.afterCommit { [self] in close(status) }
+                }
             }
         }
+    }
+
+    /// Releases the bus name while calls can still be saved: every call that was sent to us before is answered, and the bus starts a new
+    /// process for later ones.
+    private func leaveBus() {
+        do throws(DBusError) { try connection.releaseName(BusName.service) } catch {
+            options.logger.notice("the bus name could not be released", metadata: ["cause": "\(error.message)"])
+        }
+        connection.dispatchArrived()
     }
 
     private func close(_ status: Int32) {

@@ -88,7 +88,6 @@ extension Ledger {
     func insert(_ record: BatchRecord, _ members: [LedgerEntry]) -> LedgerBatch {
         let batch = LedgerBatch(record)
         batches[record.number] = batch
-        entries.reserveCapacity(entries.count + members.count)
         for entry in members {
             precondition(entry.record.batch == record.number && record.hasNumber(entry.number), "a member has a number of its batch")
             add(entry)

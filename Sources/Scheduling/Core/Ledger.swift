@@ -50,7 +50,7 @@ public final class Ledger {
         public fileprivate(set) var shownBefore: DownloadState?
     }
 
-    public internal(set) var entries: [DownloadNumber: LedgerEntry] = [:]
+    public internal(set) var entries = NumberTable<LedgerEntry>()
     public internal(set) var batches: [BatchNumber: LedgerBatch] = [:]
     public internal(set) var settings: Settings
     public internal(set) var counts = StateCounts()
@@ -104,9 +104,9 @@ public final class Ledger {
     /// How many transfers have not ended.
     var working = 0
     /// Taken off the list while work on them is still under way.
-    public internal(set) var leaving: [DownloadNumber: LedgerEntry] = [:]
+    public internal(set) var leaving = NumberTable<LedgerEntry>()
     /// Part files that are to be deleted.
-    var sweeps: [DownloadNumber: Sweep] = [:]
+    var sweeps = NumberTable<Sweep>()
     /// Part files that could not be deleted: their rows stay for the next start, unless they are written again.
     var unswept: Set<DownloadNumber> = []
     var wakes = WakeHeap<DownloadNumber>()

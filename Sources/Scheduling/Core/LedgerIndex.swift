@@ -2,15 +2,15 @@ internal import DownloadModel
 
 /// Finding an app's own again among a hundred thousand.
 struct LedgerIndex {
-    private var apps: [String: Set<DownloadNumber>] = [:]
-    private var tags: [String: Set<DownloadNumber>] = [:]
+    private var apps: [String: NumberSet] = [:]
+    private var tags: [String: NumberSet] = [:]
     /// What those of an app hold (`DownloadOptions.heldBytes`).
     private var bytes: [String: Int] = [:]
 
     mutating func insert(_ record: DownloadRecord) {
-        if !record.options.app.isEmpty { apps[record.options.app, default: []].insert(record.number) }
+        if !record.options.app.isEmpty { apps[record.options.app, default: NumberSet()].insert(record.number) }
         count(record, 1)
-        if !record.options.tag.isEmpty { tags[record.options.tag, default: []].insert(record.number) }
+        if !record.options.tag.isEmpty { tags[record.options.tag, default: NumberSet()].insert(record.number) }
     }
 
     func count(of app: String) -> Int { apps[app]?.count ?? 0 }
@@ -30,15 +30,15 @@ struct LedgerIndex {
         bytes[app] = sum == 0 ? nil : sum
     }
 
-    private static func remove(_ number: DownloadNumber, from sets: inout [String: Set<DownloadNumber>], _ key: String) {
+    private static func remove(_ number: DownloadNumber, from sets: inout [String: NumberSet], _ key: String) {
         guard let index = sets.index(forKey: key) else { return }
         sets.values[index].remove(number)
         if sets.values[index].isEmpty { sets.remove(at: index) }
     }
 
     /// The smaller of the two sets; nil where neither app nor tag is given, so that any may match.
-    func candidates(app: String?, tag: String?) -> Set<DownloadNumber>? {
-        [app.map { $0.isEmpty ? nil : apps[$0] ?? [] }, tag.map { $0.isEmpty ? nil : tags[$0] ?? [] }].compactMap { $0 ?? nil }
+    func candidates(app: String?, tag: String?) -> NumberSet? {
+        [app.map { $0.isEmpty ? nil : apps[$0] ?? NumberSet() }, tag.map { $0.isEmpty ? nil : tags[$0] ?? NumberSet() }].compactMap { $0 ?? nil }
             .min { $0.count < $1.count }
     }
 }

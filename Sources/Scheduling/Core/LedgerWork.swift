@@ -63,7 +63,7 @@ extension Ledger {
 
     /// The transfer of `number` has ended; every `startTransfer` comes to this once.
     func transferEnded(_ number: DownloadNumber, _ outcome: TransferOutcome, now: WallTime) {
-        guard let entry = entries[number] ?? leaving.removeValue(forKey: number) else { return }
+        guard let entry = entries[number] ?? leaving.removeValue(for: number) else { return }
         let (wasStopped, request) = (entry.state != .active, entry.request)
         defer { atHosts[request] = nil }
         entry.work = .idle
@@ -257,7 +257,7 @@ extension Ledger {
 
     /// The part file of `number` is deleted; or, where it is not gone for good, that is to be tried again at the next start.
     func swept(_ number: DownloadNumber, isGone: Bool, now: WallTime) {
-        guard let sweep = sweeps.removeValue(forKey: number) else { return }
+        guard let sweep = sweeps.removeValue(for: number) else { return }
         if sweep.directory.isEmpty {
             entries[number]?.mayHavePart = false  // a descriptor has no row
         } else if isGone {

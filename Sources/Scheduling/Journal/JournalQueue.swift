@@ -14,7 +14,7 @@ public struct JournalQueue<Item> {
     }
 
     private var changes: [StoreChange] = []
-    private var places: [DownloadNumber: Int] = [:]
+    private var places = NumberTable<Int>()
     /// The same of what is about no download's or batch's own row.
     private var otherPlaces: [OtherRow: Int] = [:]
     private var waiting: [(ticket: UInt64, mark: Mark, item: Item)] = []
@@ -50,12 +50,6 @@ public struct JournalQueue<Item> {
     public mutating func append(_ change: StoreChange) {
         ticket += 1
         place(change)
-    }
-
-    /// Makes room for `count` changes more, so that many are not moved again and again.
-    public mutating func reserve(_ count: Int) {
-        changes.reserveCapacity(changes.count + count)
-        places.reserveCapacity(places.count + count)
     }
 
     private mutating func place(_ change: StoreChange) {
@@ -106,7 +100,7 @@ public struct JournalQueue<Item> {
     public mutating func begin(isDue: Bool = false) -> [StoreChange]? {
         guard inFlight == nil, isDue || !changes.isEmpty else { return nil }
         inFlight = (changes, ticket)
-        defer { (changes, places, otherPlaces) = ([], [:], [:]) }
+        defer { (changes, places, otherPlaces) = ([], NumberTable(), [:]) }
         return changes
     }
 
@@ -168,7 +162,7 @@ public struct JournalQueue<Item> {
         }
         (waiting, head) = (kept, 0)
         let newer = changes
-        (changes, places, otherPlaces) = ([], [:], [:])
+        (changes, places, otherPlaces) = ([], NumberTable(), [:])
         for change in batch + newer {
             if let number = change.addition, undone.contains(number) { continue }
             place(change)

@@ -28,7 +28,7 @@ public struct DownloadQueue: Sendable {
     private var chunks = Chunks()
     /// The same as if all were of lane 0; nil: nobody asks across lanes.
     private var acrossLanes: Chunks?
-    private var entries: [DownloadNumber: Entry] = [:]
+    private var entries = NumberTable<Entry>()
 
     public init() {}
 
@@ -89,18 +89,15 @@ public struct DownloadQueue: Sendable {
     /// Puts `number` in its place; one that is in the queue already is moved there.
     public mutating func insert(_ number: DownloadNumber, lane: UInt32 = 0, priority: Int32, position: Int64) {
         let entry = Entry(lane: lane, priority: priority, position: position, number: number)
-        if let old = entries.updateValue(entry, forKey: number) { takeOut(old) }
+        if let old = entries.updateValue(entry, for: number) { takeOut(old) }
         chunks.insert(entry)
         acrossLanes?.insert(entry.inLane(0))
     }
 
     /// Nothing happens where `number` is not in the queue.
     public mutating func remove(_ number: DownloadNumber) {
-        if let entry = entries.removeValue(forKey: number) { takeOut(entry) }
+        if let entry = entries.removeValue(for: number) { takeOut(entry) }
     }
-
-    /// Makes room for so many more.
-    mutating func reserve(_ count: Int) { entries.reserveCapacity(entries.count + count) }
 
     private mutating func takeOut(_ entry: Entry) {
         chunks.remove(entry)

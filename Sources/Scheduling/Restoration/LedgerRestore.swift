@@ -10,17 +10,15 @@ extension Ledger {
         _ records: [DownloadRecord], batches: [BatchRecord] = [], sweeps: [DownloadNumber: String], requests: [HostRequest] = [],
         now: WallTime
     ) {
-        beginRestore(count: records.count, batches: batches, sweeps: sweeps, requests: requests, now: now)
+        beginRestore(batches: batches, sweeps: sweeps, requests: requests, now: now)
         restore(records, now: now)
         endRestore(now: now)
     }
 
-    /// The same in pieces, while the rest is still being read: first this, with how many records will follow.
-    public func beginRestore(
-        count: Int, batches: [BatchRecord], sweeps: [DownloadNumber: String], requests: [HostRequest], now: WallTime
-    ) {
+    /// The same in pieces, while the rest is still being read: first this.
+    public func beginRestore(batches: [BatchRecord], sweeps: [DownloadNumber: String], requests: [HostRequest], now: WallTime) {
         restore(batches)
-        self.sweeps = sweeps.mapValues { Sweep(directory: $0) }
+        for (number, directory) in sweeps { self.sweeps[number] = Sweep(directory: directory) }
         // One that is not known to have gone out may have done so until now; so may one of a clock that was set back since.
         lastRequests = Dictionary(
             grouping: requests.map { request in
@@ -28,9 +26,6 @@ extension Ledger {
                     ? request : HostRequest(host: request.host, spacing: request.spacing, at: now, isSent: true)
             }, by: \.host)
         isRestoring = true
-        entries.reserveCapacity(count)
-        order.reserve(count)
-        if !settings.paused { runnable.reserve(count) }
     }
 
     /// Then the records, in any pieces.
@@ -57,7 +52,9 @@ extension Ledger {
         touched.formUnion(hosts.keys)
         dropEmptyBatches()
         restoreOwedToasts()
-        for (number, sweep) in sweeps where !sweep.isUnderWay && !(entries[number].map(isAtWork) ?? false) { begin(sweep, of: number) }
+        for number in Array(sweeps.numbers) {
+            if let sweep = sweeps[number], !sweep.isUnderWay, !(entries[number].map(isAtWork) ?? false) { begin(sweep, of: number) }
+        }
         recallPauses(restoredCourses, now: now)
         interruptDescriptors(among: restoredCourses, now: now)
         prune(now: now)

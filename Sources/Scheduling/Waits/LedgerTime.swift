@@ -80,11 +80,15 @@ extension Ledger {
 
     /// Everything there is, as changes of an empty store. What is not on disk yet is not in it.
     public var everything: [StoreChange] {
-        [.set(settings)] + batches.values.lazy.filter(\.isEntered).map { .putBatch($0.record) }
-            + entries.values.lazy.filter(\.isEntered).sorted { $0.number < $1.number }.map { .put($0.record) }
-            + requests.map { .requested($0) }
-            + sweeps.lazy.filter { !$0.value.directory.isEmpty }.map { .sweep($0.key, directory: $0.value.directory) }
-            + unswept.compactMap { number in entries[number].map { .sweep(number, directory: $0.record.directory) } }
+        var changes: [StoreChange] = [.set(settings)]
+        changes += batches.values.lazy.filter(\.isEntered).map { .putBatch($0.record) }
+        changes += entries.values.filter(\.isEntered).sorted { $0.number < $1.number }.map { .put($0.record) }
+        changes += requests.map { .requested($0) }
+        for number in sweeps.numbers {
+            if let sweep = sweeps[number], !sweep.directory.isEmpty { changes.append(.sweep(number, directory: sweep.directory)) }
+        }
+        changes += unswept.compactMap { number in entries[number].map { .sweep(number, directory: $0.record.directory) } }
+        return changes
     }
 
     // MARK: Disks

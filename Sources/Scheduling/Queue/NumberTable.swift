@@ -1,0 +1,62 @@
+public import DownloadModel
+
+/// A dictionary by download number whose growth has no long step.
+///
+/// A `Dictionary` of 100,000 entries moves all of them when it grows. Here, the entries of 512 consecutive numbers form a page, which is a
+/// dictionary of its own, so that only a page ever grows. Numbers are assigned in order: most pages are full.
+public struct NumberTable<Value> {
+    /// By the number without its low bits. No page is empty.
+    @usableFromInline var pages: [UInt64: [DownloadNumber: Value]] = [:]
+    @usableFromInline var entryCount = 0
+    @inlinable public var count: Int { entryCount }
+
+    @inlinable public init() {}
+
+    @inlinable public var isEmpty: Bool { pages.isEmpty }
+
+    @inlinable static func page(of number: DownloadNumber) -> UInt64 { number.value >> 9 }
+
+    @inlinable public subscript(_ number: DownloadNumber) -> Value? {
+        get { pages[Self.page(of: number)]?[number] }
+        set { if let newValue { updateValue(newValue, for: number) } else { removeValue(for: number) } }
+    }
+
+    /// - Returns: the value that was there.
+    @discardableResult @inlinable public mutating func updateValue(_ value: Value, for number: DownloadNumber) -> Value? {
+        let old = pages[Self.page(of: number), default: [:]].updateValue(value, forKey: number)
+        if old == nil { entryCount += 1 }
+        return old
+    }
+
+    /// - Returns: the value that was there.
+    @discardableResult @inlinable public mutating func removeValue(for number: DownloadNumber) -> Value? {
+        guard let index = pages.index(forKey: Self.page(of: number)) else { return nil }
+        let old = pages.values[index].removeValue(forKey: number)
+        if old != nil { entryCount -= 1 }
+        if pages.values[index].isEmpty { pages.remove(at: index) }
+        return old
+    }
+
+    /// In no particular order.
+    public var values: some Sequence<Value> { pages.values.lazy.flatMap(\.values) }
+    /// In no particular order.
+    public var numbers: some Sequence<DownloadNumber> { pages.values.lazy.flatMap(\.keys) }
+}
+
+extension NumberTable: Sendable where Value: Sendable {}
+
+/// A set of download numbers whose growth has no long step.
+public struct NumberSet: Sequence, Sendable {
+    private var table = NumberTable<Void>()
+
+    public init() {}
+
+    public var count: Int { table.count }
+    public var isEmpty: Bool { table.isEmpty }
+    public func contains(_ number: DownloadNumber) -> Bool { table[number] != nil }
+    /// - Returns: whether it was new.
+    @discardableResult public mutating func insert(_ number: DownloadNumber) -> Bool { table.updateValue((), for: number) == nil }
+    /// - Returns: whether it was there.
+    @discardableResult public mutating func remove(_ number: DownloadNumber) -> Bool { table.removeValue(for: number) != nil }
+    public func makeIterator() -> some IteratorProtocol<DownloadNumber> { table.numbers.makeIterator() }
+}

@@ -1,0 +1,34 @@
+internal import DownloadModel
+internal import Scheduling
+internal import Testing
+
+@Suite struct `A table by download number` {
+    /// The same changes as to a dictionary, over numbers of several pages, with pages that empty.
+    @Test func `holds what a dictionary holds`() {
+        var random = SystemRandomNumberGenerator()
+        var (table, model) = (NumberTable<Int>(), [DownloadNumber: Int]())
+        let edges: [UInt64] = [0, 511, 512, 1023, 1024, .max - 1, .max]
+        for step in 0..<20_000 {
+            let number = DownloadNumber(step % 50 == 0 ? edges.randomElement(using: &random)! : .random(in: 0..<3000, using: &random))
+            switch Int.random(in: 0..<4, using: &random) {
+            case 0: #expect(table.updateValue(step, for: number) == model.updateValue(step, forKey: number))
+            case 1: #expect(table.removeValue(for: number) == model.removeValue(forKey: number))
+            case 2: (table[number], model[number]) = (step, step)
+            default: (table[number], model[number]) = (nil, nil)
+            }
+            #expect(table.count == model.count && table.isEmpty == model.isEmpty && table[number] == model[number])
+        }
+        #expect(table.numbers.sorted() == model.keys.sorted())
+        #expect(table.values.sorted() == model.values.sorted())
+        for number in model.keys { table[number] = nil }
+        #expect(table.isEmpty && Array(table.values) == [])
+    }
+
+    @Test func `has a set of its own kind`() {
+        var set = NumberSet()
+        #expect(set.insert(DownloadNumber(7)) && !set.insert(DownloadNumber(7)) && set.insert(DownloadNumber(70_000)))
+        #expect(set.contains(DownloadNumber(7)) && !set.contains(DownloadNumber(8)) && set.count == 2)
+        #expect(set.sorted() == [DownloadNumber(7), DownloadNumber(70_000)])
+        #expect(set.remove(DownloadNumber(7)) && !set.remove(DownloadNumber(7)) && set.remove(DownloadNumber(70_000)) && set.isEmpty)
+    }
+}
