@@ -278,6 +278,9 @@ final class Session {
         case .requestOver(let host, let spacing): try forget(host, spacing)
         case .keepCopy(let copy): try CopyRow.put(copy, keepCopy)
         case .putBatch(let record): try record.put(by: putBatch)
+        case .addBatch(let record, let members):
+            try record.put(by: putBatch)
+            for member in members { try save(member) }
         case .removeBatch(let number): try removeBatch.run(number.value)
         case .set(let settings): for (key, value) in settings.rows { try set.run(key, value) }
         case .scrubLog: break  // done after the commit

@@ -7,7 +7,7 @@ internal import Testing
     @Test func `holds what a dictionary holds`() {
         var random = SystemRandomNumberGenerator()
         var (table, model) = (NumberTable<Int>(), [DownloadNumber: Int]())
-        let edges: [UInt64] = [0, 511, 512, 1023, 1024, .max - 1, .max]
+        let edges: [UInt64] = [0, 767, 768, 1535, 1536, .max - 1, .max]
         for step in 0..<20_000 {
             let number = DownloadNumber(step % 50 == 0 ? edges.randomElement(using: &random)! : .random(in: 0..<3000, using: &random))
             switch Int.random(in: 0..<4, using: &random) {

@@ -140,7 +140,8 @@ internal import Testing
             let (stale, described, isLate) = await onThread { [bus = running.world.bus] in
                 let (asking, changing) = (RawCaller(bus), RawCaller(bus))
                 let rule = "type='signal',sender='\(BusName.service)',member='PropertiesChanged'"
-                _ = asking.answer(to: asking.call("/org/freedesktop/DBus", "org.freedesktop.DBus", "AddMatch", [.string(rule)], to: "org.freedesktop.DBus"))
+                let bus = "org.freedesktop.DBus"
+                _ = asking.answer(to: asking.call("/org/freedesktop/DBus", bus, "AddMatch", [.string(rule)], to: bus))
                 let manager = BusName.managerPath.value
                 let describe = asking.call(manager, Manager.interface, "Describe", [.dictionary(key: "s", value: "v", []), .strings([])])
                 let get = asking.call(manager, Standard.properties, "Get", [.string(Manager.interface), .string("Paused")])

@@ -116,8 +116,7 @@ extension World {
         record.notify = [.background, .never][b / 8 % 2]
         let entries = members.map { ledger.prepare($0) }
         decide(.addBatch(record, entries))
-        journal.append(.putBatch(record))
-        for member in members { journal.append(.put(member)) }
+        journal.append(.addBatch(record, members))
         if let batch = ledger.batch(number) { journal.post(.batch(batch, entries)) }
     }
 
@@ -338,7 +337,7 @@ extension World {
             settle()
             goOn()
             settle()
-            if transfers.values.allSatisfy(\.awaits), pool.isEmpty, asked.isEmpty, toasts.isEmpty, !journal.isBusy, !ledger.hasSlices {
+            if transfers.values.allSatisfy(\.awaits), pool.isEmpty, asked.isEmpty, toasts.isEmpty, !journal.isBusy, !hasSlices {
                 guard let wake = ledger.nextWake else { break }
                 now = max(now, wake)
                 decide(.time)
@@ -351,7 +350,7 @@ extension World {
         // What could not be deleted is, at the next start.
         restart(power: false)
         settle()
-        while !pool.isEmpty || journal.isBusy || !asked.isEmpty || !toasts.isEmpty || ledger.hasSlices {
+        while !pool.isEmpty || journal.isBusy || !asked.isEmpty || !toasts.isEmpty || hasSlices {
             slice()
             settle()
             callOwner()

@@ -19,7 +19,7 @@ extension World {
             if case .waiting(let reason, nil) = entry.state {
                 switch reason {
                 case .needsUrl, .pausedAll, .diskSpace, .destination: break
-                case .offline where ledger.hasSlices, .metered where ledger.hasSlices: break
+                case .offline where hasSlices, .metered where hasSlices: break
                 case .offline, .metered:
                     if hindrance(entry) != reason.rawValue { fail("\(number) waits for \(reason), and the network is \(network as Any)") }
                 default: fail("\(number) waits for \(reason) without an end")
@@ -140,7 +140,7 @@ extension World {
             if batch.progress.open != ProgressTally(of: open.map(\.record)) { fail("batch \(number) has come to \(batch.progress)") }
             if open.isEmpty, batch.progress != ProgressTally() { fail("batch \(number) begins anew with \(batch.progress)") }
             if Int(batch.resting) != members.count(where: \.state.rests) { fail("\(batch.resting) of batch \(number) rest") }
-            if batch.isLeaving, !ledger.hasSlices, !members.contains(where: { $0.state == .committing }) {
+            if batch.isLeaving, !hasSlices, !members.contains(where: { $0.state == .committing }) {
                 fail("batch \(number) should be gone")
             }
         }

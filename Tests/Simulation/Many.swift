@@ -22,10 +22,25 @@ extension World {
         ledger.sliceSize = sliceSize
     }
 
+    var hasSlices: Bool { ledger.hasSlices || entering != nil }
+
     mutating func slice() {
-        guard ledger.hasSlices else { return }
+        guard hasSlices else { return }
         tell("a slice")
-        decide(.slice)
+        if entering != nil { enterSome() } else { decide(.slice) }
+    }
+
+    /// Some members of a batch whose rows are on disk take their places. No message is released before all have.
+    mutating func enterSome() {
+        guard let (batch, members, next) = entering else { return }
+        let end = min(next + sliceSize.portion, members.count)
+        if end < members.count {
+            decide(.savedMembers(batch, Array(members[next..<end])))
+            entering = (batch, members, end)
+        } else {
+            decide(.savedBatch(batch, members))
+            entering = nil
+        }
     }
 
     mutating func call(_ deed: DoneToMany.Deed, _ numbers: [DownloadNumber]) -> Ledger.CallNumber {
@@ -84,7 +99,7 @@ extension World {
                 }
             }
         }
-        guard !ledger.hasSlices else { return }
+        guard !hasSlices else { return }
         for (call, done) in many where done.mustEnd {
             for number in done.members.keys {
                 if let entry = ledger[number], !entry.state.hasEnded, entry.state != .committing {

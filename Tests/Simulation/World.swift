@@ -42,6 +42,9 @@ struct Saved {
             records[record.number] = record
         case .remove(let number): records[number] = nil
         case .putBatch(let record): if plant != .uncounted || batches[record.number] == nil { batches[record.number] = record }
+        case .addBatch(let batch, let members):
+            take(.putBatch(batch), plant)
+            for member in members { take(.put(member), plant) }
         case .removeBatch(let number): batches[number] = nil
         case .set(var settings):
             if plant == .halfway { settings.cancelsThrough = nil }
@@ -135,6 +138,8 @@ struct World {
     var revivals: [DownloadNumber: Int] = [:]
     var batchEndsTold: [DownloadNumber: Int] = [:]
     var batchRevivals: [DownloadNumber: Int] = [:]
+    /// The batch whose members are taking their places, and how many have theirs.
+    var entering: (LedgerBatch, [LedgerEntry], Int)?
     var finishedPaths: [DownloadNumber: (path: String, version: Int?)] = [:]
     var floors: [DownloadNumber: WallTime] = [:]
     /// Before which no request of an application may go to a host: it asked for a pause.
@@ -243,7 +248,7 @@ struct World {
 
     mutating func post(_ item: Waiting) {
         if case .start(let entry) = item { delayed.insert(entry.number) }
-        if journal.isClear || plant == .early { done(item) } else { journal.post(item) }
+        if journal.isClear && entering == nil || plant == .early { done(item) } else { journal.post(item) }
     }
 
     private mutating func carryOut(_ action: Ledger.Action) {
@@ -286,7 +291,7 @@ struct World {
     }
 
     mutating func release() {
-        while let item = journal.next() {
+        while entering == nil, let item = journal.next() {
             done(item)
             let actions = todo
             todo = []
@@ -306,7 +311,8 @@ struct World {
                 if saved.records[entry.number] == nil { fail("\(entry.number) is acknowledged and not on disk") }
                 acknowledged.insert(entry.number)
             }
-            decide(.savedBatch(batch, entries))
+            entering = (batch, entries, 0)
+            enterSome()
         case .batchEnd(let batch, let outcomes):
             if let toast = batch.owedToast { toasts.append(toast) }
             tell("told: batch \(batch.number) \(outcomes)")
@@ -428,7 +434,7 @@ struct World {
             disk.cutPower(&random)
         }
         (journal, inFlight, transfers, pool, delayed, sweeping, asked) = (JournalQueue(), nil, [:], [], [], [], [])
-        toasts = []
+        (toasts, entering) = ([], nil)
         (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }

@@ -6,6 +6,8 @@ public enum StoreChange: Equatable, Sendable {
     case remove(DownloadNumber)
     /// Adds the batch, or replaces the batch with its number.
     case putBatch(BatchRecord)
+    /// Adds the batch and its members: one value, so that no commit has only some of them.
+    case addBatch(BatchRecord, [DownloadRecord])
     case removeBatch(BatchNumber)
     case set(Settings)
     /// The part file of this number, in this folder, must be deleted. The next start of the service tries again unless `swept` follows.

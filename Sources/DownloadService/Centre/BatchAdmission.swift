@@ -13,6 +13,7 @@ internal import Scheduling
     private(set) var wanted: [Admission.Wanted] = []
     /// The folders that the items name. True: an item goes to the default folder, which is created if it is missing.
     private(set) var folders: [ByteText: Bool] = [:]
+    private(set) var hasTokens = false
     /// The bytes that the items count against the limit of a sandboxed app.
     private(set) var bytes = 0
     /// Reads the next item. Released, with the message it reads, as soon as all items are read.
@@ -54,6 +55,7 @@ internal import Scheduling
             let item = Admission.Wanted(url: url, options: options)
             bytes += Admission.Load.bytes(of: item, from: reply.call.caller)
             wanted.append(item)
+            if options.token != nil { hasTokens = true }
             let folder = ByteText(options.directory ?? defaultDirectory)
             folders[folder] = folders[folder] == true || options.directory == nil
         } catch { throw error.about(item: wanted.count) }
@@ -64,8 +66,11 @@ internal import Scheduling
 /// The members of a batch, made in slices once its folders are checked. Nobody sees the members before the batch is admitted.
 @BusActor private final class BatchMembers {
     /// Reserved when the batch's turn comes among the calls of its caller.
-    private(set) lazy var number = admission.takeNumbers(1 + UInt64(wanted.count))
-    /// The items. A made member's item has its folder's path as the check returned it.
+    private(set) lazy var number = admission.takeNumbers(1 + UInt64(count))
+    private let count: Int
+    private let hasTokens: Bool
+    /// The items, or none if no item has a token and all members are made. A made member's item has its folder's path as the check returned
+    /// it.
     private(set) var wanted: [Admission.Wanted]
     private(set) var apps: Set<String> = []
     /// The members, once all are made; or the refusal of the first item whose folder is refused.
@@ -76,16 +81,19 @@ internal import Scheduling
     private lazy var now = WallTime.now
 
     init(_ reading: BatchReading, _ admission: Admission) {
+        hasTokens = reading.hasTokens
         (wanted, defaultDirectory, self.admission) = (reading.takeWanted(), reading.defaultDirectory, admission)
+        count = wanted.count
         made.reserveCapacity(wanted.count)
     }
 
-    /// Makes one member.
+    /// Makes one member. When all are made, releases the items one by one, unless they are still needed to compare tokens.
     ///
-    /// - Returns: false when all members are made, or the batch is refused.
+    /// - Returns: false when nothing is left to do, or the batch is refused.
     func makeSome(_ verdicts: [ByteText: Result<String, Refusal>]) -> Bool {
         let index = made.count
-        guard index < wanted.count else {
+        guard index < count else {
+            if !hasTokens, wanted.popLast() != nil { return true }
             (entries, made) = (.success(made), [])
             return false
         }

@@ -10,6 +10,9 @@ internal import TransferEngine
 
 /// Batches: added by one call and one commit, and controlled as one.
 extension Downloader {
+    /// Members of a new batch that take their places in the queue between two looks at the time.
+    private static let enteredAtOnce = 100
+
     /// Adds a batch. The answer, and a `DownloadAdded` for each member, follow when the whole batch is on disk.
     ///
     /// - Parameter entries: the members, made by `Ledger.prepare`.
@@ -20,6 +23,7 @@ extension Downloader {
         for entry in entries { track(entry.record) }
         let path = BusName.path(ofBatch: record.number)
         journal.append(record, entries)
+        var rest = entries[...]
         journal.addition(of: [record.number] + entries.map(\.number)) { [self] in
             let paths = entries.map { BusName.path(of: $0.record) }
             journal.post(reply.message((path, paths)))
@@ -27,9 +31,18 @@ extension Downloader {
             for (entry, path) in zip(entries, paths) {
                 journal.postLate(before: entry.number) { Manager.downloadAdded.message(from: BusName.managerPath, path) }
             }
-            for entry in entries where !entry.isRemoved { callers.began(entry.number) }
             log.info("batch added", metadata: ["batch": "\(record.number)", "downloads": "\(record.count)"])
+        } enter: { [self] in
+            let step = StepTime()
+            while !rest.isEmpty {
+                if step.isOver { return false }
+                let some = rest.prefix(Self.enteredAtOnce)
+                rest.removeFirst(some.count)
+                for entry in some where !entry.isRemoved { callers.began(entry.number) }
+                decide(.savedMembers(batch, Array(some)))
+            }
             decide(.savedBatch(batch, entries))
+            return true
         } undo: { [self] refusal in
             for entry in entries { giveUp(entry, refusal) }
             untrack(batch.number)?.giveUp(refusal)

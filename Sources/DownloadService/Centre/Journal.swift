@@ -19,7 +19,8 @@ internal import Scheduling
         /// Answers a call; with the error if the commit fails.
         case reply(success: () -> Message?, failure: (Refusal) -> Message?)
         /// A new download, or a batch with its members: announced when the rows are on disk, taken back if the commit fails.
-        case addition([DownloadNumber], done: () -> Void, undo: (Refusal) -> Message?)
+        /// `enter`: runs in steps once `done` has run, until it returns true.
+        case addition([DownloadNumber], done: () -> Void, enter: () -> Bool, undo: (Refusal) -> Message?)
         case effect(() -> Void)
     }
 
@@ -111,15 +112,18 @@ internal import Scheduling
 
     /// Appends a new batch and its members.
     func append(_ batch: BatchRecord, _ members: [LedgerEntry]) {
-        queue.append(.putBatch(batch))
-        for member in members { queue.append(.put(member.record)) }
-        schedule()
+        append(.addBatch(batch, members.map(\.record)))
     }
 
     /// The changes appended last add `numbers`. When these changes are on disk, `done` runs and answers the call. If they cannot be saved,
     /// `undo` takes everything back and returns the answer, which is sent at once.
-    func addition(of numbers: [DownloadNumber], done: @escaping () -> Void, undo: @escaping (Refusal) -> Message?) {
-        queue.post(.addition(numbers, done: done, undo: undo))
+    ///
+    /// - Parameter enter: called after `done`, in turns of the loop, until it returns true. No message is sent before.
+    func addition(
+        of numbers: [DownloadNumber], done: @escaping () -> Void, enter: @escaping () -> Bool = { true },
+        undo: @escaping (Refusal) -> Message?
+    ) {
+        queue.post(.addition(numbers, done: done, enter: enter, undo: undo))
     }
 
     /// Sends `message` after all changes appended so far are on disk, and after all messages posted before it.
@@ -180,6 +184,15 @@ internal import Scheduling
         }
         writings.append(step)
         if writings.count == 1 { writeSome() }
+    }
+
+    /// Holds all messages back until `step` has returned true. It is called in turns of the loop.
+    ///
+    /// - Precondition: it is called while a message is released, so no answer is being written.
+    private func holdBack(until step: @escaping () -> Bool) {
+        isWriting = true
+        writings.insert(step, at: 0)
+        if writings.count == 1 { BusActor.spawn { [self] in writeSome() } }
     }
 
     private func writeSome() {
@@ -264,7 +277,9 @@ internal import Scheduling
             case .message(let message): send(message)
             case .late(let make): send(make())
             case .reply(let success, _): if let message = success() { send(message) }
-            case .addition(_, let done, _): done()
+            case .addition(_, let done, let enter, _):
+                done()
+                if !enter() { return holdBack(until: enter) }
             case .effect(let effect): effect()
             }
             left -= 1
@@ -310,7 +325,7 @@ internal import Scheduling
 
     private static func fate(of item: Item, _ refusal: Refusal, _ answers: inout [() -> Message?]) -> JournalQueue<Item>.Fate {
         switch item {
-        case .addition(let numbers, _, let undo):
+        case .addition(let numbers, _, _, let undo):
             answers.append { undo(refusal) }
             return .drop(undoing: numbers)
         case .reply(_, let failure):

@@ -88,9 +88,10 @@ extension Ledger {
     func insert(_ record: BatchRecord, _ members: [LedgerEntry]) -> LedgerBatch {
         let batch = LedgerBatch(record)
         batches[record.number] = batch
+        index.insert(members)
         for entry in members {
             precondition(entry.record.batch == record.number && record.hasNumber(entry.number), "a member has a number of its batch")
-            add(entry)
+            list(entry)
             count(entry, in: entry.state)
             entry.batch = batch
             batch.insert(entry.state)
@@ -101,7 +102,14 @@ extension Ledger {
     /// The rows of `batch` and of `members` are on disk.
     func enter(_ batch: LedgerBatch, _ members: [LedgerEntry], now: WallTime) {
         batch.isEntered = true
+        entering.remove(batch.number)
         enter(members, now: now)
+    }
+
+    /// Some of the members take their places before `enter` is called with all.
+    func enter(_ members: [LedgerEntry], of batch: LedgerBatch, now: WallTime) {
+        entering.insert(batch.number)
+        for entry in members where !entry.isRemoved && !entry.isEntered { takePlace(entry, now: now) }
     }
 
     /// The rows of `batch` and of `members` could not be saved: they never were.

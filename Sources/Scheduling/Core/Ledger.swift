@@ -52,6 +52,8 @@ public final class Ledger {
 
     public internal(set) var entries = NumberTable<LedgerEntry>()
     public internal(set) var batches: [BatchNumber: LedgerBatch] = [:]
+    /// Batches of which some members have their places and others not yet.
+    var entering: Set<BatchNumber> = []
     public internal(set) var settings: Settings
     public internal(set) var counts = StateCounts()
     /// The folders that downloads wait for, and how many wait for each.
@@ -196,8 +198,13 @@ public final class Ledger {
         return entry
     }
 
-    func add(_ entry: LedgerEntry) {
+    private func add(_ entry: LedgerEntry) {
         index.insert(entry.record)
+        list(entry)
+    }
+
+    /// - Precondition: `index` knows it.
+    func list(_ entry: LedgerEntry) {
         entry.clockJumps = Int32(clamping: clockJumps.count)
         entries[entry.number] = entry
     }
@@ -221,16 +228,18 @@ public final class Ledger {
 
     /// The same for several: only then does anything start.
     func enter(_ entries: [LedgerEntry], now: WallTime) {
-        for entry in entries where !entry.isRemoved && !entry.isEntered {
-            entry.isEntered = true
-            place(entry)
-            // Time has passed, and all may have been paused or resumed, since it was asked for.
-            if entry.state == .queued || settings.paused { settle(entry, now: now) }
-            if case .waiting(.pausedAll, _) = entry.state, !settings.paused { try? apply(.release, to: entry, now: now) }
-        }
+        for entry in entries where !entry.isRemoved && !entry.isEntered { takePlace(entry, now: now) }
         schedule(now: now)
         // Who asks from here on is answered so; nobody was told otherwise.
         for entry in entries where entry.state == .queued { entry.toldHold = hold(of: entry, now: now)?.reason }
+    }
+
+    func takePlace(_ entry: LedgerEntry, now: WallTime) {
+        entry.isEntered = true
+        place(entry)
+        // Time has passed, and all may have been paused or resumed, since it was asked for.
+        if entry.state == .queued || settings.paused { settle(entry, now: now) }
+        if case .waiting(.pausedAll, _) = entry.state, !settings.paused { try? apply(.release, to: entry, now: now) }
     }
 
     /// The row of `entry` could not be saved: it never was.

@@ -13,6 +13,21 @@ struct LedgerIndex {
         if !record.options.tag.isEmpty { tags[record.options.tag, default: NumberSet()].insert(record.number) }
     }
 
+    /// Most members of a batch share their options: app and tag are looked up once for each run of such members.
+    mutating func insert(_ members: [LedgerEntry]) {
+        var rest = members[...]
+        while let first = rest.first?.record {
+            let run = rest.prefix { $0.record.sharesOptions(with: first) }
+            rest = rest.dropFirst(run.count)
+            let options = first.options
+            if !options.app.isEmpty {
+                apps[options.app, default: NumberSet()].insert(run.lazy.map(\.number))
+                add(options.heldBytes(with: run.lazy.map(\.record.url)), of: options.app)
+            }
+            if !options.tag.isEmpty { tags[options.tag, default: NumberSet()].insert(run.lazy.map(\.number)) }
+        }
+    }
+
     func count(of app: String) -> Int { apps[app]?.count ?? 0 }
     func bytes(of app: String) -> Int { bytes[app] ?? 0 }
 
@@ -25,8 +40,12 @@ struct LedgerIndex {
     /// What `record` holds comes or goes.
     mutating func count(_ record: DownloadRecord, _ sign: Int) {
         let app = record.options.app
-        guard !app.isEmpty, case let held = record.options.heldBytes(with: record.url), held > 0 else { return }
-        let sum = bytes(of: app) + sign * held
+        if !app.isEmpty { add(sign * record.options.heldBytes(with: record.url), of: app) }
+    }
+
+    private mutating func add(_ held: Int, of app: String) {
+        guard held != 0 else { return }
+        let sum = bytes(of: app) + held
         bytes[app] = sum == 0 ? nil : sum
     }
 
@@ -38,8 +57,9 @@ struct LedgerIndex {
 
     /// The smaller of the two sets; nil where neither app nor tag is given, so that any may match.
     func candidates(app: String?, tag: String?) -> NumberSet? {
-        [app.map { $0.isEmpty ? nil : apps[$0] ?? NumberSet() }, tag.map { $0.isEmpty ? nil : tags[$0] ?? NumberSet() }].compactMap { $0 ?? nil }
-            .min { $0.count < $1.count }
+        let ofApp = app.flatMap { $0.isEmpty ? nil : apps[$0] ?? NumberSet() }
+        let ofTag = tag.flatMap { $0.isEmpty ? nil : tags[$0] ?? NumberSet() }
+        return [ofApp, ofTag].compactMap { $0 }.min { $0.count < $1.count }
     }
 }
 

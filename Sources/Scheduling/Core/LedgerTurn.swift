@@ -34,6 +34,8 @@ extension Ledger {
         case addBatch(BatchRecord, [LedgerEntry])
         case saved(LedgerEntry)
         case savedBatch(LedgerBatch, [LedgerEntry])
+        /// Some members of a batch take their places. Nothing starts before `savedBatch`.
+        case savedMembers(LedgerBatch, [LedgerEntry])
         /// The row could not be saved: it never was.
         case unsaved(LedgerEntry)
         case unsavedBatch(LedgerBatch, [LedgerEntry])
@@ -155,6 +157,7 @@ extension Ledger {
         case .addBatch(let record, let members): _ = insert(record, members)
         case .saved(let entry): enter(entry, now: now)
         case .savedBatch(let batch, let members): enter(batch, members, now: now)
+        case .savedMembers(let batch, let members): enter(members, of: batch, now: now)
         case .unsaved(let entry): undo(entry, now: now)
         case .unsavedBatch(let batch, let members): undo(batch, members, now: now)
         case .asks(let id, let host, let origin): hop(id, to: host, origin: origin, now: now)

@@ -57,7 +57,14 @@ public struct JournalQueue<Item> {
         case .put(let record): place(change, record.number)
         case .remove(let number): place(change, number)
         // No batch has the number of a download.
-        case .putBatch(let record): place(change, record.number)
+        case .putBatch(let record):
+            // Its members are still to be added, too.
+            if let place = places[record.number], case .addBatch(_, let members) = changes[place] {
+                changes[place] = .addBatch(record, members)
+            } else {
+                place(change, record.number)
+            }
+        case .addBatch(let record, _): place(change, record.number)
         case .removeBatch(let number): place(change, number)
         case .set: place(change, .settings)
         case .sweep(let number, _), .swept(let number): place(change, .sweep(number))
@@ -181,13 +188,18 @@ private enum OtherRow: Hashable {
 }
 
 extension StoreChange {
-    fileprivate var batchAddition: DownloadNumber? { if case .putBatch(let record) = self { record.number } else { nil } }
+    fileprivate var batchAddition: DownloadNumber? {
+        switch self {
+        case .putBatch(let record), .addBatch(let record, _): record.number
+        default: nil
+        }
+    }
 
     /// The number of what it adds or changes.
     fileprivate var addition: DownloadNumber? {
         switch self {
         case .put(let record): record.number
-        case .putBatch(let record): record.number
+        case .putBatch(let record), .addBatch(let record, _): record.number
         default: nil
         }
     }

@@ -20,7 +20,8 @@ extension Ledger {
             isScheduled = true
         }
         (sliceAt, awaited) = (nil, [])
-        guard !isEnding, !isAsleep, !settings.paused, stretches.isEmpty, pass?.holdsStarts != true, !isJournalFull else { return }
+        guard !isEnding, !isAsleep, !settings.paused, !isJournalFull else { return }
+        guard stretches.isEmpty, entering.isEmpty, pass?.holdsStarts != true else { return }
         takeIn(now: now)
         openHosts(now: now)
         repeat {

@@ -2,8 +2,9 @@ public import DownloadModel
 
 /// A dictionary by download number whose growth has no long step.
 ///
-/// A `Dictionary` of 100,000 entries moves all of them when it grows. Here, the entries of 512 consecutive numbers form a page, which is a
-/// dictionary of its own, so that only a page ever grows. Numbers are assigned in order: most pages are full.
+/// A `Dictionary` of 100,000 entries moves all of them when it grows. Here, the entries of 768 consecutive numbers form a page, which is a
+/// dictionary of its own, so that only a page ever grows. Numbers are assigned in order: most pages are full. So many fill the storage that
+/// a `Dictionary` of this size has.
 public struct NumberTable<Value> {
     /// By the number without its low bits. No page is empty.
     @usableFromInline var pages: [UInt64: [DownloadNumber: Value]] = [:]
@@ -14,7 +15,7 @@ public struct NumberTable<Value> {
 
     @inlinable public var isEmpty: Bool { pages.isEmpty }
 
-    @inlinable static func page(of number: DownloadNumber) -> UInt64 { number.value >> 9 }
+    @inlinable static func page(of number: DownloadNumber) -> UInt64 { number.value / 768 }
 
     @inlinable public subscript(_ number: DownloadNumber) -> Value? {
         get { pages[Self.page(of: number)]?[number] }
@@ -38,9 +39,9 @@ public struct NumberTable<Value> {
     }
 
     /// In no particular order.
-    public var values: some Sequence<Value> { pages.values.lazy.flatMap(\.values) }
+    @inlinable public var values: some Sequence<Value> { pages.values.lazy.flatMap { $0.values } }
     /// In no particular order.
-    public var numbers: some Sequence<DownloadNumber> { pages.values.lazy.flatMap(\.keys) }
+    @inlinable public var numbers: some Sequence<DownloadNumber> { pages.values.lazy.flatMap { $0.keys } }
 }
 
 extension NumberTable: Sendable where Value: Sendable {}
@@ -56,6 +57,7 @@ public struct NumberSet: Sequence, Sendable {
     public func contains(_ number: DownloadNumber) -> Bool { table[number] != nil }
     /// - Returns: whether it was new.
     @discardableResult public mutating func insert(_ number: DownloadNumber) -> Bool { table.updateValue((), for: number) == nil }
+    public mutating func insert(_ numbers: some Sequence<DownloadNumber>) { for number in numbers { insert(number) } }
     /// - Returns: whether it was there.
     @discardableResult public mutating func remove(_ number: DownloadNumber) -> Bool { table.removeValue(for: number) != nil }
     public func makeIterator() -> some IteratorProtocol<DownloadNumber> { table.numbers.makeIterator() }

@@ -95,12 +95,20 @@ public struct DownloadOptions: Equatable, Sendable {
 
 extension DownloadOptions {
     /// Bytes of URL, headers, metadata and other texts that a download of `url` makes us hold. The first KiB is not counted.
-    public func heldBytes(with url: String) -> Int {
+    public func heldBytes(with url: String) -> Int { heldBytes(with: CollectionOfOne(url)) }
+
+    /// The same of several downloads with these options.
+    public func heldBytes(with urls: some Sequence<String>) -> Int {
+        let own = textBytes
+        return urls.reduce(0) { $0 + max(0, own + $1.utf8.count - 1024) }
+    }
+
+    private var textBytes: Int {
         func size(_ text: String?) -> Int { text?.utf8.count ?? 0 }
         let toast = size(title) + size(body) + size(icon) + size(sound)
-        let request = size(url) + size(referrer) + size(userAgent) + size(username) + size(password)
+        let request = size(referrer) + size(userAgent) + size(username) + size(password)
         let fields = headers.reduce(0) { $0 + size($1.name) + size($1.value) }
-        return max(0, toast + request + fields + size(tag) + size(token) + size(fileName) + metadata.count - 1024)
+        return toast + request + fields + size(tag) + size(token) + size(fileName) + metadata.count
     }
 }
 
