@@ -51,8 +51,7 @@ import Testing
         "why", "host", "limit", "settings",
     ])
     func `has each option in its man page`(subcommand: String) async throws {
-        let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
-        let bytes = try #require(readFile("/\(root)/data/man/todoku.1"))
+        let bytes = try #require(readFile("\(repository)/data/man/todoku.1"))
         let page = String(decoding: bytes, as: UTF8.self).split(separator: "\\").joined()
         let help = await Child.run([Desk.command, subcommand, "--help"]).output
         let words = help.split { !$0.isLetter && $0 != "-" }.filter { $0.hasPrefix("--") && $0.count > 2 }
@@ -247,8 +246,7 @@ import Testing
     @Test func `does what its desktop entry has it run`() async throws {
         let opener = StandInOpener()
         let desk = await Desk(extra: ["PATH": opener.path])
-        let root = "/" + #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
-        let entry = String(decoding: try #require(readFile("\(root)/data/org.todoku.Downloader1.desktop.in")), as: UTF8.self)
+        let entry = String(decoding: try #require(readFile("\(repository)/data/org.todoku.Downloader1.desktop.in")), as: UTF8.self)
         let program = "Exec=@bindir@/todoku "
         let commands = entry.split(separator: "\n").filter { $0.hasPrefix("Exec=") }
         #expect(commands.count == 4 && commands.allSatisfy { $0.hasPrefix(program) })

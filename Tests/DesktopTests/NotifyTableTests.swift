@@ -3,7 +3,6 @@ internal import Testing
 
 @Suite struct `The table of libcanberra's functions` {
     @Test func `agrees with the real header`() async throws {
-        let include = String(#filePath).split(separator: "/").dropLast(3).joined(separator: "/")
         let folder = TemporaryFolder()
         let source = """
             #include <canberra.h>
@@ -12,7 +11,7 @@ internal import Testing
             TODOKU_SOUND_FUNCTIONS(CHECK)
             """
         writeFile(folder("check.c"), source.utf8)
-        let compiled = await Child.run(["clang", "-Werror", "-fsyntax-only", "-I/\(include)/Sources/CSound/include", folder("check.c")])
+        let compiled = await Child.run(["clang", "-Werror", "-fsyntax-only", "-I\(repository)/Sources/CSound/include", folder("check.c")])
         #expect(compiled.status == 0, "this test needs libcanberra-dev: \(compiled.errors)")
     }
 }
@@ -20,7 +19,6 @@ internal import Testing
 @Suite struct `The table of libnotify's functions` {
     /// Our own copies of C's types and prototypes, against the headers of libnotify-dev.
     @Test func `agrees with the real headers`() async throws {
-        let include = String(#filePath).split(separator: "/").dropLast(3).joined(separator: "/")
         let flags = await Child.run(["pkg-config", "--cflags", "libnotify"])
         try #require(flags.status == 0, "this test needs libnotify-dev and pkg-config: \(flags.errors)")
         let folder = TemporaryFolder()
@@ -45,7 +43,7 @@ internal import Testing
         writeFile(folder("theirs.c"), "#include <libnotify/notify.h>\n#include <gio/gio.h>\n\(values)".utf8)
         for file in ["check.c", "ours.c", "theirs.c"] {
             let compiled = await Child.run(
-                ["clang", "-Werror", "-fsyntax-only", "-I/\(include)/Sources/CNotify/include", folder(file)]
+                ["clang", "-Werror", "-fsyntax-only", "-I\(repository)/Sources/CNotify/include", folder(file)]
                     + flags.output.split { $0 == " " || $0 == "\n" }.map(String.init))
             #expect(compiled.status == 0, "\(file): \(compiled.errors)")
         }

@@ -410,7 +410,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
 
     @Test func `of version 6, as its program left it, goes on with all that it held`() async throws {
         let text = try #require(
-            readFile(#filePath.split(separator: "/").dropLast(2).reduce("") { "\($0)/\($1)" } + "/Fixtures/queue-version-6.sql"))
+            readFile("\(repository)/Tests/Fixtures/queue-version-6.sql"))
         writeFile(folder("todoku.db"), [])
         try tamper(folder.path, String(decoding: text, as: UTF8.self))
         let state = try await reopened(folder.path)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of the shim share, and what the tests read (Tests/FaultTests/Shim.swift, RecordedLog.swift have the same layouts).
+// What the parts of the shim share, and what the tests read (Tests/FaultTests/Support/Shim.swift, RecordedLog.swift have the same layouts).
 #pragma once
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -3,9 +3,8 @@ import DownloadModel
 import Glibc
 import PartFiles
 
-// Writes a part file as several connections would, by the code of todokud, so that a test can kill it or cut the power at any moment
-// (Tests/FaultTests/SegmentTests.swift). It goes on from what an earlier run left, after it has looked whether each byte that counts is
-// right.
+// Writes a part file as several connections would, with the code of todokud, so that a test can kill it or cut the power at any moment
+// (Tests/FaultTests/Faults/SegmentTests.swift). It first checks every byte that counts of an earlier run, and then continues that run.
 //
 //     todoku-segments FILES STATE PROGRESS CONNECTIONS SEED
 //

@@ -6,11 +6,10 @@ internal import Testing
 
 /// Compiles what other programs generate from the interface files, and lets it talk to the real service: `examples/generated-clients`.
 @Suite(.timeLimit(.minutes(5))) struct `A generated client` {
-    private let root = "/" + #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
     private let build = TemporaryFolder()
     private let files = ["Downloader1": "downloader", "Download1": "download", "Batch1": "batch"]
 
-    private func file(_ name: String) -> String { "\(root)/data/dbus-interfaces/org.todoku.\(name).xml" }
+    private func file(_ name: String) -> String { "\(repository)/data/dbus-interfaces/org.todoku.\(name).xml" }
 
     /// Runs a line of shell in the build folder.
     private func shell(_ line: String, environment: [String: String] = currentEnvironment()) async -> Child.Exit {
@@ -27,7 +26,7 @@ internal import Testing
         let made = await shell(
             """
             gdbus-codegen --interface-prefix org.todoku. --c-namespace Todoku --generate-c-code todoku \(xml)
-            cc -std=gnu11 -O0 -Wall -Werror -I. '\(root)/examples/generated-clients/glib.c' todoku.c -o client $(pkg-config --cflags --libs gio-unix-2.0)
+            cc -std=gnu11 -O0 -Wall -Werror -I. '\(repository)/examples/generated-clients/glib.c' todoku.c -o client $(pkg-config --cflags --libs gio-unix-2.0)
             """)
         try expectMade(made, "libglib2.0-dev, libglib2.0-dev-bin, gcc")
         let world = await ServiceWorld()
@@ -45,7 +44,7 @@ internal import Testing
     }
 
     @Test func `of qdbusxml2cpp has a type for each value`() async throws {
-        let examples = "\(root)/examples/generated-clients"
+        let examples = "\(repository)/examples/generated-clients"
         var lines: [String] = []
         // One compilation unit, so that Qt's headers are read once.
         var unit = "#include \"\(examples)/qt.cpp\"\n"

@@ -23,7 +23,7 @@ final class MemoryDisks: Sendable {
         let folder = TemporaryFolder("todoku-memfs")
         (self.operation, self.folder) = (operation, folder)
         paths = (0..<count).map { folder.makeFolder("disk-\($0)") }
-        let source = #filePath.folderName.folderName + "/FaultShim/memfs.c"
+        let source = "\(repository)/Tests/FaultShim/memfs.c"
         var words = ""
         for compiler in ["clang", "cc"] {
             let exit = await Child.run([compiler, "-O1", "-Wall", "-o", folder("memfs"), source])

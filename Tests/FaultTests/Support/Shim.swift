@@ -9,7 +9,7 @@ final class Shim: Sendable {
 
     /// Compiles the object with the C compiler of the Swift toolchain, or with the system's.
     init() async throws {
-        let sources = #filePath.folderName.folderName + "/FaultShim"
+        let sources = "\(repository)/Tests/FaultShim"
         var words = ""
         for compiler in ["clang", "cc"] {
             let exit = await Child.run([

@@ -11,7 +11,7 @@ struct ExampleApp {
 
     /// - Parameter name: of the app's folder. The name of its program has an underscore for each hyphen.
     init(_ id: String, _ name: String) {
-        let folder = "/" + #filePath.split(separator: "/").dropLast(3).joined(separator: "/") + "/examples/\(name)"
+        let folder = "\(repository)/examples/\(name)"
         let file = name.replacing("-", with: "_") + ".py"
         (self.id, program) = (id, "\(folder)/\(file)")
         let lines = String(decoding: readFile("\(folder)/\(id).service") ?? [], as: UTF8.self).split(separator: "\n")

@@ -315,8 +315,7 @@ private struct Session {
 
 /// The text of `data/org.todoku.Downloader1.desktop.in`.
 private func desktopEntry() throws -> String {
-    let root = "/" + #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
-    return String(decoding: try #require(readFile("\(root)/data/\(BusName.service).desktop.in")), as: UTF8.self)
+    return String(decoding: try #require(readFile("\(repository)/data/\(BusName.service).desktop.in")), as: UTF8.self)
 }
 
 /// The file URI of a path.
