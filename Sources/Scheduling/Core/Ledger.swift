@@ -8,13 +8,13 @@ public final class Ledger {
     /// What the caller must perform, in this order. Everything after a `save` may be done or told only once that change is on disk.
     public enum Action {
         case save(StoreChange)
-        /// `afterSave`: start only once all changes so far are on disk. Otherwise, a retried download could write a part file that its row
-        /// on disk does not know, or the start of a paced request could be lost. If the transfer is told to stop before the engine has it,
-        /// answer with `transferEnded`: `stopped`, with the resume data of the record.
+        /// `afterSave`: start only once all changes so far are on disk. Otherwise, a crash could lose that a retried download writes a
+        /// part file, or that a paced request was started. If the transfer is told to stop before the engine has it, answer with
+        /// `transferEnded`: `stopped`, with the resume data of the record.
         case startTransfer(LedgerEntry, afterSave: Bool)
         case stopTransfer(LedgerEntry)
         /// Let the transfer make the next request, which `asks` announced. `afterSave`: only once all changes so far are on disk, and only
-        /// if the transfer still runs; the engine must then report when the request has gone out (`sent`).
+        /// if the transfer still runs. The engine must then report when the request has gone out (`sent`).
         case permit(RequestID, afterSave: Bool)
         case verify(LedgerEntry)
         case commit(LedgerEntry)

@@ -82,7 +82,7 @@ extension DownloadRecord {
         if paused { return .waiting(.pausedAll, until: nil) }
         if let time = options.notBefore, time > now { return .waiting(.notBefore, until: time) }
         if awaitsUrl { return .waiting(.needsUrl, until: nil) }
-        // Longer than any delay of ours: the clock was set back while the service was not running.
+        // Longer than any delay of ours: the clock was set back unnoticed.
         if let time = retryAt, time > now, time < now + Self.longestRetry { return .waiting(.retry, until: time) }
         return .queued
     }
@@ -138,7 +138,7 @@ extension DownloadRecord {
         }
     }
 
-    /// When the download is due without an event: the end of its wait, its deadline, the next call of its owner, or the end of its secrets.
+    /// When the download is due without an event: the end of its wait, its deadline, the next owner call, or the end of its secrets.
     var nextWake: WallTime? {
         switch state {
         case .waiting(.pausedAll, _): nil

@@ -2,8 +2,8 @@ public import DownloadModel
 
 /// The only way into the ledger for its caller: events in, actions out.
 extension Ledger {
-    /// A fact or a request. The download of an event may already have ended, been stopped or been removed: engine, pool and callers learn
-    /// of an end later than the ledger does.
+    /// A fact or a request. The download of an event may already have ended, been stopped or been removed, because engine, pool and callers
+    /// learn of an end late.
     public enum Event {
         // Requests. `steer`, `replaceUrl` and `remove` may be refused (`Turn.refusal`).
         case steer(LedgerEntry, DownloadEvent)
