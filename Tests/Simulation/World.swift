@@ -221,7 +221,7 @@ struct World {
         return problem
     }
 
-    // MARK: What the ledger wants
+    // MARK: The ledger's actions
 
     /// Lets the ledger decide on `events`; `settle` performs its actions.
     ///
@@ -412,7 +412,7 @@ struct World {
         return saved.batches[number]?.toastOwedSince.map { ($0, true) }
     }
 
-    // MARK: Life and death
+    // MARK: Restart
 
     /// The process dies and another one starts. `power`: the machine restarts, too.
     mutating func restart(power: Bool) {

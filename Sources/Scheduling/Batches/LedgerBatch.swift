@@ -74,7 +74,7 @@ extension Ledger {
         return open.sorted { ($0.1, $0.2, $0.0) < ($1.1, $1.2, $1.0) }.map(\.0) + ended.sorted { $0.1 < $1.1 }.map(\.0)
     }
 
-    // MARK: Coming and going
+    // MARK: Adding and removing
 
     /// Adds a batch whose rows are not on disk yet: the members count, but do not run before `enter`.
     ///

@@ -167,7 +167,7 @@ public final class Ledger {
         return actions
     }
 
-    // MARK: Coming and going
+    // MARK: Adding and removing
 
     /// Adds a record whose row is not on disk yet: the download counts, but does not run before `enter`.
     func insert(_ record: DownloadRecord) -> LedgerEntry {
@@ -331,7 +331,7 @@ public final class Ledger {
         if entry.record.isToDescriptor, before.hasEnded, !next.hasEnded { throw IllegalTransition(state: before, event: event) }
         if event == .resume, before == .queued || before == .active { defyPace(entry) }
         guard next != before || !effects.isEmpty else { return }
-        // PauseAll and ResumeAll touch up to 100,000 downloads: skip the costly comparison, because the change is known.
+        // PauseAll and ResumeAll touch up to 100,000 downloads: note no costly `changed` for them, because the change is known.
         // The new state is announced whole.
         let isOfAll = event == .hold || event == .release
         let isWatched = !isOfAll || before == .active

@@ -44,7 +44,7 @@ extension Ledger {
     func cancelAll(answering call: CallNumber, now: WallTime) {
         let numbers = order.ordered
         guard let last = numbers.max() else { return actions.append(.stretchEnded(call)) }
-        // One row cancels all downloads; without it, a crash would leave some of them uncancelled.
+        // One row cancels all downloads; without this row, a crash would leave some of them uncancelled.
         // This call also cancels the downloads that were retried since an earlier call.
         set(now: now) { ($0.cancelsThrough, $0.spared) = (last, []) }
         begin(LedgerStretch(deed: .cancelAll(through: last), numbers: numbers, call: call), now: now)

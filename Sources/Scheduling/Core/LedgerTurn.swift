@@ -2,10 +2,10 @@ public import DownloadModel
 
 /// The only way into the ledger for its caller: events in, actions out.
 extension Ledger {
-    /// A fact or a request. The download of an event may already have ended, been stopped or been removed, because engine, pool and callers
+    /// A fact, or the wish of a caller. The download may already have ended, been stopped or been removed, because engine, pool and callers
     /// learn of an end late.
     public enum Event {
-        // Requests. `steer`, `replaceUrl` and `remove` may be refused (`Turn.refusal`).
+        // From callers. `steer`, `replaceUrl` and `remove` may be refused (`Turn.refusal`).
         case steer(LedgerEntry, DownloadEvent)
         /// Sets a fresh link for the same bytes. `isFromSandbox`: from now on, the rules for sandboxed apps apply to the download.
         case replaceUrl(LedgerEntry, FreshLink, isFromSandbox: Bool = false)
@@ -59,7 +59,7 @@ extension Ledger {
         case committed(LedgerEntry, path: String, skipped: Bool = false, copy: CopyHeld? = nil)
         case partLost(LedgerEntry)
         case foundUnchanged(LedgerEntry, CopyHeld)
-        /// The part file is deleted. `isGone` false: deletion failed; the next startup tries again.
+        /// The part file is deleted. `isGone` false: the file may still exist; the next startup tries again.
         case swept(DownloadNumber, isGone: Bool)
 
         /// The caller's descriptor that the download writes into is missing.
@@ -78,7 +78,7 @@ extension Ledger {
 
         // From the announcements.
         case toastSettled(OwedToast)
-        /// The owner is about to be called, as `owesCall` demands.
+        /// The owner is about to be called, if `owesCall` is true.
         case ownerCalled(LedgerEntry)
 
         // The process.

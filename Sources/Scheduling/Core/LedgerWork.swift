@@ -254,7 +254,7 @@ extension Ledger {
         actions.append(.sweep(number, directory: sweep.directory))
     }
 
-    /// The part file of `number` is deleted. `isGone` false: deletion failed; the next startup tries again.
+    /// The part file of `number` is deleted. `isGone` false: the file may still exist; the next startup tries again.
     func swept(_ number: DownloadNumber, isGone: Bool, now: WallTime) {
         guard let sweep = sweeps.removeValue(for: number) else { return }
         if sweep.directory.isEmpty {
@@ -268,9 +268,9 @@ extension Ledger {
         schedule(now: now)
     }
 
-    // MARK: The owner's link
+    // MARK: A fresh link
 
-    /// Sets a fresh link for the same bytes; a download that waited for one is queued again.
+    /// Sets a fresh link for the same bytes. An active or failed download, or one that waits for a link or a retry, is queued again.
     ///
     /// - Parameter isFromSandbox: from now on, the rules for sandboxed apps apply to the download, whoever queued it.
     func replaceUrl(

@@ -160,7 +160,7 @@ extension Ledger {
         claim(at: request.origin, app: entry.record.options.app, spacing: entry.spacing, isUrgent: entry.isUrgent)
     }
 
-    /// The queued download that a redirect of `claim` lets go first; nil: none. A redirect yields if there is a slot, and if another
+    /// The queued download that goes before a redirect of `claim`; nil: none. A redirect yields if there is a slot, and if another
     /// application with a download queued at the host has waited longer for its turn.
     private func rival(of claim: HostTurns.Claim, at host: HostLoad, _ limit: Int, now: WallTime) -> Awaited? {
         let isScarce = host.interval > .zero || limit > 0
@@ -174,7 +174,7 @@ extension Ledger {
         return owed.map { Awaited(lane: first.lane, claim: first.claim, turn: first.turn, owed: $0.claim) }
     }
 
-    /// A queued download that precedes a redirect at its host, as of that finding.
+    /// A queued download that precedes a redirect at its host, with its turn at that moment.
     struct Awaited {
         let lane: Lane
         let claim: HostTurns.Claim
@@ -190,7 +190,7 @@ extension Ledger {
         touched.insert(lane.host.name)
     }
 
-    /// A download that was let go first but got no slot loses its turn. So it delays no request that needs no slot or has one.
+    /// A download that was to go before a redirect but got no slot loses its turn. So it delays no request that needs no slot or has one.
     func loseTurns(now: WallTime) {
         while !awaited.isEmpty {
             for one in awaited where one.lane.count > 0 && one.lane.host.turns.last(one.claim) == one.turn {
@@ -246,7 +246,7 @@ extension Ledger {
         atHosts[entry.request].flatMap { $0.hasLeft ? nil : load(of: $0.host) }
     }
 
-    // MARK: What is active
+    // MARK: Active downloads
 
     /// `entry` becomes active, with its first request at its own host.
     func enterSlot(_ entry: LedgerEntry, now: WallTime) {
@@ -435,8 +435,8 @@ extension Ledger {
         if entry.isUrgent { calm(request.origin) }
     }
 
-    /// The server refused a download that a caller wanted at once. All its other urgent downloads that have not started now wait like the
-    /// rest. So a resumed batch of thousands asks a refusing server only a few times.
+    /// The server refused a download that a caller wanted at once. All other urgent downloads of the origin that have not started now wait
+    /// like the rest. So a resumed batch of thousands asks a refusing server only a few times.
     private func calm(_ origin: String) {
         guard let host = hosts[settings.hostRules.governing(DownloadURL.host(of: origin)).name] else { return }
         for lane in host.lanes where lane.isUrgent && (lane.origin == nil || lane.origin == origin) { lane.isUrgent = false }

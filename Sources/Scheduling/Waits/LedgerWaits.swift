@@ -3,7 +3,7 @@ public import DownloadModel
 /// Why a download waits for its host, until when, and behind how many; and which changes of these must be announced.
 extension Ledger {
     /// The state as the bus shows it. A queued or active download shows as waiting while it waits for its host, or for a rule of the host.
-    /// During PauseAll and ResumeAll, the state shows that the download is about to have.
+    /// During PauseAll and ResumeAll, the state is the one that the download is about to have.
     public func shownState(of entry: LedgerEntry, now: WallTime) -> DownloadState {
         if let upcoming = upcoming(entry, now: now) { return upcoming }
         guard let (reason, until) = hold(of: entry, now: now) else { return entry.state }
