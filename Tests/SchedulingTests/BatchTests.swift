@@ -5,7 +5,7 @@ internal import Testing
 
 private let now = WallTime(microseconds: 1_000_000_000_000_000)
 
-/// A ledger and what it left to be done.
+/// A ledger and the actions that it has left to perform.
 private final class Desk {
     let ledger: Ledger
     var saved: [StoreChange] = []
@@ -59,7 +59,7 @@ private final class Desk {
         take()
     }
 
-    /// Up to the moment at which it is given its name.
+    /// Completes the download up to its commit.
     func verify(_ entry: LedgerEntry) {
         let identity = FileIdentity(device: 1, inode: entry.number.value, mount: 1, boot: "b")
         ledger.transferBegan(entry, fileName: "f", mediaType: nil, total: 10, offset: 0, now: now)
@@ -88,7 +88,7 @@ private final class Desk {
         #expect(desk.ledger.orderedMembers(of: batch).map(\.value) == [2, 3, 4, 5, 6])
     }
 
-    @Test func `that could not be saved never was`() {
+    @Test func `leaves no trace if it could not be saved`() {
         let desk = Desk()
         let (batch, entries) = desk.add(1, 5, enter: false)
         desk.ledger.undo(batch, entries, now: now)
@@ -113,7 +113,7 @@ private final class Desk {
         #expect(desk.ends.last == OutcomeCounts(finished: 2))
     }
 
-    @Test func `counts what is off the list, saves that with each removal, and goes with its last member`() {
+    @Test func `counts removed members, saves the counts with each removal, and is removed with the last`() {
         let desk = Desk()
         let (batch, entries) = desk.add(1, 3)
         desk.finish(entries[0])
@@ -133,7 +133,7 @@ private final class Desk {
         #expect(desk.saved.contains(.removeBatch(BatchNumber(1))) && desk.ledger.batches.isEmpty && batch.isRemoved)
     }
 
-    @Test func `is removed once a file that is being renamed has its name`() {
+    @Test func `is removed once a member's commit has succeeded`() {
         let desk = Desk()
         let (batch, entries) = desk.add(1, 3)
         desk.verify(entries[0])
@@ -142,7 +142,7 @@ private final class Desk {
         desk.ledger.remove(batch, now: now)
         desk.take()
         #expect(desk.order == ["end 3", "end 4", "removed 3", "removed 4"] && !batch.isRemoved && batch.remaining == 1)
-        // Should the service be killed now, what is left of the batch counts them.
+        // If the service were killed now, the row of the batch would count the removed members.
         #expect(desk.saved.contains(.putBatch(batch.record)) && batch.record.removed == OutcomeCounts(cancelled: 2))
         desk.ledger.committed(entries[0], path: "/d/f", skipped: false, now: now)
         desk.take()
@@ -162,7 +162,7 @@ private final class Desk {
         #expect(batch.isRemoved && desk.ledger.entries.isEmpty && desk.removed == [BatchNumber(1)])
     }
 
-    @Test func `is removed if a file that was being renamed did not get its name`() {
+    @Test func `is removed if a member's commit has failed`() {
         for failure in [DownloadFailure(.alreadyExists, "taken"), DownloadFailure(.permissionDenied, "gone", wait: .destination)] {
             let desk = Desk()
             let (batch, entries) = desk.add(1, 1)
@@ -174,7 +174,7 @@ private final class Desk {
         }
     }
 
-    @Test func `is restored with its members, and nothing else is`() {
+    @Test func `is restored with its members only`() {
         let desk = Desk()
         let (_, entries) = desk.add(1, 3)
         desk.finish(entries[0])
@@ -192,7 +192,7 @@ private final class Desk {
         let batch = next.ledger.batch(BatchNumber(1))
         #expect(batch?.remaining == 1 && batch?.outcomes == OutcomeCounts(finished: 1, failed: 1))
         #expect(batch.map { next.ledger.members(of: $0).map(\.number.value) } == [3, 4])
-        // One without members is forgotten, as is the batch of a member that has none.
+        // A batch without members is removed, and a member of an unknown batch loses its batch.
         #expect(next.ledger.batches.count == 1 && next.saved.contains(.removeBatch(BatchNumber(50))))
         let another = Desk()
         another.ledger.restore([stray], batches: [], sweeps: [:], now: now)

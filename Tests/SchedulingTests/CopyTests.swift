@@ -19,9 +19,9 @@ private let source = "http://h/a"
     }
 
     @Test(arguments: ["1", "\"1", "W/1", "w/\"1\"", "\"1\" x", "\"a\nb\"", "", "W/", String(repeating: "x", count: 2000)])
-    func `is nothing that is malformed`(tag: String) { #expect(validators(tag) == nil) }
+    func `is never a malformed entity tag`(tag: String) { #expect(validators(tag) == nil) }
 
-    @Test func `is a date that is a minute old at least, of a response that does not vary`() {
+    @Test func `is a date at least a minute old, of a response that does not vary`() {
         let old = "Fri, 20 Nov 2026 11:58:59 GMT"
         #expect(validators(nil, old)?.lastModified == old)
         #expect(validators("W/\"1\"", old) == CopyValidators(entityTag: "W/\"1\"", lastModified: old, source: source))
@@ -41,12 +41,12 @@ private let source = "http://h/a"
             ("\"1\"", "\"2\"", false),
             ("W/\"1\"", "W/\"2\"", false),
         ] as [(String, String?, Bool)])
-    func `is what a 304 is about, where tags are the same by the weak comparison`(own: String, theirs: String?, isSame: Bool) {
+    func `matches a 304 if the tags are equal by weak comparison`(own: String, theirs: String?, isSame: Bool) {
         let validators = CopyValidators(entityTag: own, lastModified: "x", source: source)
         #expect(validators.matches(entityTag: theirs, lastModified: "y") == isSame)
     }
 
-    @Test func `is what a 304 is about, where dates are the same instant`() {
+    @Test func `matches a 304 if the dates are the same instant`() {
         let validators = CopyValidators(entityTag: nil, lastModified: "Fri, 20 Nov 2026 11:58:59 GMT", source: source)
         #expect(validators.matches(entityTag: "\"1\"", lastModified: nil))
         #expect(validators.matches(entityTag: nil, lastModified: "Friday, 20-Nov-26 11:58:59 GMT"))
@@ -54,7 +54,7 @@ private let source = "http://h/a"
     }
 }
 
-@Suite struct `A file's look` {
+@Suite struct `A file stamp` {
     private func stamp(_ change: (inout FileStamp) -> Void = { _ in }) -> FileStamp {
         var stamp = FileStamp(identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"), size: 10, modified: 99)
         change(&stamp)
@@ -149,7 +149,7 @@ private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
         #expect(desk.ledger.counts.remaining == 0)
     }
 
-    @Test func `holds a descriptor until nothing touches it any more`() {
+    @Test func `holds a descriptor until nothing uses it any more`() {
         let desk = Desk { ($0.isToDescriptor, $0.directory, $0.isFetch) = (true, "", false) }
         let number = desk.entry.number
         desk.ledger.transferBegan(desk.entry, fileName: "b", mediaType: nil, total: 10, offset: 0, now: desk.now)

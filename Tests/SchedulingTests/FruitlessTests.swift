@@ -3,7 +3,7 @@ import Testing
 
 @testable import Scheduling
 
-/// A ledger with one download whose attempts bring nothing.
+/// A ledger with one download whose attempts fetch no bytes.
 private final class Desk {
     let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
     var now = WallTime(microseconds: 1_000_000_000_000_000)
@@ -26,14 +26,14 @@ private final class Desk {
         ledger.transferEnded(entry.number, .failed(failure, madeProgress: madeProgress, resume), now: now)
     }
 
-    /// How often the deletion of its part file was asked for; it is carried out.
+    /// Counts the requested deletions of the part file, and performs them.
     func sweeps() -> Int {
         let count = ledger.takeActions().count { if case .sweep = $0 { true } else { false } }
         if count > 0 { ledger.swept(entry.number, isGone: true, now: now) }
         return count
     }
 
-    /// The time until it is tried again; nil: it is not.
+    /// The time until the retry; nil: no retry.
     var delay: Duration? {
         if case .waiting(_, let until?) = entry.state { until - now } else { nil }
     }
@@ -53,7 +53,7 @@ private func held(_ written: ByteCount) -> ResumeData {
         written: written, total: 100, validator: .entityTag("\"v\""), identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"))
 }
 
-@Suite struct `A download that comes no further` {
+@Suite struct `A download without progress` {
     @Test func `is retried ever later, up to its retries, if it is always cut and cannot be resumed`() {
         let desk = Desk { $0.options.retries = 4 }
         var delays: [Duration] = []
@@ -116,7 +116,7 @@ private func held(_ written: ByteCount) -> ResumeData {
         #expect(desk.entry.record.received == resume?.written ?? 0)
     }
 
-    @Test func `keeps none in a pause either, unless the file is complete`() throws {
+    @Test func `keeps no such bytes in a pause either, unless the file is complete`() throws {
         for isWhole in [false, true] {
             let desk = Desk()
             desk.begin(isResumable: false)

@@ -3,14 +3,14 @@ import Testing
 
 @testable import Scheduling
 
-/// A ledger with nothing in it, and a clock.
+/// An empty ledger, and a clock.
 private final class Desk {
     var ledger: Ledger
     var now = WallTime(microseconds: 1_000_000_000_000_000)
     var saved: [HostRequest] = []
-    /// The requests that are on disk.
+    /// The requests on disk.
     var rows: Set<[String]> = []
-    /// Numbers of transfers started, hops permitted, and downloads whose wait was told, in order.
+    /// The numbers of started transfers, permitted hops and announced waits, in order.
     var started: [UInt64] = []
     var permitted: [UInt64] = []
     var told: [UInt64] = []
@@ -65,7 +65,7 @@ private final class Desk {
         take()
     }
 
-    /// Its transfer ends and it is taken off the list: so a slot is free.
+    /// Ends the transfer and removes the download: a slot is free.
     func finish(_ number: UInt64) {
         let entry = ledger[DownloadNumber(number)]!
         try? ledger.apply(.cancel, to: entry, now: now)
@@ -80,7 +80,7 @@ private final class Desk {
         take()
     }
 
-    /// Goes to the next instant at which something is due.
+    /// Advances the clock to the next due instant.
     func wake() {
         guard let time = ledger.nextWake else {
             Issue.record("nothing is due")
@@ -91,7 +91,7 @@ private final class Desk {
         take()
     }
 
-    /// Lives on, with every request going out at once, until `isDone`.
+    /// Advances the clock until `isDone`; every request goes out at once.
     func live(until isDone: () -> Bool) {
         for _ in 0..<100 where !isDone() {
             step()
@@ -99,14 +99,14 @@ private final class Desk {
         #expect(isDone())
     }
 
-    /// Goes to the next instant; what starts or is let go there goes out at once.
+    /// Advances the clock to the next due instant; every request started or permitted then goes out at once.
     func step() {
         let before = (started.count, permitted.count)
         wake()
         for number in started.dropFirst(before.0) + permitted.dropFirst(before.1) { sent(number) }
     }
 
-    /// Downloads of `app` that were started elsewhere and are redirected to `host`.
+    /// Adds downloads of `app` that started elsewhere and are redirected to `host`.
     func redirect(_ numbers: ClosedRange<UInt64>, to host: String, app: String) {
         for number in numbers {
             add(number, "http://elsewhere/\(number)", app: app)
@@ -127,7 +127,7 @@ private let copy = CopyHeld(
     key: CopyKey(app: "", url: "http://h/f", directory: "/d", wantedName: nil), name: "f",
     stamp: FileStamp(identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"), size: 1, modified: 1), validators: nil)
 private let second = HostRule(requestInterval: .seconds(1))
-/// One second, and what is waited longer.
+/// One second plus the margin.
 private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
 @Suite struct `Host rules` {
@@ -202,7 +202,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         for (a, b) in zip(times, times.dropFirst()) { #expect(b - a >= interval) }
     }
 
-    @Test func `tells each waiting download why, until when and behind how many`() {
+    @Test func `gives each waiting download a reason, an end and a place`() {
         let desk = Desk { try? $0.hostRules.set("h", second) }
         for number in 1...4 { desk.add(UInt64(number)) }
         desk.sent(1)
@@ -241,7 +241,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
             #expect(hold.reason == .rateLimit && hold.until.map { $0 - desk.now == .seconds(60 * turns) } == true)
             #expect(desk.ledger.ahead(of: desk.entry(UInt64(number)), now: desk.now) == turns)
         }
-        // Its first has started, and the next is told to wait for the interval and no longer.
+        // The first download has started, and the next one waits for the interval, but no longer.
         for number in 1...21 { desk.finish(UInt64(number)) }
         #expect(desk.started.last == 25)
         desk.sent(25)
@@ -264,7 +264,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.permitted == [1])
     }
 
-    @Test func `of any number of different lengths costs no more than a few, and none is kept shorter`() {
+    @Test func `costs no more with many different lengths than with a few, and none is shortened`() {
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         for number in 1...400 {
             desk.add(UInt64(number)) { $0.options.requestInterval = .milliseconds(10_000 + number) }
@@ -282,7 +282,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(!(desk.started.contains(401) && desk.started.contains(402)), "within 50 minutes")
     }
 
-    @Test func `outlasts the process, also where nobody knows whether the last request went out`() {
+    @Test func `outlasts the process, even if the last request may not have gone out`() {
         for isSent in [true, false] {
             let before = Desk { try? $0.hostRules.set("h", second) }
             before.add(1)
@@ -298,7 +298,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         }
     }
 
-    @Test func `moves with a clock that is set`() {
+    @Test func `moves with a clock change`() {
         let desk = Desk { try? $0.hostRules.set("h", second) }
         desk.add(1)
         desk.sent(1)
@@ -363,7 +363,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(times.last.map { $0 - gone >= .milliseconds(100) } == true)
     }
 
-    @Test(arguments: [429, 503] as [UInt32]) func `slows it down for all, more each time, and answers hasten it again`(status: UInt32) {
+    @Test(arguments: [429, 503] as [UInt32]) func `slows all apps, more each time, and answers speed them up again`(status: UInt32) {
         let desk = Desk { $0.maxActive = 0 }
         desk.add(1)
         desk.fail(1, status)
@@ -406,7 +406,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         }
     }
 
-    @Test func `of one request shortens no interval to a request that has not left yet`() {
+    @Test func `of one request shortens no interval to a request that has not gone out yet`() {
         let desk = Desk { try? $0.hostRules.set("h", second) }
         for number in 1...3 { desk.add(UInt64(number)) }
         desk.sent(1)
@@ -430,7 +430,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(until.map { $0 - desk.now <= .seconds(2) } == true)
     }
 
-    @Test func `with Retry-After pauses it, over a restart too; zero hastens nothing`() {
+    @Test func `with Retry-After pauses requests, over a restart too; zero shortens nothing`() {
         let desk = Desk()
         desk.add(1)
         desk.fail(1, 503, retryAfter: .seconds(60))
@@ -445,7 +445,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.wait(.seconds(59))
         #expect(desk.started == [1])
 
-        // Further off than any server's wait: of a clock that was set back since.
+        // Further away than any server's pause: the clock was set back since.
         let back = Desk()
         back.now = desk.now + .seconds(-4 * 365 * 24 * 3600)
         back.ledger.restore([desk.entry(1).record], sweeps: [:], now: back.now)
@@ -497,13 +497,13 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 2, 3] && desk.hold(4) == .rateLimit)
     }
 
-    @Test func `that one application provoked delays others for minutes only`() {
+    @Test func `caused by one application delays others for minutes only`() {
         let desk = Desk()
         desk.add(1, app: "A")
         desk.fail(1, 503, retryAfter: .seconds(86_400))
         desk.add(2, app: "B")
         desk.add(3, app: "A")
-        // Each is told of one second more, for the other one that may go before it.
+        // One second more for each, because the other one may go first.
         #expect(desk.ledger.hold(of: desk.entry(2), now: desk.now)?.until == desk.now + .seconds(301))
         #expect(desk.ledger.hold(of: desk.entry(3), now: desk.now)?.until == desk.now + .seconds(86_401))
         desk.wait(.seconds(299))
@@ -512,7 +512,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 2])
     }
 
-    @Test func `does not delay a person who resumes a download that only waits behind it`() throws {
+    @Test func `does not delay a person who resumes a download queued behind the refused one`() throws {
         let desk = Desk()
         desk.add(1, app: "A")
         desk.fail(1, 503, retryAfter: .seconds(86_400))
@@ -523,7 +523,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.ledger.schedule(now: desk.now)
         desk.take()
         #expect(desk.started == [1, 3], "at once, and nobody else")
-        // What a good answer shows holds for all.
+        // A good answer lets all downloads go on.
         desk.wait(.seconds(1))
         desk.ledger.transferBegan(desk.entry(3), fileName: "f", mediaType: nil, total: nil, offset: 0, now: desk.now)
         desk.sent(3)
@@ -554,7 +554,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         for number in 2...4 { desk.fail(UInt64(number), 503, retryAfter: .seconds(86_400)) }
         #expect(desk.started == [1, 2, 3, 4] && (5...9).allSatisfy { desk.hold(UInt64($0)) == .rateLimit })
         #expect(Set(desk.told).isSuperset(of: [5, 6, 7, 8, 9]))
-        // Who resumes one of them now has it tried.
+        // A person who now resumes one of them has it tried at once.
         desk.now = desk.now + .milliseconds(1)
         try desk.ledger.apply(.resume, to: desk.entry(7), now: desk.now)
         desk.ledger.schedule(now: desk.now)
@@ -599,13 +599,13 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [2, 3] && desk.hold(4) == .rateLimit)
     }
 
-    @Test func `at one of very many ports costs no lane for each`() {
+    @Test func `at one of very many ports does not give each port a lane`() {
         let desk = Desk { $0.maxActive = 1 }
         for number in 1...500 { desk.add(UInt64(number), "http://h:\(1 + number % 250)/") }
         #expect(desk.ledger.hosts["h"]?.lanes.count == 65)
         var ended = 0
         while ended < desk.started.count, ended < 600 {
-            // Of those that share a lane one is refused. It holds up the others of the lane until its pause ends, and no longer.
+            // One of the downloads that share a lane is refused. It delays the others until its pause ends, and no longer.
             if ended == 200 { desk.fail(desk.started[ended], 503, retryAfter: .seconds(30)) } else { desk.finish(desk.started[ended]) }
             ended += 1
             if ended == desk.started.count, ended < 500 { desk.wake() }
@@ -613,7 +613,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(Set(desk.started).count == 500)
     }
 
-    @Test func `counts although the transfer was stopped at that moment`() throws {
+    @Test func `counts even if the transfer is stopped at that moment`() throws {
         let desk = Desk()
         desk.add(1)
         try desk.ledger.apply(.pause, to: desk.entry(1), now: desk.now)
@@ -622,7 +622,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1] && desk.hold(2) == .rateLimit)
     }
 
-    @Test func `is forgotten if somebody resets the host`() {
+    @Test func `is forgotten when somebody resets the host`() {
         let desk = Desk()
         desk.add(1)
         desk.fail(1, 503, retryAfter: .seconds(3600))
@@ -636,7 +636,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test(arguments: [404, 403, 301, 500, 408] as [UInt32])
-    func `ends with any other answer, unless the server is in trouble`(status: UInt32) {
+    func `is eased by any other answer, unless the server is in trouble`(status: UInt32) {
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         for number in 1...4 {
             desk.add(UInt64(number)) { $0.options.retries = 0 }
@@ -681,7 +681,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.rows.count == remembered(), "nor is more on disk")
     }
 
-    @Test func `is forgotten of own intervals, too, while others wait at the host`() {
+    @Test func `of the downloads' own intervals is forgotten, too, while others wait at the host`() {
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         desk.add(1)
         for number in 2...500 {
@@ -713,14 +713,14 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.last == 6)
     }
 
-    @Test func `are not the reason of a download that only waits for its turn`() {
+    @Test func `are not the wait reason of a download that only waits for its turn`() {
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (2, 6) }
         for number in 1...5 { desk.add(UInt64(number)) }
         #expect(desk.hold(5) == nil && desk.entry(5).state == .queued)
         #expect(desk.ledger.ahead(of: desk.entry(5), now: desk.now) == 2)
     }
 
-    @Test func `include those of redirects, which wait for their turn`() {
+    @Test func `include redirects, which wait for their turn`() {
         let desk = Desk { settings in
             settings.maxActive = 2
             try? settings.hostRules.set("slow", HostRule(connections: 1, requestInterval: .seconds(1)))
@@ -739,7 +739,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.permitted == [])
         desk.wake()
         #expect(desk.permitted == [2] && desk.hold(2) == nil)
-        // Where nothing stands in the way it is let go at once.
+        // A redirect that nothing delays is permitted at once.
         desk.ledger.hop(desk.entry(3).request, to: "elsewhere", now: desk.now)
         desk.take()
         #expect(desk.permitted == [2, 3])
@@ -800,7 +800,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
             desk.finish(desk.started.last!)
         }
         #expect(desk.started.prefix(20).count { $0 > 50 } == 10)
-        // Of one application first in, first out.
+        // Within one application: first in, first out.
         #expect(desk.started.filter { $0 <= 50 } == Array(1...UInt64(desk.started.count { $0 <= 50 })))
     }
 
@@ -843,7 +843,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 2, 3, 2], "first in, first out")
     }
 
-    @Test func `are not lost to a clock that is set`() {
+    @Test func `survive a clock change`() {
         let desk = Desk { $0.maxActive = 1 }
         desk.add(1, "http://a/1", app: "A")
         desk.add(2, "http://b/2", app: "B")
@@ -873,7 +873,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 2, 3])
     }
 
-    @Test func `reach other applications, although one has too many transfers from silent servers`() {
+    @Test func `reach other applications even if one has too many transfers from silent servers`() {
         let desk = Desk { $0.maxActive = 1 }
         for number in 1...80 {
             desk.add(UInt64(number), "http://a\(number)/f", app: "A")
@@ -887,7 +887,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.last == 100)
     }
 
-    @Test func `exist at a host, too, that is full of silent transfers`() throws {
+    @Test func `are also taken at a host full of silent transfers`() throws {
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
         for number in 1...8 {
             desk.add(UInt64(number), app: "A")
@@ -914,7 +914,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 }
 
 @Suite struct `Turns at a host` {
-    /// A host whose first request has just gone out, and the next may in a second.
+    /// A host with an interval of one second, whose first request has just gone out.
     private func desk(_ change: (inout Settings) -> Void = { _ in }) -> Desk {
         let desk = Desk { settings in
             (settings.maxActive, settings.maxPerHost) = (0, 0)
@@ -936,7 +936,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.filter { $0 < 100 } == [1, 2, 3] && desk.permitted == [100, 101])
     }
 
-    @Test func `go round, too, where the application of the redirects has something before all others in the queue`() {
+    @Test func `rotate even if the redirects' application is first in the queue`() {
         let desk = desk()
         desk.redirect(100...120, to: "slow", app: "greedy")
         desk.add(2, "http://slow/2", app: "modest")
@@ -974,7 +974,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.permitted.count == 2)
     }
 
-    @Test func `reach an application that has had much elsewhere`() {
+    @Test func `reach an application that has used many slots elsewhere`() {
         let desk = desk()
         desk.add(2, "http://other/2", app: "modest")
         desk.add(3, "http://slow/3", app: "greedy")
@@ -986,7 +986,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.last == 31)
     }
 
-    @Test func `go early to a download that somebody moves to the front`() {
+    @Test func `go first to a download that somebody moves to the front`() {
         let desk = desk()
         desk.add(2, "http://slow/2", app: "modest")
         desk.add(3, "http://slow/3", app: "greedy")
@@ -996,7 +996,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.last == 4)
     }
 
-    @Test func `are lost without a free slot: a redirect that has one is not delayed`() {
+    @Test func `are lost without a free slot: a redirect that has a slot is not delayed`() {
         let desk = desk { $0.maxActive = 1 }
         desk.redirect(100...100, to: "slow", app: "greedy")
         desk.add(2, "http://other/2", app: "busy")

@@ -2,12 +2,12 @@ import Testing
 
 @testable import Scheduling
 
-@Suite struct `Whose turn it is at a host` {
+@Suite struct `The turn at a host` {
     private func claim(_ app: String, _ origin: String? = nil, _ spacing: Duration = .zero) -> HostTurns.Claim {
         HostTurns.Claim(app: app, slowedOrigin: origin, spacing: spacing)
     }
 
-    @Test func `is known by application, and by what it waits for`() {
+    @Test func `is counted by application, origin and interval`() {
         var turns = HostTurns()
         turns.took(claim("A"))
         turns.took(claim("B"))
@@ -29,12 +29,12 @@ import Testing
         #expect(claim("A", origin, spacing).contends(with: claim("B", otherOrigin, otherSpacing)) == isSame)
     }
 
-    @Test func `comes round to everybody, however many there are`() {
+    @Test func `comes to every application, however many there are`() {
         var turns = HostTurns()
         let claims = (0..<3000).map { claim("app \($0)") }
         var had = [Int](repeating: 0, count: claims.count)
         for _ in 0..<6000 {
-            // Of those who waited as long, the one that has had least: in the ledger, the one that was queued first.
+            // Among claims that waited equally long, the one with the fewest turns; in the ledger, the one queued first.
             let next = claims.indices.min { (turns.last(claims[$0]), had[$0]) < (turns.last(claims[$1]), had[$1]) } ?? 0
             turns.took(claims[next])
             had[next] += 1

@@ -5,7 +5,7 @@ internal import Testing
 
 private let now = WallTime(microseconds: 1_000_000_000_000_000)
 
-/// Downloads that are added, and come to what a test says.
+/// Adds downloads and ends them as the test wants.
 private final class Desk {
     let ledger: Ledger
     private var last: UInt64 = 0
@@ -67,7 +67,7 @@ private final class Desk {
         #expect(desk.ledger.icons.count == 1)
     }
 
-    @Test func `are measured by bytes where all sizes are known, and progress stays when one ends`() throws {
+    @Test func `are measured by bytes if all sizes are known, and progress stays when one ends`() throws {
         let desk = Desk()
         let (a, b) = (desk.add(size: 300), desk.add(size: 100))
         #expect(desk.icon()?.fractionOfBytes == 0)
@@ -75,7 +75,7 @@ private final class Desk {
         desk.receive(b, 50, of: 100)
         #expect(desk.icon()?.fractionOfBytes == 0.5)
         #expect(desk.icon()?.bytes.received == 200 && desk.icon()?.bytes.total == 400)
-        // What has failed has come as far as it will.
+        // A failed download makes no more progress.
         desk.fail(a)
         #expect(desk.icon()?.bytes.received == 200 && desk.icon()?.bytes.total == 250)
         #expect(desk.icon()?.remaining == 1 && desk.icon()?.ended == 1)
@@ -86,7 +86,7 @@ private final class Desk {
         #expect(desk.icon()?.fractionOfBytes == 0.5, "what was cancelled is as if it had never been asked for")
     }
 
-    @Test func `are measured by downloads where a size is not known, and a single one of that kind not at all`() {
+    @Test func `are measured by downloads if a size is unknown, but a single such download has no progress`() {
         let desk = Desk()
         let a = desk.add()
         #expect(desk.icon()?.fractionOfBytes == nil && desk.icon()?.fractionOfDownloads == nil)
@@ -100,7 +100,7 @@ private final class Desk {
         #expect(desk.icon()?.fractionOfDownloads == 0.625)
     }
 
-    @Test func `take what runs as it is now, and any sizes that a server tells`() {
+    @Test func `include live progress, and any sizes that a server announces`() {
         let desk = Desk()
         let (a, b) = (desk.add(), desk.add())
         desk.receive(a, 10, of: 100)

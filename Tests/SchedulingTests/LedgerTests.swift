@@ -33,7 +33,7 @@ private struct Desk {
 private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRetryable: true, retryAfter: .seconds(100))
 
 @Suite struct `The ledger` {
-    @Test func `keeps a download paused that was paused with all before its row was on disk`() throws {
+    @Test func `keeps a download paused that PauseAll paused before its row was on disk`() throws {
         let desk = Desk([])
         let later = desk.now + .seconds(500)
         let record = Desk.record(1) {
@@ -49,8 +49,8 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(entry.state == .waiting(.notBefore, until: later))
     }
 
-    @Test func `does not treat texts that only look the same as equal`() {
-        // "é" in one character, and in two: different folders and files, and equal to Swift.
+    @Test func `does not treat texts as equal that only look the same`() {
+        // "é" as one character and as two: equal for Swift, but different folders and files.
         let (composed, decomposed) = ("caf\u{E9}", "cafe\u{301}")
         let desk = Desk(
             [composed, decomposed].enumerated().map { index, name in
@@ -66,11 +66,11 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         }
     }
 
-    @Test func `moves waits and deadlines with a clock that is set, and leaves not-before to the clock`() throws {
+    @Test func `moves waits and deadlines with a clock change, but not not-before`() throws {
         var desk = Desk([
             Desk.record(1) { $0.options.deadline = .seconds(1000) },
             Desk.record(2) {
-                $0.url = "http://other/2"  // the pause that a server asks for is its host's
+                $0.url = "http://other/2"  // a server's pause applies to its host
                 $0.options.notBefore = WallTime(microseconds: 1_000_000_500_000_000)
             },
         ])
@@ -86,7 +86,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(desk.ledger.nextWake == start + .seconds(3700))
     }
 
-    @Test func `moves waits with a clock that is set in slices, and none of them ends by the clock before`() throws {
+    @Test func `moves waits with a clock change in slices, and ends none by the old clock`() throws {
         var desk = Desk((1...4).map { number in Desk.record(number) { $0.url = "http://h\(number)/" } })
         let start = desk.now
         for number in 1...4 { desk.fail(UInt64(number), refusal) }
@@ -94,7 +94,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         desk.now = desk.now + .seconds(3600)
         desk.ledger.clockJumped(by: .seconds(3600), now: desk.now)
         #expect(desk.ledger.hasSlices)
-        // What it comes to before the slice does is moved first.
+        // A download that changes before its slice is moved first.
         try desk.ledger.apply(.pause, to: desk.entry(4), now: desk.now)
         try desk.ledger.apply(.resume, to: desk.entry(4), now: desk.now)
         for number in 1...4 { #expect(desk.state(UInt64(number)) == .waiting(.retry, until: start + .seconds(3700)), "\(number)") }
@@ -105,7 +105,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         for number in 1...4 { #expect(desk.state(UInt64(number)) == .waiting(.retry, until: start + .seconds(100)), "\(number)") }
     }
 
-    @Test func `assigns room in slices, and not twice`() {
+    @Test func `assigns free space in slices, and none of it twice`() {
         let full = DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 1000)
         let desk = Desk((1...4).map { number in Desk.record(number) { $0.total = 1000 } })
         for number in 1...4 { desk.fail(UInt64(number), full) }
@@ -121,7 +121,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(desk.state(1) == .active)
     }
 
-    @Test func `gives free room to those that waited first, and to no more than fit`() {
+    @Test func `gives free space to the downloads that waited first, and to no more than fit`() {
         var full = refusal
         full = DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 1000)
         let desk = Desk((1...3).map { number in Desk.record(number) { $0.total = 1000 } })
@@ -135,7 +135,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(desk.state(3) == .waiting(.diskSpace, until: nil))
     }
 
-    @Test func `tells two folders apart whose names only look the same`() {
+    @Test func `distinguishes two folders whose names only look the same`() {
         let full = DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 1)
         let (composed, decomposed) = ("/d/caf\u{E9}", "/d/cafe\u{301}")
         let desk = Desk([
@@ -147,7 +147,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(desk.state(1) == .waiting(.diskSpace, until: nil) && desk.state(2) == .active)
     }
 
-    /// The engine makes a part file and tells of it later: by then the download may be cancelled, and off the list.
+    /// The engine creates a part file and reports it later: by then, the download may be cancelled or removed.
     @Test(arguments: [(false, false), (false, true), (true, false), (true, true)])
     func `deletes the part file of a transfer that had not reported it yet`(isRemoved: Bool, isToDescriptor: Bool) throws {
         for hasBegun in [true, false] {
@@ -171,7 +171,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         }
     }
 
-    /// What the rows that `actions` save tell of the bytes held, in order.
+    /// The resume data in the rows that `actions` save, in order.
     private func savedBytes(_ actions: [Ledger.Action]) -> [ResumeData?] {
         actions.compactMap { if case .save(.put(let record)) = $0 { .some(record.resume) } else { nil } }
     }
@@ -190,13 +190,13 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
             let saved = savedBytes(desk.ledger.takeActions())
             #expect(!saved.isEmpty && saved.allSatisfy { $0 == nil })
         }
-        // A row of before, as an earlier version left it.
+        // A row of an earlier version.
         let desk = Desk([Desk.record(1) { ($0.state, $0.resume, $0.received) = (.cancelled, held, 500) }])
         try desk.ledger.apply(.retry, to: desk.entry(1), now: desk.now)
         #expect(desk.entry(1).record.resume == nil && desk.entry(1).record.received == 0)
     }
 
-    @Test func `reports that all have ended, also if the last one was an addition that could not be saved`() throws {
+    @Test func `announces AllEnded even if the last download was an addition that could not be saved`() throws {
         let desk = Desk([Desk.record(1)])
         let added = desk.ledger.insert(Desk.record(2))
         func ends() -> [UInt32] {
@@ -243,7 +243,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(queue.next() == "b" && queue.isClear && !queue.isBusy)
     }
 
-    @Test func `keeps the changes of a commit that failed, but not of an addition that is undone`() {
+    @Test func `keeps the changes of a failed commit, except undone additions`() {
         var queue = JournalQueue<String>()
         queue.append(.put(Desk.record(1)))
         queue.post("addition")
@@ -259,7 +259,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(queue.next() == "message" && queue.next() == "later" && queue.isClear)
     }
 
-    @Test func `drops what waits for a commit that does not return, and removes what it may have added`() {
+    @Test func `drops items of a commit that does not return, and removes what it may have added`() {
         var queue = JournalQueue<String>()
         queue.append(.put(Desk.record(1)))
         queue.post("addition")
@@ -284,7 +284,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(queue.isClear)
     }
 
-    @Test func `begins a commit without a change where one is due`() {
+    @Test func `begins a commit without a change if one is due`() {
         var queue = JournalQueue<String>()
         #expect(queue.begin(isDue: true) == [] && queue.isBusy && queue.begin(isDue: true) == nil)
         queue.post("waits for nothing")
@@ -303,7 +303,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(queue.begin() == [.put(Desk.record(1) { $0.received = 3 }), .remove(DownloadNumber(2))])
     }
 
-    @Test func `saves the last of each row, however long no commit succeeds`() {
+    @Test func `saves only the last change of each row, however long no commit succeeds`() {
         var queue = JournalQueue<String>()
         let (one, two) = (DownloadNumber(1), DownloadNumber(2))
         func request(_ host: String, _ at: UInt64) -> HostRequest {
@@ -330,7 +330,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
             ])
     }
 
-    @Test func `knows by its mark what waits still`() {
+    @Test func `knows by its mark whether an item still waits`() {
         var queue = JournalQueue<String>()
         queue.append(.put(Desk.record(1)))
         let marks = ["a", "b", "c"].map { queue.post($0) }

@@ -33,7 +33,7 @@ private final class Desk {
     func fail(_ number: UInt64 = 1, _ failure: DownloadFailure = .lost) { end(number, .failed(failure, madeProgress: false, nil)) }
     func resume(_ number: UInt64 = 1) throws { try ledger.apply(.resume, to: entry(number), now: now); ledger.schedule(now: now) }
 
-    /// What the actions so far say, and forgets them.
+    /// Takes the actions so far, as texts.
     func orders() -> [String] {
         ledger.takeActions().compactMap { action in
             switch action {
@@ -56,7 +56,7 @@ private let offline = DownloadState.waiting(.offline, until: nil)
 private let metered = DownloadState.waiting(.metered, until: nil)
 
 @Suite struct `Without a network` {
-    @Test func `only downloads from this machine start, and all resume when it is back`() {
+    @Test func `only downloads from this machine start, and all resume when the network is back`() {
         let desk = Desk(3, knowing: NetworkCondition(reach: .offline))
         #expect((1...3).allSatisfy { desk.state($0) == offline } && desk.state(9) == .active)
         #expect(desk.orders() == ["start 9"], "nothing of it is saved: it is asked again at a start")
@@ -88,7 +88,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
         #expect(desk.state() == .waiting(.retry, until: desk.now + .seconds(100)))
     }
 
-    @Test func `a back-off ends when it is back, but not a pause that a server requested`() {
+    @Test func `a back-off ends when the network is back, but not a pause that a server requested`() {
         let desk = Desk(4)
         desk.fail(1, .lost)
         desk.fail(2, .refused)
@@ -106,7 +106,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
         #expect(desk.state(2) == .waiting(.retry, until: until), "a link of another kind hastens nothing")
     }
 
-    @Test func `a network that may lead nowhere is tried, and again at once when it leads somewhere`() {
+    @Test func `a network of limited reach is tried, and tried again at once when it is online`() {
         let desk = Desk(2, knowing: NetworkCondition(reach: .limited))
         #expect(desk.state(1) == .active)
         desk.fail(1, .unreachable)
@@ -192,8 +192,8 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 }
 
-@Suite struct `Before it is known what network there is` {
-    @Test func `downloads that need it stay queued, and nothing is reported or saved`() {
+@Suite struct `While the network is unknown` {
+    @Test func `downloads that need the network stay queued, and nothing is reported or saved`() {
         let desk = Desk(2, knowing: nil) { $0.options.allowsMetered = $0.number != DownloadNumber(1) }
         #expect(desk.state(1) == .queued && desk.state(2) == .queued && desk.state(9) == .active)
         #expect(desk.orders() == ["start 9"])
@@ -219,7 +219,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
         desk.end(9, .failed(.lost, madeProgress: true, nil))
         #expect(desk.ledger.isAtRest && desk.orders() == ["save 1", "save 2", "save 9"])
         #expect(desk.entry(1).record.resume == resume)
-        // Neither an answer nor the clock starts anything.
+        // Neither a network report nor the clock starts anything.
         desk.ledger.tick(now: desk.now)
         desk.network(.online, metered: true)
         #expect(desk.ledger.counts.active == 0 && desk.orders() == [])

@@ -3,8 +3,8 @@ internal import Scheduling
 internal import Testing
 
 @Suite struct `A table by download number` {
-    /// The same changes as to a dictionary, over numbers of several pages, with pages that empty.
-    @Test func `holds what a dictionary holds`() {
+    /// Applies the same changes to a dictionary, over numbers of several pages, some of which become empty.
+    @Test func `holds the same values as a dictionary`() {
         var random = SystemRandomNumberGenerator()
         var (table, model) = (NumberTable<Int>(), [DownloadNumber: Int]())
         let edges: [UInt64] = [0, 767, 768, 1535, 1536, .max - 1, .max]
@@ -24,7 +24,7 @@ internal import Testing
         #expect(table.isEmpty && Array(table.values) == [])
     }
 
-    @Test func `has a set of its own kind`() {
+    @Test func `has a matching set`() {
         var set = NumberSet()
         #expect(set.insert(DownloadNumber(7)) && !set.insert(DownloadNumber(7)) && set.insert(DownloadNumber(70_000)))
         #expect(set.contains(DownloadNumber(7)) && !set.contains(DownloadNumber(8)) && set.count == 2)

@@ -23,13 +23,13 @@ import Testing
         arguments: [
             (60, 60, 60), (300, 300, 300), (301, 301, 300), (86_400, 86_400, 300), (0, nil, nil),
         ] as [(Int, Int?, Int?)])
-    func `delays the app that provoked a pause as long as the server says, and others for minutes`(seconds: Int, own: Int?, others: Int?) {
+    func `delays the app that caused a pause as long as the server says, and others for minutes`(seconds: Int, own: Int?, others: Int?) {
         var pace = OriginPace()
         refuse(&pace, at: 0, retryAfter: .seconds(seconds))
         #expect(pace.pausedUntil(for: "A") == own.map { start + .seconds($0) })
         #expect(pace.pausedUntil(for: "B") == others.map { start + .seconds($0) })
         #expect(pace.pausedUntil == own.map { start + .seconds($0) })
-        // A shorter one takes nothing away.
+        // A shorter pause shortens no longer one.
         refuse(&pace, at: 1, retryAfter: .seconds(1), by: "B")
         #expect(pace.pausedUntil(for: "A") == own.map { start + .seconds($0) } ?? start + .seconds(2))
     }
@@ -41,7 +41,7 @@ import Testing
         #expect(pace.opens(for: "A", isUrgent: false, now: start) == start + .seconds(3600))
     }
 
-    /// When `app` may start, looked at each second, while "A" wants a request at once every `period` seconds for two hours and is refused.
+    /// The seconds at which `app` may start, while "A" makes an urgent request every `period` seconds for two hours and is refused.
     private func openings(for app: String, period: Int, retryAfter: Int) -> [Int] {
         var pace = OriginPace()
         return (0..<7200).filter { second in
@@ -51,7 +51,7 @@ import Testing
     }
 
     @Test(arguments: [1, 10, 59, 60, 299, 300, 301, 599, 600, 700], [1, 60, 300, 86_400])
-    func `delays others for minutes, however often one app provokes it`(period: Int, retryAfter: Int) {
+    func `delays others for minutes, however often one app is refused`(period: Int, retryAfter: Int) {
         let openings = openings(for: "B", period: period, retryAfter: retryAfter)
         let gaps = zip([0] + openings, openings + [7200]).map { $1 - $0 }
         #expect(gaps.max().map { $0 <= 302 } == true, "\(gaps.max() ?? 0) s")
@@ -66,7 +66,7 @@ import Testing
         #expect((1...200).allSatisfy { pace.pausedUntil(for: "app \($0)") == start + .seconds(80_000 + $0) })
     }
 
-    @Test func `is remembered over a restart for as long as it was to last, for others too`() {
+    @Test func `survives a restart with its full length, for other apps too`() {
         var pace = OriginPace()
         pace.recall(until: start + .seconds(86_000), by: "A", status: 503, refusedAt: start + .seconds(-400), now: start)
         #expect(pace.pausedUntil(for: "A") == start + .seconds(86_000))
@@ -92,7 +92,7 @@ import Testing
         #expect(pace.pausedUntil(for: "A") == nil && pace.interval == .seconds(1))
     }
 
-    @Test func `slows with each refusal, and the first good answer brings the first interval back`() {
+    @Test func `slows with each refusal, and the first good answer restores the first interval`() {
         var pace = OriginPace()
         var intervals: [Duration] = []
         for second in [0, 2, 5, 10, 20, 40, 80, 160] {
@@ -106,7 +106,7 @@ import Testing
         #expect(pace.interval == .zero && pace.isOver(now: start + .seconds(261)))
     }
 
-    @Test func `of a server that has a limit is not tried at the first interval again and again`() {
+    @Test func `of a server with a limit does not return to the first interval again and again`() {
         var pace = OriginPace()
         for second in [0, 2, 5, 10] { refuse(&pace, at: second) }
         #expect(pace.interval == .seconds(8))
@@ -118,12 +118,12 @@ import Testing
         #expect(pace.interval == .seconds(8), "ten answers halve it")
         for second in 41...49 { answer(&pace, at: second) }
         #expect(pace.interval == .seconds(4))
-        // After minutes without a refusal it is tried anew.
+        // Minutes after the last refusal, the first interval is tried again.
         answer(&pace, at: 400)
         #expect(pace.interval == .seconds(1))
     }
 
-    @Test func `counts what was refused together once, and hastens nothing that the user's rule asks for`() {
+    @Test func `counts concurrent refusals once, and never shortens the interval of the user's rule`() {
         var pace = OriginPace()
         for _ in 0..<8 { refuse(&pace, at: 5, startedAt: 0) }
         refuse(&pace, at: 6, startedAt: 1)

@@ -5,13 +5,13 @@ import Testing
 
 private let start = WallTime(microseconds: 1_000_000_000_000_000)
 
-/// A ledger, what it has told the disk, and the time.
+/// A ledger, its rows on disk, and a clock.
 private final class Desk {
     private(set) var ledger = Ledger(settings: Settings(), jitter: .fixed(0))
     var now = start
     private(set) var rows: [DownloadNumber: DownloadRecord] = [:]
     private(set) var batches: [BatchNumber: BatchRecord] = [:]
-    /// How many rows were written.
+    /// The number of rows written.
     private(set) var writes = 0
 
     init(_ records: [DownloadRecord] = [], batches: [BatchRecord] = []) {
@@ -49,14 +49,14 @@ private final class Desk {
 
     func entry(_ number: UInt64) -> LedgerEntry { ledger[DownloadNumber(number)]! }
 
-    /// - Returns: whether it was taken.
+    /// - Returns: whether the state allowed the event.
     func apply(_ event: DownloadEvent, _ number: UInt64) -> Bool {
         do { try ledger.apply(event, to: entry(number), now: now) } catch { return false }
         write()
         return true
     }
 
-    /// What is to be saved is on disk.
+    /// Writes all changes to disk.
     func write() {
         while true {
             let actions = ledger.takeActions()
@@ -86,7 +86,7 @@ private final class Desk {
         }
     }
 
-    /// What the first row said in which each had ended.
+    /// Whether the first row with the end of each download owed its toast.
     private(set) var firstEnd: [DownloadNumber: Bool] = [:]
 
     func owed() -> [UInt64] {
@@ -98,8 +98,8 @@ private final class Desk {
 
 private let failure = DownloadFailure(.network, "No route.")
 
-@Suite struct `The toast of an end` {
-    /// Each event that ends a download, and whether that is to be shown.
+@Suite struct `The toast of an outcome` {
+    /// Each event that ends a download, and whether the end owes a toast.
     static let ends: [(DownloadState, DownloadEvent, Bool)] = [
         (.committing, .committed, true), (.committing, .skipped, true), (.active, .fail(failure), true), (.active, .expire(failure), true),
         (.active, .interrupt(failure), true), (.active, .skipped, true),
@@ -118,13 +118,13 @@ private let failure = DownloadFailure(.network, "No route.")
         let plain = desk()
         #expect(plain.rows[DownloadNumber(2)]?.owesToast == isOwed && plain.firstEnd == [DownloadNumber(2): isOwed])
         #expect(plain.entry(2).owedToast?.end == (isOwed ? start : nil))
-        // Neither what wants none nor a member.
+        // Neither a download without toasts nor a member of a batch.
         #expect(desk { $0.options.notify = .never }.rows[DownloadNumber(2)]?.owesToast == false)
         let member = Desk([Desk.member(2, state == .active ? .queued : state)], batches: [BatchRecord(number: BatchNumber(1), count: 1)])
         #expect(member.apply(event, 2))
         #expect(member.rows[DownloadNumber(2)]?.owesToast == false && member.entry(2).owedToast == nil)
         #expect(member.batches[BatchNumber(1)]?.toastOwedSince == (isOwed ? start : nil))
-        // It costs no write of its own.
+        // The debt needs no write of its own.
         let silent = desk { $0.options.notify = .never }
         #expect(plain.writes == silent.writes)
     }
@@ -135,7 +135,7 @@ private let failure = DownloadFailure(.network, "No route.")
         for number in [2, 3] as [UInt64] { #expect(desk.apply(.fail(failure), number)) }
         #expect(desk.entry(2).owedToast == nil && desk.entry(3).owedToast != nil)
         let own = Desk([Desk.record(2) { ($0.isToDescriptor, $0.directory) = (true, "") }])
-        // What is restored of it has failed: its descriptor is gone.
+        // The restored download has failed, because its descriptor is gone.
         #expect(own.entry(2).owedToast != nil && own.owed() == [])
         own.ledger.settle(own.entry(2).owedToast!)
         own.write()
@@ -166,7 +166,7 @@ private let failure = DownloadFailure(.network, "No route.")
         #expect(desk.owed() == [2], "the clock was set back")
     }
 
-    @Test func `is not owed for a retried or removed download, and its next end owes another`() {
+    @Test func `is not owed for a retried or removed download, and its next end owes a new one`() {
         let desk = Desk([Desk.record(2), Desk.record(3)])
         for number in [2, 3] as [UInt64] { #expect(desk.apply(.fail(failure), number)) }
         let first = desk.entry(2).owedToast!
@@ -176,7 +176,7 @@ private let failure = DownloadFailure(.network, "No route.")
         #expect(removed.owedToast == nil)
         desk.now = desk.now + .seconds(1)
         #expect(desk.apply(.interrupt(failure), 2))
-        // The fate of the toast before says nothing of this one.
+        // The fate of the first toast does not settle the second one.
         desk.ledger.settle(first)
         #expect(desk.entry(2).owedToast.map { $0.end == desk.now } == true)
         desk.restart()
@@ -206,7 +206,7 @@ private let failure = DownloadFailure(.network, "No route.")
         one.restart()
         #expect(one.owed() == [])
 
-        // All cancelled, or all there already: nothing to say. One that failed: something.
+        // All members cancelled, or all files already there: no toast. One member failed: a toast.
         for (state, event, isOwed) in [
             (DownloadState.cancelled, DownloadEvent.cancel, false), (.finished, .cancel, false), (.cancelled, .fail(failure), true),
         ] {

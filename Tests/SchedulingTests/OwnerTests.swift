@@ -3,11 +3,11 @@ import Testing
 
 @testable import Scheduling
 
-/// A ledger with one download of an owner that is to be called; `calls` are made as the service makes them.
+/// A ledger with one download whose owner must be called; `calls` makes the calls as the service does.
 private struct Desk {
     private(set) var ledger: Ledger
     private(set) var now = WallTime(microseconds: 1_000_000_000_000_000)
-    /// What is on disk.
+    /// The row on disk.
     var row: DownloadRecord
     let begin: WallTime
 
@@ -32,9 +32,9 @@ private struct Desk {
 
     mutating func end() throws { try ledger.apply(.cancel, to: entry, now: now) }
 
-    /// Carries out what is to be done, and makes the calls.
+    /// Performs the actions, and makes the due calls.
     ///
-    /// - Returns: how many calls were made.
+    /// - Returns: the number of calls.
     mutating func calls() -> Int {
         var count = 0
         while true {
@@ -52,7 +52,7 @@ private struct Desk {
         }
     }
 
-    /// The service dies when what is to be saved is on disk, and before it calls.
+    /// The service dies after it has saved its changes and before it calls.
     mutating func save() {
         for action in ledger.takeActions() { if case .save(.put(let record)) = action { row = record } }
     }
@@ -67,7 +67,7 @@ private struct Desk {
         ledger.clockJumped(by: delta, now: now)
     }
 
-    /// How long it is until something is to be done by itself, in seconds.
+    /// The time until the ledger is due without an event, in seconds.
     var wait: Int64? { ledger.nextWake.map { ($0 - now).components.seconds } }
 }
 
@@ -88,7 +88,7 @@ private struct Desk {
         #expect(!desk.ledger.hasWork && desk.row.activations == 4)
     }
 
-    @Test func `is called at each start for seven days, and its hour continues`() throws {
+    @Test func `is called at each startup for seven days, and its schedule continues`() throws {
         var desk = Desk()
         try desk.end()
         #expect(desk.calls() == 1)
@@ -106,7 +106,7 @@ private struct Desk {
         #expect(desk.calls() == 0 && !desk.ledger.hasWork, "seven days")
     }
 
-    @Test func `that has not been called yet is called at the next start, however late`() throws {
+    @Test func `that has not been called yet is called at the next startup, however late`() throws {
         var desk = Desk()
         try desk.end()
         desk.save()
@@ -125,13 +125,13 @@ private struct Desk {
         #expect(desk.calls() == 0 && !desk.ledger.hasWork && desk.row.isAcknowledged)
         desk.restart()
         #expect(desk.calls() == 0 && !desk.ledger.hasWork)
-        // One that is acknowledged before its call's turn came is not called.
+        // An owner that acknowledges before its call is not called.
         desk = Desk()
         try desk.end()
         #expect(desk.ledger.acknowledge(desk.entry) && desk.calls() == 0)
     }
 
-    @Test func `is called again for the end of a retry, and not between`() throws {
+    @Test func `is called again at the end of a retry, but not before`() throws {
         var desk = Desk()
         try desk.end()
         #expect(desk.calls() == 1 && desk.ledger.acknowledge(desk.entry))
@@ -142,7 +142,7 @@ private struct Desk {
         #expect(desk.calls() == 0)
         try desk.end()
         #expect(desk.calls() == 1 && desk.wait == 60)
-        // One that begins again before its call's turn came is not called for the end before.
+        // A download that is retried before the call is not reported as ended.
         desk = Desk()
         try desk.end()
         try desk.ledger.apply(.retry, to: desk.entry, now: desk.now)
@@ -172,7 +172,7 @@ private struct Desk {
         #expect(desk.entry.state == .finished && desk.calls() == 1)
     }
 
-    @Test func `is called by any row that a disk can hold`() throws {
+    @Test func `is called for any row that the disk may hold`() throws {
         var desk = Desk()
         try desk.end()
         #expect(desk.calls() == 1)
@@ -183,7 +183,7 @@ private struct Desk {
         }
     }
 
-    @Test func `is called in its time where the clock is set`() throws {
+    @Test func `is called on schedule after a clock change`() throws {
         var desk = Desk()
         try desk.end()
         #expect(desk.calls() == 1)
@@ -191,7 +191,7 @@ private struct Desk {
         #expect(desk.calls() == 0 && desk.wait == 60)
         desk.jump(.seconds(-500_000))
         #expect(desk.calls() == 0 && desk.wait == 60)
-        // While nobody looked: an instant that only a clock set back explains is not waited for.
+        // The clock was set back while the service was not running: the far instant is not waited for.
         desk.restart(after: .seconds(-500_000))
         #expect(desk.calls() == 1 && (desk.wait ?? .max) <= 3000)
     }

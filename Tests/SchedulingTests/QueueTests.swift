@@ -8,7 +8,7 @@ import Testing
     private func number(_ value: Int) -> DownloadNumber { DownloadNumber(UInt64(value)) }
     private func numbers(_ values: Int...) -> [DownloadNumber] { values.map(number) }
 
-    /// 1, 2, … at the positions given, priority 0.
+    /// Downloads 1, 2, … at these positions, with priority 0.
     private func queue(_ positions: [Int64]) -> DownloadQueue {
         var queue = DownloadQueue()
         for (index, position) in positions.enumerated() { queue.insert(number(index + 1), priority: 0, position: position) }
@@ -44,20 +44,20 @@ import Testing
             (1, 99, [2, 3, 4, 1]),
             (2, 1, [1, 2, 3, 4]), (4, .max, [1, 2, 3, 4]),
         ] as [(Int, UInt32, [Int])], [[0, 1 << 20, 2 << 20, 3 << 20], [1, 2, 3, 4], [7, 7, 7, 7]] as [[Int64]])
-    func `moves one to a place among those of its priority, whatever room there is`(_ move: (Int, UInt32, [Int]), positions: [Int64]) {
+    func `moves a download to a place within its priority, whatever gaps there are`(_ move: (Int, UInt32, [Int]), positions: [Int64]) {
         var queue = queue(positions)
         queue.insert(number(90), priority: 1, position: 0)
         queue.insert(number(91), priority: -1, position: 0)
         let changed = queue.move(number(move.0), to: move.1)
         #expect(queue.ordered == numbers(90) + move.2.map(number) + numbers(91))
         #expect(changed.isEmpty == (move.2 == [1, 2, 3, 4]))
-        // What is saved gives the same order again.
+        // The saved positions give the same order again.
         var again = self.queue(positions)
         for (number, position) in changed { again.insert(number, priority: 0, position: position) }
         #expect(again.ordered == move.2.map(number))
     }
 
-    @Test func `changes only what is moved where there is room`() {
+    @Test func `changes only the moved download if there is a gap`() {
         var queue = queue([
             DownloadQueue.position(of: number(1)), DownloadQueue.position(of: number(2)), DownloadQueue.position(of: number(3)),
         ])
@@ -67,7 +67,7 @@ import Testing
         #expect(queue.move(number(8), to: 0) == [:])
     }
 
-    @Test func `pushes on no further than the next gap`() {
+    @Test func `shifts downloads only up to the next gap`() {
         var queue = queue([1, 2, 3, 10, 11])
         #expect(queue.move(number(5), to: 1) == [number(5): 2, number(2): 3, number(3): 4])
         #expect(queue.ordered == numbers(1, 5, 2, 3, 4))
@@ -84,7 +84,7 @@ import Testing
         #expect(DownloadQueue.position(of: DownloadNumber(.max)) == .max)
     }
 
-    @Test func `agrees with a sorted list whatever is done to it`() throws {
+    @Test func `agrees with a sorted list after any changes`() throws {
         struct Item { var number: DownloadNumber, priority: Int32, position: Int64 }
         var random = SeededRandom(42)
         var queue = DownloadQueue()
@@ -129,7 +129,7 @@ import Testing
     }
 
     /// A row of the database may hold any number and any position.
-    @Test(arguments: [0, 1, 5, .max] as [UInt32]) func `keeps one with the last number at the last position where it is`(place: UInt32) {
+    @Test(arguments: [0, 1, 5, .max] as [UInt32]) func `leaves the last number at the last position in its place`(place: UInt32) {
         let last = DownloadNumber(.max)
         var queue = DownloadQueue()
         queue.insert(last, priority: 0, position: .max)
@@ -140,7 +140,7 @@ import Testing
         #expect(queue.ordered == [number(1), last, number(2)])
     }
 
-    @Test func `takes 100,000 in and out in any order without work for all at each`() {
+    @Test func `inserts and removes 100,000 in any order without moving all each time`() {
         var random = SeededRandom(3)
         let order = (1...100_000).shuffled(using: &random)
         var queue = DownloadQueue()
@@ -151,7 +151,7 @@ import Testing
         }
         #expect(queue.count == 0)
         #expect(queue.ordered.isEmpty)
-        // Debug build on a busy machine: about a second. A list moved as a whole would take minutes.
+        // A debug build on a busy machine needs about a second. Moving a list as a whole would take minutes.
         #expect(elapsed < .seconds(60))
     }
 }

@@ -4,7 +4,7 @@ import Testing
 
 @testable import Scheduling
 
-/// What keeps a hundred thousand downloads small and quick to ask about.
+/// 100,000 downloads stay small and quick to search.
 @Suite struct `Many downloads` {
     private static let now = WallTime(microseconds: 1_000_000_000_000_000)
 
@@ -16,9 +16,9 @@ import Testing
             state: .queued, queuedAt: now, position: DownloadQueue.position(of: DownloadNumber(number)))
     }
 
-    @Test func `of one app share their options, until those of one are changed`() throws {
+    @Test func `of one app share their options until one of them changes`() throws {
         let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
-        // Two apps in turn.
+        // The two apps alternate.
         let entries = (1...6).map { ledger.insert(Self.record($0, app: $0 % 2 == 0 ? "org.example.A" : "org.example.B")) }
         #expect(entries[2].record.isJoined(entries[0].record))
         #expect(entries[5].record.isJoined(entries[1].record))
@@ -31,7 +31,7 @@ import Testing
         #expect(entries[0].record.options == Self.record(1, app: "org.example.B").options)
     }
 
-    @Test func `are values: what is changed in a copy is not in the original`() {
+    @Test func `are values: a changed copy leaves the original unchanged`() {
         let original = Self.record(1)
         var copy = original
         copy.attempts = 3
@@ -43,12 +43,12 @@ import Testing
         #expect(copy == original)
     }
 
-    @Test func `that are queued take little room`() {
+    @Test func `take little memory while queued`() {
         #expect(MemoryLayout<DownloadRecord>.size <= 160)
     }
 
     @Test(arguments: [100, 3000] as [UInt64])
-    func `are found by app and tag in the order of the queue, then of their ends`(count: UInt64) throws {
+    func `are found by app and tag in queue order, then by their ends`(count: UInt64) throws {
         var random = SeededRandom(count)
         let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         let (apps, tags) = (["", "org.example.A", "org.example.B"], ["", "", "x", "y"])
@@ -58,7 +58,7 @@ import Testing
                 tag: tags.randomElement(using: &random) ?? "")
             ledger.enter(ledger.insert(record), now: Self.now)
         }
-        _ = ledger.insert(Self.record(count + 1, app: "org.example.A"))  // not on disk yet: it is not listed
+        _ = ledger.insert(Self.record(count + 1, app: "org.example.A"))  // not on disk yet, so not listed
         for _ in 0..<60 {
             guard let entry = ledger[DownloadNumber(.random(in: 1...count, using: &random))] else { continue }
             switch Int.random(in: 0...3, using: &random) {
@@ -95,7 +95,7 @@ import Testing
         }
     }
 
-    @Test(.timeLimit(.minutes(1))) func `at as many hosts tell how many go before each, without a walk through the hosts`() {
+    @Test(.timeLimit(.minutes(1))) func `at as many hosts know how many go before each, without a walk through the hosts`() {
         var random = SeededRandom(5)
         var settings = Settings()
         settings.maxActive = 1
@@ -117,7 +117,7 @@ import Testing
         #expect(ahead > 3000)
     }
 
-    @Test func `that have ended make room, first of the application with the most, last those its owner must still be told of`() throws {
+    @Test func `that have ended are pruned, first of the app with the most, last those whose owner awaits a call`() throws {
         func ended(_ number: UInt64, _ app: String, activate: Bool = false) -> DownloadRecord {
             var record = Self.record(number, app: app)
             record.options.activate = activate ? app : nil
@@ -132,14 +132,14 @@ import Testing
         #expect(ledger.ended.count == 10_000)
         for number in [1, 2, 3, 5] as [UInt64] { #expect(ledger[DownloadNumber(number)] != nil) }
         #expect(ledger[DownloadNumber(4)] == nil)
-        // What comes to its end now, too.
+        // The most recent end, too.
         let entry = ledger.insert(Self.record(20_000, app: "org.example.One"))
         ledger.enter(entry, now: Self.now)
         try ledger.apply(.cancel, to: entry, now: Self.now)
         #expect(ledger.ended.count == 10_000 && ledger[DownloadNumber(1)] != nil && ledger[DownloadNumber(5)] == nil)
     }
 
-    @Test func `of an app are counted with their sizes, whatever becomes of them`() throws {
+    @Test func `of an app are counted with their sizes in every state`() throws {
         let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         func record(_ number: UInt64, metadata: Int) -> DownloadRecord {
             var record = Self.record(number, app: "org.example.A")

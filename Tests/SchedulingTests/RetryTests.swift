@@ -5,14 +5,14 @@ import Testing
 
 @Suite struct `Back-off` {
     @Test(arguments: [(0, 1), (1, 2), (2, 4), (5, 32), (8, 256), (9, 300), (10, 300), (63, 300), (UInt32.max, 300)] as [(UInt32, Int)])
-    func `doubles from one second to five minutes, half of it by chance`(attempt: UInt32, seconds: Int) {
+    func `doubles from one second to five minutes, half of it random`(attempt: UInt32, seconds: Int) {
         let whole: Duration = .seconds(seconds)
         #expect(Backoff.delay(attempt: attempt, random: 0, floor: nil) == whole / 2)
         #expect(Backoff.delay(attempt: attempt, random: 0.5, floor: nil) == whole * 3 / 4)
         #expect(Backoff.delay(attempt: attempt, random: 0.999_999, floor: nil) <= whole)
     }
 
-    @Test func `is lengthened by Retry-After and never hastened`() {
+    @Test func `is lengthened by Retry-After and never shortened`() {
         #expect(Backoff.delay(attempt: 0, random: 0.5, floor: .seconds(90)) == .seconds(90))
         #expect(Backoff.delay(attempt: 9, random: 0, floor: .seconds(1)) == .seconds(150))
         #expect(Backoff.delay(attempt: 9, random: 0, floor: .zero) == .seconds(150))
@@ -71,9 +71,9 @@ import Testing
             (0, 10, 0, false, 500, 1), (10, 10, 0, false, nil, 10), (0, 0, 0, false, nil, 0),  // never reached: counted
             (0, 0, 0, true, 500, 1), (7, 0, 0, true, 500, 1), (0, 0, 5, false, 500, 1), (8, 0, 5, false, 128_000, 9),
             (9, 0, 5, false, 150_000, 9),
-            (10, 10, 5, false, 150_000, 10),  // bytes flowed: always again, ever later
+            (10, 10, 5, false, 150_000, 10),  // bytes received: always retried, ever later
         ] as [(UInt32, UInt32, ByteCount, Bool, Int?, UInt32)])
-    func `of a lost connection are counted only until bytes flowed`(
+    func `of a lost connection are counted only until bytes are received`(
         used: UInt32, retries: UInt32, received: ByteCount, progress: Bool, delay: Int?, after: UInt32
     ) {
         for name in [ErrorName.network, .timeout, .truncated] {
@@ -101,9 +101,9 @@ import Testing
         #expect(used == 2)
     }
 
-    /// The server has heard nothing of them: what is left of `retries` is for it.
+    /// The server never heard of these attempts, so they do not use up `retries`.
     @Test(arguments: [(0, 500), (1, 1000), (4, 8000), (9, 150_000), (70, 150_000)] as [(UInt32, Int)])
-    func `are not used up by a desktop that does not name the proxy, and grow rarer`(unsent: UInt32, delay: Int) {
+    func `are not used up by a desktop that does not name the proxy, but grow rarer`(unsent: UInt32, delay: Int) {
         let unknown = DownloadFailure(.network, "…", isRetryable: true, wait: .retry)
         for (used, retries, received) in [(0, 0, 0), (3, 10, 0), (10, 10, 0), (10, 10, 5)] as [(UInt32, UInt32, ByteCount)] {
             let (verdict, after) = RetryPolicy.verdict(
@@ -114,7 +114,7 @@ import Testing
         }
     }
 
-    @Test func `end after as many as were asked for`() {
+    @Test func `end after the requested number`() {
         var record = record(used: 0, retries: 3)
         var tries = 0
         while true {
@@ -128,7 +128,7 @@ import Testing
     }
 
     @Test(arguments: [401, 403, 410] as [UInt32])
-    func `wait for a fresh link where the owner can give one`(status: UInt32) {
+    func `wait for a fresh link if the owner can give one`(status: UInt32) {
         var record = record(used: 3)
         let failure = DownloadFailure(.httpStatus, "…", httpStatus: status)
         func verdict() -> RetryPolicy.Verdict {

@@ -18,7 +18,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
             position: Int64(number) << 20)
     }
 
-    /// One that is under way.
+    /// An active download.
     private func begun(_ ledger: Ledger, _ number: UInt64 = 1, toDescriptor: Bool = false, activate: String? = nil) throws -> LedgerEntry {
         var record = Self.record(number, activate: activate)
         record.isToDescriptor = toDescriptor
@@ -33,7 +33,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
         ledger.takeActions().compactMap { if case .save(let change) = $0 { change } else { nil } }
     }
 
-    @Test func `leave with the row of a finished download`() throws {
+    @Test func `are deleted from the row of a finished download`() throws {
         let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         let entry = try begun(ledger)
         for event in [DownloadEvent.bodyComplete, .verified] { try ledger.apply(event, to: entry, now: Self.now) }
@@ -46,7 +46,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
     }
 
     @Test(arguments: [DownloadEvent.fail(failure), .cancel], [String?.none, "org.example.App"])
-    func `of a failed or cancelled download stay for a day, for a retry`(end: DownloadEvent, activate: String?) throws {
+    func `of a failed or cancelled download are kept for a day, for a retry`(end: DownloadEvent, activate: String?) throws {
         let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         let entry = try begun(ledger, activate: activate)
         try ledger.apply(end, to: entry, now: Self.now)
@@ -69,14 +69,14 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
         #expect(ledger.nextWake == nil)
     }
 
-    @Test func `go at once where no retry is possible`() throws {
+    @Test func `are deleted at once if no retry is possible`() throws {
         let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         let entry = try begun(ledger, toDescriptor: true)
         try ledger.apply(.fail(failure), to: entry, now: Self.now)
         #expect(!entry.record.options.holdsSecrets)
     }
 
-    @Test func `that a row still has after a day are deleted at the start`() throws {
+    @Test func `that a row still has after a day are deleted at startup`() throws {
         var (old, young, finished) = (Self.record(1), Self.record(2), Self.record(3))
         (old.state, old.endedAt) = (.failed(failure), Self.now + .seconds(-90_000))
         (young.state, young.endedAt) = (.cancelled, Self.now + .seconds(-3600))

@@ -3,7 +3,7 @@ import Testing
 
 @testable import Scheduling
 
-/// What may stop a transfer while its last bytes come.
+/// The causes that may stop a transfer during its last bytes.
 private enum Stop: String, CaseIterable {
     case pause, pauseAll, sleep, metered, renewed
 
@@ -29,7 +29,7 @@ private enum Stop: String, CaseIterable {
     }
 }
 
-@Suite struct `A stop that comes with the last bytes` {
+@Suite struct `A stop during the last bytes` {
     private let now = WallTime(microseconds: 1_000_000_000_000_000)
     private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
 
@@ -47,7 +47,7 @@ private enum Stop: String, CaseIterable {
     }
 
     @Test(arguments: Stop.allCases, [true, false])
-    fileprivate func `keeps the facts of the end, over kill -9 too`(stop: Stop, isToldBefore: Bool) throws {
+    fileprivate func `keeps the facts of the response, over kill -9 too`(stop: Stop, isToldBefore: Bool) throws {
         let (ledger, entry) = active()
         func begin() { ledger.transferBegan(entry, fileName: "told", mediaType: "a/b", total: 9, offset: 4, now: now) }
         if isToldBefore { begin() }
@@ -71,7 +71,7 @@ private enum Stop: String, CaseIterable {
         }
     }
 
-    @Test func `and names an existing file keeps the bytes held`() throws {
+    @Test func `keeps the held bytes if the file name is taken`() throws {
         let held = ResumeData(written: 4, total: 9, validator: .entityTag("\"v\""), identity: identity)
         let (ledger, entry) = active {
             ($0.resume, $0.received) = (held, 4)
@@ -82,7 +82,7 @@ private enum Stop: String, CaseIterable {
         #expect(entry.state == .paused && entry.record.resume == held && entry.record.received == 4)
     }
 
-    @Test func `leaves the name of a row without one to the option and the URL`() {
+    @Test func `leaves a missing file name to the option and the URL`() {
         let (_, entry) = active()
         #expect(entry.record.finalName == "of url")
         #expect(active { $0.options.fileName = "wanted" }.1.record.finalName == "wanted")

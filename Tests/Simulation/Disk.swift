@@ -2,7 +2,7 @@
 import DownloadModel
 import Scheduling
 
-/// The bytes of a file: from which version of the resource each stretch is.
+/// The content of a file: the version of the resource in each stretch.
 struct Content: Equatable {
     private(set) var stretches: [(version: Int, end: ByteCount)] = []
     var length: ByteCount { stretches.last?.end ?? 0 }
@@ -19,7 +19,7 @@ struct Content: Equatable {
         }
     }
 
-    /// The version that all of it is, if it is one.
+    /// The version of the whole content; nil if there are several.
     var version: Int? { stretches.count == 1 ? stretches[0].version : nil }
 
     static func == (a: Content, b: Content) -> Bool { a.stretches.elementsEqual(b.stretches) { $0 == $1 } }
@@ -27,14 +27,14 @@ struct Content: Equatable {
 
 struct File {
     let inode: UInt64
-    /// When it was written last.
+    /// The time of the last write.
     var modified: Int64 = 0
     var content = Content()
-    /// How much of it survives a power cut for certain.
+    /// The bytes that are certain to survive a power cut.
     var durable: ByteCount = 0
 }
 
-/// Folders, part files, final files; what the page cache has and what the disk has.
+/// Folders, part files and final files, in the page cache and on the disk.
 struct Disk {
     var isFolderThere = true
     var isFull = false
@@ -47,23 +47,23 @@ struct Disk {
         return nextInode
     }
 
-    /// Drops what was not flushed: of each file all beyond a length between what is durable and what was written is gone, or zeros.
+    /// Drops unflushed bytes: each file is cut, or zeroed, from a random length between its durable and its written length.
     mutating func cutPower(_ random: inout Random) {
         for (number, file) in parts {
             let loose = file.content.length - min(file.durable, file.content.length)
             parts[number]?.content.cut(file.durable + (loose == 0 ? 0 : random.next() % (loose + 1)))
-            // The length may have come to the disk before the bytes: they read as zeros.
+            // The length may have reached the disk before the bytes: the bytes then read as zeros.
             if random.below(2) == 0 { parts[number]?.content.append(0, upTo: file.content.length) }
         }
     }
 }
 
-/// One URL's resource.
+/// The resource of one URL.
 struct Resource {
     var version = 1
     var size: ByteCount = 1000
-    /// Whether it comes with a strong validator.
+    /// Whether responses have a strong validator.
     var hasValidator = true
-    /// How it answers next: 0 well.
+    /// The kind of the next answer; 0: success.
     var mood = 0
 }

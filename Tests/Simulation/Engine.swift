@@ -10,7 +10,7 @@ extension World {
         Int(record.url.split(separator: "/").last?.prefix { $0 != "?" } ?? "0") ?? 0
     }
 
-    /// What the ledger has to keep to when it starts a transfer.
+    /// The rules for the start of a transfer.
     mutating func checkStart(_ entry: LedgerEntry) {
         let number = entry.number
         let limits = ledger.settings
@@ -26,7 +26,7 @@ extension World {
         if let reason = hindrance(entry) { fail("\(number) starts, and should wait: \(reason)") }
     }
 
-    /// What of the network stands in the way of `entry`.
+    /// The reason why the network hinders `entry`; nil: none.
     func hindrance(_ entry: LedgerEntry) -> String? {
         if entry.record.url.hasPrefix("http://127.0.0.1/") { return nil }
         guard let network else { return "unknown" }
@@ -36,7 +36,7 @@ extension World {
 
     func host(of record: DownloadRecord) -> String { (try? DownloadURL(record.url).host) ?? "" }
 
-    /// What the ledger has to keep to when a request goes to `host`.
+    /// The rules for a request to `host`.
     mutating func checkRequest(_ entry: LedgerEntry, at host: String) {
         let number = entry.number
         let (name, rule) = ledger.settings.hostRules.governing(host)
@@ -46,7 +46,7 @@ extension World {
             return ledger.settings.hostRules.governing(transfers[other.number]?.host ?? self.host(of: other.record)).name == name
         }
         if limit > 0, there > limit { fail("\(number) goes to \(host), where \(there) of \(limit) are") }
-        // What somebody wants at once is tried, and its answer may end the pause for all.
+        // An urgent request is allowed during a pause, and its answer may end the pause for all.
         if !urgent.contains(number) {
             if let floor = hostFloors[host]?[entry.record.options.app], now < floor { fail("\(number) goes to \(host) in its pause") }
             if let floor = commonFloors[host]?.until, now < floor { fail("\(number) goes to \(host) in the pause of all") }
@@ -63,7 +63,7 @@ extension World {
         if isUnsent, rule.requestInterval ?? .zero > .zero { fail("\(number) goes to \(host) while another request has not gone out") }
     }
 
-    /// A request goes to `host`: whoever else waits there for nothing but a turn must not see many of the same application.
+    /// A request goes to `host`. An application that waits there only for its turn must not see many requests of one other application.
     mutating func checkTurn(_ entry: LedgerEntry, at host: String) {
         let (name, rule) = ledger.settings.hostRules.governing(host)
         let isPlain = entry.record.options.requestInterval == nil && !urgent.contains(entry.number)
@@ -76,7 +76,7 @@ extension World {
             guard ledger.settings.hostRules.governing(host).name == name, slowed["http://\(host):80"] == nil,
                 other.record.options.requestInterval == nil
             else { return false }
-            // A queued one may wait for a slot, and behind a higher priority.
+            // A queued download may also wait for a slot, or behind a higher priority.
             return other.isHeld
                 || ledger.settings.maxActive == 0 && hindrance(other) == nil
                     && other.record.options.priority >= entry.record.options.priority && !other.record.isWhole
@@ -128,7 +128,7 @@ extension World {
         }
         guard transfer.hasBegun else {
             if redirects ? b % 4 != 0 && transfer.hops < 12 : b % 7 == 0 && transfer.hops < 2 { return hop(entry, transfer, b) }
-            // The desktop does not say by which proxy: nothing was sent.
+            // The desktop does not name the proxy: nothing was sent.
             if b % 23 == 0 { return lose(number, DownloadFailure(.network, "no proxy is known", isRetryable: true, wait: .retry)) }
             return respond(entry, b)
         }
@@ -142,7 +142,7 @@ extension World {
                 decide(.checkpoint(entry, resume))
             }
         case 2, 0:
-            // Some disks tell how much room is needed, and some (quotas) do not.
+            // Some disks tell the needed space, and some (quotas) do not.
             if disk.isFull {
                 return lose(number, DownloadFailure(.diskFull, "full", wait: .diskSpace, neededRoom: b % 2 == 0 ? 1000 : nil))
             }
@@ -153,7 +153,7 @@ extension World {
         }
     }
 
-    /// The order to stop has come to the engine: in the midst, or behind the last byte or the loss of the connection.
+    /// The order to stop has reached the engine: in mid-transfer, after the last byte, or after the connection was lost.
     private mutating func stop(_ entry: LedgerEntry, _ transfer: Transfer, _ b: Int) {
         let number = entry.number
         guard transfer.hasBegun, disk.parts[number] != nil else {
@@ -178,7 +178,7 @@ extension World {
         end(number, .complete(size: file.content.length, fileName: name, part))
     }
 
-    /// A redirect to another host, or to the same.
+    /// A redirect to another host, or to the same host.
     private mutating func hop(_ entry: LedgerEntry, _ transfer: Transfer, _ b: Int) {
         let number = entry.number
         let host = "h\(b / 7 % 2)"
@@ -191,7 +191,7 @@ extension World {
         decide(.asks(transfer.id, host: host, origin: nil))
     }
 
-    /// The option `filename`, else the server's; the URL's is another.
+    /// The option `filename`, else the server's name, which differs from the URL's.
     func name(_ entry: LedgerEntry) -> String { entry.record.options.fileName ?? "f\(entry.number)" }
     static let mediaType = "application/x-told"
 
@@ -206,7 +206,7 @@ extension World {
 
     private mutating func flushOrPretend(_ number: DownloadNumber) { if plant != .unflushed { flush(number) } }
 
-    /// What the engine says of the bytes on disk; nil where a later transfer could not go on from them.
+    /// The engine's resume data for the bytes on disk; nil if no later transfer could resume from them.
     private func resume(_ number: DownloadNumber) -> ResumeData? {
         guard let transfer = transfers[number], let file = disk.parts[number], let entry = ledger[number] ?? ledger.leaving[number],
             transfer.validator != nil || entry.record.options.checksum != nil || plant == .trusting
@@ -272,17 +272,17 @@ extension World {
         let (app, until) = (entry.record.options.app, now + pause)
         hostFloors[host, default: [:]][app] = max(hostFloors[host]?[app] ?? until, until)
         pauseEnds[host, default: [:]][app] = max(pauseEnds[host]?[app] ?? until, until)
-        // A pause that one provoked is not made longer by another refusal: later ones hold only those who are refused.
+        // A later refusal does not prolong the pause for the other applications, only for those it refuses.
         if commonFloors[host].map({ now - $0.since > .seconds(600) }) ?? true {
             commonFloors[host] = (now, min(until, now + OriginPace.longestForOthers))
         }
         hastened = []
     }
 
-    /// An answer may end the pauses: it does not where the request was older.
+    /// An answer may end the pauses. The ledger keeps them if the request was older than the refusal.
     private mutating func answered(_ host: String) { (hostFloors[host], commonFloors[host]) = (nil, nil) }
 
-    /// The ledger hears of an accepted response: later than the engine, as the service's loop and the engine's are two.
+    /// The ledger hears of an accepted response later than the engine, because the service and the engine have separate event loops.
     private mutating func tellBegan(_ entry: LedgerEntry, _ transfer: Transfer) {
         transfers[entry.number]?.isUntold = false
         if plant == .nameless, transfer.isStopping { return }
@@ -297,7 +297,7 @@ extension World {
         entry.record.options.onlyIfChanged && !entry.record.isToDescriptor ? saved.copies[entry.record.copyKey] : nil
     }
 
-    /// Whether the copy is as it was written.
+    /// Whether the copy's file has not changed since it was written.
     func isIntact(_ copy: CopyHeld) -> Bool {
         guard disk.isFolderThere, let file = disk.finals[copy.path] else { return false }
         return file.inode == copy.stamp.identity.inode && file.modified == copy.stamp.modified
@@ -305,7 +305,7 @@ extension World {
 
     private func path(_ entry: LedgerEntry) -> String { "\(Self.directory)/\(name(entry))" }
 
-    /// The bytes that may be gone on from: the written map's on the same boot, else the checkpoint's.
+    /// The bytes to resume from: those of the written map in the same boot, else those of the checkpoint.
     private func held(_ entry: LedgerEntry) -> ByteCount? {
         guard let resume = entry.record.resume, let file = disk.parts[entry.number], file.inode == resume.identity.inode,
             resume.validator != nil || entry.record.options.checksum != nil || plant == .trusting
@@ -330,7 +330,7 @@ extension World {
 
     // MARK: The pool
 
-    /// One step of one of the pool's works.
+    /// One step of one piece of work in the pool.
     mutating func work(_ a: Int, _ b: Int) {
         guard !pool.isEmpty else { return }
         let work = pool.remove(at: a % pool.count)
@@ -386,7 +386,7 @@ extension World {
     private mutating func commitFile(_ number: DownloadNumber, _ b: Int) {
         guard let entry = ledger[number], entry.state == .committing else { return }
         if entry.record.isToDescriptor {
-            disk.parts[number] = nil  // the caller's
+            disk.parts[number] = nil  // the file belongs to the caller
             return report(.committed(entry, path: ""))
         }
         guard disk.isFolderThere, b % 9 != 0 else {
@@ -421,7 +421,7 @@ extension World {
         var copy: CopyHeld?
         if entry.record.keepsCopy, let file = disk.finals[path] {
             let now = FileStamp(identity: identity(file.inode), size: file.content.length, modified: file.modified)
-            let stamp = stamps[number] ?? now  // found after a restart, of which no validators are known
+            let stamp = stamps[number] ?? now  // found after a restart: no validators are known
             copy = CopyHeld(
                 key: entry.record.copyKey, name: String(path.split(separator: "/").last ?? ""), stamp: stamp, validators: validators[number]
             )

@@ -2,7 +2,7 @@
 import DownloadModel
 import Scheduling
 
-/// What happens in a step.
+/// The events of a step.
 extension World {
     func pick(_ index: Int, _ isWanted: (LedgerEntry) -> Bool = { _ in true }) -> LedgerEntry? {
         let all = ledger.entries.values.filter { $0.isEntered && isWanted($0) }.sorted { $0.number < $1.number }
@@ -34,11 +34,11 @@ extension World {
             hostFloors = hostFloors.mapValues { $0.mapValues { $0 + delta } }
             pauseEnds = pauseEnds.mapValues { $0.mapValues { $0 + delta } }
             commonFloors = commonFloors.mapValues { ($0.since + delta, $0.until + delta) }
-            lastSent = [:]  // what was saved is of the clock before, until it is saved again
+            lastSent = [:]  // the saved requests have the old clock's times until they are saved again
             decide(.clockJumped(delta))
         case .server:
             let index = step.a % resources.count
-            // A refusal holds others only for a while, in which they have to be there: it comes often.
+            // A refusal delays other applications only for a while, and downloads must arrive in that time: so refusals are frequent.
             resources[index].mood = step.b % 13 < 9 ? step.b % 13 : 3
             if step.b % 4 == 0 {
                 resources[index].version += 1
@@ -61,7 +61,7 @@ extension World {
         }
     }
 
-    /// Somebody writes or deletes a finished file.
+    /// Somebody else writes or deletes a finished file.
     private mutating func touch(_ a: Int, _ b: Int) {
         let paths = disk.finals.keys.sorted()
         guard !paths.isEmpty else { return }
@@ -156,10 +156,10 @@ extension World {
         return record
     }
 
-    /// A person resumes it: what a server asked for, and the news of the network, count no more for it.
+    /// A person resumes the download: its servers' pauses and the state of the network no longer delay it.
     private mutating func isResumed(_ entry: LedgerEntry) {
         if !entry.state.hasEnded { isWantedAtOnce(entry.number) }
-        // Nothing holds one that runs: there is nothing to defy, neither now nor where a redirect of it leads later.
+        // Nothing delays an active download, so a resume has no effect, not even on a later redirect.
         if entry.state == .active, !entry.isHeld { hastened.remove(entry.number) }
         switch entry.state {
         case .waiting(.retry, _): floors[entry.number] = nil
@@ -200,7 +200,7 @@ extension World {
         tell("\(["pause", "resume", "resume", "cancel", "retry", "retry", "renew", "remove"][b % 8]) \(number): now \(entry.state.name)")
     }
 
-    /// An owner says that it has taken what ended; the answer comes when that is on disk.
+    /// An owner acknowledges an outcome; the answer follows once that is on disk.
     private mutating func acknowledge(_ a: Int) {
         guard let entry = pick(a, { $0.record.options.activate != nil && $0.state.hasEnded }) else { return }
         decide(.acknowledge(entry))
@@ -281,7 +281,7 @@ extension World {
 
     private mutating func move(_ entry: LedgerEntry, to place: UInt32) {
         decide(.move(entry, to: place))
-        passes = [:]  // who is moved to the front has a turn more
+        passes = [:]  // a download moved to the front gets an extra turn
     }
 
     /// One step of the store: a commit begins, succeeds or fails.
@@ -315,7 +315,7 @@ extension World {
         }
     }
 
-    /// Server, disk and network are well from now on: everything has to come to its end.
+    /// From now on, server, disk and network work: everything must come to its end.
     mutating func comeToAnEnd() {
         for index in resources.indices { resources[index].mood = 0 }
         (disk.isFull, disk.isFolderThere, isEnding) = (false, true, true)
@@ -347,7 +347,7 @@ extension World {
             check()
             if problem != nil { return }
         }
-        // What could not be deleted is, at the next start.
+        // The next startup deletes the part files that could not be deleted.
         restart(power: false)
         settle()
         while !pool.isEmpty || journal.isBusy || !asked.isEmpty || !toasts.isEmpty || hasSlices {
@@ -362,7 +362,7 @@ extension World {
         checkEnd()
     }
 
-    /// Lets nothing wait for a person.
+    /// Resumes every download that waits for a person.
     private mutating func goOn() {
         for entry in ledger.entries.values.sorted(by: { $0.number < $1.number }) where entry.isEntered {
             if entry.state == .paused {

@@ -69,7 +69,7 @@ extension World {
             }
             _ = version
         }
-        // A copy that is as it was written is what its entity tag says.
+        // An unchanged copy has the content that its entity tag names.
         for copy in saved.copies.values {
             guard let tag = copy.validators?.entityTag, let file = disk.finals[copy.path], isIntact(copy) else { continue }
             if file.content.version.map({ "\"\($0)\"" }) != tag { fail("the copy \(copy.path) is not what it is taken for") }
@@ -77,7 +77,7 @@ extension World {
         for (path, file) in disk.finals where file.content.version == nil { fail("\(path) is a mixture: \(file.content.stretches)") }
     }
 
-    /// Nobody waits longer for what a server asked for than it may hold them.
+    /// No download waits for a server's pause longer than the server may delay it.
     private mutating func checkPause(_ entry: LedgerEntry) {
         guard entry.state == .queued || entry.isHeld, let hold = ledger.hold(of: entry, now: now), hold.reason == .rateLimit else { return }
         let hosts = ledger.settings.hostRules
@@ -90,19 +90,19 @@ extension World {
         let app = entry.record.options.app
         let ends = pauseEnds.values.compactMap { $0[app] }
         let pause = max(OriginPace.longestForOthers, ends.map { $0 - now }.max() ?? .zero)
-        // So long between requests at most: the slowest pace, a rule's interval twice, an interval of its own.
+        // The longest interval between requests: the slowest pace, three intervals of a rule and two of the download's own.
         let interval: Duration = .seconds(61) + rule * 3 + own * 2
         if until - now > pause + interval * (ledger.entries.count + 2) {
             fail("\(entry.number) of \(app) waits \(until - now) for its host, and its pause is \(pause)")
         }
     }
 
-    /// What is told of a finished file is what its server said of it.
+    /// A finished file is announced with the facts from its server.
     mutating func checkTold(_ entry: LedgerEntry) {
         let record = entry.record
         guard record.state == .finished, !record.isUnchanged else { return }
         if record.fileName != name(entry) { fail("\(entry.number) is told to be \(record.fileName ?? "nameless"), and is \(name(entry))") }
-        // A file of that name was there, and nothing was fetched.
+        // A file of that name existed, and nothing was fetched.
         if record.options.ifExists == .skip, record.total == nil { return }
         if record.mediaType != Self.mediaType { fail("\(entry.number) finished without its media type") }
         if record.total != record.received { fail("\(entry.number) finished with \(record.received) of \(record.total as Any)") }
@@ -111,7 +111,7 @@ extension World {
         if !isNamed { fail("\(entry.number) is to be \(name(entry)), and is \(file)") }
     }
 
-    /// The counts of each batch are true, of what is on the list and of what is not.
+    /// The counts of each batch include the members on the list and the removed ones.
     private mutating func checkBatches() {
         for batch in ledger.batches.values {
             let members = ledger.entries.values.filter { $0.record.batch == batch.number }
@@ -149,7 +149,7 @@ extension World {
         }
     }
 
-    /// What is owed will be shown, and what is not was.
+    /// Every owed toast is about to be shown, and every other toast was shown.
     private mutating func checkToasts() {
         for entry in ledger.entries.values where entry.isEntered {
             let (number, record) = (entry.number, entry.record)
@@ -178,13 +178,13 @@ extension World {
         record.state.failure != nil || record.state == .finished && !record.isUnchanged && !record.isToDescriptor
     }
 
-    /// What the machine and the network do not allow does not go on.
+    /// No download goes on that sleep or the network forbids.
     private mutating func checkNetwork(_ entry: LedgerEntry) {
         switch (entry.state, hindrance(entry)) {
         case (.active, _) where isAsleep: fail("\(entry.number) is active while the machine sleeps")
         case (.active, "metered"): fail("\(entry.number) goes on over a metered link")
         case (.active, "offline") where network?.reach == .captive: fail("\(entry.number) goes on behind a captive portal")
-        // What holds for all has not come to it yet.
+        // The pass has not reached the download yet.
         case (.queued, _) where ledger.hasPass, (.waiting(.retry, _), _) where ledger.hasPass: break
         case (.queued, "offline"), (.queued, "metered"): fail("\(entry.number) is queued, and should say what it waits for")
         case (.waiting(.retry, _), "offline"?): fail("\(entry.number) waits for a retry without a network")
@@ -205,14 +205,14 @@ extension World {
         }
     }
 
-    /// What is summed up by icon is what a walk through all finds.
+    /// The sums of each icon equal a sum over all downloads.
     private mutating func checkIcons() {
         let open = ledger.order.ordered.compactMap { ledger[$0]?.record }.filter(\.options.showProgress)
         let expected = Dictionary(grouping: open, by: \.options.desktopID).mapValues(ProgressTally.init)
         if ledger.icons.mapValues(\.open) != expected { fail("the icons have \(ledger.icons), and should have \(expected)") }
     }
 
-    /// What is found by app is what a walk through all finds.
+    /// The index of each app finds the same downloads as a search through all.
     private mutating func checkIndex() {
         let all = (ledger.order.ordered + ledger.ended.ordered).compactMap { ledger[$0] }
         for app in Set(all.map(\.record.options.app)) {
@@ -238,7 +238,7 @@ extension World {
         }
     }
 
-    /// Everything has come to its end, nothing lies about, and disk and process agree.
+    /// Everything has ended, nothing is left behind, and disk and process agree.
     mutating func checkEnd() {
         for entry in ledger.entries.values {
             if !entry.state.hasEnded { fail("\(entry.number) never ends: \(entry.state), \(entry.work)") }

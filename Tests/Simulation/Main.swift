@@ -3,7 +3,7 @@ import DownloadModel
 import Glibc
 import Scheduling
 
-/// What the command line asks for.
+/// The options of the command line.
 struct Arguments {
     var histories = 100_000
     var steps = 60
@@ -46,52 +46,52 @@ struct Arguments {
     }
 }
 
-/// A mistake put into what surrounds the ledger, to show that the invariants see it.
+/// A deliberate fault in the ledger's surroundings, to show that the invariants find it.
 enum Plant: String, CaseIterable {
-    /// A checkpoint is reported without having been flushed.
+    /// The engine reports a checkpoint that it has not flushed.
     case unflushed
-    /// What waits for a commit does not wait.
+    /// Nothing waits for its commit.
     case early
-    /// Rows of part files that are to be deleted are not kept.
+    /// The store loses the rows of part files to delete.
     case forgetful
-    /// Bytes without a validator are gone on from.
+    /// The engine resumes from bytes without a validator.
     case trusting
-    /// The last requests to hosts that keep an interval are not kept.
+    /// The store loses the last requests to hosts with a request interval.
     case hasty
-    /// What was being committed is announced again at a restart.
+    /// A restart announces the end of each download that was being committed.
     case twice
-    /// A copy is taken for what it was without a look.
+    /// The engine trusts a cached copy without looking at its file.
     case credulous
-    /// That the owner has taken what ended is not kept.
+    /// The store loses the owners' acknowledgements.
     case deaf
-    /// That a toast is owed is not kept.
+    /// The store loses that a toast is owed.
     case silent
-    /// That a toast was shown is not kept.
+    /// The store loses that a toast was shown.
     case repetitive
-    /// What ended and is off the list is not saved with its batch.
+    /// The store does not update a batch when a member is removed from the list.
     case uncounted
-    /// Nobody says that the machine goes to sleep.
+    /// Nobody reports that the machine goes to sleep.
     case restless
-    /// Nobody says what network there is.
+    /// Nobody reports the condition of the network.
     case severed
-    /// What ends in the moment in which it is stopped says nothing of its name.
+    /// A transfer that ends just as it is stopped does not report its file name.
     case nameless
-    /// That all are being cancelled is not kept.
+    /// The store loses that CancelAll is under way.
     case halfway
-    /// That all is paused is not kept.
+    /// The store loses that all downloads are paused.
     case wakeful
 }
 
-/// The history of a seed: what happens, in order.
+/// The history of a seed: its steps, in order.
 func history(seed: UInt64, steps: Int) -> [Step] {
     var random = Random(seed)
     return (0..<steps).map { _ in Step(&random) }
 }
 
-/// What a history happens in.
+/// The circumstances of a history.
 struct Setting {
     let plant: Plant?
-    /// One world of eight is full of redirects.
+    /// One world in eight is full of redirects.
     let redirects: Bool
 
     init(seed: UInt64, plant: Plant?) { (self.plant, redirects) = (plant, seed % 8 == 0) }
@@ -102,7 +102,7 @@ func violation(of steps: [Step], in setting: Setting) -> String? {
     return world.live(steps)
 }
 
-/// Takes away all of `steps` that the violation does not need.
+/// Removes all steps that the violation does not need.
 func minimal(_ steps: [Step], in setting: Setting) -> [Step] {
     var steps = steps
     var size = steps.count / 2
@@ -168,7 +168,7 @@ func report(seed: UInt64, _ arguments: Arguments) -> Bool {
     }
 }
 
-/// Ends a child with what it has said.
+/// Ends a child process after its output is flushed.
 private func finish(_ status: Int32) -> Never {
     fflush(nil)
     _exit(status)

@@ -2,19 +2,19 @@
 import DownloadModel
 import Scheduling
 
-/// A call that does something to many in slices, with events between two.
+/// A call that changes many downloads in slices, with other events in between.
 struct DoneToMany {
     enum Deed { case cancels, cancelsAll, clears }
 
     let deed: Deed
-    /// To which it is done, and how often each had been begun again.
+    /// The downloads of the call, and how often each had been revived by then.
     var members: [DownloadNumber: Int]
-    /// It was on disk, in part, when a process ended: the next one has to go on with it.
+    /// The call was partly on disk when its process ended: the next process must finish it.
     var mustEnd = false
 }
 
 extension World {
-    /// Each step cuts what is done to many elsewhere.
+    /// Cuts the slices differently in each step.
     mutating func cutSlices(_ step: Step) {
         var random = Random(UInt64(step.b) << 32 | UInt64(step.a))
         sliceSize.portion = [1, 1, 2, 3, 40][random.below(5)]
@@ -30,7 +30,7 @@ extension World {
         if entering != nil { enterSome() } else { decide(.slice) }
     }
 
-    /// Some members of a batch whose rows are on disk take their places. No message is released before all have.
+    /// Gives some members of a saved batch their places. No message is released before all members have theirs.
     mutating func enterSome() {
         guard let (batch, members, next) = entering else { return }
         let end = min(next + sliceSize.portion, members.count)
@@ -50,7 +50,7 @@ extension World {
         return lastCall
     }
 
-    /// What is being given its name is left alone; so is what somebody has begun again.
+    /// Drops the downloads that the call must leave alone: those being committed, and those revived since.
     mutating func spareSome() {
         for (call, done) in many {
             for (number, revival) in done.members where revivals[number, default: 0] != revival || ledger[number]?.state == .committing {
@@ -59,7 +59,7 @@ extension World {
         }
     }
 
-    /// The call is answered: what it did is on disk.
+    /// The call is answered: its changes must be on disk.
     mutating func checkDone(_ call: Ledger.CallNumber) {
         spareSome()
         guard let done = many.removeValue(forKey: call) else { return }
@@ -75,7 +75,7 @@ extension World {
         }
     }
 
-    /// The process ends. Of calls that were not answered only a CancelAll that has begun to reach the disk goes on.
+    /// The process ends. Of the unanswered calls, only a CancelAll that is partly on disk must go on.
     mutating func forgetUnsaved() {
         spareSome()
         for (call, done) in many {
@@ -84,7 +84,7 @@ extension World {
         }
     }
 
-    /// Once nothing is left to be done to many, no CancelAll of a former process has stopped halfway.
+    /// Once no slices are left, no CancelAll of an earlier process may have stopped halfway.
     mutating func checkMany() {
         spareSome()
         for done in many.values where done.deed == .cancelsAll {

@@ -18,14 +18,14 @@ struct Random {
     mutating func below(_ bound: Int) -> Int { Int(next() % UInt64(bound)) }
 }
 
-/// One thing that happens. What it happens to is chosen by `a` among what is there, how by `b`: so any part of a history is a history.
+/// One step. `a` chooses the download or other target among those present, `b` the details: so any part of a history is a history, too.
 struct Step {
     enum Kind: Int, CaseIterable {
         case add, steer, all, batch, slice, setting, transfer, pool, commit, owner, toast, clock, jump, server, disk, network, sleep, kill,
             powerCut
     }
 
-    /// How often each kind comes.
+    /// The frequency of each kind.
     private static let weights: [(Kind, Int)] = [
         (.add, 12), (.steer, 12), (.all, 4), (.batch, 4), (.slice, 10), (.setting, 3), (.transfer, 40), (.pool, 22), (.commit, 35),
         (.owner, 8),

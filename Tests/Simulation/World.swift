@@ -2,7 +2,7 @@
 import DownloadModel
 import Scheduling
 
-/// What waits for a commit.
+/// The items that wait for a commit.
 enum Waiting {
     case addition(LedgerEntry)
     case batch(LedgerBatch, [LedgerEntry])
@@ -15,15 +15,15 @@ enum Waiting {
     case commit(DownloadNumber)
     case sweep(DownloadNumber)
     case callOwner(LedgerEntry)
-    /// A call is answered that did something to many.
+    /// The answer to a call that changed many downloads.
     case manyDone(Ledger.CallNumber)
-    /// PauseAll is answered.
+    /// The answer to PauseAll.
     case allPaused
-    /// The owner's Acknowledge is answered; of the end after so many revivals.
+    /// The answer to the owner's Acknowledge, for the end after that many revivals.
     case taken(DownloadNumber, revival: Int)
 }
 
-/// What the store has on disk.
+/// The rows on disk.
 struct Saved {
     var records: [DownloadNumber: DownloadRecord] = [:]
     var batches: [DownloadNumber: BatchRecord] = [:]
@@ -64,7 +64,7 @@ struct Saved {
 struct Transfer {
     let id: RequestID
     var isStopping = false
-    /// The host of its request; whether that waits for permission, and whether it has gone out.
+    /// The host of the request; whether the request waits for permission, and whether it has gone out.
     var host: String
     var awaits = false
     var hasSent = false
@@ -72,7 +72,7 @@ struct Transfer {
     var isStalled = false
     var hops = 0
     var hasBegun = false
-    /// Its response was accepted, and its part file made; the ledger has not heard of that yet.
+    /// The response was accepted and the part file created; the ledger does not know yet.
     var isUntold = false
     var version = 0
     var total: ByteCount = 0
@@ -81,27 +81,27 @@ struct Transfer {
     var checkpoint: ResumeData?
 }
 
-/// Work in the pool: first it changes the disk, then it is told.
+/// Work in the pool: each piece first changes the disk, then is reported.
 enum Work {
     case verify(DownloadNumber)
     case commit(DownloadNumber)
     case find(DownloadNumber)
     case sweep(DownloadNumber)
-    /// Renamed, the folder not flushed: a power cut may take it back.
+    /// Renamed, but the folder is not flushed: a power cut may undo the rename.
     case renamed(DownloadNumber, path: String, was: File?)
     case unlinked(DownloadNumber, File)
     case swept(DownloadNumber, isGone: Bool)
     case tell(Ledger.Event)
 }
 
-/// One process and the machine around it, under a seeded clock, network and disk.
+/// One process and its machine, with a seeded clock, network and disk.
 struct World {
     static let directory = "/d"
     let plant: Plant?
-    /// Servers answer with one redirect after the other, at hosts that keep an interval: who waits there for a turn must get it.
+    /// Servers answer with many redirects, at a host with a request interval. Every application that waits there must get its turn.
     let redirects: Bool
     var tells = false
-    /// The shrunk history stays the same: what is left to chance inside a step comes from the step.
+    /// Seeded by each step, so that a step makes the same random choices in a shrunk history.
     var random = Random(7)
 
     // The machine
@@ -113,22 +113,22 @@ struct World {
 
     // The process
     var ledger: Ledger
-    /// What the ledger wants done.
+    /// The ledger's actions that are still to be performed.
     var todo: [Ledger.Action] = []
     var journal = JournalQueue<Waiting>()
     var inFlight: [StoreChange]?
     var nextNumber = DownloadNumber(1)
     var transfers: [DownloadNumber: Transfer] = [:]
     var pool: [Work] = []
-    /// Transfers that begin once the row is on disk.
+    /// Transfers that begin once their rows are on disk.
     var delayed: Set<DownloadNumber> = []
-    /// Part files that are to be deleted, from the order to the news that they are.
+    /// Part files to delete, from the order until the report of the deletion.
     var sweeping: Set<DownloadNumber> = []
-    /// Ends that were told since `AllEnded`.
+    /// Ends announced since the last `AllEnded`.
     var endsUntold = 0
-    /// What the server said of bodies that are whole.
+    /// The servers' validators of whole bodies.
     var validators: [DownloadNumber: CopyValidators] = [:]
-    /// How files looked before they got their names.
+    /// The stamps of files before their rename.
     var stamps: [DownloadNumber: FileStamp] = [:]
 
     // What callers know
@@ -138,53 +138,53 @@ struct World {
     var revivals: [DownloadNumber: Int] = [:]
     var batchEndsTold: [DownloadNumber: Int] = [:]
     var batchRevivals: [DownloadNumber: Int] = [:]
-    /// The batch whose members are taking their places, and how many have theirs.
+    /// The batch whose members are taking their places, and the number of members that have theirs.
     var entering: (LedgerBatch, [LedgerEntry], Int)?
     var finishedPaths: [DownloadNumber: (path: String, version: Int?)] = [:]
     var floors: [DownloadNumber: WallTime] = [:]
-    /// Before which no request of an application may go to a host: it asked for a pause.
+    /// The end of the pause that a host requested, by application: no earlier request may go there.
     var hostFloors: [String: [String: WallTime]] = [:]
-    /// The same of the other applications, and since when.
+    /// As above for the other applications, with the start of the pause.
     var commonFloors: [String: (since: WallTime, until: WallTime)] = [:]
-    /// The end of the longest pause that an application itself was asked for; no answer ends it.
+    /// The end of the longest pause requested from each application itself. No answer ends it.
     var pauseEnds: [String: [String: WallTime]] = [:]
-    /// At a host that keeps an interval, by the application that waits there for its turn only: how often each other one had its.
+    /// For each application that waits for its turn at a paced host: the turns that each other application has had meanwhile.
     var passes: [String: [String: [String: Int]]] = [:]
-    /// Somebody wants them at once.
+    /// Downloads that somebody wants at once.
     var urgent: Set<DownloadNumber> = []
-    /// Those of them that nobody has refused since.
+    /// Those of them that no server has refused since.
     var hastened: Set<DownloadNumber> = []
-    /// Begun before the rules changed: what their request keeps is of the rules before.
+    /// Started before the rules changed: their requests keep the old rules.
     var unpaced: Set<DownloadNumber> = []
-    /// When the last request that kept an interval went out to a host, or with an interval of its own.
+    /// The time of the last request that kept the host's interval, or an interval of its own.
     var lastSent: [String: WallTime] = [:]
     var wanted: [DownloadNumber: Int] = [:]
-    /// Finished files that somebody has written or deleted.
+    /// Finished files that somebody else has written or deleted.
     var strangers: Set<String> = []
-    /// What writes into descriptors, which go with the process.
+    /// Downloads into descriptors, which are lost with the process.
     var descriptors: Set<DownloadNumber> = []
-    /// Calls to owners that wait for their turn.
+    /// Calls to owners, waiting for their turn.
     var asked: [LedgerEntry] = []
-    /// The last end of which the owner was told by a call.
+    /// The end that the last call told the owner.
     var called: [DownloadNumber: WallTime] = [:]
-    /// The revival after whose end Acknowledge was answered.
+    /// The number of revivals before the end whose Acknowledge was answered.
     var taken: [DownloadNumber: Int] = [:]
-    /// Toasts that wait for their server; the last end of each that was shown, and of each that is no news any more.
+    /// Toasts that wait for the notification server; the last shown end of each download or batch, and the last end too old for a toast.
     var toasts: [Ledger.OwedToast] = []
     var toasted: [DownloadNumber: WallTime] = [:]
     var stale: [DownloadNumber: WallTime] = [:]
-    /// What the ledger was told of the network and of sleep, and what somebody resumed in spite of the former.
+    /// The network and sleep as reported to the ledger, and the downloads resumed in spite of the network.
     var network: NetworkCondition? = .open
     var isAsleep = false
     var defying: Set<DownloadNumber> = []
-    /// Calls that do something to many, until they are answered, or known not to be done.
+    /// Calls that change many downloads, until they are answered or known to be lost.
     var many: [Ledger.CallNumber: DoneToMany] = [:]
     var lastCall: Ledger.CallNumber = 0
-    /// What was cancelled while a CancelAll was under way, and by nobody else.
+    /// Downloads cancelled while a CancelAll was under way, and by no other call.
     var cancelledByAll: Set<DownloadNumber> = []
-    /// PauseAll was answered, and nobody has called ResumeAll since.
+    /// PauseAll was answered, and ResumeAll has not been called since.
     var isPausedForGood = false
-    /// How much is done in one slice.
+    /// The amount of work in one slice.
     var sliceSize = SliceSize()
     var problem: String?
     var isEnding = false
@@ -203,7 +203,7 @@ struct World {
 
     func tell(_ text: @autoclosure () -> String) { if tells { print("  " + text()) } }
 
-    /// Lives through a history, lets everything come to its end, and says which invariant was violated.
+    /// Runs a history, lets everything come to its end, and returns the violated invariant.
     mutating func live(_ steps: [Step]) -> String? {
         for step in steps {
             random = Random(UInt64(step.a) << 32 | UInt64(step.b))
@@ -221,18 +221,18 @@ struct World {
         return problem
     }
 
-    // MARK: What the ledger wants
+    // MARK: The ledger's actions
 
-    /// Has the ledger decide by what happened; `settle` carries that out.
+    /// Lets the ledger decide on `events`; `settle` performs its actions.
     ///
-    /// - Returns: why it was refused.
+    /// - Returns: the reason of a refusal.
     @discardableResult mutating func decide(_ events: Ledger.Event...) -> IllegalTransition? {
         let turn = ledger.turn(events, at: now)
         todo += turn.actions
         return turn.refusal
     }
 
-    /// Carries out what the ledger wants done, as the service does.
+    /// Performs the ledger's actions as the service does.
     mutating func settle() {
         carryOutAll()
         release()
@@ -329,7 +329,7 @@ struct World {
             tell("told: \(number) \(outcome)")
             endsTold[number, default: 0] += 1
             if endsTold[number]! > 1 + revivals[number, default: 0] { fail("the end of \(number) is told twice") }
-            // Where it was begun again since, the row may be a later one.
+            // After a revival, the row may be a later one.
             if let record = saved.records[number], !record.state.hasEnded, revivals[number] == nil {
                 fail("\(number) is told as \(outcome), and on disk it is \(record.state.name)")
             }
@@ -370,7 +370,7 @@ struct World {
         transfers[number]?.hasSent = false
     }
 
-    /// The next owner is called, if it still is to be.
+    /// Calls the next owner, if the call is still due.
     mutating func callOwner() {
         guard !asked.isEmpty else { return }
         let entry = asked.removeFirst()
@@ -391,7 +391,7 @@ struct World {
 
     // MARK: Toasts
 
-    /// The notification server takes the next toast.
+    /// The notification server shows the next toast.
     mutating func showToast() {
         guard !toasts.isEmpty else { return }
         let toast = toasts.removeFirst()
@@ -406,19 +406,19 @@ struct World {
 
     private func owed(_ number: DownloadNumber) -> Ledger.OwedToast? { ledger[number]?.owedToast ?? ledger.batch(number)?.owedToast }
 
-    /// When what is on disk ended, and whether its toast is owed.
+    /// The end on disk, and whether its toast is owed.
     private func end(_ saved: Saved, _ number: DownloadNumber) -> (end: WallTime, isOwed: Bool)? {
         if let record = saved.records[number] { return record.endedAt.map { ($0, record.owesToast) } }
         return saved.batches[number]?.toastOwedSince.map { ($0, true) }
     }
 
-    // MARK: Life and death
+    // MARK: Restart
 
-    /// The process dies and another begins. `power`: the machine with it.
+    /// The process dies and another one starts. `power`: the machine restarts, too.
     mutating func restart(power: Bool) {
         endsUntold = 0
         tell(power ? "power cut" : "kill -9")
-        // A commit in flight is on disk, or is not.
+        // The commit in flight may or may not be on disk.
         if let inFlight, random.below(2) == 0 { for change in inFlight { saved.take(change, plant) } }
         if power {
             boot += 1

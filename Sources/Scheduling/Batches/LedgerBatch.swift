@@ -3,21 +3,21 @@ public import DownloadModel
 /// One batch in the ledger.
 public final class LedgerBatch {
     public internal(set) var record: BatchRecord
-    /// How many of it have not ended.
+    /// The number of unfinished members.
     public internal(set) var remaining: UInt32 = 0
-    /// How many of it run, or start without anybody's doing as soon as their turn comes.
+    /// The number of members that run, or will start by themselves once their turn comes.
     public private(set) var underWay: UInt32 = 0
-    /// How many of it are paused, or wait for somebody.
+    /// The number of members that are paused, or wait until somebody acts.
     public private(set) var resting: UInt32 = 0
-    /// Its row is on disk.
+    /// The row of the batch is on disk.
     public internal(set) var isEntered = false
-    /// Off the list: it was removed, or its last member was.
+    /// Removed from the list, by a call or with the last member.
     public internal(set) var isRemoved = false
-    /// To be taken off the list as soon as the members that are being given their names have ended.
+    /// The batch was removed by a call; the last members leave the list once their commits are over.
     public var isLeaving = false
-    /// How many of it are on the list, and what of them ended in what.
+    /// The number of members on the list.
     var present: UInt32 = 0
-    /// Of those of it that show progress, while one has not ended.
+    /// The joint progress of the members that show progress, while one of them is unfinished.
     public internal(set) var progress = ProgressTally()
     private var ended = OutcomeCounts()
 
@@ -25,7 +25,7 @@ public final class LedgerBatch {
 
     public var number: BatchNumber { record.number }
     public var hasEnded: Bool { remaining == 0 }
-    /// What its members ended in, those included that are off the list.
+    /// The outcomes of all members, including those removed from the list.
     public var outcomes: OutcomeCounts { record.removed + ended }
 
     func insert(_ state: DownloadState) {
@@ -33,7 +33,7 @@ public final class LedgerBatch {
         count(state)
     }
 
-    /// A member is taken off the list.
+    /// A member is removed from the list.
     func forget(_ state: DownloadState) {
         present -= 1
         uncount(state)
@@ -57,16 +57,16 @@ public final class LedgerBatch {
     }
 }
 
-/// Batches: their members are downloads like any other; what is decided here is what they come to together.
+/// Batches. The members are ordinary downloads; this part decides only their joint outcome.
 extension Ledger {
     public func batch(_ number: BatchNumber) -> LedgerBatch? { batches[number] }
 
-    /// The members that are on the list, in the order of their numbers.
+    /// The members on the list, by number.
     public func members(of batch: LedgerBatch) -> [LedgerEntry] {
         batch.record.numbers.compactMap { number in entries[number].flatMap { $0.batch === batch ? $0 : nil } }
     }
 
-    /// The same in queue order: what has not ended, then what has, oldest first. What is not on disk yet is not in it.
+    /// The members in queue order: unfinished ones, then ended ones, oldest end first. Without members whose rows are not on disk yet.
     public func orderedMembers(of batch: LedgerBatch) -> [DownloadNumber] {
         let all = members(of: batch).filter(\.isEntered)
         let open = all.lazy.filter { !$0.state.hasEnded }.map { ($0.number, -Int64($0.record.options.priority), $0.record.position) }
@@ -74,17 +74,17 @@ extension Ledger {
         return open.sorted { ($0.1, $0.2, $0.0) < ($1.1, $1.2, $1.0) }.map(\.0) + ended.sorted { $0.1 < $1.1 }.map(\.0)
     }
 
-    // MARK: Coming and going
+    // MARK: Adding and removing
 
-    /// Takes in a batch whose rows are not on disk yet: it counts, but does not run before `enter`.
+    /// Adds a batch whose rows are not on disk yet: the members count, but do not run before `enter`.
     ///
-    /// - Precondition: the members' numbers are those that follow the batch's, and each names the batch.
+    /// - Precondition: the members' numbers follow the batch's number, and each member names the batch.
     func insert(_ record: BatchRecord, _ members: some Collection<DownloadRecord>) -> (LedgerBatch, [LedgerEntry]) {
         let prepared = members.map { prepare($0) }
         return (insert(record, prepared), prepared)
     }
 
-    /// The same of members that `prepare` has made.
+    /// As above, with members that `prepare` made.
     func insert(_ record: BatchRecord, _ members: [LedgerEntry]) -> LedgerBatch {
         let batch = LedgerBatch(record)
         batches[record.number] = batch
@@ -106,20 +106,20 @@ extension Ledger {
         enter(members, now: now)
     }
 
-    /// Some of the members take their places before `enter` is called with all.
+    /// Gives some members their places in the queue, before `enter` is called with all members.
     func enter(_ members: [LedgerEntry], of batch: LedgerBatch, now: WallTime) {
         entering.insert(batch.number)
         for entry in members where !entry.isRemoved && !entry.isEntered { takePlace(entry, now: now) }
     }
 
-    /// The rows of `batch` and of `members` could not be saved: they never were.
+    /// The rows of `batch` and of `members` could not be saved: undo the addition.
     func undo(_ batch: LedgerBatch, _ members: [LedgerEntry], now: WallTime) {
         for entry in members where !entry.isRemoved { undo(entry, now: now) }
         batch.isRemoved = true
         batches[batch.number] = nil
     }
 
-    /// Restores what the store held. A member whose batch is not there is a download like any other.
+    /// Restores stored batches. A member whose batch is missing becomes an ordinary download.
     func restore(_ records: [BatchRecord]) {
         for record in records {
             batches[record.number] = LedgerBatch(record)
@@ -127,7 +127,7 @@ extension Ledger {
         }
     }
 
-    /// Gives a restored download its batch.
+    /// Connects a restored download with its batch.
     func joinBatch(_ entry: LedgerEntry) {
         guard let number = entry.record.batch else { return }
         guard let batch = batches[number], batch.record.hasNumber(entry.number) else {
@@ -138,7 +138,7 @@ extension Ledger {
         batch.insert(entry.state)
     }
 
-    /// Forgets batches of which no member was restored.
+    /// Removes the batches of which no member was restored.
     func dropEmptyBatches() {
         for batch in batches.values where batch.present == 0 {
             batches[batch.number] = nil
@@ -146,7 +146,7 @@ extension Ledger {
         }
     }
 
-    /// `entry`, which has ended, is off the list: what it ended in still counts, and with the last one the batch goes.
+    /// The ended `entry` was removed from the list. Its outcome still counts. The batch is removed with its last member.
     func leaveBatch(_ entry: LedgerEntry) {
         guard let batch = entry.batch else { return }
         batch.record.removed.insert(entry.state)
@@ -161,7 +161,7 @@ extension Ledger {
         actions.append(.batchRemoved(batch))
     }
 
-    /// A member of a batch that is to go was being given its name, and is not any more.
+    /// Removes a member of a removed batch, cancelled first if it has not ended. Called again once the member's commit is over.
     func leave(_ entry: LedgerEntry, now: WallTime) {
         if !entry.state.hasEnded { try? apply(.cancel, to: entry, now: now) }
         if entry.state.hasEnded, !entry.isRemoved { remove(entry, now: now) }

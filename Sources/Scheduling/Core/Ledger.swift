@@ -1,156 +1,157 @@
 public import DownloadModel
 
-/// Every download there is, the order in which they run, and what is decided about them. It decides all and does nothing.
+/// Holds all downloads and their queue order, and decides everything about them. Performs nothing.
 ///
-/// `turn` takes what happened and says what is to be done: changes to be saved, work for the engine and the pool, things to be told. The
-/// ledger has no clock, no disk and no network: instants and outcomes are given to it. Of one thread.
+/// `turn` takes events and returns actions: changes to save, work for the engine and the pool, and news for the bus. The ledger has no
+/// clock, disk or network: its caller passes instants and outcomes in. Use from one thread only.
 public final class Ledger {
-    /// What is to be done, in this order. Whatever follows a `save` may be done or told only once that is on disk.
+    /// What the caller must perform, in this order. Everything after a `save` may be done or told only once that change is on disk.
     public enum Action {
         case save(StoreChange)
-        /// `afterSave`: only once all saved so far is on disk. An ended download that begins again must not write a part file that the row
-        /// on disk knows nothing of. By then it may be told to stop already: then it has ended, `stopped`, with what its record has.
+        /// `afterSave`: start only once all changes so far are on disk. Otherwise, a crash could lose that a retried download writes a
+        /// part file, or that a paced request was started. If the transfer is told to stop before the engine has it, answer with
+        /// `transferEnded`: `stopped`, with the resume data of the record.
         case startTransfer(LedgerEntry, afterSave: Bool)
         case stopTransfer(LedgerEntry)
-        /// Let the transfer make the next request, for which it asked by `hop`; `afterSave` as with `startTransfer`, and only if it is
-        /// under way still. Whether it has gone out is to be told where this is after a save.
+        /// Let the transfer make the next request, which `asks` announced. `afterSave`: only once all changes so far are on disk, and only
+        /// if the transfer still runs. The engine must then report when the request has gone out (`sent`).
         case permit(RequestID, afterSave: Bool)
         case verify(LedgerEntry)
         case commit(LedgerEntry)
-        /// Delete the part file and its written map, then call `swept`.
+        /// Delete the part file and its written map, then report `swept`.
         case sweep(DownloadNumber, directory: String)
-        /// The record has changed since the turn before.
+        /// The record has changed in this turn.
         case changed(Change)
-        /// Properties have changed that are to be told now.
+        /// Announce the changed properties now.
         case tell(LedgerEntry)
-        /// The same, and that what it waits for is another, though its record has not changed.
+        /// As `tell`: state, wait reason or end of the wait have changed, even if no `changed` says so.
         case tellWait(LedgerEntry)
         case announceEnd(LedgerEntry)
-        /// The last member that had not ended has.
+        /// The last unfinished member of the batch has ended.
         case batchEnded(LedgerBatch, OutcomeCounts)
-        /// Nothing is left to do; ends since it was last so.
+        /// No unfinished download is left. Counts the downloads that ended since the last `allEnded`.
         case allEnded(finished: UInt32, failed: UInt32, cancelled: UInt32)
-        /// Toasts that processes before this one owed.
+        /// Toasts that earlier processes owed.
         case showOwed([OwedToast])
-        /// It is off the list.
+        /// The download was removed from the list.
         case removed(LedgerEntry)
-        /// It is off the list: its last member is.
+        /// The batch was removed from the list, because its last member was.
         case batchRemoved(LedgerBatch)
-        /// All has been done of what this call asked for; it is answered behind what is saved so far.
+        /// Everything that this call asked for is done. Answer the call once all changes so far are on disk.
         case stretchEnded(CallNumber)
-        /// Call the owner, when all saved so far is on disk, if `takeOwnerCall` says so by then.
+        /// Call the owner once all changes so far are on disk, if `owesCall` is still true then.
         case callOwner(LedgerEntry)
     }
 
-    /// How a turn changed a download: what it was before, and its entry.
+    /// How a turn changed a download: its entry, and its record before the turn.
     public struct Change {
         public let entry: LedgerEntry
         public let before: DownloadRecord
-        /// The state that the bus showed before; nil where the state did not change.
+        /// The state that the bus showed before; nil if the state did not change.
         public fileprivate(set) var shownBefore: DownloadState?
     }
 
     public internal(set) var entries = NumberTable<LedgerEntry>()
     public internal(set) var batches: [BatchNumber: LedgerBatch] = [:]
-    /// Batches of which some members have their places and others not yet.
+    /// Batches of which some members have their place in the queue, and others do not yet.
     var entering: Set<BatchNumber> = []
     public internal(set) var settings: Settings
     public internal(set) var counts = StateCounts()
-    /// The folders that downloads wait for, and how many wait for each.
+    /// The folders that downloads wait for: the number of waiting downloads of each.
     private var folderWaits: [ByteText: Int] = [:]
-    /// All that has not ended, in queue order.
+    /// All unfinished downloads, in queue order.
     public internal(set) var order = DownloadQueue()
-    /// What of it may start, in lanes; and those of it whose files are still being worked on.
+    /// The queued downloads that may start, in lanes; and the queued downloads whose files are still in use.
     var runnable = DownloadQueue(countsAcrossLanes: true)
     var heldBack: Set<DownloadNumber> = []
-    /// By `HostRules.governing`'s name, as long as there is something to know of them.
+    /// By the name from `HostRules.governing`. A host is forgotten once nothing needs to be known about it.
     var hosts: [String: HostLoad] = [:]
     /// Origins that refused requests.
     var paces = OriginPaces()
-    /// The host that was looked up last.
+    /// The host looked up last.
     var recentHost: (host: String, load: HostLoad)?
-    /// What was queued last, without a request interval of its own, and its lane.
+    /// The lane of the last queued download without a request interval of its own.
     var recentLane: RecentLane?
-    /// Hosts at which something has changed since they were looked at.
+    /// Hosts that changed since their last refresh.
     var touched: Set<String> = []
     var hostWakes = WakeHeap<String>()
-    /// Requests of a process before this one, by host, until that host is asked again.
+    /// The last requests of earlier processes, by host, until this process uses that host.
     var lastRequests: [String: [HostRequest]] = [:]
-    /// The requests under way, and those that wait for their host, until their transfers have ended.
+    /// The requests in flight and those that wait for their host, until their transfers end.
     var atHosts: [RequestID: PlacedRequest] = [:]
     var apps: [String: AppShare] = [:]
     var laneNumber: UInt32 = 0
     /// Transfers of `counts.active` that take no slot; and those of them that wait for their next request.
     var idleTransfers = 0
     var heldTransfers = 0
-    /// Hosts that would take the next request of a transfer which has no slot for it.
+    /// Hosts that would accept the next request of a transfer that has no slot for this request.
     var awaitingSlot: Set<String> = []
-    /// What is queued that comes before a redirect at its host, as it was when that was found out; until what may start has started.
+    /// Queued downloads that precede a redirect at their host, as found in this `schedule`.
     var awaited: [Awaited] = []
-    /// With so many it is looked which of them need not be remembered any more.
+    /// At this many hosts, `findLoad` looks for hosts that can be forgotten.
     var hostsBeforeSweep = 1024
-    /// When it is to be looked at whether one application owes another a slot.
+    /// When to check again whether one application owes another a slot.
     var sliceAt: WallTime?
-    /// What has ended, oldest first.
+    /// The ended downloads, oldest end first.
     public internal(set) var ended = DownloadQueue()
     var endedOfApps: [String: DownloadQueue] = [:]
     private var endings: Int64 = 0
     let sums = Sums()
     var index = LedgerIndex()
-    /// The last record, and the last of each app: the next one is often like it, and shares what is equal.
+    /// The last record, and the last record of each app. The next record often equals one of them, and shares its options.
     private var model: DownloadRecord?
     private var models: [String: DownloadRecord] = [:]
     private static let mostModels = 64
-    /// From this size on it is saved that a part file is whole before it is verified: a killed service does not ask for it again.
+    /// From this size on, a row says that the part file is whole before its verification: after a crash, no byte is fetched again.
     private static let sizeWorthARow: ByteCount = 1 << 20
-    /// How many transfers have not ended.
+    /// The number of transfers that have not ended.
     var working = 0
-    /// Taken off the list while work on them is still under way.
+    /// Removed downloads whose files are still in use.
     public internal(set) var leaving = NumberTable<LedgerEntry>()
-    /// Part files that are to be deleted.
+    /// Part files to delete.
     var sweeps = NumberTable<Sweep>()
-    /// Part files that could not be deleted: their rows stay for the next start, unless they are written again.
+    /// Part files whose deletion failed. Their rows stay for the next startup, unless the part files are written again.
     var unswept: Set<DownloadNumber> = []
     var wakes = WakeHeap<DownloadNumber>()
-    /// What holds for all and has not come to each yet.
+    /// A change to all downloads that has not reached each of them yet.
     var pass: LedgerPass?
-    /// What calls do to many, in their order.
+    /// Changes to many downloads by one call each, in call order.
     var stretches: [LedgerStretch] = []
-    /// How much is done in one slice.
+    /// The amount of work in one slice.
     public var sliceSize = SliceSize()
-    /// By how much the wall clock was set, each time; an entry knows how many of these its instants have in them.
+    /// Every jump of the wall clock. An entry counts how many of these jumps its instants already include.
     var clockJumps: [Duration] = []
     private var tally = (finished: UInt32(0), failed: UInt32(0), cancelled: UInt32(0))
     var untold: [LedgerEntry] = []
     var actions: [Action] = []
-    /// Records that had ended, between `beginRestore` and `endRestore`.
+    /// Ended records, between `beginRestore` and `endRestore`.
     var restoredEnded: [DownloadRecord] = []
-    /// Of what was restored and has not ended: what had started before.
+    /// Restored, unfinished downloads that had already started.
     var restoredCourses: [LedgerEntry] = []
     var restoredSought: [LedgerEntry] = []
-    /// Toasts that a process before this one owed, until they are taken.
+    /// Toasts that earlier processes owed, until `takeOwedToasts`.
     var restoredToasts: [OwedToast] = []
-    /// The lane of the one before, and what is said of those in it.
+    /// The lane of the last restored download, and the wait reason of its downloads.
     var restoredLane: (lane: Lane, reason: WaitReason?)?
     var recentAuthority = DownloadURL.Authority()
-    /// Between `beginRestore` and `endRestore`: hosts are looked at when all are there.
+    /// True between `beginRestore` and `endRestore`: hosts are refreshed once all records are there.
     var isRestoring = false
-    /// Set when the service ends: nothing new is started.
+    /// The service is exiting: start nothing.
     public internal(set) var isEnding = false
-    /// The machine sleeps, or is about to: nothing is started.
+    /// The machine sleeps or is about to sleep: start nothing.
     public internal(set) var isAsleep = false
-    /// What is known of the network; nil: that is being asked, and what needs it is not started before the answer.
+    /// The known condition of the network. nil: not known yet; nothing that needs the network starts.
     public internal(set) var network: NetworkCondition?
-    /// How often the reach of the network has changed, so that who defied one reach does not defy the next.
+    /// Counts the changes of reach, so that a resume in spite of one reach does not count for the next reach.
     var reachCount: Int32 = 0
-    /// Too many changes wait for the disk: what runs goes on, and nothing starts.
+    /// The journal can take no more changes: transfers go on, and nothing starts.
     var isJournalFull = false
-    /// The applications whose window is in front: they show their own ends, unless a download asks for a toast always.
+    /// Applications with a window in front. They show their outcomes themselves, unless a download always asks for a toast.
     var appsInFront: Set<String> = []
-    /// Whether what may start has started since the last event.
+    /// Whether `schedule` has run since the last event.
     var isScheduled = true
     var jitter: Jitter
-    /// Where in `actions` the change of a download is told. A download has one such action in a turn, however often it changes.
+    /// The index in `actions` of each download's `changed`. A download has at most one `changed` in a turn.
     private var changes: [DownloadNumber: Int] = [:]
 
     /// - Parameter network: nil: not known yet.
@@ -160,15 +161,15 @@ public final class Ledger {
 
     public subscript(_ number: DownloadNumber) -> LedgerEntry? { entries[number] }
 
-    /// What is to be done since the last call.
+    /// The actions since the last call.
     func takeActions() -> [Action] {
         defer { (actions, changes) = ([], [:]) }
         return actions
     }
 
-    // MARK: Coming and going
+    // MARK: Adding and removing
 
-    /// Takes in a record whose row is not on disk yet: it counts, but does not run before `enter`.
+    /// Adds a record whose row is not on disk yet: the download counts, but does not run before `enter`.
     func insert(_ record: DownloadRecord) -> LedgerEntry {
         let entry = take(record)
         shareHost(with: entry)
@@ -182,7 +183,7 @@ public final class Ledger {
         return add(record)
     }
 
-    /// Has it hold its options together with others.
+    /// Makes the record share its options with an equal earlier record.
     private func join(_ record: inout DownloadRecord) {
         if !(model?.isJoined(record) ?? false) {
             if models.count >= Self.mostModels { models = [:] }
@@ -203,13 +204,13 @@ public final class Ledger {
         list(entry)
     }
 
-    /// - Precondition: `index` knows it.
+    /// - Precondition: `index` contains the download.
     func list(_ entry: LedgerEntry) {
         entry.clockJumps = Int32(clamping: clockJumps.count)
         entries[entry.number] = entry
     }
 
-    /// Makes a member of a batch, of which nothing is known before `insert`: of many, some can be made in each slice.
+    /// Makes a member of a batch, unknown to the ledger until `insert`: the members of a large batch can be made in slices.
     public func prepare(_ record: consuming DownloadRecord) -> LedgerEntry {
         join(&record)
         let entry = LedgerEntry(record, sums: sums)
@@ -218,41 +219,41 @@ public final class Ledger {
         return entry
     }
 
-    /// Has `entry` hold the names of its host and origin together with the entry before, where both have the same.
+    /// Shares the strings of host and origin with the last entry, if they are equal.
     func shareHost(with entry: LedgerEntry) {
         if let host = recentAuthority.host(of: entry.record.url) { (entry.host, entry.origin) = (host, recentAuthority.origin) }
     }
 
-    /// The row of `entry` is on disk: it takes its place in the queue.
+    /// The row of `entry` is on disk: the download takes its place in the queue.
     func enter(_ entry: LedgerEntry, now: WallTime) { enter([entry], now: now) }
 
-    /// The same for several: only then does anything start.
+    /// As above for several downloads. Nothing starts before all have their places.
     func enter(_ entries: [LedgerEntry], now: WallTime) {
         for entry in entries where !entry.isRemoved && !entry.isEntered { takePlace(entry, now: now) }
         schedule(now: now)
-        // Who asks from here on is answered so; nobody was told otherwise.
+        // From here on, callers see this wait reason; nobody was told another one.
         for entry in entries where entry.state == .queued { entry.toldHold = hold(of: entry, now: now)?.reason }
     }
 
     func takePlace(_ entry: LedgerEntry, now: WallTime) {
         entry.isEntered = true
         place(entry)
-        // Time has passed, and all may have been paused or resumed, since it was asked for.
+        // Since the call, time has passed, and all downloads may have been paused or resumed.
         if entry.state == .queued || settings.paused { settle(entry, now: now) }
         if case .waiting(.pausedAll, _) = entry.state, !settings.paused { try? apply(.release, to: entry, now: now) }
     }
 
-    /// The row of `entry` could not be saved: it never was.
+    /// The row of `entry` could not be saved: undo the addition.
     func undo(_ entry: LedgerEntry, now: WallTime) {
         guard !entry.isRemoved else { return }
         forget(entry, now: now)
-        // It may have been all that the others' end was waiting for.
+        // This download may have been the last unfinished one.
         announceAllEnded()
     }
 
     func place(_ entry: LedgerEntry) { place(entry, entry.record) }
 
-    /// - Parameter record: the entry's: who asks an entry for it again and again has it copied each time.
+    /// - Parameter record: the record of `entry`, passed in because each access to `entry.record` copies it.
     private func place(_ entry: LedgerEntry, _ record: DownloadRecord) {
         if record.state.hasEnded {
             endings += 1
@@ -282,9 +283,9 @@ public final class Ledger {
         entry.wakeAt = nil
     }
 
-    /// Takes an ended download off the list; the part file that a failed one kept goes with it.
+    /// Removes an ended download from the list. Deletes the part file that a failed download kept.
     ///
-    /// - Precondition: it has ended.
+    /// - Precondition: the download has ended.
     func remove(_ entry: LedgerEntry, now: WallTime) {
         precondition(entry.state.hasEnded, "only what has ended is taken off the list")
         forget(entry, now: now)
@@ -302,15 +303,15 @@ public final class Ledger {
         if endedOfApps[app]?.count == 0 { endedOfApps[app] = nil }
     }
 
-    /// Lets ended downloads go that are too old or too many.
+    /// Removes ended downloads that are too old or too many.
     func prune(now: WallTime) {
         let oldest = now + (.zero - Limits.endedAge)
         while let first = ended.next, let entry = entries[first], (entry.record.endedAt ?? now) < oldest { remove(entry, now: now) }
         while ended.count > Limits.endedDownloads, let entry = mostDispensable(now: now) { remove(entry, now: now) }
     }
 
-    /// Of the application that has most of what has ended, the oldest; one of which its owner is still to hear, or the one that has just
-    /// ended, only where all are such.
+    /// The oldest ended download of the application that has the most. A download whose owner is still to be called, or that has just
+    /// ended, is chosen only if all others are such downloads, too.
     private func mostDispensable(now: WallTime) -> LedgerEntry? {
         guard let most = endedOfApps.max(by: { ($0.value.count, $1.key) < ($1.value.count, $0.key) })?.value else { return nil }
         let dispensable = most.first { number in
@@ -321,21 +322,22 @@ public final class Ledger {
 
     // MARK: Events
 
-    /// Takes `event` to `entry`: its next state, the orders, the actions.
+    /// Applies `event` to `entry`: changes its state, its place in the queues and its record, and appends the actions.
     func apply(_ event: DownloadEvent, to entry: LedgerEntry, now: WallTime) throws(IllegalTransition) {
         catchUp(entry, before: event, now: now)
         let before = entry.state
         let (next, effects) = try before.after(event)
-        // Its descriptor is closed.
+        // The descriptor of an ended download is closed.
         if entry.record.isToDescriptor, before.hasEnded, !next.hasEnded { throw IllegalTransition(state: before, event: event) }
         if event == .resume, before == .queued || before == .active { defyPace(entry) }
         guard next != before || !effects.isEmpty else { return }
-        // Of a hundred thousand that are held or released each costs little: what of it has changed is known, and is told whole.
+        // PauseAll and ResumeAll touch up to 100,000 downloads: note no costly `changed` for them, because the change is known.
+        // The new state is announced whole.
         let isOfAll = event == .hold || event == .release
         let isWatched = !isOfAll || before == .active
         if isWatched { noteChange(of: entry, shown: shownState(of: entry, now: now)) }
         entry.record.take(event, from: before, to: next, now: now)
-        // Before the row is saved: a later attempt must not look for the bytes. What finished (`skip`) has none, and tells its size.
+        // Before the row is saved: a later attempt must not look for deleted bytes. A finished (skipped) download keeps its size.
         if effects.contains(.deletePart), next != .finished { entry.record.forgetBytes() }
         if before.hasEnded, !next.hasEnded {
             (entry.isRevived, entry.isCallDue) = (true, false)
@@ -352,8 +354,8 @@ public final class Ledger {
         if event == .resume || event == .retry || event == .renew { entry.isUrgent = true }
         move(entry, from: before, to: next, now: now)
         if event == .pause || event == .cancel { entry.isUrgent = false }
-        // What a restart would do again anyway (queued, active and verifying all begin as queued, and the network is asked) costs no
-        // commit, except that the first start sets the deadline.
+        // Save no change that a restart repeats anyway: queued, active and verifying downloads all restart as queued, and the network is
+        // queried again. Exception: the first start sets the deadline.
         switch event {
         case .yield, .hinder: break
         case .wait(.offline, nil) where before == .queued, .wait(.metered, nil) where before == .queued: break
@@ -374,9 +376,9 @@ public final class Ledger {
         if before == .committing, entry.state != .committing, entry.batch?.isLeaving == true { leave(entry, now: now) }
     }
 
-    /// Takes an event that the service itself raises; one that comes too late is dropped.
+    /// Applies an event that the service itself raises; drops an event that comes too late.
     ///
-    /// - Returns: whether it was taken.
+    /// - Returns: whether the event was applied.
     @discardableResult
     func advance(_ entry: LedgerEntry, _ event: DownloadEvent, now: WallTime) -> Bool {
         defer { schedule(now: now) }
@@ -384,7 +386,7 @@ public final class Ledger {
         return true
     }
 
-    /// Makes what is queued wait where something stands in its way.
+    /// Makes a queued download wait if something prevents its start.
     func settle(_ entry: LedgerEntry, now: WallTime) {
         guard entry.isEntered else { return }
         switch obstacle(of: entry, now: now) {
@@ -394,7 +396,7 @@ public final class Ledger {
         }
     }
 
-    /// `entry` is in `state` from now on; `by` -1: it is no longer.
+    /// Counts `entry` in `state`; `by: -1` removes it from the count.
     func count(_ entry: LedgerEntry, in state: DownloadState, by sign: Int = 1) {
         if sign > 0 { counts.insert(state) } else { counts.remove(state) }
         guard state.awaitsFolder else { return }
@@ -403,7 +405,7 @@ public final class Ledger {
         folderWaits[folder] = waits == 0 ? nil : waits
     }
 
-    /// The folders that downloads wait for, for room or for the folder itself.
+    /// The folders that downloads wait for: for free space there, or for the folder itself.
     public var awaitedFolders: Set<ByteText> { Set(folderWaits.keys) }
 
     func change(_ entry: LedgerEntry, _ body: (inout DownloadRecord) -> Void) {
@@ -411,9 +413,9 @@ public final class Ledger {
         body(&entry.record)
     }
 
-    /// To be called before the record of `entry` changes.
+    /// Call before the record of `entry` changes.
     ///
-    /// - Parameter state: what the bus shows of it now; nil where the state stays.
+    /// - Parameter state: the state that the bus shows now; nil if the state does not change.
     private func noteChange(of entry: LedgerEntry, shown state: DownloadState? = nil) {
         if let index = changes[entry.number] {
             guard case .changed(var change) = actions[index], change.shownBefore == nil, let state else { return }
@@ -477,7 +479,7 @@ public final class Ledger {
         }
     }
 
-    /// Tells that nothing is left, once, where anything has ended since that was told last.
+    /// Announces that no unfinished download is left, if any has ended since the last such announcement.
     private func announceAllEnded() {
         guard counts.remaining == 0, tally != (0, 0, 0) else { return }
         actions.append(.allEnded(finished: tally.finished, failed: tally.failed, cancelled: tally.cancelled))

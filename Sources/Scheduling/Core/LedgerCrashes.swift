@@ -1,12 +1,12 @@
 internal import DownloadModel
 
-/// Downloads at which the service crashed again and again.
+/// Downloads at which the service crashed repeatedly.
 extension Ledger {
-    /// Fails those of `numbers` that have not ended, before anything starts: their bytes stay for a retry.
+    /// Fails those of `numbers` that have not ended, before anything starts. Their bytes stay for a retry.
     func setAside(_ numbers: [DownloadNumber], now: WallTime) {
         for number in numbers {
             guard let entry = entries[number], !entry.state.hasEnded else { continue }
-            entry.isInPool = false  // after a start nobody looks yet whether it has its name
+            entry.isInPool = false  // nobody has looked yet for the file of an interrupted commit
             try? apply(.interrupt(.crashed), to: entry, now: now)
         }
     }

@@ -1,69 +1,70 @@
 public import DownloadModel
 
-/// One download in the ledger: its record, and what is under way for it in this process.
+/// One download in the ledger: its record, and its work in this process.
 public final class LedgerEntry {
-    /// The engine's work on it. A new transfer begins only when the one before has ended.
+    /// The engine's transfer. A new transfer begins only after the previous one has ended.
     public enum Work: Sendable { case idle, running, stopping }
 
     public internal(set) var record: DownloadRecord { didSet { sums.update(self) } }
     private let sums: Sums
     public internal(set) var work = Work.idle
-    /// The pool verifies or commits its part file, or looks for it.
+    /// The pool verifies, commits or looks for the part file.
     public internal(set) var isInPool = false
-    /// Its row is on disk, and it has its place in the queue.
+    /// The row is on disk, and the download has its place in the queue.
     public internal(set) var isEntered = false
-    /// Taken off the list; what is still under way for it ends quietly.
+    /// Removed from the list. Work still under way ends without announcements.
     public internal(set) var isRemoved = false
-    /// It had ended, and has not been started since.
+    /// The download had ended, and has not started since.
     var isRevived = false
-    /// Its owner is to be called, and has not been yet.
+    /// The owner still has to be called.
     public internal(set) var isCallDue = false
-    /// Whether a part file of it may lie on disk: this process has heard of a response, or does not know.
+    /// Whether a part file may be on disk: this process has received a response, or does not know.
     var mayHavePart = true
-    /// Whether a later transfer can go on from the bytes of the last response, as the engine told.
+    /// Whether a later transfer can resume from the bytes of the last response, according to the engine.
     var isResumable = true
-    /// Where it stands while it may start.
+    /// The lane of a download that may start.
     var lane: Lane?
-    /// Its own request interval, as its host tells it apart from others; zero: none.
+    /// The download's own request interval, as its host distinguishes it from others; zero: none.
     var spacing = Duration.zero
-    /// Whose slot it has, and since when, while it is active.
+    /// The application whose slot the active download takes, and since when.
     var share: AppShare?
     var startedAt = WallTime(microseconds: 0)
-    /// Somebody wants it at once: until its next transfer ends it waits for nothing that a server asked for. In a lane the lane's counts.
+    /// A caller wants the download at once: no pause or pace of a server delays it until its next transfer ends. In a lane, the lane's flag
+    /// counts.
     var isUrgent = false
-    /// The request of its transfer, or of the last one.
+    /// The request of the current or last transfer.
     public var request: RequestID { RequestID(number, requestCount) }
-    /// Of transfers of this process.
+    /// Transfers started in this process.
     var requestCount: UInt32 = 0
-    /// Its request keeps an interval: the engine is to tell when it has gone out.
+    /// The request keeps an interval: the engine must report when the request has gone out.
     public internal(set) var isPaced = false
-    /// Active, it waits for its next request, or for a server that sends nothing: it takes no slot.
+    /// The active download waits for its next request, and takes no slot.
     public internal(set) var isHeld = false
-    /// Since when its server sends nothing.
+    /// Since when the server has sent nothing.
     var silentSince: WallTime?
-    /// What it waits for though it is queued or active, as it was told.
+    /// The wait reason last announced for the queued or active download.
     var toldHold: WaitReason?
-    /// Its state is to be told though nobody has looked at it before it changed.
+    /// Announce the state even if the wait reason stays the same, because nobody compared the state before the change.
     var isToldWhole = false
-    /// Somebody resumed it although there is no network: it is tried once, as long as `Ledger.reachCount` is this.
+    /// A caller resumed the download although there was no network: try once, as long as `Ledger.reachCount` is this.
     var defiedReach: Int32?
-    /// How many attempts in a row sent nothing, because the desktop did not say by which proxy.
+    /// Attempts in a row that sent nothing, because the desktop did not name the proxy.
     var unsentAttempts: UInt32 = 0
-    /// When it is to be looked at without any event.
+    /// When the download is due without an event.
     var wakeAt: WallTime?
-    /// How many of the ledger's `clockJumps` its instants have in them.
+    /// How many of the ledger's `clockJumps` the entry's instants already include.
     var clockJumps: Int32 = 0
-    /// The batch of which it is a member.
+    /// The batch of this member.
     public internal(set) var batch: LedgerBatch?
-    /// Its place among those that have ended; later ones have higher ones.
+    /// The order in which downloads ended: a later end has a higher number.
     var ending: Int64 = 0
-    /// What it adds to the ledger's sums.
+    /// What the download adds to the ledger's sums.
     var summand: ProgressTally.Summand?
-    /// The host of its URL, for the limit per host.
+    /// The host of the URL, for the limit per host.
     public internal(set) lazy var host = DownloadURL.host(of: record.url)
-    /// `DownloadURL.origin` of its URL: who is left alone after a refusal.
+    /// `DownloadURL.origin` of the URL. An origin that refuses a request is paused or slowed.
     lazy var origin = DownloadURL.origin(of: record.url)
-    /// Whether that is this machine, which no network stands between.
+    /// Whether the host is this machine, which needs no network.
     lazy var isLocal = isLoopbackAddress(host)
 
     init(_ record: DownloadRecord, sums: Sums) { (self.record, self.sums) = (record, sums) }
@@ -73,20 +74,20 @@ public final class LedgerEntry {
 }
 
 extension DownloadRecord {
-    /// Further off than this is no retry of ours.
+    /// No retry of ours is further away than this.
     static let longestRetry = RetryAfter.longest + Backoff.longest
 
-    /// The state in which it may go on: `queued`, or `waiting` for the first of what stands in its way.
+    /// The state in which the download may go on: `queued`, or `waiting` for the first obstacle.
     public func obstacle(now: WallTime, paused: Bool) -> DownloadState {
         if paused { return .waiting(.pausedAll, until: nil) }
         if let time = options.notBefore, time > now { return .waiting(.notBefore, until: time) }
         if awaitsUrl { return .waiting(.needsUrl, until: nil) }
-        // Further off than any delay of ours: the clock was set back while nobody looked.
+        // Longer than any delay of ours: the clock was set back unnoticed.
         if let time = retryAt, time > now, time < now + Self.longestRetry { return .waiting(.retry, until: time) }
         return .queued
     }
 
-    /// What a transition changes besides the state.
+    /// Changes the fields that a transition changes besides the state.
     mutating func take(_ event: DownloadEvent, from before: DownloadState, to next: DownloadState, now: WallTime) {
         state = next
         switch event {
@@ -95,7 +96,7 @@ extension DownloadRecord {
             isWhole = false
             lastFailure = nil
             if startedAt == nil { startedAt = now }
-        case .resume: if before != .paused { retryAt = nil }  // asked for while it waits: at once; after a pause the wait goes on
+        case .resume: if before != .paused { retryAt = nil }  // resumed while waiting: retry at once; after a pause the wait goes on
         case .retry, .renew:
             (retryAt, awaitsUrl, lastFailure) = (nil, false, nil)
             if before.hasEnded {
@@ -116,10 +117,10 @@ extension DownloadRecord {
         runDeadline(at: now)
     }
 
-    /// No byte is held any more.
+    /// No bytes are held any more.
     mutating func forgetBytes() { (received, resume, isSpliced, isWhole) = (0, nil, false, false) }
 
-    /// Starts and stops the time of the option `deadline`: it runs from the first start, in waits too, but not while paused.
+    /// Runs the clock of the option `deadline`: from the first start, in waits too, but not while paused.
     private mutating func runDeadline(at now: WallTime) {
         guard let deadline = options.deadline, !state.hasEnded else { return }
         switch state {
@@ -137,8 +138,7 @@ extension DownloadRecord {
         }
     }
 
-    /// When it is to be looked at without any event: the end of its wait, its deadline, when its owner is called
-    /// again, or when its secrets go.
+    /// When the download is due without an event: the end of its wait, its deadline, the next owner call, or the end of its secrets.
     var nextWake: WallTime? {
         switch state {
         case .waiting(.pausedAll, _): nil

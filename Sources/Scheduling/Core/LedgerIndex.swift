@@ -1,10 +1,10 @@
 internal import DownloadModel
 
-/// Finding an app's own again among a hundred thousand.
+/// Finds the downloads of an app or a tag among 100,000.
 struct LedgerIndex {
     private var apps: [String: NumberSet] = [:]
     private var tags: [String: NumberSet] = [:]
-    /// What those of an app hold (`DownloadOptions.heldBytes`).
+    /// The bytes that the downloads of an app hold (`DownloadOptions.heldBytes`).
     private var bytes: [String: Int] = [:]
 
     mutating func insert(_ record: DownloadRecord) {
@@ -13,7 +13,7 @@ struct LedgerIndex {
         if !record.options.tag.isEmpty { tags[record.options.tag, default: NumberSet()].insert(record.number) }
     }
 
-    /// Most members of a batch share their options: app and tag are looked up once for each run of such members.
+    /// Most members of a batch share their options: look up app and tag once for each run of such members.
     mutating func insert(_ members: [LedgerEntry]) {
         var rest = members[...]
         while let first = rest.first?.record {
@@ -37,7 +37,7 @@ struct LedgerIndex {
         Self.remove(record.number, from: &tags, record.options.tag)
     }
 
-    /// What `record` holds comes or goes.
+    /// Adds (`sign` 1) or subtracts (-1) the bytes that `record` holds.
     mutating func count(_ record: DownloadRecord, _ sign: Int) {
         let app = record.options.app
         if !app.isEmpty { add(sign * record.options.heldBytes(with: record.url), of: app) }
@@ -55,7 +55,7 @@ struct LedgerIndex {
         if sets.values[index].isEmpty { sets.remove(at: index) }
     }
 
-    /// The smaller of the two sets; nil where neither app nor tag is given, so that any may match.
+    /// The smaller of the two sets; nil if neither app nor tag is given, so that any download may match.
     func candidates(app: String?, tag: String?) -> NumberSet? {
         let ofApp = app.flatMap { $0.isEmpty ? nil : apps[$0] ?? NumberSet() }
         let ofTag = tag.flatMap { $0.isEmpty ? nil : tags[$0] ?? NumberSet() }
@@ -64,16 +64,16 @@ struct LedgerIndex {
 }
 
 extension Ledger {
-    /// How many downloads of `app`, not empty, have not ended, and what all of its hold (`DownloadOptions.heldBytes`).
+    /// The number of unfinished downloads of `app`, which is not empty, and the bytes that all its downloads hold.
     public func holdings(of app: String) -> (remaining: Int, bytes: Int) {
         (index.count(of: app) - (endedOfApps[app]?.count ?? 0), index.bytes(of: app))
     }
 
-    /// Where sorting the candidates is dearer than walking through all until enough are found.
+    /// Above this number, sorting the candidates costs more than walking through all downloads until `visit` has enough.
     private static let fewCandidates = 2000
 
-    /// Goes through all of `app` and `tag` (nil: of any) until `visit` says that it has enough: what has not ended in queue order, then
-    /// what has, oldest first; reversed the other way round.
+    /// Visits all downloads of `app` and `tag` (nil: of any) until `visit` returns true: unfinished downloads in queue order, then ended
+    /// downloads, oldest end first. `isReversed` reverses the whole order.
     public func visit(app: String?, tag: String?, isReversed: Bool = false, _ visit: (LedgerEntry) -> Bool) {
         func isWanted(_ entry: LedgerEntry) -> Bool {
             entry.isEntered && app.map { $0 == entry.record.options.app } ?? true && tag.map { $0 == entry.record.options.tag } ?? true
@@ -96,7 +96,7 @@ extension Ledger {
         }
     }
 
-    /// The order of `List`: that of `order`, then that of `ended`.
+    /// The order of `List`: `order`, then `ended`.
     private static func comesBefore(_ a: LedgerEntry, _ b: LedgerEntry) -> Bool {
         let (x, y) = (a.record, b.record)
         switch (x.state.hasEnded, y.state.hasEnded) {

@@ -1,46 +1,46 @@
 public import DownloadModel
 
-/// What holds for all, said at once and carried to each download in slices: PauseAll, ResumeAll, the network.
+/// A change to all downloads, carried to each download in slices: PauseAll, ResumeAll, the network, room in a folder, the clock.
 ///
-/// Who asks in between for one that has not been reached is told what it is about to be (`upcoming`), and whatever happens to it first
-/// carries it there. So a hundred thousand are paused by one row, and nobody waits for that.
+/// Until PauseAll or ResumeAll reaches a download, callers see its `upcoming` state. Any other event first brings the download up to
+/// date. So one row pauses 100,000 downloads, and no call waits for all of them.
 struct LedgerPass {
-    /// All that had not ended when it began, in queue order; what came later has heard of it.
+    /// All unfinished downloads when the pass began, in queue order. Later additions are already up to date.
     var numbers: [DownloadNumber] = []
     var next = 0
-    /// The network has changed; `isBack`: it is there again.
+    /// The network has changed; `isBack`: the network is back.
     var isOfNetwork = false
     var isBack = false
-    /// Nothing starts before it is over, or those that it comes to first would be started before their turn.
+    /// Nothing starts before the pass is over. Otherwise, the first downloads of the pass could start before their turn.
     var holdsStarts = false
-    /// Hosts whose ways have changed, so that what is queued there waits for something else.
+    /// Hosts whose regime has changed, so that the wait reasons of their queued downloads may change.
     var hosts: Set<String> = []
-    /// Folders that were looked at, and the room that is left in each for those that wait for it.
+    /// Probed folders, and the room still unassigned in each.
     var rooms: [ByteText: ByteCount] = [:]
 }
 
 extension Ledger {
-    /// What one that is changed, is asked what it waits for, or is passed by counts for `SliceSize.cost`.
+    /// The cost of each visited download for `SliceSize.cost`: changed, asked for its wait reason, or just passed.
     private static let costs = (changed: 100, asked: 20, seen: 2)
 
-    /// Whether something that holds for all has not come to each yet.
+    /// Whether a pass has not reached all downloads yet.
     public var hasPass: Bool { pass != nil }
 
     func pauseAll(now: WallTime) { setPaused(true, now: now) }
     func resumeAll(now: WallTime) { setPaused(false, now: now) }
 
     private func setPaused(_ isPaused: Bool, now: WallTime) {
-        // What each download is by this follows from this one row, after a restart, too.
+        // This one row decides the state of every download, after a restart, too.
         if settings.paused != isPaused {
             settings.paused = isPaused
             actions.append(.save(.set(settings)))
         }
-        // Often called with nothing held: then nobody walks through a hundred thousand.
+        // Often called while nothing is held: skip the walk through 100,000 downloads.
         if !isPaused, counts.held == 0, pass == nil { return schedule(now: now) }
         beginPass(now: now) { $0.holdsStarts = !isPaused }
     }
 
-    /// Carries to each what holds for all now, what runs first; what is left of an earlier pass is part of it.
+    /// Brings all downloads up to date, active downloads first. Absorbs the rest of an earlier pass.
     func beginPass(now: WallTime, _ how: (inout LedgerPass) -> Void) {
         var pass = pass ?? LedgerPass()
         (pass.numbers, pass.next) = (order.ordered, 0)
@@ -50,7 +50,7 @@ extension Ledger {
         continuePass(now: now)
     }
 
-    /// One slice of what `beginPass` began.
+    /// One slice of the pass.
     func continuePass(now: WallTime) {
         guard var current = pass else { return }
         var left = sliceSize.cost
@@ -68,7 +68,7 @@ extension Ledger {
         schedule(now: now)
     }
 
-    /// The ways of `host` have changed, where many are queued: each is told in its slice.
+    /// Reviews the queued downloads of `host` in slices, because they are many and the host's regime has changed.
     func reviewSoon(_ host: HostLoad) {
         var pass = pass ?? LedgerPass()
         (pass.numbers, pass.next) = (order.ordered, 0)
@@ -76,14 +76,14 @@ extension Ledger {
         self.pass = pass
     }
 
-    /// All that are active, in queue order: few among many.
+    /// All active downloads, in queue order. They are few.
     var running: [LedgerEntry] {
         placed.compactMap { self.entries[$0.key.download] }.filter { $0.state == .active }.sorted {
             ($1.record.options.priority, $0.record.position, $0.number) < ($0.record.options.priority, $1.record.position, $1.number)
         }
     }
 
-    /// - Returns: whether it has changed.
+    /// - Returns: whether the download has changed.
     @discardableResult private func visit(_ entry: LedgerEntry, _ pass: LedgerPass, now: WallTime) -> Bool {
         guard entry.isEntered else { return false }
         let before = entry.state
@@ -96,7 +96,7 @@ extension Ledger {
         return isShifted || entry.state != before
     }
 
-    /// Has `entry` go on that waits for a folder which was seen, and for as much room as is left there.
+    /// Resumes `entry` if it waits for a probed folder and its missing bytes fit into the room left there.
     private func giveRoom(to entry: LedgerEntry, of rooms: inout [ByteText: ByteCount], now: WallTime) -> Bool {
         guard !rooms.isEmpty, entry.isEntered, entry.state.awaitsFolder, let room = rooms[ByteText(entry.record.directory)] else {
             return false
@@ -110,7 +110,7 @@ extension Ledger {
         return true
     }
 
-    /// What of PauseAll or ResumeAll has not come to `entry` yet.
+    /// The part of PauseAll or ResumeAll that has not reached `entry` yet.
     private func overdue(_ entry: LedgerEntry) -> DownloadEvent? {
         switch entry.state {
         case .waiting(.pausedAll, _): settings.paused ? nil : .release
@@ -119,10 +119,10 @@ extension Ledger {
         }
     }
 
-    /// Something else is about to happen to `entry`: it must not meet it as it was before.
+    /// Brings `entry` up to date before another event.
     func catchUp(_ entry: LedgerEntry, before event: DownloadEvent, now: WallTime) {
         guard pass != nil else {
-            // All that are queued were visited. What had ended, or was not queued yet, has no instants of the clock before.
+            // Without a pass, all queued downloads are up to date. Other downloads have no instants from before the last clock jump.
             entry.clockJumps = Int32(clamping: clockJumps.count)
             return
         }
@@ -131,7 +131,7 @@ extension Ledger {
         try? apply(late, to: entry, now: now)
     }
 
-    /// What `entry` is about to be by PauseAll or ResumeAll, as far as they have not come to it yet.
+    /// The state that PauseAll or ResumeAll will give `entry`; nil if they have already reached it.
     public func upcoming(_ entry: LedgerEntry, now: WallTime) -> DownloadState? {
         guard pass != nil, overdue(entry) != nil else { return nil }
         return obstacle(of: entry, now: now)

@@ -1,10 +1,10 @@
 internal import DownloadModel
 
-/// What somebody says of the queue: places, priorities, limits, settings.
+/// Changes of places, priorities, limits and settings.
 extension Ledger {
-    /// Moves to `place` among those of its priority, 0 = next.
+    /// Moves `entry` to `place` among the downloads of its priority; 0 = next.
     ///
-    /// - Parameter takesTurn: the next, whichever application's turn it is; else it waits for its own.
+    /// - Parameter takesTurn: at place 0, the download is the next to start, whichever application's turn it is. False: it waits its turn.
     func move(_ entry: LedgerEntry, to place: UInt32, takesTurn: Bool = true) {
         for (number, position) in order.move(entry.number, to: place) {
             guard let moved = entries[number] else { continue }
@@ -32,7 +32,7 @@ extension Ledger {
         actions.append(.tell(entry))
     }
 
-    /// Changes the settings. `false` where nothing changed.
+    /// Changes the settings. Returns false if nothing changed.
     @discardableResult
     func set(now: WallTime, _ change: (inout Settings) -> Void) -> Bool {
         let before = settings

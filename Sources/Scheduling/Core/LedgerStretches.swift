@@ -1,78 +1,78 @@
 internal import DownloadModel
 
-/// What one call does to many downloads, some of them in each slice: calls of others are answered in between.
+/// The work of one call on many downloads, done in slices, so that other calls are answered in between.
 struct LedgerStretch {
     enum Deed {
         case take(DownloadEvent)
-        /// Of CancelAll, which holds for all up to this number: its row is taken back at the end.
+        /// CancelAll for all downloads up to this number. `Settings.cancelsThrough` is cleared at the end.
         case cancelAll(through: DownloadNumber)
-        /// Takes what has ended off the list.
+        /// Removes ended downloads from the list.
         case remove
-        /// Takes a member of a batch that is to go off the list, also where somebody has begun it again since it was cancelled.
+        /// Removes a member of a removed batch, even if the member was retried since its cancellation.
         case leaveBatch
     }
 
     let deed: Deed
     let numbers: [DownloadNumber]
     var next = 0
-    /// The call that is answered at the end.
+    /// The call to answer at the end.
     let call: Ledger.CallNumber?
 
     var isCancelAll: Bool { if case .cancelAll = deed { true } else { false } }
 }
 
-/// How much one slice of what is done to many may do: little, as whoever calls `continueSlices` may do so again while there is time.
+/// The work of one slice on many downloads. Small, because the caller may send further `slice` events while it has time.
 public struct SliceSize: Sendable {
     /// Downloads of a stretch.
     public var portion = 10
-    /// Of a pass; what each download costs is in `LedgerPass.swift`.
+    /// Cost of a pass; `LedgerPass.swift` has the cost of each download.
     public var cost = 2000
     public init() {}
 }
 
 extension Ledger {
-    /// Names a call that `stretchEnded` answers. Who calls chooses the number.
+    /// Names a call that `stretchEnded` answers. The caller chooses the number.
     public typealias CallNumber = UInt64
 
-    /// Whether `continueSlices` is to be called.
+    /// Whether the caller must send the event `slice`.
     public var hasSlices: Bool { hasPass || !stretches.isEmpty }
 
-    /// One slice of what is done to many. What was asked for by a call comes first.
+    /// Performs one slice. Stretches come before the pass.
     func continueSlices(now: WallTime) { if stretches.isEmpty { continuePass(now: now) } else { continueStretch(now: now) } }
 
-    /// Cancels all that have not ended. What is being given its name is left alone: it is as good as ended.
+    /// Cancels all unfinished downloads, except a download that is being committed, because it has all but ended.
     func cancelAll(answering call: CallNumber, now: WallTime) {
         let numbers = order.ordered
         guard let last = numbers.max() else { return actions.append(.stretchEnded(call)) }
-        // One row says it of all; without it a crash would leave some that are cancelled and some that are not.
-        // What was begun again since an earlier call is cancelled by this one.
+        // One row cancels all downloads; without this row, a crash would leave some of them uncancelled.
+        // This call also cancels the downloads that were retried since an earlier call.
         set(now: now) { ($0.cancelsThrough, $0.spared) = (last, []) }
         begin(LedgerStretch(deed: .cancelAll(through: last), numbers: numbers, call: call), now: now)
     }
 
-    /// Goes on with the CancelAll of a process before this one, acknowledged or not.
+    /// Continues the CancelAll of an earlier process, answered or not.
     func goOnCancelling(now: WallTime) {
         guard let last = settings.cancelsThrough else { return }
         begin(LedgerStretch(deed: .cancelAll(through: last), numbers: order.ordered.filter { $0 <= last }, call: nil), now: now)
     }
 
-    /// Takes all that have ended off the list.
+    /// Removes all ended downloads from the list.
     ///
-    /// - Returns: how many there are.
+    /// - Returns: their number.
     @discardableResult func clearEnded(answering call: CallNumber, now: WallTime) -> Int {
         let numbers = ended.ordered
         begin(LedgerStretch(deed: .remove, numbers: numbers, call: call), now: now)
         return numbers.count
     }
 
-    /// Takes `event` to all members that have not ended; only then does anything start. What is being given its name is left alone: it is
-    /// as good as ended.
+    /// Applies `event` to all unfinished members, except a member that is being committed, because it has all but ended. Nothing starts
+    /// before the end.
     func apply(_ event: DownloadEvent, to batch: LedgerBatch, answering call: CallNumber? = nil, now: WallTime) {
         begin(LedgerStretch(deed: .take(event), numbers: members(of: batch).map(\.number), call: call), now: now)
     }
 
-    /// Takes `batch` off the list with all its members, cancelled first where they have not ended. What is being given its name follows as
-    /// soon as it has it: `batchRemoved` comes with the last one.
+    /// Removes `batch` and all its members from the list. Unfinished members are cancelled first. A member that is being committed follows
+    /// once its commit is over; `batchRemoved` comes with the last member.
     func remove(_ batch: LedgerBatch, now: WallTime) {
         batch.isLeaving = true
         let numbers = members(of: batch).map(\.number)
@@ -81,7 +81,7 @@ extension Ledger {
         if stretches.count == 2 { continueStretch(now: now) }
     }
 
-    /// What was asked for earlier comes first. Nothing starts meanwhile: what one frees, the next need not take.
+    /// Earlier calls come first. Nothing starts meanwhile, because the stretch may cancel or pause the downloads that would start.
     private func begin(_ stretch: LedgerStretch, now: WallTime) {
         stretches.append(stretch)
         if stretches.count == 1 { continueStretch(now: now) }

@@ -1,15 +1,15 @@
 public import DownloadModel
 
-/// A turn: the one way into the ledger for whoever carries out what it decides.
+/// The only way into the ledger for its caller: events in, actions out.
 extension Ledger {
-    /// What happened, or what somebody asks for. An event may be about a download that has ended, was stopped or is off the list by now:
-    /// engine, pool and callers learn of an end later than the ledger does.
+    /// A fact, or the wish of a caller. The download may already have ended, been stopped or been removed, because engine, pool and callers
+    /// learn of an end late.
     public enum Event {
-        // What is asked for. `steer`, `replaceUrl` and `remove` may be refused (`Turn.refusal`).
+        // From callers. `steer`, `replaceUrl` and `remove` may be refused (`Turn.refusal`).
         case steer(LedgerEntry, DownloadEvent)
-        /// Takes a fresh link for the same bytes. `isFromSandbox`: the rules of sandboxes hold for the download from here on.
+        /// Sets a fresh link for the same bytes. `isFromSandbox`: from now on, the rules for sandboxed apps apply to the download.
         case replaceUrl(LedgerEntry, FreshLink, isFromSandbox: Bool = false)
-        /// Takes a download off the list, cancelled first where it has not ended.
+        /// Removes a download from the list. An unfinished download is cancelled first.
         case remove(LedgerEntry)
         case steerBatch(LedgerBatch, DownloadEvent, answering: CallNumber? = nil)
         case removeBatch(LedgerBatch)
@@ -17,89 +17,89 @@ extension Ledger {
         case resumeAll
         case cancelAll(answering: CallNumber)
         case clearEnded(answering: CallNumber)
-        /// `takesTurn`: the download is the next one, whichever application's turn it is.
+        /// `takesTurn`: moved to place 0, the download is the next to start, whichever application's turn it is.
         case move(LedgerEntry, to: UInt32, takesTurn: Bool = true)
         case setPriority(LedgerEntry, Int32)
         case setSpeedLimit(LedgerEntry, Speed?)
         case set(Settings)
         case resetHost(String)
-        /// The owner has taken what ended.
+        /// The owner has acknowledged the outcome.
         case acknowledge(LedgerEntry)
-        /// These applications have their window in front, and no others.
+        /// These applications have a window in front; all others have not.
         case inFront(Set<String>)
 
-        // What is new. A row that is not on disk yet counts, but does not run before `saved`.
+        // Additions. A download whose row is not on disk yet counts, but does not run before `saved`.
         case add(DownloadRecord)
-        /// The members are those that `prepare` made, with the numbers that follow the batch's.
+        /// `prepare` made the members. Their numbers follow the batch's number.
         case addBatch(BatchRecord, [LedgerEntry])
         case saved(LedgerEntry)
         case savedBatch(LedgerBatch, [LedgerEntry])
-        /// Some members of a batch take their places. Nothing starts before `savedBatch`.
+        /// Gives some members of a batch their places in the queue. Nothing starts before `savedBatch`.
         case savedMembers(LedgerBatch, [LedgerEntry])
-        /// The row could not be saved: it never was.
+        /// The row could not be saved: undo the addition.
         case unsaved(LedgerEntry)
         case unsavedBatch(LedgerBatch, [LedgerEntry])
 
-        // What the engine tells.
-        /// The next request of a transfer goes to `host`, by a redirect or once more: `Action.permit` follows when the host takes it.
+        // From the engine.
+        /// The next request of a transfer goes to `host`, by a redirect or again. `Action.permit` follows once the host takes it.
         case asks(RequestID, host: String, origin: String?)
         case sent(RequestID, at: WallTime)
-        /// The server sends nothing, or sends again.
+        /// The server has stopped sending (true), or sends again (false).
         case stalled(RequestID, Bool)
         case began(LedgerEntry, Response)
         case checkpoint(LedgerEntry, ResumeData)
-        /// Every `Action.startTransfer` comes to this once.
+        /// Every `Action.startTransfer` is answered by exactly one `transferEnded`.
         case transferEnded(DownloadNumber, TransferOutcome)
 
-        // What the pool tells.
-        /// The part file is flushed and proved; the identity finds it again if the service dies between the rename and the row.
+        // From the pool.
+        /// The part file is flushed and verified. If the service dies between the rename and the row, `FileIdentity` finds the file again.
         case verified(LedgerEntry, FileIdentity)
         case endingFailed(LedgerEntry, DownloadFailure)
-        /// The file is at `path`; `skipped`: another one is. `copy`: what a later Fetch is to know of it.
+        /// The file is at `path`; `skipped`: `path` is an existing file instead. `copy`: the cached copy for later `Fetch` calls.
         case committed(LedgerEntry, path: String, skipped: Bool = false, copy: CopyHeld? = nil)
         case partLost(LedgerEntry)
         case foundUnchanged(LedgerEntry, CopyHeld)
-        /// The part file is deleted; or, where it is not gone for good, that is to be tried again at the next start.
+        /// The part file is deleted. `isGone` false: the file may still exist; the next startup tries again.
         case swept(DownloadNumber, isGone: Bool)
 
-        /// The descriptor is not there into which it writes.
+        /// The caller's descriptor that the download writes into is missing.
         case descriptorLost(LedgerEntry)
 
-        // What the world tells.
+        // From the system.
         case time
         case clockJumped(Duration)
         case network(NetworkCondition?)
         case sleeps
         case wakes
-        /// A folder was looked at: `free` bytes are there for us; nil: the folder is not there, or cannot be written.
+        /// A folder was probed: `free` bytes are available to downloads; nil: the folder is missing or not writable.
         case folderSeen(String, free: ByteCount?)
-        /// Too many changes wait for the disk, or they do no more.
+        /// Whether the journal can take no more changes.
         case journalFull(Bool)
 
-        // What was announced.
+        // From the announcements.
         case toastSettled(OwedToast)
-        /// The owner is about to be called, as `owesCall` said.
+        /// The owner is about to be called, if `owesCall` is true.
         case ownerCalled(LedgerEntry)
 
-        // The life of the process.
-        /// All is restored; `crashed`: the downloads at which processes before this one crashed again and again.
+        // The process.
+        /// All records are restored. `crashed`: downloads at which earlier processes crashed repeatedly.
         case begins(crashed: [DownloadNumber])
-        /// A further slice of what is done to many.
+        /// Perform the next slice of the work on many downloads.
         case slice
-        /// The process ends: nothing new is started, and what writes into descriptors of callers ends.
+        /// The process exits: nothing starts any more, and downloads into callers' descriptors end.
         case ends
     }
 
-    /// What the server said of the bytes that come.
+    /// The facts of a response.
     public struct Response {
         public var fileName: String
         public var mediaType: String?
-        /// Where redirects led, without credentials and query; nil: nowhere else.
+        /// The URL after redirects, without credentials and query; nil: no redirect.
         public var source: String?
         public var total: ByteCount?
-        /// The bytes of the part file count from here on.
+        /// The part file's bytes count from this offset on.
         public var offset: ByteCount
-        /// Whether a later transfer can go on from its bytes, should this one not come to its end.
+        /// Whether a later transfer can resume from these bytes.
         public var isResumable: Bool
 
         public init(
@@ -110,17 +110,17 @@ extension Ledger {
         }
     }
 
-    /// What a turn came to.
+    /// The result of a turn.
     public struct Turn {
-        /// What is to be done, in this order.
+        /// What the caller must perform, in this order.
         public let actions: [Action]
-        /// Why the first event that was refused was: the state of its download does not allow it. All others have been taken.
+        /// The first refused event and the state that refused it. All other events took effect.
         public let refusal: IllegalTransition?
     }
 
-    /// Takes `events` in their order, starts what may start by then, and says what is to be done.
+    /// Applies `events` in order, starts every download that may run now, and returns the actions.
     ///
-    /// Nothing outside is called meanwhile: what is known of time is `now`.
+    /// Calls nothing outside the ledger; the time is `now`.
     public func turn(_ events: [Event], at now: WallTime) -> Turn {
         var refusal: IllegalTransition?
         isScheduled = true

@@ -1,28 +1,27 @@
 public import DownloadModel
 
-/// What a transfer ended in, as far as the ledger decides by it.
+/// The end of a transfer, as far as the ledger needs to know.
 public enum TransferOutcome: Equatable, Sendable {
-    /// The whole body is in the part file, not flushed to disk yet. Of the resume data its validator and identity count.
+    /// The part file holds the whole body, not flushed yet. Only the validator and the identity of the resume data count.
     case complete(size: ByteCount, fileName: String, ResumeData)
-    /// `madeProgress`: the resume data tell of more bytes than were held at the start.
+    /// `madeProgress`: the resume data has more bytes than the transfer started with.
     case failed(DownloadFailure, madeProgress: Bool, ResumeData?)
     case stopped(ResumeData?)
-    /// The name is taken and the policy is `skip` or `fail`; nothing was fetched.
+    /// The file name is taken, and `if-exists` is `skip` or `fail`; nothing was fetched.
     case nameTaken(path: String)
-    /// The server has nothing newer than the copy held; nothing was fetched.
+    /// The server has nothing newer than the cached copy; nothing was fetched.
     case unchanged(CopyHeld)
 }
 
-/// What the engine and the pool tell.
+/// Events from the engine and the pool.
 extension Ledger {
-    /// Whether its files are being written or read.
+    /// Whether the files of the download are being written or read.
     func isAtWork(_ entry: LedgerEntry) -> Bool { entry.work != .idle || entry.isInPool }
 
-    /// Whether no transfer may begin yet: work on its files is under way or to be done, or it is not known whether there is a network for
-    /// it.
+    /// Whether no transfer may begin yet: the files are in use, or the part file still has to be deleted.
     func isBusy(_ entry: LedgerEntry) -> Bool { isAtWork(entry) || !sweeps.isEmpty && sweeps[entry.number] != nil }
 
-    /// Whether anything is to be done, or goes on by itself at an instant that is known or when what it waits for is seen.
+    /// Whether there is work now, or work that resumes by itself: at a known instant, or when a folder, free space or the network appears.
     public var hasWork: Bool {
         counts.queued > 0 || counts.active > 0 || counts.verifying > 0 || counts.waitingForTime > 0 || nextWake != nil || !leaving.isEmpty
             || !sweeps.isEmpty || working > 0
@@ -30,19 +29,19 @@ extension Ledger {
 
     // MARK: Transfers
 
-    /// A response was accepted; the bytes of the part file count from `offset` on. The download may be stopped or off the list by now.
+    /// The engine accepted a response; the part file's bytes count from `offset` on. The download may already be stopped or removed.
     ///
     /// - Parameters:
-    ///   - source: where redirects led, without credentials and query; nil: nowhere else.
-    ///   - isResumable: whether a later transfer can go on from its bytes, should it not come to its end.
+    ///   - source: the URL after redirects, without credentials and query; nil: no redirect.
+    ///   - isResumable: whether a later transfer can resume from these bytes.
     func transferBegan(
         _ entry: LedgerEntry, fileName: String, mediaType: String?, source: String? = nil, total: ByteCount?, offset: ByteCount,
         isResumable: Bool = true, now: WallTime
     ) {
         entry.mayHavePart = true
         entry.isResumable = isResumable
-        // A stop may cross this: its bytes are of this response all the same, and a later start may need no other one. So may the end of
-        // the download, whose bytes are deleted unless the transfer turns out to leave some to resume from.
+        // A stop may cross this event. The bytes are of this response all the same, and a later start may need no other response.
+        // The end of the download may cross it, too: then the bytes are deleted, unless the transfer leaves resume data.
         guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number]?.isUnlessResumable ?? true else { return }
         let isRunning = entry.work == .running
         if isRunning { answered(entry, now: now) }
@@ -54,14 +53,14 @@ extension Ledger {
         }
     }
 
-    /// The engine has bytes on disk.
+    /// The engine has written bytes to disk.
     func checkpoint(_ entry: LedgerEntry, _ resume: ResumeData) {
         guard entry.work == .running else { return }
         entry.record.keep(resume)
         save(entry)
     }
 
-    /// The transfer of `number` has ended; every `startTransfer` comes to this once.
+    /// The transfer of `number` has ended. Every `startTransfer` is answered by exactly one such event.
     func transferEnded(_ number: DownloadNumber, _ outcome: TransferOutcome, now: WallTime) {
         guard let entry = entries[number] ?? leaving.removeValue(for: number) else { return }
         let (wasStopped, request) = (entry.state != .active, entry.request)
@@ -69,7 +68,7 @@ extension Ledger {
         entry.work = .idle
         working -= 1
         var outcome = outcome
-        // A refusal counts, even where somebody stopped the transfer meanwhile.
+        // A refusal counts even if the transfer was stopped meanwhile.
         if case .failed(var failure, let madeProgress, let resume) = outcome {
             note(failure, of: entry, now: now)
             if failure.retryAfter != nil { failure.origin = origin(of: request) }
@@ -77,7 +76,7 @@ extension Ledger {
         }
         entry.isUrgent = false
         if wasStopped || outcome.isStop {
-            // It was told to stop, or the service is ending; whatever it came to, its bytes are what count.
+            // The transfer was told to stop, or the service is exiting: whatever the outcome, keep its bytes.
             if let sweep = sweeps[number], sweep.isUnlessResumable, outcome.resume != nil, !entry.isRemoved {
                 sweeps[number] = nil
                 actions.append(.save(.swept(number)))
@@ -89,7 +88,7 @@ extension Ledger {
                         record.complete(size: size, fileName: name, part)
                         record.isWhole = true
                     case .failed(_, _, let resume), .stopped(let resume): record.keep(resume)
-                    case .nameTaken, .unchanged: break  // nothing was fetched: what is held is what was held
+                    case .nameTaken, .unchanged: break  // nothing was fetched: the bytes stay as they were
                     }
                 }
                 save(entry)
@@ -146,16 +145,16 @@ extension Ledger {
         }
     }
 
-    /// Deletes the part file of a failed download that no later attempt could go on from.
+    /// Deletes the part file of a failed download if no later attempt can resume from it.
     func dropUselessBytes(_ entry: LedgerEntry) {
         let isToDescriptor = entry.record.isToDescriptor
         guard entry.record.resume == nil || isToDescriptor, !entry.isRemoved else { return }
-        // A transfer that is still to stop may leave something to go on from; but nothing goes on in a descriptor.
+        // A transfer that is still stopping may leave resume data. A download into a descriptor never resumes.
         sweep(entry, unlessResumable: entry.work != .idle && !isToDescriptor)
     }
 
-    /// Deletes the part file of a download that waits or is paused, where no later attempt can go on from it: its room may be what others,
-    /// or it itself, wait for. Only what this process was told of: after a restart the written map may know of bytes that the row does not.
+    /// Deletes the part file of a waiting or paused download if no later attempt can resume from it, because downloads may wait for this
+    /// space. Only for a response of this process: after a restart, the written map may know bytes that the row does not.
     private func dropBytesOfWait(_ entry: LedgerEntry) {
         guard !entry.isResumable, entry.record.resume == nil, !entry.record.isWhole, !entry.record.isToDescriptor, !entry.isRemoved else {
             return
@@ -165,7 +164,7 @@ extension Ledger {
 
     // MARK: Verification and commit
 
-    /// The part file is flushed and proved; `identity` finds it again if the service dies between the rename and the row.
+    /// The part file is flushed and verified. If the service dies between the rename and the row, `identity` finds the file again.
     func verified(_ entry: LedgerEntry, identity: FileIdentity, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .verifying else { return }
         entry.record.resume = ResumeData(
@@ -173,7 +172,7 @@ extension Ledger {
         advance(entry, .verified, now: now)
     }
 
-    /// Verification or commit failed.
+    /// The verification or the commit failed.
     func endingFailed(_ entry: LedgerEntry, _ failure: DownloadFailure, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .verifying || entry.state == .committing else { return }
         if failure.name == .checksumMismatch, entry.record.isSpliced, !entry.record.hasStartedOver, entry.state == .verifying {
@@ -186,33 +185,34 @@ extension Ledger {
             : RetryPolicy.verdict(record: entry.record, failure: failure, madeProgress: false, now: now, random: jitter.next())
         change(entry) { record in
             (record.retriesUsed, record.lastFailure) = (used, failure)
-            // A flush that failed once may succeed the next time without having written: only the checkpoint before counts.
+            // After a failed flush, the next flush may succeed without writing: only the checkpoint before counts.
             if record.state == .verifying { record.isWhole = false }
         }
         switch verdict {
         case .fail: advance(entry, .fail(failure), now: now)
         case .wait(let reason, let until):
             advance(entry, .wait(reason, until: until), now: now)
-            // PauseAll does not stop a verification.
+            // PauseAll does not stop a verification, so the wait must be held now.
             if settings.paused { settle(entry, now: now) }
         }
     }
 
-    /// The file is at `path`; `skipped`: another one is, and the part file is gone. `copy`: what a later Fetch is to know of it.
+    /// The file is at `path`; `skipped`: `path` is an existing file, and the part file is deleted. `copy`: for later `Fetch` calls.
     func committed(_ entry: LedgerEntry, path: String, skipped: Bool, copy: CopyHeld? = nil, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .committing else { return }
-        change(entry) { $0.path = path.isEmpty ? nil : path }  // a caller's descriptor has none
+        change(entry) { $0.path = path.isEmpty ? nil : path }  // nil for a caller's descriptor
         if let copy { actions.append(.save(.keepCopy(copy))) }
         advance(entry, skipped ? .skipped : .committed, now: now)
     }
 
-    /// Neither the part file that was whole nor the final file is there.
+    /// Neither the whole part file nor the final file exists.
     func partLost(_ entry: LedgerEntry, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .verifying || entry.state == .committing else { return }
         advance(entry, .partLost, now: now)
     }
 
-    /// The pool is done with the part file of `entry`. False where it was cancelled meanwhile, and the outcome counts no more.
+    /// The pool has released the part file of `entry`. Returns false if the download has left verification and commit meanwhile, so that
+    /// the outcome no longer counts.
     func leavePool(_ entry: LedgerEntry, now: WallTime) -> Bool {
         entry.isInPool = false
         leaving[entry.number] = nil
@@ -224,21 +224,20 @@ extension Ledger {
 
     // MARK: Deleting part files
 
-    /// Has the part file deleted: now, or as soon as the transfer that writes it has ended; at the next start, should this process die
-    /// before.
+    /// Deletes the part file: now, or as soon as its transfer has ended. If this process dies before, the next startup deletes it.
     ///
-    /// - Parameter unlessResumable: not where the transfer that is about to end leaves resume data.
+    /// - Parameter unlessResumable: keep the part file if the ending transfer leaves resume data.
     func sweep(_ entry: LedgerEntry, unlessResumable: Bool = false) {
         if !unlessResumable { sweeps[entry.number]?.isUnlessResumable = false }
-        // A transfer may have made one and not have told yet.
+        // A transfer may have created a part file without having reported so yet.
         guard sweeps[entry.number] == nil, entry.mayHavePart || entry.work != .idle else { return }
         sweeps[entry.number] = Sweep(directory: entry.record.directory, isUnlessResumable: unlessResumable)
         if !entry.record.isToDescriptor { actions.append(.save(.sweep(entry.number, directory: entry.record.directory))) }
         if !entry.isRemoved, entry.record.resume != nil {
-            // What finished without its bytes (`skip`) still tells how many came.
+            // A skipped download keeps showing how many bytes were received.
             if entry.state == .finished { entry.record.resume = nil } else { entry.record.forgetBytes() }
         }
-        // Queued in the same turn, it must not begin before that is done.
+        // A download queued in the same turn must not begin before the deletion.
         if entry.lane != nil { makeRunnable(entry) }
         beginSweep(entry)
     }
@@ -255,7 +254,7 @@ extension Ledger {
         actions.append(.sweep(number, directory: sweep.directory))
     }
 
-    /// The part file of `number` is deleted; or, where it is not gone for good, that is to be tried again at the next start.
+    /// The part file of `number` is deleted. `isGone` false: the file may still exist; the next startup tries again.
     func swept(_ number: DownloadNumber, isGone: Bool, now: WallTime) {
         guard let sweep = sweeps.removeValue(for: number) else { return }
         if sweep.directory.isEmpty {
@@ -269,11 +268,11 @@ extension Ledger {
         schedule(now: now)
     }
 
-    // MARK: The owner's link
+    // MARK: A fresh link
 
-    /// Takes a fresh link for the same bytes; what waited for it goes on.
+    /// Sets a fresh link for the same bytes. An active or failed download, or one that waits for a link or a retry, is queued again.
     ///
-    /// - Parameter isFromSandbox: the rules of sandboxes hold for it from here on, whoever queued it.
+    /// - Parameter isFromSandbox: from now on, the rules for sandboxed apps apply to the download, whoever queued it.
     func replaceUrl(
         _ entry: LedgerEntry, _ link: FreshLink, isFromSandbox: Bool = false, now: WallTime
     ) throws(IllegalTransition) {
@@ -300,10 +299,10 @@ extension Ledger {
     }
 }
 
-/// A part file that is to be deleted.
+/// A part file to delete.
 struct Sweep {
     let directory: String
-    /// Not where the transfer that is about to end leaves resume data.
+    /// Keep the part file if the ending transfer leaves resume data.
     var isUnlessResumable = false
     var isUnderWay = false
 }
@@ -323,13 +322,13 @@ extension TransferOutcome {
 extension DownloadRecord {
     mutating func keep(_ resume: ResumeData?) { (self.resume, received) = (resume, resume?.written ?? 0) }
 
-    /// The whole body has come, stopped or not.
+    /// The whole body was received, by a transfer that was stopped or not.
     mutating func complete(size: ByteCount, fileName: String, _ part: ResumeData) {
         (total, self.fileName, retriesUsed, lastFailure) = (size, fileName, 0, nil)
         keepWhole(part, size: size)
     }
 
-    /// The part file is whole, but not flushed: of its bytes only those of the last checkpoint are known to be on disk.
+    /// The part file is whole, but not flushed: only the ranges of the last checkpoint are known to be on disk.
     mutating func keepWhole(_ part: ResumeData, size: ByteCount) {
         let isSame = resume.map { ($0.identity.device, $0.identity.inode) == (part.identity.device, part.identity.inode) } ?? false
         let durable = isSame ? resume?.ranges.clipped(to: size) ?? ByteRanges() : ByteRanges()

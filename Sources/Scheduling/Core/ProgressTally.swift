@@ -1,26 +1,26 @@
 public import DownloadModel
 
-/// What several downloads come to together: those of one icon in a dock, or of a batch. Kept up with each change of a record, so that
-/// nobody walks through a hundred thousand.
+/// The joint progress of several downloads: of one dock icon, or of one batch. Updated with each change of a record, so that nothing
+/// walks through 100,000 downloads.
 ///
-/// It counts from the moment in which the first of them is there until none is left that has not ended; what ended meanwhile stays in it,
-/// so that progress does not fall back when one ends.
+/// A tally begins with its first download and ends when no unfinished download is left. Ended downloads stay in the tally until then, so
+/// that progress never falls back when a download ends.
 public struct ProgressTally: Equatable, Sendable {
-    /// Not ended.
+    /// Unfinished downloads.
     public private(set) var remaining = 0
     public private(set) var ended = 0
-    /// Of one word each more than a download's sizes: whatever servers announce, they do not overflow.
+    /// One word wider than a download's sizes, so that sizes announced by servers cannot overflow the sum.
     private var received: UInt128 = 0
     private var total: UInt128 = 0
     private var withoutTotal = 0
-    /// The fractions of those whose size is known, in billionths: whole numbers, which are taken away again exactly as they were added.
+    /// The sum of the fractions of all downloads of known size, in billionths. Integers, because sums of them can be undone exactly.
     private var parts: UInt128 = 0
-    /// Bytes of what has ended.
+    /// Bytes of the ended downloads.
     private var endedBytes: UInt128 = 0
 
     static let whole: UInt64 = 1_000_000_000
 
-    /// What one download adds.
+    /// What one download contributes.
     struct Summand: Equatable {
         var received: ByteCount
         var total: ByteCount?
@@ -33,10 +33,10 @@ public struct ProgressTally: Equatable, Sendable {
 
     public init() {}
 
-    /// Of `records`, none of which has ended.
+    /// The tally of `records`, none of which has ended.
     public init(of records: some Sequence<DownloadRecord>) { for record in records { add(Sums.summand(of: record)) } }
 
-    /// The same without what has ended.
+    /// The tally without ended downloads.
     public var open: ProgressTally {
         var open = self
         (open.ended, open.endedBytes) = (0, 0)
@@ -58,20 +58,20 @@ public struct ProgressTally: Equatable, Sendable {
         addBytes(of: now)
     }
 
-    /// One that was removed has ended. Of what has not finished, nothing more will come than the bytes that it has.
+    /// A removed download has ended. `bytes`: its size if it finished, else its received bytes.
     mutating func end(bytes: ByteCount) {
         ended += 1
         endedBytes += UInt128(bytes)
     }
 
-    /// One that has ended begins again.
+    /// An ended download was retried.
     mutating func revive(bytes: ByteCount) {
-        guard ended > 0 else { return }  // it ended before these began
+        guard ended > 0 else { return }  // it ended before this tally began
         ended -= 1
         endedBytes -= min(endedBytes, UInt128(bytes))
     }
 
-    /// One that runs has more bytes than its record says.
+    /// A running download has more bytes than its record says.
     public mutating func take(received: ByteCount, of record: DownloadRecord) {
         let before = Sums.summand(of: record)
         change(from: before, to: Summand(received: received, total: before.total))
@@ -89,7 +89,7 @@ public struct ProgressTally: Equatable, Sendable {
         parts -= summand.part
     }
 
-    /// Both together.
+    /// The sum of both tallies.
     public static func + (a: ProgressTally, b: ProgressTally) -> ProgressTally {
         var sum = a
         sum.remaining += b.remaining
@@ -102,23 +102,23 @@ public struct ProgressTally: Equatable, Sendable {
         return sum
     }
 
-    /// Whether the sizes of all that have not ended are known.
+    /// Whether the sizes of all unfinished downloads are known.
     public var knowsTotal: Bool { withoutTotal == 0 }
 
-    /// Bytes of all, and how many they will be; nil while that is not known.
+    /// Received and total bytes of all downloads; total is nil while a size is unknown, or if the sum does not fit.
     public var bytes: (received: ByteCount, total: ByteCount?) {
         (ByteCount(clamping: received + endedBytes), knowsTotal ? ByteCount(exactly: total + endedBytes) : nil)
     }
 
-    /// By bytes, from 0 to 1; nil while a size is not known.
+    /// Progress by bytes, from 0 to 1; nil while a size is unknown, or if all sizes are 0.
     public var fractionOfBytes: Double? {
         let (all, done) = (total + endedBytes, received + endedBytes)
         guard knowsTotal, all > 0 else { return nil }
         return min(Double(done) / Double(all), 1)
     }
 
-    /// By downloads, from 0 to 1: one whose size is not known counts nothing until it has ended. nil for a single one of those: nothing is
-    /// known.
+    /// Progress by downloads, from 0 to 1. A download of unknown size counts 0 until it has ended.
+    /// nil for an empty tally, and for a single download of unknown size.
     public var fractionOfDownloads: Double? {
         let all = remaining + ended
         guard all > 1 || all == 1 && knowsTotal else { return nil }

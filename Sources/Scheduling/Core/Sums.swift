@@ -1,15 +1,16 @@
 public import DownloadModel
 
-/// Sums over what has not ended, kept up with each change of a record: nobody walks through a hundred thousand to read them.
+/// Sums over all unfinished downloads, updated with each change of a record, so that nothing walks through 100,000 downloads.
 final class Sums {
     typealias Summand = ProgressTally.Summand
 
     private(set) var all = ProgressTally()
-    /// By the icon that shows them (option `desktop-id`, else ours), as long as one has not ended. Without those that show no progress.
+    /// By the icon that shows them (option `desktop-id`, else ours), while an unfinished download is left. Without downloads that show no
+    /// progress.
     private var ours = ProgressTally()
     private var others: [DesktopID: ProgressTally] = [:]
 
-    /// `entry` counts from now on, with what its record says.
+    /// `entry` counts from now on, with the values of its record.
     func add(_ entry: LedgerEntry) {
         remove(entry)
         let summand = Self.summand(of: entry.record)
@@ -25,7 +26,7 @@ final class Sums {
         tally(entry) { $0.remove(summand) }
     }
 
-    /// `entry` counted, and has ended. What was cancelled is as if it had never been asked for.
+    /// A counted `entry` has ended. A cancelled download counts as if it had never been queued.
     func end(_ entry: LedgerEntry) {
         guard let summand = entry.summand else { return }
         entry.summand = nil
@@ -57,7 +58,7 @@ final class Sums {
         tally(entry) { $0.change(from: before, to: now) }
     }
 
-    /// Where none is left, the next one begins anew.
+    /// A tally without unfinished downloads starts again from zero.
     private func tally(_ entry: LedgerEntry, _ change: (inout ProgressTally) -> Void) {
         guard entry.record.options.showProgress else { return }
         if let id = entry.record.options.desktopID {
@@ -86,13 +87,13 @@ final class Sums {
 }
 
 extension Ledger {
-    /// Bytes that all have that have not ended, as last saved.
+    /// Bytes of all unfinished downloads, as of their last saved checkpoints.
     public var received: ByteCount { sums.all.bytes.received }
 
-    /// Their sizes together; nil where one's is not known, or they are more than can be told.
+    /// Total size of all unfinished downloads; nil if a size is unknown, or if the sum does not fit.
     public var total: ByteCount? { sums.all.bytes.total }
 
-    /// What has not ended and shows progress, by the icon that shows it (nil: ours), with what ended meanwhile.
+    /// The progress by the icon that shows it (nil: ours): unfinished downloads, and those that ended meanwhile.
     public var icons: [DesktopID?: ProgressTally] { sums.icons }
     public var hasIcons: Bool { sums.hasIcons }
 }

@@ -1,14 +1,14 @@
 public import DownloadModel
 
-/// Copies that are held, and descriptors of callers.
+/// Cached copies, and callers' descriptors.
 extension Ledger {
-    /// The bytes that came are those of `copy`, which it ends with; what came is deleted.
+    /// The received bytes equal `copy`, which becomes the outcome. The received bytes are deleted.
     func foundUnchanged(_ entry: LedgerEntry, _ copy: CopyHeld, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .verifying else { return }
         end(entry, with: copy, now: now)
     }
 
-    /// `copy` is kept once more: as the newest, with what the server told of it last.
+    /// Ends `entry` with `copy`, and saves `copy` as the newest cached copy, with the server's latest answer about it.
     func end(_ entry: LedgerEntry, with copy: CopyHeld, now: WallTime) {
         change(entry) { record in
             (record.path, record.fileName, record.mediaType) = (copy.path, copy.name, copy.mediaType ?? record.mediaType)
@@ -16,7 +16,7 @@ extension Ledger {
         }
         actions.append(.save(.keepCopy(copy)))
         advance(entry, .unchanged, now: now)
-        // What came is gone by now; the file that it ends with is the copy.
+        // The received bytes are deleted; the file of the outcome is the copy.
         change(entry) { record in
             record.received = copy.stamp.size
             record.resume = ResumeData(written: copy.stamp.size, total: copy.stamp.size, validator: nil, identity: copy.stamp.identity)
@@ -24,18 +24,18 @@ extension Ledger {
         save(entry)
     }
 
-    /// Ends what writes into descriptors, at the end of the process that holds them.
+    /// Fails all downloads into descriptors, because the process that holds the descriptors exits.
     func interruptDescriptors(now: WallTime) {
         interruptDescriptors(among: order.ordered.compactMap { entries[$0] }, now: now)
         schedule(now: now)
     }
 
-    /// The same for those of a process that ended without a word.
+    /// As above for the given downloads, whose process has exited already or whose descriptor is missing.
     func interruptDescriptors(among entries: [LedgerEntry], now: WallTime) {
         for entry in entries where entry.record.isToDescriptor { try? apply(.interrupt(.interrupted), to: entry, now: now) }
     }
 
-    /// Whether nothing reads or writes the file of `number` any more, nor will.
+    /// Whether nothing reads or writes the file of `number` any more, or ever will.
     public func isDone(_ number: DownloadNumber) -> Bool {
         guard sweeps[number] == nil else { return false }
         guard let entry = entries[number] ?? leaving[number] else { return true }

@@ -1,10 +1,10 @@
 public import DownloadModel
 
-/// Owners that are called, and so started, when their download has ended (option `activate`), until they say that they have taken it.
+/// Calls, and so starts, the owner of an ended download (option `activate`), until the owner acknowledges the outcome.
 extension Ledger {
-    /// The owner is called at the end, and so long after the call before: 1, 10 and 60 minutes after the end.
+    /// The delays after the first, second and third call of an owner: 1, 10 and 60 minutes after the end.
     static let reminders: [Duration] = [.seconds(60), .seconds(540), .seconds(3000)]
-    /// Has the owner called, where that is still to be.
+    /// Requests a call of the owner, if one is still due.
     func callOwner(_ entry: LedgerEntry, now: WallTime) {
         guard entry.record.remindsOwner(at: now) else {
             entry.record.activateAt = nil
@@ -15,28 +15,28 @@ extension Ledger {
         actions.append(.callOwner(entry))
     }
 
-    /// A start of ours: the owner is called now, whatever the clock says, and what was still to come of the first hour comes.
+    /// At startup, calls the owner at once, whatever the schedule. The remaining calls of the first hour follow on schedule.
     func resumeCalls(_ entry: LedgerEntry, now: WallTime) {
         let longest = Self.reminders.max() ?? .zero
-        // Further off than any: the clock was set back while nobody looked.
+        // Longer than any delay of ours: the clock was set back while the service was not running.
         if let time = entry.record.activateAt, time > now + longest { entry.record.activateAt = now + longest }
         callOwner(entry, now: now)
     }
 
-    /// Whether the call that `Action.callOwner` asked for is still to be made.
+    /// Whether the call that `Action.callOwner` requested must still be made.
     public func owesCall(_ entry: LedgerEntry, now: WallTime) -> Bool {
         entry.isCallDue && !entry.isRemoved && entry.record.remindsOwner(at: now)
     }
 
-    /// The call that was asked for is about to be made.
+    /// The requested call is about to be made.
     ///
-    /// - Returns: whether it still is to be.
+    /// - Returns: whether it must still be made.
     @discardableResult func takeOwnerCall(_ entry: LedgerEntry, now: WallTime) -> Bool {
         guard entry.isCallDue else { return false }
         entry.isCallDue = false
         guard !entry.isRemoved, entry.record.remindsOwner(at: now) else { return false }
         defer { arm(entry) }
-        // What a start calls for besides is no step of the hour.
+        // Calls made at startup do not advance the 1/10/60-minute schedule.
         guard entry.record.activations == 0 || entry.record.activateAt.map({ $0 <= now }) ?? false else { return true }
         let step = Int(entry.record.activations)
         entry.record.activations +|= 1
@@ -45,7 +45,7 @@ extension Ledger {
         return true
     }
 
-    /// The owner has taken what ended: it is not called any more. False where it has not ended.
+    /// The owner has acknowledged the outcome: call it no more. Returns false if the download has not ended.
     @discardableResult func acknowledge(_ entry: LedgerEntry) -> Bool {
         guard entry.state.hasEnded else { return false }
         guard !entry.record.isAcknowledged else { return true }
@@ -55,7 +55,7 @@ extension Ledger {
         return true
     }
 
-    /// The wall clock was set: what is left of the hours moves with it.
+    /// The wall clock was set: the scheduled calls move along.
     func moveReminders(by delta: Duration) {
         for number in ended.ordered {
             guard let entry = entries[number], let time = entry.record.activateAt else { continue }
@@ -66,7 +66,8 @@ extension Ledger {
 }
 
 extension DownloadRecord {
-    /// Whether its owner is to be called, now or at the next start: never yet, or not for seven days and without an answer.
+    /// Whether the owner must be called, now or at the next startup: never once the owner has acknowledged the outcome. The first call is
+    /// always due, further calls until the outcome is seven days old.
     public func remindsOwner(at now: WallTime) -> Bool {
         guard options.activate != nil, !isAcknowledged, state.hasEnded else { return false }
         return activations == 0 || endedAt.map { now - $0 < Limits.remindedAge } ?? false

@@ -1,10 +1,10 @@
 public import DownloadModel
 
-/// Passwords and request headers are kept as long as a request may need them, and no longer.
+/// Keeps passwords and request headers only as long as a request may need them.
 extension Ledger {
-    /// Drops the secrets of `entry`, where it has any and no retry may need them any more.
+    /// Deletes the secrets of `entry`, if it has any and no retry may need them any more.
     ///
-    /// - Returns: whether anything was dropped, and its row is to be saved.
+    /// - Returns: whether secrets were deleted, so that the row must be saved.
     @discardableResult
     func forgetSecrets(of entry: LedgerEntry, now: WallTime) -> Bool {
         guard let time = entry.record.secretsEnd, time <= now else { return false }
@@ -17,7 +17,7 @@ extension Ledger {
 }
 
 extension DownloadRecord {
-    /// When its secrets go; nil: it has none, or has not ended.
+    /// When to delete the secrets; nil: the download has none, or has not ended.
     var secretsEnd: WallTime? {
         guard state.hasEnded, options.holdsSecrets else { return nil }
         guard mayBeRetried, let endedAt else { return WallTime(microseconds: 0) }
@@ -34,7 +34,7 @@ extension DownloadRecord {
 }
 
 extension DownloadOptions {
-    /// Whether it has what only its server should see: credentials, and header fields, in which tokens and cookies are.
+    /// Whether the options hold secrets for the server: credentials, or header fields, which may be tokens or cookies.
     public var holdsSecrets: Bool { !headers.isEmpty || username != nil || password != nil }
 
     public mutating func forgetSecrets() { (headers, username, password) = ([], nil, nil) }

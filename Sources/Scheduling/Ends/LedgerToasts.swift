@@ -1,20 +1,20 @@
 public import DownloadModel
 
-/// Toasts of ends: each is owed to the user from the commit of its end until it is known what has become of it, over restarts too.
+/// Toasts of outcomes. A toast is owed from the commit of the outcome until the toast is shown or dropped, across restarts, too.
 extension Ledger {
-    /// An end that is to be shown, of a download or of a batch.
+    /// The toast of an outcome, of a download or of a batch.
     public struct OwedToast: Equatable, Sendable {
         public let number: DownloadNumber
         public let end: WallTime
     }
 
-    /// `entry` has just ended: whether that is to be shown. A batch speaks for its members.
+    /// Notes whether the outcome of the just ended `entry` needs a toast. The members of a batch get no toasts of their own.
     func oweToast(of entry: LedgerEntry) {
         guard entry.batch == nil, entry.record.hasNews, wantsToast(entry.record.options.notify, entry.record.options.app) else { return }
         entry.record.owesToast = true
     }
 
-    /// Whether an end is shown to people: an application in front shows it itself.
+    /// Whether an outcome gets a toast. With `background`, an application in front shows the outcome itself.
     public func wantsToast(_ policy: NotifyPolicy, _ app: String) -> Bool {
         switch policy {
         case .always: true
@@ -23,7 +23,7 @@ extension Ledger {
         }
     }
 
-    /// The last member of `batch` has just ended.
+    /// Notes whether the outcome of `batch`, whose last member has just ended, needs a toast.
     func oweToast(of batch: LedgerBatch, now: WallTime) {
         guard !batch.isLeaving, wantsToast(batch.record.notify, batch.record.app), batch.outcomes.failed > 0 || hasNews(batch) else {
             return
@@ -32,20 +32,20 @@ extension Ledger {
         actions.append(.save(.putBatch(batch.record)))
     }
 
-    /// Whether anything of `batch` has come that was not there before.
+    /// Whether the batch fetched any file that was not there before.
     private func hasNews(_ batch: LedgerBatch) -> Bool {
         let unchanged = members(of: batch).lazy.filter { $0.state == .finished && $0.record.isUnchanged }.count
         return batch.outcomes.finished > unchanged
     }
 
-    /// A member of `batch`, which had ended, goes on.
+    /// An ended member of `batch` was retried: the batch owes no toast now.
     func forgiveToast(of batch: LedgerBatch) {
         guard batch.record.toastOwedSince != nil else { return }
         batch.record.toastOwedSince = nil
         actions.append(.save(.putBatch(batch.record)))
     }
 
-    /// The toast of that end was shown, or never will be. What has ended again since owes another.
+    /// The toast was shown, or never will be. A download or batch that has ended again since owes a new toast.
     func settle(_ toast: OwedToast) {
         if let entry = entries[toast.number], entry.owedToast == toast {
             entry.record.owesToast = false
@@ -55,15 +55,15 @@ extension Ledger {
         }
     }
 
-    /// Notes what a process before this one owed, before anything ends in this one.
+    /// Collects the toasts that earlier processes owed, before anything ends in this process.
     func restoreOwedToasts() {
         for batch in batches.values {
-            if !batch.hasEnded { batch.record.toastOwedSince = nil }  // a row may say anything
+            if !batch.hasEnded { batch.record.toastOwedSince = nil }  // a stored row may contain anything
             if let toast = batch.owedToast { restoredToasts.append(toast) }
         }
     }
 
-    /// What a process before this one owed, oldest first; once. What is no news any more is settled.
+    /// Returns the toasts that earlier processes owed, oldest first, and only once. A toast older than `Limits.toastAge` is dropped.
     func takeOwedToasts(now: WallTime) -> [OwedToast] {
         defer { restoredToasts = [] }
         let oldest = now + (.zero - Limits.toastAge)
@@ -73,7 +73,7 @@ extension Ledger {
 }
 
 extension LedgerEntry {
-    /// nil: none is owed. What is off the list owes nothing, and for a member its batch does.
+    /// nil: none. A removed download owes no toast, nor does a member: its batch does.
     public var owedToast: Ledger.OwedToast? {
         isRemoved || batch != nil ? nil : record.toastOwedSince.map { Ledger.OwedToast(number: number, end: $0) }
     }
@@ -86,10 +86,10 @@ extension LedgerBatch {
 }
 
 extension DownloadRecord {
-    /// When it ended, where its toast is owed. A row may say anything.
+    /// When the download ended, if it owes a toast. A stored row may contain anything, so the state is checked, too.
     fileprivate var toastOwedSince: WallTime? { owesToast && hasNews ? endedAt : nil }
 
-    /// Whether its end is worth a toast: something has come, and not into the app's own file, where nobody can open it; or it has failed.
+    /// Whether the outcome deserves a toast: a failure, or a new file, except in the app's own descriptor, where the user cannot open it.
     fileprivate var hasNews: Bool {
         switch state {
         case .finished: !isUnchanged && !isToDescriptor

@@ -1,45 +1,45 @@
 internal import DownloadModel
 
-/// What is under way at one host, or in the domain of one rule, and when its next request may start.
+/// The requests at one host, or in the domain of one host rule, and when the next request may start.
 final class HostLoad {
-    /// As `HostRules.governing` gives it.
+    /// The name from `HostRules.governing`.
     let name: String
     var rule: HostRule
-    /// Whether it is this machine, or nobody: no network stands between.
+    /// Whether the host is this machine, or no host: no network is needed.
     let isLocal: Bool
-    /// Transfers whose request is here.
+    /// Transfers whose request is at this host.
     var active = 0
-    /// Those of them to which the server sends nothing.
+    /// Those of them whose server sends nothing.
     var silent = 0
-    /// The starts of requests that kept the host's interval, and of those that kept an interval of their own.
+    /// The last requests that kept the host's interval, and by interval those that kept an interval of their own.
     var pacing = Pacing()
     var spacings: [Duration: Pacing] = [:]
 
-    /// Its downloads that may start, apart by application and own interval.
+    /// Lanes of the downloads that may start.
     var lanes: [Lane] = []
-    /// Transfers under way whose next request waits for its turn.
+    /// Transfers whose next request waits for its turn here.
     var hops: [RequestID] = []
     var turns = HostTurns()
-    /// When it is to be looked at again; the entry of `hostWakes` that counts.
+    /// When the host is due again: the only valid entry of the host in `hostWakes`.
     var wakeAt: WallTime?
-    /// So many different own intervals are told apart; what comes beyond that keeps a longer one, which is there or is shared by many.
+    /// At most this many intervals of downloads are distinguished. A further interval is rounded up, to a known interval or a power of two.
     private static let mostSpacings = 64
     private static let mostOrigins = 64
-    /// What its downloads were last reviewed by: see `Ledger.review`.
+    /// The regime of the last review of the downloads: see `Ledger.review`.
     var regime: Regime?
 
     struct Regime: Equatable {
         var isPaced: Bool
-        /// 0: no limit that binds.
+        /// 0: no limit, or none that binds.
         var limit: Int
-        /// Those of its origins that refused requests, and hold somebody.
+        /// The slowed or paused origins of its lanes.
         var slowed: [String]
     }
 
-    /// When requests of one kind started last.
+    /// The time of the last request of one kind.
     struct Pacing {
         private(set) var last: WallTime?
-        /// Started, and not known to have gone out: the interval does not begin before that.
+        /// Started requests that are not known to have gone out. The interval begins only when they have.
         private(set) var unsent: Set<RequestID> = []
 
         init(last: WallTime? = nil) { self.last = last }
@@ -51,70 +51,70 @@ final class HostLoad {
 
         mutating func begins(at now: WallTime) { last = last ?? now }
 
-        /// The next keeps its distance from `now`, too.
+        /// The next request also keeps its distance from `now`.
         mutating func passed(_ now: WallTime) { last = max(last ?? now, now) }
 
         mutating func sent(_ id: RequestID, at time: WallTime) {
             if unsent.remove(id) != nil { last = max(last ?? time, time) }
         }
 
-        /// What was asked for before it. What is on its way may be counted elsewhere from now on.
+        /// Adopts the last request of `other`. Requests in flight are not adopted, because they may be counted elsewhere now.
         mutating func join(_ other: Pacing) { if let time = other.last { passed(time) } }
 
         mutating func gaveUp(_ id: RequestID) { unsent.remove(id) }
 
         mutating func shift(by delta: Duration) { last = last.map { $0 + delta } }
 
-        /// When the next may start, with `interval` between; nil: as soon as those under way have gone out.
+        /// When the next request may start, `interval` after the last; nil: once the started requests have gone out.
         func next(_ interval: Duration, now: WallTime) -> WallTime? {
             guard interval > .zero else { return now }
             guard unsent.isEmpty else { return nil }
-            // An instant far in the future is of a clock that was set back while nobody looked.
+            // An instant far in the future: the clock was set back unnoticed.
             guard let last, last <= now + interval else { return now }
             return last + interval + interval / Self.margin
         }
 
-        /// So much of an interval is waited longer: requests that left with it between them must not come closer together than that.
+        /// The interval is prolonged by 1/`margin`, so that requests do not reach the host closer together than the interval.
         private static let margin = 64
     }
 
     init(name: String, rule: HostRule) { (self.name, self.rule, isLocal) = (name, rule, name.isEmpty || isLoopbackAddress(name)) }
 
-    /// The least time between two requests' starts; zero: none is kept.
+    /// The least time between the starts of two requests; zero: none.
     var interval: Duration { rule.requestInterval ?? .zero }
 
-    /// When its next request may start; nil: as soon as those under way have gone out.
+    /// When the host's next request may start; nil: once the started requests have gone out.
     func opens(now: WallTime) -> WallTime? { pacing.next(interval, now: now) }
 
-    /// When the next request with `spacing` as its own interval may start; nil: as soon as those under way have gone out.
+    /// When the next request with its own interval `spacing` may start; nil: once the started requests have gone out.
     func opens(spacing: Duration, now: WallTime) -> WallTime? {
         guard let opens = opens(now: now) else { return nil }
         guard spacing > .zero, let pacing = spacings[spacing] else { return opens }
         return pacing.next(spacing, now: now).map { max($0, opens) }
     }
 
-    /// The own interval by which a download with `spacing` is counted.
+    /// The interval under which a download with the interval `spacing` is counted.
     func told(apart spacing: Duration) -> Duration {
         guard spacing > .zero else { return .zero }
         let known = Set(lanes.lazy.map(\.spacing)).union(spacings.keys).subtracting([.zero])
         if known.contains(spacing) || known.count < Self.mostSpacings { return spacing }
         if let longer = known.filter({ $0 > spacing }).min() { return longer }
-        // Powers of two, in milliseconds: there are few of them.
+        // Powers of two, in milliseconds: few different intervals.
         var longer: Duration = .milliseconds(1)
         while longer < spacing { longer = longer * 2 }
         return longer
     }
 
-    /// `origin`, where its downloads get lanes of their own; nil: they share a lane with those of other origins, and the first of them
-    /// holds up the rest. A host has 65,535 ports, and a rule's domain any number of hosts.
+    /// Returns `origin` if its downloads get lanes of their own. nil: they share a lane with other origins, and the first download delays
+    /// the rest. Bounded, because a host has 65,535 ports, and a rule's domain any number of hosts.
     func told(apart origin: String) -> String? {
         let known = Set(lanes.lazy.compactMap(\.origin))
         return known.contains(origin) || known.count < Self.mostOrigins ? origin : nil
     }
 
-    /// Drops what no request has to wait for any more, where much is remembered.
+    /// Forgets intervals that delay no request any more, once many are remembered.
     ///
-    /// - Returns: what is dropped.
+    /// - Returns: the forgotten intervals.
     func forgetSpacings(now: WallTime) -> [Duration] {
         guard spacings.count >= Self.mostSpacings else { return [] }
         let over = spacings.filter { spacing, pacing in pacing.next(spacing, now: now).map { $0 <= now } ?? false }.keys.sorted()
@@ -122,19 +122,19 @@ final class HostLoad {
         return over
     }
 
-    /// The intervals of which the last request is remembered; zero: the host's.
+    /// The intervals whose last request is remembered; zero: the host's own.
     var pacings: [Duration] { (pacing.last == nil ? [] : [.zero]) + spacings.keys.sorted() }
 
-    /// Those whose requests are on their way.
+    /// Started requests that are not known to have gone out.
     var unsent: Set<RequestID> { spacings.values.reduce(into: pacing.unsent) { $0.formUnion($1.unsent) } }
 
-    /// The request `id`, which was started at `start` and counted elsewhere, is on its way here.
+    /// Counts the request `id`, started at `start` and counted elsewhere before, as not yet known to have gone out.
     func awaitsSent(_ id: RequestID, spacing: Duration, since start: WallTime) {
         if interval > .zero { pacing.started(id, at: start) }
         if spacing > .zero { spacings[spacing, default: Pacing()].started(id, at: start) }
     }
 
-    /// Takes over what another load, under other rules, knew of the same host; but not what is under way.
+    /// Adopts the last requests of `former`, a load of the same host under earlier rules. Requests in flight are not adopted.
     func inherit(_ former: HostLoad) {
         pacing.join(former.pacing)
         for (spacing, pacing) in former.spacings { spacings[spacing, default: Pacing()].join(pacing) }
@@ -145,27 +145,27 @@ final class HostLoad {
         for spacing in spacings.keys { spacings[spacing]?.shift(by: delta) }
     }
 
-    /// Whether nothing would be lost if it were forgotten.
+    /// Whether the host can be forgotten without loss.
     func isIdle(now: WallTime) -> Bool {
         lanes.isEmpty && active == 0 && hops.isEmpty && opens(now: now).map { $0 <= now } ?? false
             && spacings.allSatisfy { $0.value.next($0.key, now: now).map { $0 <= now } ?? false }
     }
 }
 
-/// Downloads that may start, in queue order: those of one application at one host for which the same counts.
+/// Downloads that may start, in queue order: one application, one host, one interval, one origin and urgency.
 final class Lane {
-    /// Its number in `Ledger.runnable`.
+    /// The lane's number in `Ledger.runnable`.
     let id: UInt32
     unowned let host: HostLoad  // the ledger keeps a host that has lanes
     let app: AppShare
-    /// Their own `request-interval`; zero: none.
+    /// The downloads' own `request-interval`; zero: none.
     let spacing: Duration
-    /// Of their URLs; empty for what asks no host; nil: of several.
+    /// The origin of the downloads' URLs; empty: no request needed; nil: several origins.
     let origin: String?
-    /// Somebody wants them at once, whatever their origin asked for.
+    /// A caller wants these downloads at once: no pause or pace of an origin delays them.
     var isUrgent: Bool
     var count = 0
-    /// Its first, while that may start: it stands in `app.ready`.
+    /// The lane's first download while it may start: it is in `app.ready`.
     var offered: DownloadNumber?
 
     init(id: UInt32, host: HostLoad, app: AppShare, spacing: Duration, origin: String?, isUrgent: Bool) {
@@ -174,18 +174,17 @@ final class Lane {
     }
 }
 
-/// What one application has had of the service: applications take turns by it.
+/// One application's use of the service; it decides whose turn it is.
 final class AppShare {
-    /// What a start costs. Short downloads of one application and long ones of another thus share by time, and requests to a host that
-    /// keeps an interval by their number.
+    /// The cost of a start. With it, applications share slots by time, and a host that keeps an interval by the number of requests.
     static let start: Duration = .seconds(1)
 
     let name: String
-    /// The first of each of its lanes that may start now.
+    /// The first download of each of the application's lanes that may start now.
     var ready = DownloadQueue()
     var lanes = 0
     var active = 0
-    /// Time that its transfers took, counted up to `chargedAt`, and `start` for each.
+    /// The time that its transfers took, up to `chargedAt`, plus `start` for each.
     var cost: Duration
     private var chargedAt = WallTime(microseconds: 0)
 
@@ -201,7 +200,7 @@ final class AppShare {
     var isIdle: Bool { lanes == 0 && active == 0 }
 }
 
-/// A download, its origin and its lane.
+/// A download with its origin and lane.
 final class RecentLane {
     let record: DownloadRecord
     let origin: String
@@ -209,13 +208,13 @@ final class RecentLane {
     init(record: DownloadRecord, origin: String, lane: Lane) { (self.record, self.origin, self.lane) = (record, origin, lane) }
 }
 
-/// A request under way, or one that waits for its host.
+/// A request in flight, or waiting for its host.
 struct PlacedRequest {
     let host: String
-    /// `DownloadURL.origin` of what is asked for.
+    /// `DownloadURL.origin` of the request's URL.
     let origin: String
-    /// When it was started, or let go.
+    /// When the request was started or permitted; while it waits, when it began to wait.
     var startedAt: WallTime
-    /// Its transfer has been told to stop, or has ended: no host counts it. What the server has said of it meanwhile still counts.
+    /// The transfer has been stopped or has ended, so no host counts the request. The server's answer still counts.
     var hasLeft = false
 }

@@ -1,35 +1,35 @@
-/// Whose turn it is where requests wait for one another at a host: that of the application whose last turn is longest ago.
+/// The turns of applications whose requests wait at one host: the application whose last turn is longest ago comes first.
 struct HostTurns {
-    /// What an application waits for. An origin's pace, and an interval of its own, are kept by those only for which they hold.
+    /// The thing that an application waits for. An origin's pace and a request interval of its own delay only the downloads they apply to.
     struct Claim: Hashable {
         let app: String
-        /// The origin, where that keeps a pace.
+        /// The origin if it keeps a pace; else empty.
         let origin: String
-        /// Its own interval, where the origin keeps none.
+        /// The application's own interval if the origin keeps no pace; else zero.
         let spacing: Duration
 
         init(app: String, slowedOrigin: String?, spacing: Duration) {
             (self.app, origin, self.spacing) = (app, slowedOrigin ?? "", slowedOrigin == nil ? spacing : .zero)
         }
 
-        /// Whether it keeps an interval besides its host's.
+        /// Whether the claim keeps an interval besides the host's.
         var isPaced: Bool { !origin.isEmpty || spacing > .zero }
 
-        /// Whether both wait for the same, wherever the host itself would take any number.
+        /// Whether both claims wait for the same interval. Without one, the host itself would take any number.
         func contends(with other: Claim) -> Bool { isPaced && (origin, spacing) == (other.origin, other.spacing) }
     }
 
-    /// So many are told apart; what had its turn before that counts as having had it then.
+    /// At most this many claims are remembered. The claims that had their turns earlier count as if their turns were simultaneous.
     private static let most = 1024
 
     private var count: UInt64 = 0
     private var forgotten: UInt64 = 0
     private var turns: [Claim: UInt64] = [:]
 
-    /// Counts upwards: the least is who comes first.
+    /// The number of the claim's last turn. Turns count upwards, so the lowest number comes first.
     func last(_ claim: Claim) -> UInt64 { turns[claim] ?? forgotten }
 
-    /// It had its turn, or could not take it.
+    /// The claim had its turn, or could not take it.
     mutating func took(_ claim: Claim) {
         count &+= 1
         turns[claim] = count
@@ -38,6 +38,6 @@ struct HostTurns {
         turns = turns.filter { $0.value > forgotten }
     }
 
-    /// It is to come before all others.
+    /// The claim precedes all others.
     mutating func comesNext(_ claim: Claim) { turns[claim] = 0 }
 }

@@ -1,10 +1,10 @@
 public import DownloadModel
 
-/// What is under way at each host, and what its rule lets through: whose turn it is there, further requests of transfers, refusals, rules.
+/// The load of each host: limits and intervals of host rules, turns, the next requests of transfers, refusals.
 extension Ledger {
-    /// What is under way at `host`, a host's name.
+    /// The load of the host named `host`.
     func load(of host: String) -> HostLoad {
-        // Of a hundred thousand downloads that are taken in, most have the host of the one before.
+        // Among 100,000 queued downloads, most have the host of the previous one.
         if let recent = recentHost, recent.host == host { return recent.load }
         let load = findLoad(of: host)
         recentHost = (host, load)
@@ -33,14 +33,14 @@ extension Ledger {
     /// The most transfers at a time at `host`; 0: no limit.
     func limit(of host: HostLoad) -> Int { Int(host.rule.connections ?? settings.maxPerHost) }
 
-    /// The same where it is less than what may be active there at all, beside transfers to which nothing comes and which so take no slot:
-    /// else it is never what a download waits for.
+    /// As `limit`, but 0 if `maxActive` is reached first, so that no download ever waits for the host's limit. Silent transfers at the host
+    /// take no slot, so they raise that bound.
     func bindingLimit(of host: HostLoad) -> Int {
         let limit = limit(of: host)
         return settings.maxActive == 0 || limit < Int(settings.maxActive) +| host.silent ? limit : 0
     }
 
-    /// Looks at hosts whose time has come, and at those at which something has changed.
+    /// Refreshes hosts that are due, and hosts that have changed.
     func openHosts(now: WallTime) {
         while let (time, name) = nextHostWake, time <= now {
             hostWakes.removeFirst()
@@ -54,7 +54,7 @@ extension Ledger {
         refreshHosts(now: now)
     }
 
-    /// The first instant at which a host is to be looked at.
+    /// The first instant at which a host is due.
     var nextHostWake: (time: WallTime, name: String)? {
         hostWakes.dropStale { name, time in hosts[name]?.wakeAt == time }
         return hostWakes.first
@@ -69,7 +69,7 @@ extension Ledger {
         if hosts.count < hostsBeforeSweep / 4 { hostsBeforeSweep = max(1024, 2 * hosts.count) }
     }
 
-    /// Lets go what may start at `host`, offers what of its queue may, takes back what may not, and says when to look again.
+    /// Permits hops and offers the downloads that may start at `host`, withdraws the others, and sets the next wake.
     private func refresh(_ host: HostLoad, now: WallTime) {
         let limit = limit(of: host)
         var (wake, awaited) = grantHops(host, limit, now: now)
@@ -77,7 +77,7 @@ extension Ledger {
         let chosen = awaited.isEmpty ? inTurn(fronts, at: host) : awaited
         var next = fronts.startIndex
         for lane in host.lanes {
-            // In the same order.
+            // `fronts` has the same order.
             let front = next < fronts.endIndex && fronts[next].lane === lane ? fronts[next] : nil
             if front != nil { next += 1 }
             offer(chosen?.contains(lane.id) ?? true ? front?.entry : nil, of: lane)
@@ -98,7 +98,7 @@ extension Ledger {
 
     // MARK: Turns
 
-    /// The first of a lane, where its host would take it now.
+    /// The first download of a lane, if its host would take it now.
     private struct Front {
         let lane: Lane
         let entry: LedgerEntry
@@ -110,7 +110,7 @@ extension Ledger {
 
     /// In the order of the host's lanes.
     private func fronts(of host: HostLoad, _ limit: Int, now: WallTime) -> [Front] {
-        // Before it is known what network there is nothing goes there.
+        // While the network is unknown, only this machine takes requests.
         guard network != nil || host.isLocal, limit == 0 || host.active < limit else { return [] }
         return host.lanes.compactMap { lane in
             guard let opens = opens(lane, now: now), opens <= now, let entry = runnable.next(in: lane.id).flatMap({ entries[$0] }) else {
@@ -123,7 +123,7 @@ extension Ledger {
         }
     }
 
-    /// Where an interval lets one through at a time, the lanes whose turn it is; nil: any, for what its application has had decides.
+    /// The lanes whose turn it is, if an interval admits one request at a time; nil: all lanes, because the applications' cost decides.
     private func inTurn(_ fronts: [Front], at host: HostLoad) -> Set<UInt32>? {
         guard fronts.count > 1 else { return nil }
         if host.interval > .zero { return Set([first(of: fronts)].compactMap { $0?.lane.id }) }
@@ -134,8 +134,8 @@ extension Ledger {
             }.map(\.lane.id))
     }
 
-    /// Of each application the first by priority and queue order; and of those that have the highest priority the one whose last turn is
-    /// longest ago.
+    /// Among each application's first download by priority and queue order: the download of the highest priority whose last turn is longest
+    /// ago.
     private func first(of fronts: [Front]) -> Front? {
         var firsts: [String: Front] = [:]
         for front in fronts {
@@ -160,37 +160,37 @@ extension Ledger {
         claim(at: request.origin, app: entry.record.options.app, spacing: entry.spacing, isUrgent: entry.isUrgent)
     }
 
-    /// The queued download that a redirect of `claim` lets go before it; nil: none. A redirect lets one go if there is a slot, and if
-    /// another application, with a download queued at the host, has waited longer for its turn.
+    /// The queued download that goes before a redirect of `claim`; nil: none. A redirect yields if there is a slot, and if another
+    /// application with a download queued at the host has waited longer for its turn.
     private func rival(of claim: HostTurns.Claim, at host: HostLoad, _ limit: Int, now: WallTime) -> Awaited? {
         let isScarce = host.interval > .zero || limit > 0
         guard hasSlot, !host.lanes.isEmpty, isScarce || claim.isPaced else { return nil }
         let rivals = fronts(of: host, limit, now: now).filter { isScarce || $0.claim.contends(with: claim) }
         let last = host.turns.last(claim)
         guard let first = first(of: rivals) else { return nil }
-        // The first may be of the same application, by its priority: others that wait behind it do not wait for the redirects too.
+        // `first` may be of the redirect's own application, by its priority. Applications behind it must not wait for the redirects, too.
         let others = rivals.filter { $0.claim.app != claim.app && $0.turn < last }
         let owed = first.claim.app == claim.app ? others.min { $0.turn < $1.turn } : others.first { $0.lane === first.lane }
         return owed.map { Awaited(lane: first.lane, claim: first.claim, turn: first.turn, owed: $0.claim) }
     }
 
-    /// What is queued that comes before a redirect at its host, as it was when that was found out.
+    /// A queued download that precedes a redirect at its host, with its turn at that moment.
     struct Awaited {
         let lane: Lane
         let claim: HostTurns.Claim
         let turn: UInt64
-        /// Who had waited longer than the application of the redirect.
+        /// The claim that had waited longer than the redirect's application.
         let owed: HostTurns.Claim
     }
 
-    /// Somebody moved `entry` to the front.
+    /// `entry` was moved to the front.
     func comesNext(_ entry: LedgerEntry) {
         guard let lane = entry.lane else { return }
         lane.host.turns.comesNext(claim(of: lane))
         touched.insert(lane.host.name)
     }
 
-    /// Who was let go first at a host and has got no slot has lost its turn: it holds up nobody who needs none, or has one.
+    /// A download that was to go before a redirect but got no slot loses its turn. So it delays no request that needs no slot or has one.
     func loseTurns(now: WallTime) {
         while !awaited.isEmpty {
             for one in awaited where one.lane.count > 0 && one.lane.host.turns.last(one.claim) == one.turn {
@@ -204,17 +204,17 @@ extension Ledger {
         }
     }
 
-    /// When the first of `lane` may start; nil: as soon as those under way have gone out.
+    /// When the first download of `lane` may start; nil: once the started requests have gone out.
     func opens(_ lane: Lane, now: WallTime) -> WallTime? {
         opens(lane.host, origin(of: lane), app: lane.app.name, spacing: lane.spacing, isUrgent: lane.isUrgent, now: now)
     }
 
-    /// The origin of the first of `lane`, which holds up those behind it.
+    /// The origin of the first download of `lane`, which delays those behind it.
     func origin(of lane: Lane) -> String {
         lane.origin ?? runnable.next(in: lane.id).flatMap { entries[$0] }?.origin ?? ""
     }
 
-    /// The same of a transfer's next request.
+    /// As above for a transfer's next request.
     func opens(_ host: HostLoad, _ entry: LedgerEntry, now: WallTime) -> WallTime? {
         opens(
             host, origin(of: entry.request), app: entry.record.options.app, spacing: entry.spacing, isUrgent: entry.isUrgent, now: now)
@@ -236,7 +236,7 @@ extension Ledger {
         lane.app.ready.insert(entry.number, priority: entry.record.options.priority, position: entry.record.position)
     }
 
-    /// The requests that hosts count, or that wait for them.
+    /// The requests that hosts count, or that wait for their host.
     var placed: LazyFilterSequence<[RequestID: PlacedRequest]> { atHosts.lazy.filter { !$0.value.hasLeft } }
 
     /// The origin of a request whose transfer has not ended.
@@ -246,7 +246,7 @@ extension Ledger {
         atHosts[entry.request].flatMap { $0.hasLeft ? nil : load(of: $0.host) }
     }
 
-    // MARK: What is active
+    // MARK: Active downloads
 
     /// `entry` becomes active, with its first request at its own host.
     func enterSlot(_ entry: LedgerEntry, now: WallTime) {
@@ -269,7 +269,7 @@ extension Ledger {
         forgetIfIdle(app)
     }
 
-    /// The request of `entry` starts.
+    /// Starts the request of `entry`.
     private func begin(_ entry: LedgerEntry, _ request: PlacedRequest, now: WallTime) {
         let (load, id) = (load(of: request.host), entry.request)
         atHosts[id] = request
@@ -307,7 +307,7 @@ extension Ledger {
         load.spacings[entry.spacing]?.gaveUp(id)
     }
 
-    /// The request of a transfer that was started, or permitted, as `isPaced` has gone out.
+    /// A request that was started or permitted while `isPaced` has gone out.
     func requestSent(_ id: RequestID, at time: WallTime, now: WallTime) {
         guard let entry = entries[id.download], let request = atHosts[id], !request.hasLeft else { return }
         let load = load(of: request.host)
@@ -323,11 +323,11 @@ extension Ledger {
         schedule(now: now)
     }
 
-    /// The next request of a transfer under way goes to `host`: by a redirect, or once more. `.permit` follows when the host takes it.
+    /// The next request of a running transfer goes to `host`, by a redirect or again. `.permit` follows once the host takes it.
     ///
-    /// - Parameter origin: `DownloadURL.origin` of that request; nil: http at its own port.
+    /// - Parameter origin: `DownloadURL.origin` of the request; nil: http, port 80.
     func hop(_ id: RequestID, to host: String, origin: String? = nil, now: WallTime) {
-        // It may be being stopped.
+        // The transfer may be stopping.
         guard let entry = entries[id.download], entry.request == id, entry.work == .running, entry.state == .active else { return }
         answered(entry, now: now)
         setIdle(entry, isHeld: false, silentSince: nil)
@@ -338,18 +338,18 @@ extension Ledger {
         touched.insert(load.name)
         setIdle(entry, isHeld: true, silentSince: nil)
         schedule(now: now)
-        // Told only where it really waits.
+        // Announce the wait only if the request really waits.
         if entry.isHeld { review(entry, now: now) }
     }
 
-    /// Lets redirects go whose turn it is.
+    /// Permits redirects whose turn it is.
     ///
-    /// - Returns: when one that waits may start, nil: none waits for an instant; and the lanes that come before one.
+    /// - Returns: when the next waiting redirect may start (nil: none waits for an instant), and the lanes that precede a redirect.
     private func grantHops(_ host: HostLoad, _ limit: Int, now: WallTime) -> (wake: WallTime?, awaited: Set<UInt32>) {
         guard !host.hops.isEmpty else { return (nil, []) }
         var wake: WallTime?
         var awaitedLanes: Set<UInt32> = []
-        // Each application's in their order, which is that in which they came.
+        // Each application's hops, in the order in which they came.
         var waiting: [(claim: HostTurns.Claim, hops: ArraySlice<RequestID>)] = []
         var places: [HostTurns.Claim: Int] = [:]
         for id in host.hops {
@@ -374,7 +374,7 @@ extension Ledger {
                 wake = min(wake ?? opens, opens)
                 continue
             }
-            // While it waited others took the slot that it had.
+            // While the request waited, other transfers took its slot.
             guard hasSlotForHop else {
                 awaitingSlot.insert(host.name)
                 review(entry, now: now)
@@ -395,7 +395,7 @@ extension Ledger {
         return (wake, awaitedLanes)
     }
 
-    /// The server of an active download sends nothing, or sends again.
+    /// The server of an active download has stopped sending, or sends again.
     func stalled(_ entry: LedgerEntry, _ isStalled: Bool, now: WallTime) {
         guard entry.state == .active, !entry.isHeld else { return }
         setIdle(entry, isHeld: false, silentSince: isStalled ? entry.silentSince ?? now : nil)
@@ -414,12 +414,12 @@ extension Ledger {
 
     // MARK: Refusals
 
-    /// What the server said by `failure`: that it wants to be left alone, or another answer, or nothing.
+    /// Notes what `failure` says about the origin: a refusal, an answer, or nothing.
     func note(_ failure: DownloadFailure, of entry: LedgerEntry, now: WallTime) {
         guard let status = failure.httpStatus else { return }
         switch status {
         case 429, 503: refused(entry, status, failure.retryAfter, now: now)
-        case 408, 425, 500...: break  // it is in trouble: that says nothing of its pace
+        case 408, 425, 500...: break  // the server is in trouble, which says nothing about its pace
         default: answered(entry, now: now)
         }
     }
@@ -435,15 +435,15 @@ extension Ledger {
         if entry.isUrgent { calm(request.origin) }
     }
 
-    /// The server refused what somebody wanted at once. Whatever else was wanted at once, and has not started yet, waits like the rest: a
-    /// batch of thousands that is resumed asks a server that refuses a few times, and not thousands of times.
+    /// The server refused a download that a caller wanted at once. All other urgent downloads of the origin that have not started now wait
+    /// like the rest. So a resumed batch of thousands asks a refusing server only a few times.
     private func calm(_ origin: String) {
         guard let host = hosts[settings.hostRules.governing(DownloadURL.host(of: origin)).name] else { return }
         for lane in host.lanes where lane.isUrgent && (lane.origin == nil || lane.origin == origin) { lane.isUrgent = false }
-        host.regime = nil  // each is told what it waits for now
+        host.regime = nil  // announce each download's wait now
     }
 
-    /// The server answered the request of `entry`, whatever it answered.
+    /// The server answered the request of `entry`, whatever the answer.
     func answered(_ entry: LedgerEntry, now: WallTime) {
         guard let request = atHosts[entry.request], paces[request.origin] != nil else { return }
         let ruled = ruledInterval(of: request.origin)
@@ -457,7 +457,7 @@ extension Ledger {
 
     private func touchOrigin(_ origin: String) { touched.insert(settings.hostRules.governing(DownloadURL.host(of: origin)).name) }
 
-    /// Somebody resumes `entry`, which is queued or waits for its next request: it is tried at once, whatever its origin asked for.
+    /// A caller resumed `entry`, which is queued or waits for its next request: try at once, whatever pause or pace its origin has.
     func defyPace(_ entry: LedgerEntry) {
         let isQueued = entry.state == .queued
         guard isQueued || entry.isHeld, !(entry.lane?.isUrgent ?? entry.isUrgent),
@@ -471,10 +471,10 @@ extension Ledger {
         if let host = hostNow(of: entry) { touched.insert(host.name) }
     }
 
-    /// The origins that refused requests and hold somebody still, by `DownloadURL.origin`.
+    /// The origins whose refusals still delay requests, by `DownloadURL.origin`.
     public func slowedOrigins(now: WallTime) -> [String: OriginPace] { paces.all(now: now) }
 
-    /// Forgets what the origins of `host`, and of all that share its rule, asked for by refusing requests.
+    /// Forgets the refusals of the origins of `host`, and of all hosts that share its rule.
     func resetHost(_ host: String, now: WallTime) {
         let name = settings.hostRules.governing(host).name
         for origin in paces.all(now: now).keys where settings.hostRules.governing(DownloadURL.host(of: origin)).name == name {
@@ -486,7 +486,7 @@ extension Ledger {
 
     // MARK: Rules
 
-    /// The rules, or the limits, have changed: hosts are counted anew.
+    /// The host rules have changed: count all hosts again.
     func recount(now: WallTime) {
         let queued = runnable.ordered.compactMap { entries[$0] }
         for entry in queued { leaveLane(entry) }
@@ -502,18 +502,18 @@ extension Ledger {
             }
             load.active += 1
             if entries[id.download]?.silentSince != nil { load.silent += 1 }
-            // Where it is counted now is where it will be heard that it has gone out.
+            // The host that counts the request now is told when it has gone out.
             if let entry = entries[id.download], unsent.contains(id) {
                 load.awaitsSent(id, spacing: entry.spacing, since: request.startedAt)
             }
         }
-        // Nobody knows when requests went out that kept no interval.
+        // Requests that kept no interval went out at an unknown time: begin the interval now.
         for load in hosts.values where load.active > 0 && load.interval > .zero { load.pacing.begins(at: now) }
         for entry in queued { makeRunnable(entry) }
         touched.formUnion(hosts.keys)
     }
 
-    /// What a restart must not forget: pauses that servers asked for. One that is longer than any is of a clock that was set back since.
+    /// Restores the pauses that servers requested. A pause longer than any possible one is from a clock that was set back since.
     func recallPauses(_ entries: [LedgerEntry], now: WallTime) {
         for entry in entries {
             guard let failure = entry.record.lastFailure, let status = failure.httpStatus, [429, 503].contains(status),
@@ -546,7 +546,7 @@ extension Ledger {
         actions += requests.map { .save(.requested($0)) }
     }
 
-    /// The last requests, as far as they are remembered.
+    /// All remembered last requests.
     var requests: [HostRequest] {
         hosts.values.flatMap { host in
             ([(Duration.zero, host.pacing)] + host.spacings.map { ($0.key, $0.value) }).compactMap { spacing, pacing in

@@ -1,40 +1,40 @@
 public import DownloadModel
 
-/// What one origin (scheme, host and port) asked for by refusing requests (429, 503): a pause, and a slower pace from then on.
+/// The effect of an origin's refusals (429, 503; an origin is scheme, host and port): a pause, and a slower pace afterwards.
 ///
-/// A pause holds the application whose request was refused for as long as the server said, and other applications for minutes only: no
-/// application can close a server to another one for a day.
+/// A pause delays the application whose request was refused for as long as the server said. Other applications wait minutes only, so that
+/// no application can close a server to the others for a day.
 public struct OriginPace: Sendable {
-    /// The longest wait of an application for a pause that another application provoked, counted from the first refusal.
+    /// The longest wait for a pause that another application caused, counted from the first refusal.
     public static let longestForOthers: Duration = .seconds(300)
-    /// After such a wait the same refusals hold no other application again for so long: a refusal every few minutes must not starve it.
+    /// After such a wait, further refusals delay no other application for this long: a refusal every few minutes must not starve it.
     private static let reprieve: Duration = .seconds(300)
-    /// After a refusal without a rule, and the most that refusals make of it.
+    /// The interval after a first refusal without a host rule; and the longest interval that refusals cause.
     private static let firstInterval: Duration = .seconds(1)
     private static let mostInterval: Duration = .seconds(60)
-    /// After so many answers in a row the interval is halved; below the least the interval ends.
+    /// After this many answers in a row, the interval is halved. Below `leastInterval`, or at the host rule's interval, it ends.
     private static let answersToHasten = 10
     private static let leastInterval: Duration = .milliseconds(200)
-    /// So long after the last refusal the first interval is tried again.
+    /// This long after the last refusal, the first interval is tried again.
     private static let trustAfter: Duration = .seconds(300)
-    /// A refusal that is older than this, with no request since, counts no longer.
+    /// A refusal older than this, with no request since, no longer counts.
     private static let memory: Duration = .seconds(3600)
-    /// The pauses of so many applications are remembered; of more, the longest.
+    /// At most this many applications' pauses are remembered: the longest ones.
     private static let mostApps = 1024
 
-    /// The least time between two requests; zero: none is kept.
+    /// The least time between two requests; zero: none.
     public private(set) var interval: Duration = .zero
-    /// The first refusal of the series, and the status of the last.
+    /// The first refusal of the series, and the status of the last one.
     public private(set) var since: WallTime?
     public private(set) var status: UInt32 = 0
     private var refusedAt: WallTime?
     private var answers = 0
-    /// An answer brought the first interval back, and no other answer has come since.
+    /// An answer restored the first interval, and no further answer has come since.
     private var isProbing = false
-    /// The server refused the first interval again: it has a limit, and was not merely out of order for a while.
+    /// The server refused the first interval again: the server has a limit, and was not just briefly out of order.
     private var isLimited = false
     private var pauses: [String: WallTime] = [:]
-    /// The pause that holds every application, and the refusal from which its length is counted.
+    /// The pause for every application, and the refusal from which its length is counted.
     private var othersUntil: WallTime?
     private var othersSince: WallTime?
     private var pausedAt: WallTime?
@@ -42,24 +42,24 @@ public struct OriginPace: Sendable {
 
     public init() {}
 
-    /// When the next request of `app` may start; nil: as soon as the requests under way have gone out.
+    /// When the next request of `app` may start; nil: once the started requests have gone out.
     ///
-    /// - Parameter isUrgent: somebody wants it at once: neither pause nor interval holds it.
+    /// - Parameter isUrgent: a caller wants the download at once: neither pause nor interval delays it.
     public func opens(for app: String, isUrgent: Bool, now: WallTime) -> WallTime? {
         if isUrgent { return now }
         guard let next = pacing.next(interval, now: now) else { return nil }
         return max(next, pausedUntil(for: app) ?? next)
     }
 
-    /// Until when a pause holds `app`.
+    /// The end of the pause for `app`.
     public func pausedUntil(for app: String) -> WallTime? { [pauses[app], othersUntil].compactMap { $0 }.max() }
 
-    /// The longest pause of all.
+    /// The end of the longest pause.
     public var pausedUntil: WallTime? { (pauses.values + [othersUntil].compactMap { $0 }).max() }
 
     /// The server refused a request of `app` that was started at `start`.
     ///
-    /// - Parameter ruled: the interval of the user's rule; zero: none.
+    /// - Parameter ruled: the interval of the user's host rule; zero: none.
     mutating func refused(
         _ status: UInt32, startedAt start: WallTime, retryAfter: Duration?, by app: String, ruled: Duration, now: WallTime
     ) {
@@ -67,7 +67,7 @@ public struct OriginPace: Sendable {
         since = since ?? now
         if let retryAfter, retryAfter > .zero { pause(until: now + retryAfter, by: app, refusedAt: now, now: now) }
         answers = 0
-        // Requests that were under way together are refused together: they count as one refusal.
+        // Requests in flight at the same time are refused together: they count as one refusal.
         if let refusedAt, start <= refusedAt { return }
         if isProbing { (isProbing, isLimited) = (false, true) }
         if interval == .zero { pacing.passed(now) }
@@ -87,7 +87,7 @@ public struct OriginPace: Sendable {
         othersUntil = max(othersUntil ?? time, min(until, latest))
     }
 
-    /// The server answered a request that was started at `start`, whatever it answered: a file, a redirect, that there is no such file.
+    /// The server answered a request that was started at `start`, be it with a file, a redirect or an error like 404.
     mutating func answered(startedAt start: WallTime, ruled: Duration, now: WallTime) {
         if pausedAt.map({ start > $0 }) ?? true { (pauses, othersUntil, othersSince, pausedAt) = ([:], nil, nil, nil) }
         guard let refusedAt, start > refusedAt else { return }
@@ -106,7 +106,7 @@ public struct OriginPace: Sendable {
     /// A request that keeps the interval starts; `sent` or `gaveUp` follows.
     mutating func started(_ id: RequestID, at now: WallTime) { pacing.started(id, at: now) }
 
-    /// A request went out that was not urgent, perhaps one that was started before there was an interval.
+    /// A request that was not urgent went out; it may have been started before there was an interval.
     mutating func sent(_ id: RequestID, at time: WallTime) {
         pacing.sent(id, at: time)
         if interval > .zero { pacing.passed(time) }
@@ -121,7 +121,7 @@ public struct OriginPace: Sendable {
         pacing.shift(by: delta)
     }
 
-    /// Takes in a pause that an earlier process was asked for, by a request of `app`, at `refusal`.
+    /// Restores a pause of an earlier process, requested at `refusal` by an answer to `app`.
     mutating func recall(until: WallTime, by app: String, status: UInt32, refusedAt refusal: WallTime, now: WallTime) {
         guard until > now else { return }
         let refusal = min(refusal, now)
@@ -129,7 +129,7 @@ public struct OriginPace: Sendable {
         (self.status, since, refusedAt) = (status, min(since ?? refusal, refusal), max(refusedAt ?? refusal, refusal))
     }
 
-    /// Whether nothing waits for it.
+    /// Whether the pace delays nothing any more and can be forgotten.
     public func isOver(now: WallTime) -> Bool {
         guard pausedUntil.map({ $0 <= now }) ?? true else { return false }
         if interval == .zero { return true }
@@ -154,7 +154,7 @@ public struct OriginPaces: Sendable {
 
     public subscript(_ origin: String) -> OriginPace? { paces[origin] }
 
-    /// Changes the pace of `origin`, where there is one or `creates` one.
+    /// Changes the pace of `origin`, if there is one or `creates` is true.
     mutating func change(_ origin: String, creates: Bool = false, now: WallTime, _ body: (inout OriginPace) -> Void) {
         guard creates || paces[origin] != nil else { return }
         if paces[origin] == nil, paces.count >= Self.most {
@@ -168,7 +168,7 @@ public struct OriginPaces: Sendable {
         paces[origin] = pace.isOver(now: now) ? nil : pace
     }
 
-    /// Those that hold somebody, by origin.
+    /// The paces that still delay requests, by origin.
     public func all(now: WallTime) -> [String: OriginPace] { paces.filter { !$0.value.isOver(now: now) } }
 
     mutating func gaveUp(_ origin: String, _ id: RequestID) { paces[origin]?.gaveUp(id) }

@@ -1,32 +1,32 @@
 public import DownloadModel
 
-/// What makes "acknowledged is durable" cheap, without a disk: changes are committed in groups, and what a change causes waits in one queue
-/// until the change is on disk.
+/// The queue of a journal, without a disk. The queue makes durable answers cheap: changes are committed in groups, and the effects of a
+/// change wait until the change is on disk.
 ///
-/// One commit is in flight at a time; what gathers meanwhile shares the next one. `Item` is what waits: messages, answers, effects.
+/// One commit is in flight at a time; later changes share the next commit. `Item` is what waits: messages, answers, effects.
 public struct JournalQueue<Item> {
     /// What becomes of an item whose commit failed.
     public enum Fate {
-        /// It waits for the next try.
+        /// The item waits for the next commit.
         case keep
-        /// It is over; where it stands for additions, of downloads or a batch, those are not tried again.
+        /// The item is dropped. If it stands for additions of downloads or of a batch, those are undone.
         case drop(undoing: [DownloadNumber])
     }
 
     private var changes: [StoreChange] = []
     private var places = NumberTable<Int>()
-    /// The same of what is about no download's or batch's own row.
+    /// The index in `changes` of each change that is not about a row of a download or batch.
     private var otherPlaces: [OtherRow: Int] = [:]
     private var waiting: [(ticket: UInt64, mark: Mark, item: Item)] = []
-    /// The first of `waiting` that is still there: those before have been taken.
+    /// The index of the first item that still waits; the items before it have been taken.
     private var head = 0
-    /// The last change appended; the last one on disk.
+    /// The number of the last appended change, and of the last change on disk.
     private var ticket: UInt64 = 0
     private var committed: UInt64 = 0
     private var inFlight: (changes: [StoreChange], upTo: UInt64)?
     private var lastMark = Mark(number: 0)
 
-    /// An item's place among all that were ever posted.
+    /// The number of an item among all items ever posted.
     public struct Mark: Sendable { fileprivate var number: UInt64 }
 
     public init() {}
@@ -34,19 +34,19 @@ public struct JournalQueue<Item> {
     public var isCommitting: Bool { inFlight != nil }
     /// Whether changes wait for a commit.
     public var hasChanges: Bool { !changes.isEmpty }
-    /// Whether something is not on disk yet, or waits for what is not.
+    /// Whether a change is not on disk yet, or an item still waits.
     public var isBusy: Bool { isCommitting || hasChanges || head < waiting.count }
-    /// Whether what is posted now would wait for nothing.
+    /// Whether an item posted now would not have to wait.
     public var isClear: Bool { head == waiting.count && committed == ticket }
 
-    /// How many changes and items there are: what grows as long as no commit succeeds.
+    /// The numbers of changes and items that wait. They grow while no commit succeeds.
     public var changeCount: Int { changes.count }
     public var waitingCount: Int { waiting.count - head }
 
     /// Whether the item posted under `mark` still waits.
     public func isWaiting(_ mark: Mark) -> Bool { head < waiting.count && waiting[head].mark.number <= mark.number }
 
-    /// Appends a change. A later one of the same row takes the place of an earlier one that is not in flight.
+    /// Appends a change. It replaces an earlier change of the same row that is not in flight.
     public mutating func append(_ change: StoreChange) {
         ticket += 1
         place(change)
@@ -58,7 +58,7 @@ public struct JournalQueue<Item> {
         case .remove(let number): place(change, number)
         // No batch has the number of a download.
         case .putBatch(let record):
-            // Its members are still to be added, too.
+            // The new record must still be added together with its members.
             if let place = places[record.number], case .addBatch(_, let members) = changes[place] {
                 changes[place] = .addBatch(record, members)
             } else {
@@ -93,7 +93,7 @@ public struct JournalQueue<Item> {
         }
     }
 
-    /// Has `item` wait for all changes appended so far, and for all items posted before it.
+    /// Posts `item`, which waits for all changes appended and all items posted so far.
     @discardableResult
     public mutating func post(_ item: Item) -> Mark {
         lastMark.number += 1
@@ -101,9 +101,9 @@ public struct JournalQueue<Item> {
         return lastMark
     }
 
-    /// Begins a commit of all changes so far; nil where one is in flight, or there is nothing to commit.
+    /// Begins a commit of all changes so far; nil if a commit is in flight, or if there are no changes.
     ///
-    /// - Parameter isDue: also where there is no change.
+    /// - Parameter isDue: begin even without changes.
     public mutating func begin(isDue: Bool = false) -> [StoreChange]? {
         guard inFlight == nil, isDue || !changes.isEmpty else { return nil }
         inFlight = (changes, ticket)
@@ -117,7 +117,7 @@ public struct JournalQueue<Item> {
         inFlight = nil
     }
 
-    /// The next item that waits for nothing more; what is posted meanwhile queues behind.
+    /// Takes the next item whose changes are on disk. Items posted meanwhile queue behind.
     public mutating func next() -> Item? {
         guard head < waiting.count, waiting[head].ticket <= committed else { return nil }
         defer {
@@ -130,10 +130,10 @@ public struct JournalQueue<Item> {
         return waiting[head].item
     }
 
-    /// Takes out what shall wait no longer for the commit in flight, of which nobody knows whether it will succeed. The rows of additions
-    /// that are undone are removed by the next one.
+    /// Drops items that must not wait for the commit in flight, whose success is uncertain. The next commit removes the rows of undone
+    /// additions.
     ///
-    /// - Parameter fate: what becomes of each item that waits, in order.
+    /// - Parameter fate: decides for each waiting item, in order.
     public mutating func withdraw(_ fate: (Item) -> Fate) {
         var undone: [DownloadNumber] = []
         var kept: [(ticket: UInt64, mark: Mark, item: Item)] = []
@@ -150,17 +150,16 @@ public struct JournalQueue<Item> {
         for number in undone { append(batches.contains(number) ? .removeBatch(number) : .remove(number)) }
     }
 
-    /// The commit in flight failed, and nothing of it is on disk. Its changes are kept for the next try, but for the additions that are
-    /// undone.
+    /// The commit in flight failed, and none of its changes is on disk. The next commit repeats them, except undone additions.
     ///
-    /// - Parameter fate: what becomes of each item that waited for this commit, in order.
+    /// - Parameter fate: decides for each item that waited for this commit, in order.
     public mutating func failed(_ fate: (Item) -> Fate) {
         guard let (batch, upTo) = inFlight else { return }
         inFlight = nil
         var undone: Set<DownloadNumber> = []
         var kept: [(ticket: UInt64, mark: Mark, item: Item)] = []
         for entry in waiting[head...] {
-            // What is on disk since an earlier commit, and has not been taken yet, has not failed.
+            // The changes of an earlier commit are on disk, so an item that waits only to be taken has not failed.
             guard entry.ticket > committed, entry.ticket <= upTo, case .drop(let numbers) = fate(entry.item) else {
                 kept.append(entry)
                 continue
@@ -178,7 +177,7 @@ public struct JournalQueue<Item> {
     }
 }
 
-/// What a change is about that is no row of a download or batch.
+/// The subject of a change that is not about a row of a download or batch.
 private enum OtherRow: Hashable {
     case settings
     case sweep(DownloadNumber)
@@ -195,7 +194,7 @@ extension StoreChange {
         }
     }
 
-    /// The number of what it adds or changes.
+    /// The number of the download or batch that the change adds or replaces.
     fileprivate var addition: DownloadNumber? {
         switch self {
         case .put(let record): record.number

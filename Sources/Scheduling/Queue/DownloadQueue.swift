@@ -1,10 +1,10 @@
 public import DownloadModel
 
-/// The order in which downloads may start: highest priority first, within one the lowest position, of equals the lowest number.
+/// The order in which downloads may start: by priority, highest first; then by position, lowest first; then by number, lowest first.
 ///
-/// It may hold several lanes, each with an order of its own; what names no lane means lane 0.
+/// The queue may have several lanes, each with an order of its own. Lane 0 is the default.
 public struct DownloadQueue: Sendable {
-    /// The distance between the positions of neighbours, so that many fit between without renumbering.
+    /// The distance between neighbouring positions, so that many moves need no renumbering.
     private static let gap: Int64 = 1 << 20
 
     private struct Entry: Comparable, Sendable {
@@ -19,23 +19,23 @@ public struct DownloadQueue: Sendable {
 
         func inLane(_ lane: UInt32) -> Entry { Entry(lane: lane, priority: priority, position: position, number: number) }
 
-        /// Comes before all of `lane`.
+        /// Precedes all entries of `lane`.
         static func front(of lane: UInt32) -> Entry {
             Entry(lane: lane, priority: .max, position: .min, number: DownloadNumber(0))
         }
     }
 
     private var chunks = Chunks()
-    /// The same as if all were of lane 0; nil: nobody asks across lanes.
+    /// All entries as if of lane 0; nil: nobody asks across lanes.
     private var acrossLanes: Chunks?
     private var entries = NumberTable<Entry>()
 
     public init() {}
 
-    /// - Parameter countsAcrossLanes: so that `ahead(of:)` may be asked.
+    /// - Parameter countsAcrossLanes: whether `ahead(of:)` may be called.
     init(countsAcrossLanes: Bool) { acrossLanes = countsAcrossLanes ? Chunks() : nil }
 
-    /// The position of a download that is added last: numbers only grow, so positions do, with room between them.
+    /// The position of a download that is queued last. Numbers only grow, so positions do, too, with gaps between them.
     public static func position(of number: DownloadNumber) -> Int64 {
         let (position, overflow) = Int64(clamping: number.value).multipliedReportingOverflow(by: gap)
         return overflow ? .max : position
@@ -43,19 +43,19 @@ public struct DownloadQueue: Sendable {
 
     public var count: Int { entries.count }
 
-    /// What starts next.
+    /// The download that starts next.
     public var next: DownloadNumber? { chunks.lists.first?.first?.number }
 
-    /// All, in order.
+    /// All downloads, in order.
     public var ordered: [DownloadNumber] { chunks.lists.flatMap { $0.lazy.map(\.number) } }
 
-    /// What starts next of `lane`.
+    /// The download of `lane` that starts next.
     public func next(in lane: UInt32) -> DownloadNumber? {
         guard let (chunk, index) = chunks.place(notBefore: .front(of: lane)), chunks.lists[chunk][index].lane == lane else { return nil }
         return chunks.lists[chunk][index].number
     }
 
-    /// Those of `lane` in order, as long as `isWanted` holds.
+    /// Visits the downloads of `lane` in order until `isWanted` returns false.
     public func prefix(of lane: UInt32, while isWanted: (DownloadNumber) -> Bool) {
         guard var (chunk, index) = chunks.place(notBefore: .front(of: lane)) else { return }
         while chunk < chunks.lists.count {
@@ -68,7 +68,7 @@ public struct DownloadQueue: Sendable {
         }
     }
 
-    /// The first in order for which `isWanted` holds.
+    /// The first download in order for which `isWanted` returns true.
     public func first(where isWanted: (DownloadNumber) -> Bool) -> DownloadNumber? {
         for chunk in chunks.lists {
             for entry in chunk where isWanted(entry.number) { return entry.number }
@@ -76,7 +76,7 @@ public struct DownloadQueue: Sendable {
         return nil
     }
 
-    /// The last in order for which `isWanted` holds.
+    /// The last download in order for which `isWanted` returns true.
     public func last(where isWanted: (DownloadNumber) -> Bool) -> DownloadNumber? {
         for chunk in chunks.lists.reversed() {
             for entry in chunk.reversed() where isWanted(entry.number) { return entry.number }
@@ -86,7 +86,7 @@ public struct DownloadQueue: Sendable {
 
     public func contains(_ number: DownloadNumber) -> Bool { entries[number] != nil }
 
-    /// Puts `number` in its place; one that is in the queue already is moved there.
+    /// Inserts `number` at its place, or moves it there if it is already in the queue.
     public mutating func insert(_ number: DownloadNumber, lane: UInt32 = 0, priority: Int32, position: Int64) {
         let entry = Entry(lane: lane, priority: priority, position: position, number: number)
         if let old = entries.updateValue(entry, for: number) { takeOut(old) }
@@ -94,7 +94,7 @@ public struct DownloadQueue: Sendable {
         acrossLanes?.insert(entry.inLane(0))
     }
 
-    /// Nothing happens where `number` is not in the queue.
+    /// Does nothing if `number` is not in the queue.
     public mutating func remove(_ number: DownloadNumber) {
         if let entry = entries.removeValue(for: number) { takeOut(entry) }
     }
@@ -104,28 +104,28 @@ public struct DownloadQueue: Sendable {
         acrossLanes?.remove(entry.inLane(0))
     }
 
-    /// The place of `number` among those of its priority, 0 = next of them; nil where it is not in the queue.
+    /// The place of `number` among the downloads of its lane and priority, 0 = next; nil if it is not in the queue.
     public func place(of number: DownloadNumber) -> Int? {
         entries[number].map { chunks.rank($0) - ranks(of: $0.priority, in: $0.lane).lowerBound }
     }
 
-    /// How many of `lane` come before `number`, which may be of another one; 0 where it is not in the queue.
+    /// The number of downloads of `lane` before `number`, which may be in another lane; 0 if `number` is not in the queue.
     public func ahead(of number: DownloadNumber, in lane: UInt32) -> Int {
         guard let entry = entries[number] else { return 0 }
         return chunks.rank(entry.inLane(lane)) - chunks.rank(.front(of: lane))
     }
 
-    /// How many of all lanes come before `number`; 0 where it is not in the queue.
+    /// The number of downloads of all lanes before `number`; 0 if it is not in the queue.
     func ahead(of number: DownloadNumber) -> Int {
         guard let entry = entries[number] else { return 0 }
         guard let acrossLanes else { preconditionFailure("this queue does not count across lanes") }
         return acrossLanes.rank(entry.inLane(0))
     }
 
-    /// Moves `number` to `place` among those of its priority, 0 = next of them; beyond the last means last.
+    /// Moves `number` to `place` among the downloads of its lane and priority, 0 = next; a place beyond the last means last.
     ///
-    /// - Returns: every position that changed, to be saved: that of `number` and, where there was no room between its new neighbours,
-    ///   of those after it up to the next gap. Empty where it is there already, or not in the queue.
+    /// - Returns: every changed position, to be saved. If the new neighbours left no gap, these are the positions of `number` and of the
+    ///   following downloads up to the next gap. Empty if `number` is already there, or not in the queue.
     @discardableResult
     public mutating func move(_ number: DownloadNumber, to place: UInt32) -> [DownloadNumber: Int64] {
         guard let moved = entries[number], let current = self.place(of: number) else { return [:] }
@@ -142,7 +142,7 @@ public struct DownloadQueue: Sendable {
             return [number: position]
         }
 
-        // No room: it and what follows are pushed on, one by one, up to the next gap.
+        // No gap: push `number` and the following downloads on, one position each, up to the next gap.
         var last = before ?? .min
         var changed: [DownloadNumber: Int64] = [:]
         var (pushed, remaining) = (number, others.upperBound - target)
@@ -159,7 +159,7 @@ public struct DownloadQueue: Sendable {
         return changed
     }
 
-    /// A position between two, with as much room on both sides as there is; nil where there is none.
+    /// The position halfway between two others; nil if they leave no gap. Without a neighbour on one side, one `gap` from the other.
     private static func between(_ before: Int64?, _ after: Int64?) -> Int64? {
         switch (before, after) {
         case (let before?, let after?):
@@ -173,18 +173,18 @@ public struct DownloadQueue: Sendable {
 
     private func ranks(of priority: Int32, in lane: UInt32) -> Range<Int> {
         let first = chunks.rank(Entry(lane: lane, priority: priority, position: .min, number: DownloadNumber(0)))
-        // The last entry there can be counts too: a row of the database may hold it.
+        // Include the greatest possible entry: a row of the database may hold it.
         return first..<chunks.rank(Entry(lane: lane, priority: priority, position: .max, number: DownloadNumber(.max)), isCounted: true)
     }
 
-    /// Entries in order, in chunks of at most `size`: finding one is a binary search, and a change moves the entries of one chunk.
+    /// Sorted entries, in chunks of at most `size`: a search is binary, and a change moves the entries of one chunk only.
     private struct Chunks: Sendable {
         private static let size = 512
-        /// None is empty.
+        /// No chunk is empty.
         private(set) var lists: [[Entry]] = []
 
         mutating func insert(_ entry: Entry) {
-            // What is added last, as nearly all is, costs no search.
+            // Nearly all entries are added last: skip the search for them.
             if let last = lists.last?.last, last < entry {
                 if lists[lists.count - 1].count < Self.size { lists[lists.count - 1].append(entry) } else { lists.append([entry]) }
                 return
@@ -215,7 +215,7 @@ public struct DownloadQueue: Sendable {
             return list + 1 < lists.count ? (list + 1, 0) : nil
         }
 
-        /// How many come before `entry`, whether or not it is there; with `isCounted` also itself, where it is there.
+        /// The number of entries before `entry`, whether or not it is present. `isCounted`: plus 1 if `entry` itself is present.
         func rank(_ entry: Entry, isCounted: Bool = false) -> Int {
             func comesBefore(_ other: Entry) -> Bool { isCounted ? other <= entry : other < entry }
             let list = partition(lists.count) { comesBefore(lists[$0][0]) } - 1
@@ -232,7 +232,7 @@ public struct DownloadQueue: Sendable {
             preconditionFailure("no entry at \(rank)")
         }
 
-        /// The first of 0..<count for which `comesBefore` is false, it being true for all before; count where it is true for all.
+        /// The first index in 0..<count for which `comesBefore` is false, or `count`. `comesBefore` must be true for all indices before it.
         private func partition(_ count: Int, _ comesBefore: (Int) -> Bool) -> Int {
             var (low, high) = (0, count)
             while low < high {

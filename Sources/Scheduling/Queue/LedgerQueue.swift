@@ -1,19 +1,20 @@
 internal import DownloadModel
 
-/// Which download starts next: queue order, limits, host rules, and turns between applications.
+/// Chooses the download that starts next: by queue order, limits, host rules, and turns between applications.
 ///
-/// What may start lies in lanes, one for each host and application. Of a lane whose host takes a request now, the first is offered in its
-/// application's `ready`; so choosing costs no more with 100,000 queued than with one, however many of them have to wait.
+/// The queued downloads that may start form lanes, one for each host and application (and interval, origin and urgency). A lane whose host
+/// takes a request now offers its first download in its application's `ready`. So a choice costs no more with 100,000 queued downloads
+/// than with one.
 extension Ledger {
-    /// With all slots taken, an application that is owed more than this gets one of another's.
+    /// If all slots are taken, an application that is owed more than this gets another application's slot.
     private static let slice: Duration = .seconds(15)
     private static let sliceLook: Duration = .seconds(5)
-    /// Most transfers at a time that hold no slot because nothing comes.
+    /// At most this many silent or held transfers take no slot.
     private static let mostIdle = 64
 
     // MARK: Starting
 
-    /// Starts what may start, and tells of what the events before have queued.
+    /// Starts every download that may run now, and announces the downloads that earlier events queued.
     func schedule(now: WallTime) {
         defer {
             tellQueued(now: now)
@@ -26,7 +27,7 @@ extension Ledger {
         openHosts(now: now)
         repeat {
             while hasSlot, let entry = nextInTurn(now: now) {
-                // The clock may have been set back since it was queued.
+                // The clock may have been set back since the download was queued.
                 guard obstacle(of: entry, now: now) == .queued else {
                     settle(entry, now: now)
                     refreshHosts(now: now)
@@ -40,15 +41,15 @@ extension Ledger {
         loseTurns(now: now)
     }
 
-    /// Whether another may start beside those that are active. Who waits for its host, or for a server that sends nothing, takes no slot.
+    /// Whether another download may start. A transfer that waits for its host, or for a silent server, takes no slot.
     var hasSlot: Bool {
         settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: min(idleTransfers, Self.mostIdle))
     }
 
-    /// Whether one that waits for its next request may go on beside those that take a slot.
+    /// Whether a transfer that waits for its next request may go on.
     var hasSlotForHop: Bool { settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: idleTransfers) }
 
-    /// The first of the application whose turn it is, of those of the highest priority.
+    /// The first ready download of the highest priority; among several applications, the one whose turn it is.
     private func nextInTurn(now: WallTime) -> LedgerEntry? {
         var best: (entry: LedgerEntry, app: AppShare)?
         for app in apps.values {
@@ -68,9 +69,9 @@ extension Ledger {
         return best?.entry
     }
 
-    /// With all slots taken, has one that moves for long give way where another application waits and is owed more than a slice.
+    /// With all slots taken, stops a long-running transfer if another application waits and is owed more than a slice.
     ///
-    /// - Returns: whether there is room now.
+    /// - Returns: whether a slot is free now.
     private func makeRoom(now: WallTime) -> Bool {
         guard settings.maxActive > 0, !hasSlot, let next = nextInTurn(now: now), let owed = next.lane?.app else { return false }
         var candidate: LedgerEntry?
@@ -81,7 +82,7 @@ extension Ledger {
             else { continue }
             app.charge(now: now)
             isContended = true
-            // So many wait for their next request that they take slots: one of those has nothing to lose yet.
+            // Beyond `mostIdle`, held transfers take slots; a held transfer has nothing to lose yet.
             let isIdle = isSilent(entry, now) || entry.isHeld && idleTransfers > Self.mostIdle
             guard app.cost - owed.cost > Self.slice, now - entry.startedAt > Self.slice, entry.record.resume != nil || isIdle else {
                 continue
@@ -94,13 +95,12 @@ extension Ledger {
         return false
     }
 
-    /// Whether nothing has come for so long that little is lost where it has to begin anew.
+    /// Whether the server has been silent for so long that little is lost if the transfer starts again.
     private func isSilent(_ entry: LedgerEntry, _ now: WallTime) -> Bool { entry.silentSince.map { now - $0 > Self.slice } ?? false }
 
-    /// At a host that is full, has one to which the server sends nothing for long give way where another application waits and has fewer
-    /// there.
+    /// At a full host, stops a long-silent transfer if another application waits and has fewer transfers there.
     ///
-    /// - Returns: whether one has.
+    /// - Returns: whether a transfer was stopped.
     private func makePlace(now: WallTime) -> Bool {
         guard idleTransfers > heldTransfers else { return false }
         for (id, request) in placed.sorted(by: { $0.key < $1.key }) {
@@ -125,15 +125,15 @@ extension Ledger {
         placed.count { id, request in entries[id.download]?.share === app && load(of: request.host) === host && !host.hops.contains(id) }
     }
 
-    /// Whether any transfer is under way that does not wait for its next request.
+    /// Whether any transfer is active that does not wait for its next request.
     public var isMoving: Bool { counts.active > heldTransfers }
 
     // MARK: Lanes
 
-    /// Puts what is queued in its lane; what is still being worked on comes later.
+    /// Puts a queued download into its lane; a download whose files are still in use follows later.
     func makeRunnable(_ entry: LedgerEntry) { makeRunnable(entry, entry.record) }
 
-    /// - Parameter record: the entry's.
+    /// - Parameter record: the record of `entry`.
     func makeRunnable(_ entry: LedgerEntry, _ record: DownloadRecord) {
         guard entry.isEntered, !entry.isRemoved else { return }
         leaveLane(entry)
@@ -163,7 +163,7 @@ extension Ledger {
     }
 
     private func lane(of entry: LedgerEntry, _ record: DownloadRecord) -> Lane {
-        // Of a hundred thousand, most have the lane of the one before. One whose last has left it is none any more.
+        // Among 100,000 downloads, most have the lane of the previous one. A lane that has become empty is no longer valid.
         if let recentLane, recentLane.lane.count > 0, recentLane.origin == entry.origin, !record.isWhole, !entry.isUrgent,
             record.sharesOptions(with: recentLane.record)
         {
@@ -176,7 +176,7 @@ extension Ledger {
     }
 
     private func findLane(of entry: LedgerEntry) -> Lane {
-        // What is whole asks no host for anything; no host has the empty name.
+        // A whole part file needs no request; no host has the empty name.
         let host = load(of: entry.record.isWhole ? "" : entry.host)
         let (app, spacing) = (entry.record.options.app, host.told(apart: entry.record.options.requestInterval ?? .zero))
         entry.spacing = spacing
@@ -194,7 +194,7 @@ extension Ledger {
 
     func share(of app: String) -> AppShare {
         if let share = apps[app] { return share }
-        // Who comes late has had nothing, and yet no claim to what others had before.
+        // A new application starts level with the least served one: it cannot claim what others had before.
         let share = AppShare(name: app, cost: apps.values.map(\.cost).min() ?? .zero)
         apps[app] = share
         return share
@@ -202,7 +202,7 @@ extension Ledger {
 
     func forgetIfIdle(_ app: AppShare) { if app.isIdle { apps[app.name] = nil } }
 
-    /// Takes in what was queued while its files were still being worked on.
+    /// Puts queued downloads into lanes once their files are no longer in use.
     private func takeIn(now: WallTime) {
         guard !heldBack.isEmpty else { return }
         for number in heldBack.sorted() {

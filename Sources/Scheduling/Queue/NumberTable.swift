@@ -1,12 +1,12 @@
 public import DownloadModel
 
-/// A dictionary by download number whose growth has no long step.
+/// A dictionary by download number that never grows in one long step.
 ///
-/// A `Dictionary` of 100,000 entries moves all of them when it grows. Here, the entries of 768 consecutive numbers form a page, which is a
-/// dictionary of its own, so that only a page ever grows. Numbers are assigned in order: most pages are full. So many fill the storage that
-/// a `Dictionary` of this size has.
+/// A `Dictionary` of 100,000 entries moves all of them when it grows. Here, 768 consecutive numbers form a page, a dictionary of its own,
+/// so that only a page ever grows. Numbers are assigned in order, so most pages are full. 768 entries exactly fill the storage of a
+/// `Dictionary` of this size.
 public struct NumberTable<Value> {
-    /// By the number without its low bits. No page is empty.
+    /// By page number: the download number divided by 768. No page is empty.
     @usableFromInline var pages: [UInt64: [DownloadNumber: Value]] = [:]
     @usableFromInline var entryCount = 0
     @inlinable public var count: Int { entryCount }
@@ -22,14 +22,14 @@ public struct NumberTable<Value> {
         set { if let newValue { updateValue(newValue, for: number) } else { removeValue(for: number) } }
     }
 
-    /// - Returns: the value that was there.
+    /// - Returns: the old value.
     @discardableResult @inlinable public mutating func updateValue(_ value: Value, for number: DownloadNumber) -> Value? {
         let old = pages[Self.page(of: number), default: [:]].updateValue(value, forKey: number)
         if old == nil { entryCount += 1 }
         return old
     }
 
-    /// - Returns: the value that was there.
+    /// - Returns: the old value.
     @discardableResult @inlinable public mutating func removeValue(for number: DownloadNumber) -> Value? {
         guard let index = pages.index(forKey: Self.page(of: number)) else { return nil }
         let old = pages.values[index].removeValue(forKey: number)
@@ -46,7 +46,7 @@ public struct NumberTable<Value> {
 
 extension NumberTable: Sendable where Value: Sendable {}
 
-/// A set of download numbers whose growth has no long step.
+/// A set of download numbers that never grows in one long step.
 public struct NumberSet: Sequence, Sendable {
     private var table = NumberTable<Void>()
 
@@ -55,10 +55,10 @@ public struct NumberSet: Sequence, Sendable {
     public var count: Int { table.count }
     public var isEmpty: Bool { table.isEmpty }
     public func contains(_ number: DownloadNumber) -> Bool { table[number] != nil }
-    /// - Returns: whether it was new.
+    /// - Returns: whether the number was new.
     @discardableResult public mutating func insert(_ number: DownloadNumber) -> Bool { table.updateValue((), for: number) == nil }
     public mutating func insert(_ numbers: some Sequence<DownloadNumber>) { for number in numbers { insert(number) } }
-    /// - Returns: whether it was there.
+    /// - Returns: whether the number was present.
     @discardableResult public mutating func remove(_ number: DownloadNumber) -> Bool { table.removeValue(for: number) != nil }
     public func makeIterator() -> some IteratorProtocol<DownloadNumber> { table.numbers.makeIterator() }
 }

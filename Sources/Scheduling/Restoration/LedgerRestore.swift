@@ -1,11 +1,11 @@
 public import DownloadModel
 
-/// A start: the ledger takes in what the store held, in pieces, while the rest is still being read.
+/// Startup: the ledger restores the stored rows in parts, while the store still reads the rest.
 extension Ledger {
-    /// Restores what the store held; nothing starts before `schedule`. For each that was being committed the caller has to find out whether
-    /// the rename had happened, and to tell by `committed`, `endingFailed` or `partLost`.
+    /// Restores the stored rows. Nothing starts before the next turn. For each download in state `committing`, the caller must find out
+    /// whether the file was renamed, and report `committed`, `endingFailed` or `partLost`.
     ///
-    /// - Parameter requests: the last to each host that keeps an interval.
+    /// - Parameter requests: the last request to each host with a request interval.
     public func restore(
         _ records: [DownloadRecord], batches: [BatchRecord] = [], sweeps: [DownloadNumber: String], requests: [HostRequest] = [],
         now: WallTime
@@ -15,11 +15,11 @@ extension Ledger {
         endRestore(now: now)
     }
 
-    /// The same in pieces, while the rest is still being read: first this.
+    /// As `restore`, in parts, while the store still reads the rest. First this call.
     public func beginRestore(batches: [BatchRecord], sweeps: [DownloadNumber: String], requests: [HostRequest], now: WallTime) {
         restore(batches)
         for (number, directory) in sweeps { self.sweeps[number] = Sweep(directory: directory) }
-        // One that is not known to have gone out may have done so until now; so may one of a clock that was set back since.
+        // A request not known to have gone out may have gone out just now. So may a request in the future, since the clock was set back.
         lastRequests = Dictionary(
             grouping: requests.map { request in
                 request.isSent && request.at <= now
@@ -28,24 +28,24 @@ extension Ledger {
         isRestoring = true
     }
 
-    /// Then the records, in any pieces.
+    /// Then the records, in any number of parts.
     public func restore(_ records: [DownloadRecord], now: WallTime) {
         for index in records.indices {
             if records[index].state.hasEnded {
                 restoredEnded.append(records[index])
             } else {
-                // Who read them has had each share with the one before.
+                // The reader has made each record share its options with the previous one.
                 let isShared = index > 0 && records[index].sharesOptions(with: records[index - 1])
                 restore(records[index], isShared: isShared, now: now)
             }
         }
     }
 
-    /// At last, when all are there.
+    /// Last, once all records are restored.
     ///
-    /// - Returns: those that are found by their tokens, or by what they fetch.
+    /// - Returns: the downloads that callers look up by token or by `Fetch`.
     @discardableResult public func endRestore(now: WallTime) -> [LedgerEntry] {
-        // In the order in which they ended.
+        // By the time of the end.
         restoredEnded.sort { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }
         for record in restoredEnded { restore(record, isShared: false, now: now) }
         isRestoring = false
@@ -73,7 +73,7 @@ extension Ledger {
             if obstacle != entry.state { entry.record.state = obstacle }
         case .committing, .paused, .finished, .failed, .cancelled: break
         }
-        // Its part file is gone; rows of before told otherwise.
+        // The part file of a cancelled download is deleted; rows of earlier versions claim otherwise.
         if entry.state == .cancelled, entry.record.resume != nil { entry.record.forgetBytes() }
         entry.isEntered = true
         entry.isInPool = entry.state == .committing && !entry.record.isToDescriptor
@@ -93,7 +93,7 @@ extension Ledger {
     private func resumeCourse(of entry: LedgerEntry, now: WallTime) {
         if !entry.state.hasEnded { restoredCourses.append(entry) }
         if let expiresAt = entry.record.expiresAt, let deadline = entry.record.options.deadline, expiresAt - now > deadline {
-            entry.record.expiresAt = now + deadline  // the clock was set back while nobody looked
+            entry.record.expiresAt = now + deadline  // the clock was set back while the service was not running
         }
     }
 }

@@ -1,21 +1,21 @@
 internal import DownloadModel
 
-/// What the network and the machine's sleep do to downloads. Hosts that are this machine are never held by a network.
+/// The effects of the network and of the machine's sleep. Downloads from this machine itself never wait for a network.
 extension Ledger {
     // MARK: Network
 
-    /// Takes the news of the network; nil: nobody looks, or the answer is not there yet.
+    /// Applies a new condition of the network; nil: unknown, because nobody watches the network or the answer is pending.
     ///
-    /// Behind a captive portal, and on a metered link for those that must not use it, what runs stops. A network that is gone ends nothing
-    /// by itself: it may come back before a connection is lost. What is lost meanwhile waits for it. When it is back, what waited for it
-    /// goes on at once, and what failed with it too; a pause that the server asked for is kept.
+    /// A captive portal stops every transfer that needs the network. A metered connection stops the transfers that must not use it. A
+    /// missing network stops none, because the network may return before a connection is lost; but lost downloads wait for the network.
+    /// Once the network is back, downloads that waited for it or failed with it resume at once. A pause that the server requested is kept.
     func network(_ condition: NetworkCondition?, now: WallTime) {
         let before = network
         guard condition != before else { return }
         network = condition
         if condition?.reach != before?.reach { reachCount &+= 1 }
         touched.formUnion(hosts.keys)
-        // Where nothing stood in the way and nothing does, nothing changes but what may start.
+        // If nothing hindered any download before or now, only the start of downloads changes.
         guard (before ?? .open) != (condition ?? .open) else { return schedule(now: now) }
         let isBack = before.map { $0.reach != .online } ?? false && condition?.reach ?? .online == .online
         beginPass(now: now) { ($0.isOfNetwork, $0.isBack) = (true, isBack || $0.isBack && condition?.reach ?? .online == .online) }
@@ -36,7 +36,7 @@ extension Ledger {
         }
     }
 
-    /// Forgets the back-off of what failed for want of a network, so that it is tried at once.
+    /// Clears the back-off of a download that failed because of the network, so that the retry is immediate.
     @discardableResult
     private func hasten(_ entry: LedgerEntry) -> Bool {
         guard let failure = entry.record.lastFailure, failure.retryAfter == nil, failure.isLostConnection || failure.wait == .offline else {
@@ -46,14 +46,14 @@ extension Ledger {
         return true
     }
 
-    /// What of the network stands in the way of `entry`.
+    /// The reason why the network hinders `entry`; nil: none.
     private func hindrance(of entry: LedgerEntry) -> WaitReason? {
         guard let network, network != .open, !entry.isLocal else { return nil }
         if network.reach == .offline || network.reach == .captive, entry.defiedReach != reachCount { return .offline }
         return network.isMetered && !entry.record.options.allowsMetered ? .metered : nil
     }
 
-    /// The state in which `entry` may go on: as its record has it, and as the network allows. What somebody has to end comes first.
+    /// The state in which `entry` may go on, by its record and by the network. A wait that somebody must end comes first.
     func obstacle(of entry: LedgerEntry, now: WallTime) -> DownloadState {
         let own = entry.record.obstacle(now: now, paused: settings.paused)
         switch own {
@@ -62,7 +62,7 @@ extension Ledger {
         }
     }
 
-    /// An attempt that was lost while there is no network does not count, and is not tried again before there is one.
+    /// Does not count an attempt that was lost without a network, and delays the retry until there is a network.
     func excuse(_ entry: LedgerEntry, madeProgress: Bool, _ verdict: inout RetryPolicy.Verdict, _ used: inout UInt32) {
         entry.defiedReach = nil
         guard hindrance(of: entry) == .offline else { return }
@@ -71,7 +71,7 @@ extension Ledger {
 
     // MARK: Sleep
 
-    /// The machine is about to sleep: what runs stops with a checkpoint, and nothing starts before `wake`.
+    /// The machine is about to sleep: stop all transfers with a checkpoint, and start nothing before `wake`.
     func sleep(now: WallTime) {
         guard !isAsleep else { return }
         isAsleep = true
@@ -79,13 +79,13 @@ extension Ledger {
         schedule(now: now)
     }
 
-    /// The machine is awake: what was stopped goes on.
+    /// The machine is awake: the stopped downloads resume.
     func wake(now: WallTime) {
         guard isAsleep else { return }
         isAsleep = false
         schedule(now: now)
     }
 
-    /// Whether all that was stopped for a sleep has ended: its checkpoints are among the changes to be saved.
+    /// Whether all transfers stopped for the sleep have ended. Their checkpoints are then among the changes to save.
     public var isAtRest: Bool { isAsleep && working == 0 }
 }

@@ -1,8 +1,8 @@
 public import DownloadModel
 
-/// What happens without any event: waits that end, deadlines, what is seen on a disk.
+/// What happens without an event from outside: ends of waits, deadlines, folders and free space.
 extension Ledger {
-    /// When `tick` is to be called next; nil: nothing waits for an instant.
+    /// When the event `time` is due next; nil: nothing waits for an instant.
     public var nextWake: WallTime? {
         [nextEntryWake, settings.paused || isEnding || isAsleep ? nil : nextHostWake?.time, sliceAt].compactMap { $0 }.min()
     }
@@ -12,7 +12,7 @@ extension Ledger {
         return wakes.first?.time
     }
 
-    /// So many at most are looked at in one tick.
+    /// The most downloads per tick.
     private static let mostDue = 200
 
     func arm(_ entry: LedgerEntry) {
@@ -22,16 +22,16 @@ extension Ledger {
         if let time { wakes.insert(time, entry.number) }
     }
 
-    /// Lets waits end and deadlines strike that are due.
+    /// Ends due waits, applies due deadlines, drops expired secrets and calls owners.
     func tick(now: WallTime) {
         var due: [LedgerEntry] = []
-        // The rest is due still: the next tick is at once.
+        // Any further due downloads make the next tick due at once.
         while due.count < Self.mostDue, let time = nextEntryWake, time <= now, let number = wakes.removeFirst(), let entry = entries[number]
         {
             entry.wakeAt = nil
             due.append(entry)
         }
-        // What is due by the clock before it was set is looked at again by the clock of now.
+        // A download whose instants predate a clock jump may not be due by the new clock: its wake is set again instead.
         for entry in due where !catchUpClock(entry) {
             if let expiresAt = entry.record.expiresAt, expiresAt <= now {
                 try? apply(.expire(.expired(entry.record)), to: entry, now: now)
@@ -46,7 +46,7 @@ extension Ledger {
         schedule(now: now)
     }
 
-    /// The wall clock was set: what was reckoned from durations moves with it; `not-before` is the clock's own.
+    /// The wall clock was set: instants computed from durations move along. `not-before` does not, because it is a wall-clock time.
     func clockJumped(by delta: Duration, now: WallTime) {
         clockJumps.append(delta)
         shiftHosts(by: delta)
@@ -55,9 +55,9 @@ extension Ledger {
         tick(now: now)
     }
 
-    /// Moves the instants of `entry` by what the clock was set since they were reckoned.
+    /// Moves the instants of `entry` by the clock jumps since they were computed.
     ///
-    /// - Returns: whether there are such.
+    /// - Returns: whether there were instants to move.
     @discardableResult func catchUpClock(_ entry: LedgerEntry) -> Bool {
         guard Int(entry.clockJumps) < clockJumps.count else { return false }
         let delta = clockJumps[Int(entry.clockJumps)...].reduce(.zero, +)
@@ -78,7 +78,7 @@ extension Ledger {
         return true
     }
 
-    /// Everything there is, as changes of an empty store. What is not on disk yet is not in it.
+    /// All data, as changes to an empty store. Without rows that are not on disk yet.
     public var everything: [StoreChange] {
         var changes: [StoreChange] = [.set(settings)]
         changes += batches.values.lazy.filter(\.isEntered).map { .putBatch($0.record) }
@@ -93,11 +93,11 @@ extension Ledger {
 
     // MARK: Disks
 
-    /// A folder was looked at: `free` bytes are there for us, nil where it is not there or cannot be written.
+    /// A folder was probed: `free` bytes are available to downloads; nil: the folder is missing or not writable.
     func folderSeen(_ directory: String, free: ByteCount?, now: WallTime) {
         guard let free, counts.awaitingFolder > 0 else { return }
         let folder = ByteText(directory)
-        // A pass that offers this folder's room goes on: begun anew with every look, it would never come to those at its end.
+        // A pass that assigns this folder's room continues: restarted by every probe, the pass would never reach its last downloads.
         if let left = pass?.rooms[folder] {
             pass?.rooms[folder] = min(left, free)
         } else {
@@ -107,16 +107,16 @@ extension Ledger {
 }
 
 extension DownloadRecord {
-    /// Whether an instant of it was reckoned from a duration.
+    /// Whether an instant of the record was computed from a duration.
     fileprivate var isReckoned: Bool {
         if case .waiting(let reason, .some) = state, reason != .notBefore { return true }
         return retryAt != nil || expiresAt != nil
     }
 
-    /// Where nobody knows: so much must be free before it is tried again.
+    /// The free space that a download of unknown size needs for a retry.
     private static let roomForUnknown: ByteCount = 16 << 20
 
-    /// The room that the rest takes.
+    /// The free space that the missing bytes need.
     var roomNeeded: ByteCount {
         if let needed = lastFailure?.neededRoom { return needed }
         guard let total = total ?? options.size else { return Self.roomForUnknown }
@@ -134,7 +134,7 @@ extension DownloadFailure {
     }
 }
 
-/// A binary heap of instants, earliest first. Those that do not hold any more stay until they come to the top.
+/// A binary heap of instants, earliest first. An outdated instant stays until it reaches the top.
 struct WakeHeap<Name: Comparable> {
     private var entries: [(time: WallTime, name: Name)] = []
 

@@ -1,18 +1,18 @@
 public import DownloadModel
 
-/// Why a download waits for its host, until when and behind how many; and who is to be told that this is another by now.
+/// Why a download waits for its host, until when, and behind how many; and which changes of these must be announced.
 extension Ledger {
     /// The state as the bus shows it. A queued or active download shows as waiting while it waits for its host, or for a rule of the host.
-    /// During PauseAll and ResumeAll, the state shows that the download is about to have.
+    /// During PauseAll and ResumeAll, the state is the one that the download is about to have.
     public func shownState(of entry: LedgerEntry, now: WallTime) -> DownloadState {
         if let upcoming = upcoming(entry, now: now) { return upcoming }
         guard let (reason, until) = hold(of: entry, now: now) else { return entry.state }
         return .waiting(reason, until: until)
     }
 
-    /// What a download waits for that is queued, or under way, and would not move if it had a slot; nil: nothing but its turn.
+    /// The wait of a queued or active download that would not move even if it had a slot. nil: no wait except for its turn.
     ///
-    /// - Returns: the reason, and when its turn comes, as far as that can be reckoned.
+    /// - Returns: the reason, and the end of the wait as far as it can be computed.
     public func hold(of entry: LedgerEntry, now: WallTime) -> (reason: WaitReason, until: WallTime?)? {
         if entry.isHeld, let request = atHosts[entry.request] {
             let host = load(of: request.host)
@@ -23,7 +23,7 @@ extension Ledger {
         return queuedHold(of: entry, now: now).map { ($0.reason, $0.until) }
     }
 
-    /// How many go before a queued download: where it waits for its host those that it waits for there, else of all that are queued.
+    /// The number of downloads ahead of a queued one: at its host if it waits for its host, else among all queued downloads.
     public func ahead(of entry: LedgerEntry, now: WallTime) -> Int {
         guard entry.lane != nil, entry.state == .queued else { return 0 }
         return queuedHold(of: entry, now: now)?.ahead ?? runnable.ahead(of: entry.number)
@@ -38,7 +38,7 @@ extension Ledger {
         let isClosed = opens.map { $0 > now } ?? true
         guard isClosed || host.interval > .zero || spacing > .zero || slowness > .zero || limit > 0 else { return nil }
         let ahead = ahead(of: entry, in: lane, { _ in true }, { _ in true })
-        // Its own interval is kept by those only that have the same, and that of its origin by those of the same.
+        // Only downloads with the same interval keep it; only downloads of the same origin keep the origin's pace.
         let ownAhead = spacing > .zero ? self.ahead(of: entry, in: lane, { $0.spacing == spacing }, { $0.spacing == spacing }) : 0
         let originAhead =
             slowness > .zero
@@ -57,8 +57,8 @@ extension Ledger {
         return limit > 0 && host.active + ahead >= limit ? (.hostLimit, nil, ahead) : nil
     }
 
-    /// Of those at the host that are counted, by their lanes and, of requests of transfers under way, by themselves. Of the other
-    /// applications as many go before it as of its own: they take turns.
+    /// The downloads of the counted lanes, and the counted hops, that go before `entry` at its host. Each lane of another application
+    /// counts at most one more than the lane of `entry`, because applications take turns.
     private func ahead(
         of entry: LedgerEntry, in lane: Lane, _ isCounted: (Lane) -> Bool, _ isHopCounted: (LedgerEntry) -> Bool
     ) -> Int {
@@ -69,7 +69,7 @@ extension Ledger {
         } + hopsAhead(in: lane, own, isHopCounted)
     }
 
-    /// Of its own application all; of others as many as go before it in its lane, and one.
+    /// All hops of the lane's application; of each other application, at most one more than `own`.
     private func hopsAhead(in lane: Lane, _ own: Int, _ isCounted: (LedgerEntry) -> Bool) -> Int {
         if lane.host.hops.isEmpty { return 0 }
         var counts: [String: Int] = [:]
@@ -80,11 +80,10 @@ extension Ledger {
         return counts.reduce(0) { $0 + ($1.key == lane.app.name ? $1.value : min($1.value, own + 1)) }
     }
 
-    /// So many at a host are looked at in one go.
+    /// At most this many queued downloads of a host are reviewed at once.
     private static let fewQueued = 200
 
-    /// Notices of whom it is to be told that what they wait for is another by now: of all, where the host's ways have changed; else of
-    /// those in front.
+    /// Announces changed wait reasons: of all queued downloads if the host's regime has changed, else only of the first ones.
     func review(_ host: HostLoad, now: WallTime) {
         let regime = regime(of: host, now: now)
         if regime != host.regime {
@@ -119,8 +118,8 @@ extension Ledger {
         return Set(host.lanes.map { origin(of: $0) }).filter { paces[$0].map { !$0.isOver(now: now) } ?? false }
     }
 
-    /// What a queued download is taken to wait for that has just been restored, without looking at who is ahead: nobody has been told
-    /// anything yet, and those in front, of whom it is not true, are told as soon as their host is reviewed.
+    /// The wait reason assumed for a restored queued download, without counting the downloads ahead: nobody has been told anything yet. The
+    /// first downloads, for which the reason is wrong, are announced as soon as their host is reviewed.
     func reasonAtStart(_ lane: Lane, now: WallTime) -> WaitReason? {
         let host = lane.host
         let regime = host.regime ?? regime(of: host, now: now)
@@ -128,7 +127,7 @@ extension Ledger {
         return regime.isPaced || regime.slowed.contains(origin(of: lane)) ? .rateLimit : regime.limit > 0 ? .hostLimit : nil
     }
 
-    /// - Returns: whether it is to be told.
+    /// - Returns: whether the wait reason has changed and is announced.
     @discardableResult func review(_ entry: LedgerEntry, now: WallTime) -> Bool {
         let reason = hold(of: entry, now: now)?.reason
         guard reason != entry.toldHold else { return false }
@@ -137,7 +136,7 @@ extension Ledger {
         return true
     }
 
-    /// Tells of what was queued in this turn.
+    /// Announces the downloads queued in this turn.
     func tellQueued(now: WallTime) {
         for entry in untold where !entry.isRemoved {
             let reason = hold(of: entry, now: now)?.reason

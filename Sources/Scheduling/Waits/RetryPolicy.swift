@@ -1,31 +1,31 @@
 public import DownloadModel
 
-/// Which failures are tried again, when, and which of them count: the option `retries`.
+/// Which failures are retried, when, and which of them count towards the option `retries`.
 public enum RetryPolicy {
-    /// What follows a failed attempt.
+    /// The consequence of a failed attempt.
     public enum Verdict: Equatable, Sendable {
         case fail
-        /// It waits, until an instant or, where there is none, until what it waits for is seen.
+        /// The download waits until the instant; nil: until the obstacle is gone.
         case wait(WaitReason, until: WallTime?)
     }
 
-    /// What follows `failure`, and the new `retriesUsed` of the record.
+    /// The consequence of `failure`, and the new `retriesUsed` of the record.
     ///
-    /// `retriesUsed` is the number of failed attempts in a row without progress. It lengthens the back-off, and progress sets it to zero.
-    /// Progress is what a resume keeps: bytes that the next attempt need not fetch.
+    /// `retriesUsed` is the number of failed attempts in a row without progress. It lengthens the back-off, and progress resets it to zero.
+    /// Progress means bytes that the next attempt need not fetch again.
     ///
-    /// - The count is held against `options.retries` if a server refused, was never reached or sent only bytes that no resume keeps, or if
-    ///   the disk failed.
-    /// - A lost connection with bytes held is retried whatever the count. It raises the count only as long as the back-off still grows. The
-    ///   same holds for being offline.
-    /// - A full disk and a missing folder are waited for without counting. If no disk tells how much room is needed (a quota), the attempts
-    ///   grow rarer.
-    /// - If the desktop did not name the proxy, nothing was sent. The attempts grow rarer, and leave the count as it is.
+    /// - The count is compared with `options.retries` if the disk failed, or if the server refused, was unreachable, or sent only bytes
+    ///   that no resume keeps.
+    /// - A lost connection with bytes held is always retried. It raises the count only while the back-off still grows. The same holds for
+    ///   being offline.
+    /// - A full disk and a missing folder are waited for without counting. If the needed space is unknown (a quota), the back-off grows
+    ///   with each attempt.
+    /// - If the desktop did not name the proxy, nothing was sent. The back-off grows with each attempt, but the count stays as it is.
     ///
     /// - Parameters:
-    ///   - record: as it was when the attempt began.
-    ///   - madeProgress: whether a further attempt goes on from more bytes than this one did.
-    ///   - unsent: how many attempts in a row before this one sent nothing, because the proxy was not known.
+    ///   - record: the record when the attempt began.
+    ///   - madeProgress: whether the next attempt resumes from more bytes than this one did.
+    ///   - unsent: the number of attempts in a row before this one that sent nothing, because the proxy was unknown.
     ///   - random: for the jitter, from 0 up to, not including, 1.
     public static func verdict(
         record: DownloadRecord, failure: DownloadFailure, madeProgress: Bool, unsent: UInt32 = 0, now: WallTime, random: Double
@@ -52,12 +52,12 @@ public enum RetryPolicy {
         return used < record.options.retries ? (.wait(.retry, until: delayed()), used +| 1) : (.fail, used)
     }
 
-    /// The retry from which on the back-off stays at its longest: 2⁹ s are more than 300 s.
+    /// From this retry on, the back-off stays at its longest, because 2⁹ s is more than 300 s.
     private static let longestGrowth: UInt32 = 9
 }
 
 extension DownloadFailure {
-    /// Whether it looks as if the network between us and the server had gone.
+    /// Whether the failure looks like a lost network between us and the server.
     var isLostConnection: Bool {
         switch name {
         case .network, .timeout, .truncated: true
