@@ -22,7 +22,7 @@ internal import Glibc
     private let scripts: ProxyScripts
     private let patience: Duration
     private let source: Source?
-    /// Whether the environment names a desktop, so that the portal may be started.
+    /// Whether the environment names a desktop or a display, so that the portal may be started.
     private let startsPortal: Bool
     private var waiting: [CheckedContinuation<Reading?, Never>] = []
     private var patienceEnds: Poller.Token?

@@ -10,7 +10,7 @@ public import EventLoop
     /// The longest wait for the first answer before the network counts as open. Without any answering program the bus replies at once. A
     /// program may be slow at login, and a download that starts too early behind a captive portal would fetch the login page.
     public static let patience: Duration = .seconds(10)
-    /// How often a program is asked that does not answer in time. The last known state holds meanwhile.
+    /// How often a program that does not answer in time is asked. The last known state holds meanwhile.
     private static let tries = 3
     /// How long NetworkManager's last answer holds after NetworkManager has gone, because it may be restarting.
     static let grace: Duration = .seconds(10)

@@ -6,11 +6,11 @@ public import EventLoop
 ///
 /// Call from the bus loop; no call blocks. Toasts keep their order. A call to the server may take 25 s. Meanwhile progress is merged, and
 /// end toasts wait in a bounded `ToastQueue`.
-/// An end toast that no server has accepted is shown by the next server within `patience`, and is then reported as `failed`. Without a
-/// session bus, or with a server but without libnotify, an end toast fails at once.
+/// If no server accepts an end toast, the next server shows the toast. After `patience` without any server the toast is reported as
+/// `failed`.
+/// Without a session bus, or with a server but without libnotify, an end toast fails at once.
 ///
-/// `ToastServerPresence` knows on the bus loop whether a server is running. Without a server this thread does not start, and nothing polls
-/// for one.
+/// `ToastServerPresence` knows on the bus loop whether a server is running. Without a server this thread does not start, and nothing polls.
 public actor Notifier {
     /// The server hangs if a call takes longer. libnotify's own limit is 25 s.
     static let slowCall: Duration = .seconds(5)

@@ -53,7 +53,7 @@ struct ToastServer: Equatable {
     /// Most Unicode scalars of a text for a server.
     static let longestText = 1000
 
-    /// Cuts `text` to `longestText` scalars, replaces control characters by spaces, and removes marks that change the text direction,
+    /// Cuts `text` to `longestText` scalars, and replaces control characters by spaces. Removes marks that change the text direction,
     /// because such marks let one name pose as another.
     static func cleaned(_ text: String, keeping kept: Unicode.Scalar?) -> String {
         var result = String.UnicodeScalarView()

@@ -92,7 +92,7 @@ import Testing
         }
     }
 
-    @Test func `is that of a progress line`() {
+    @Test func `is used in progress lines`() {
         let line = ProgressLine(utf8: true, catalog: Catalog(.japanese))
         var download = DownloadDescription(
             DownloadReference(number: 7),

@@ -118,7 +118,7 @@ private final class Held {
     }
 
     @Test(arguments: [nil, "", "file:///etc/passwd", "javascript:alert(1)", "-h", "https://user:secret@example.org/"])
-    func `is no page that a browser cannot open without credentials`(referrer: String?) {
+    func `is a page only for an http URL without credentials`(referrer: String?) {
         #expect(Remedy(for: .needsUrl, of: record(referrer: referrer)) == nil)
     }
 
