@@ -7,7 +7,7 @@ public import EventLoop
     private var owner: String??
     private let changed: @BusActor (String?) -> Void
 
-    /// Calls `changed` with the unique name of the owner of `name`, or nil, now and whenever it changes, until `stop`.
+    /// Calls `changed` with the unique name of the owner of `name`, or nil: now, and after each change of owner, until `stop`.
     public init(_ name: String, on connection: Connection, changed: @escaping @BusActor (String?) -> Void) {
         (self.connection, self.changed) = (connection, changed)
         subscription = connection.watchOwner(of: name) { [weak self] in self?.take($0) }

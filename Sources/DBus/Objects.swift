@@ -75,11 +75,11 @@ extension Reply where Out == Void {
     public func callAsFunction() { self(()) }
     public func message() -> Message? { message(()) }
 
-    /// This reply in the type of another that has a value; it is still sent without one.
+    /// This reply as a reply with a value. The answer is still sent without a value.
     public func withoutValue<Other>() -> Reply<Other> { Reply<Other>(call) { [write] _, writer in write((), &writer) } }
 }
 
-/// An answer that is one array, written element by element: other work may be done in between.
+/// An answer that is one array, written element by element, so that other work may run in between.
 @BusActor public final class LongAnswer<Element: DBusValue> {
     private let call: PendingCall
     private let message: Message
@@ -93,10 +93,10 @@ extension Reply where Out == Void {
         array = whole.opened(Int(kArray), Element.signature)
     }
 
-    /// The answer is sent by `send` only; if it is not, the call is answered as every dropped call is.
+    /// Appends an element. Only `send` sends the answer. Without `send`, the call is answered like any dropped call.
     func append(_ write: (inout Writer) -> Void) { write(&array) }
 
-    /// - Precondition: it is called once, at the end.
+    /// - Precondition: called once, at the end.
     public func send() {
         whole.close(&array)
         call.send(message)
@@ -121,7 +121,7 @@ public struct Row<Object: AnyObject & Sendable>: Sendable {
         }
     }
 
-    /// For a method whose first argument is an array that may be long: `body` reads the elements when it likes.
+    /// For a method whose first argument is an array that may be long: `body` may read the elements later.
     public init<Element: DBusValue, Rest: DBusValue, Out>(
         _ method: MethodOf<([Element], Rest), Out>,
         reading body: @escaping @BusActor @Sendable (Object, ArrayArgument<Element>, Rest, Reply<Out>) throws -> Void
@@ -162,7 +162,7 @@ public struct Row<Object: AnyObject & Sendable>: Sendable {
         return count
     }
 
-    /// The next element; nil behind the last one.
+    /// The next element; nil after the last one.
     public func next() throws(DBusError) -> Element? { reader.type == Reader.end ? nil : try Element(from: &reader) }
 }
 

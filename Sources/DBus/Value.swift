@@ -10,7 +10,7 @@ public protocol DBusValue: Sendable {
 }
 
 extension DBusValue {
-    /// Writes it inside a variant.
+    /// Writes the value inside a variant.
     func writeAsVariant(to writer: inout Writer) { writer.container(Int(kVariant), Self.signature) { write(to: &$0) } }
 }
 
@@ -60,7 +60,7 @@ public struct Reader: ~Copyable {
     private var level = 0
     private var values = 0
 
-    /// The `type` behind the last value.
+    /// The `type` after the last value.
     static let end = Int(kInvalid)
 
     init(reading message: OpaquePointer) { dbus_message_iter_init(message, &iterator) }
@@ -80,7 +80,7 @@ public struct Reader: ~Copyable {
 
     mutating func skip() { dbus_message_iter_next(&iterator) }
 
-    /// A reader of the elements of the array that comes next, which stays next here.
+    /// A reader for the elements of the next array. This reader's position does not change.
     mutating func elements() throws(DBusError) -> Reader {
         guard type == Int(kArray) else { throw .invalidArgs("a value has the wrong type") }
         var inner = Reader()
@@ -199,7 +199,7 @@ extension Array: DBusValue where Element: DBusValue {
     }
 }
 
-/// Written in the order of the keys, so that other programs print the same text each time.
+/// Entries are written in the order of their keys, so that other programs print the same text each time.
 extension Dictionary: DBusValue where Key: DBusValue & Comparable, Value: DBusValue {
     public static var signature: String { "a{" + Key.signature + Value.signature + "}" }
     public func write(to writer: inout Writer) {
@@ -212,7 +212,7 @@ extension Dictionary: DBusValue where Key: DBusValue & Comparable, Value: DBusVa
             }
         }
     }
-    /// A repeated key is refused.
+    /// Refuses a repeated key.
     public init(from reader: inout Reader) throws(DBusError) {
         self = try reader.container(Int(kArray)) { (inner: inout Reader) throws(DBusError) -> [Key: Value] in
             var result: [Key: Value] = [:]

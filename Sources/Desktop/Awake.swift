@@ -2,14 +2,13 @@ public import DBus
 public import EventLoop
 internal import Glibc
 
-/// Keeps the machine from sleeping while bytes move, and tells when it sleeps all the same. Never the screen.
+/// Keeps the machine awake while bytes move, and reports when the machine sleeps nevertheless. The screen may turn off.
 ///
-/// Two locks of logind, on the system bus: one of the mode `block`, and one of the mode `delay`, under which downloads are brought to rest
-/// before a sleep that somebody orders. And one of the session, as far as there is one: where a desktop puts the machine to sleep by
-/// itself, logind does not hold a lock of the same user against it. Each may be absent or refuse; where all do, nothing is kept and nothing
-/// fails.
+/// Takes two logind locks on the system bus. `block` prevents sleep. `delay` holds back a requested sleep until downloads have been saved.
+/// Also takes one session lock, if any is available, because logind ignores a `block` lock of the user whose desktop starts the sleep.
+/// Each lock may be absent or refused. Without any lock the machine may sleep, and nothing fails.
 @BusActor public final class Awake {
-    /// For so long after the last byte the locks are kept: many small files take them once.
+    /// How long the locks stay after the last byte, so that many small files take the locks once.
     public static let linger: Duration = .seconds(3)
 
     private let system: SystemBus
@@ -27,17 +26,17 @@ internal import Glibc
     private var block: InhibitorLock?
     private var delay: InhibitorLock?
     private var inSession: SessionLock?
-    /// Grows when locks are let go: an answer to an earlier question is let go at once.
+    /// Increases when the locks are released. A lock that an earlier call obtains is released at once.
     private var round: UInt64 = 0
     private var askedIn: UInt64?
 
-    /// - Parameter sleeps: called with true when the machine is about to sleep; it waits a few seconds for `letGo`. With false when it is
-    ///   awake.
+    /// - Parameter sleeps: called with true when the machine is about to sleep; logind then waits a few seconds for `letGo`. Called with
+    ///   false when the machine is awake again.
     public init(system: SystemBus, session: Connection, sleeps: @escaping @BusActor (Bool) -> Void) {
         (self.system, self.session, self.sleeps) = (system, session, sleeps)
     }
 
-    /// Says whether bytes move. Cheap where nothing has changed.
+    /// Sets whether bytes move. Cheap if nothing has changed.
     public func keep(_ isBusy: Bool) {
         if isBusy {
             if let lingerTimer { Poller.shared.cancel(lingerTimer) }
@@ -54,7 +53,7 @@ internal import Glibc
         }
     }
 
-    /// Lets all locks go.
+    /// Releases all locks.
     public func letGo() {
         round += 1
         block = nil
@@ -63,7 +62,7 @@ internal import Glibc
         inSession = nil
     }
 
-    // MARK: The other side
+    // MARK: logind
 
     private func found(_ connection: Connection?) {
         forgetPeer()
@@ -72,12 +71,12 @@ internal import Glibc
         peer = BusPeer(Login.name, on: connection) { [weak self] in self?.logind(is: $0) }
     }
 
-    /// logind is there, another than before, or gone: what it held is gone with it.
+    /// logind has appeared, was replaced, or has gone. The locks of the previous logind are void.
     private func logind(is owner: String?) {
         if let prepares { bus?.unsubscribe(prepares) }
         (self.owner, prepares) = (owner, nil)
         if let owner, let bus {
-            // By its unique name: what anybody else sends, also to us alone, is not it.
+            // Match the unique name, because any other process may send this signal, even to us alone.
             let rule = MatchRule(sender: owner, path: Login.path.value, interface: Login.interface, member: Login.prepareForSleep.name)
             prepares = bus.subscribe(rule) { [weak self] message in
                 if let begins = Login.prepareForSleep.read(message) { self?.prepare(begins) }
@@ -86,7 +85,7 @@ internal import Glibc
         round += 1
         block = nil
         delay = nil
-        if owner == nil, isAsleep { prepare(false) } else { inhibit() }  // nobody is left to say that it is awake
+        if owner == nil, isAsleep { prepare(false) } else { inhibit() }  // no logind is left to report the wake-up
     }
 
     private func prepare(_ begins: Bool) {
@@ -103,7 +102,7 @@ internal import Glibc
         (peer, owner, prepares, bus) = (nil, nil, nil, nil)
     }
 
-    /// While the machine sleeps, logind is listened to: it says when it is awake.
+    /// Leaves the system bus, except during a sleep, because logind then still has to report the wake-up.
     private func leaveBus() {
         guard !isNeeded, !isAsleep, let member else { return }
         forgetPeer()
@@ -113,7 +112,7 @@ internal import Glibc
 
     // MARK: Locks
 
-    /// Takes the locks, once in a round.
+    /// Takes the locks once per round.
     private func inhibit() {
         guard isNeeded, !isAsleep, askedIn != round else { return }
         askedIn = round
@@ -141,7 +140,7 @@ internal import Glibc
     }
 }
 
-/// What we ask of logind (org.freedesktop.login1(5)).
+/// The members of logind that we use (org.freedesktop.login1(5)).
 private enum Login {
     static let name = "org.freedesktop.login1"
     static let path = ObjectPath("/org/freedesktop/login1")
@@ -150,13 +149,13 @@ private enum Login {
     static let prepareForSleep = SignalOf(interface, "PrepareForSleep", Bool.self)
 }
 
-/// A lock of logind: it holds as long as its descriptor is open, at most as long as this process lives.
+/// A logind lock. logind releases the lock when its descriptor is closed, at the latest when this process ends.
 private struct InhibitorLock: ~Copyable {
     let descriptor: Int32
     deinit { close(descriptor) }
 }
 
-/// A lock of the session: of the portal, of the power manager, or of GNOME's session manager. It ends with our connection at the latest.
+/// A lock of the portal, the power manager, or GNOME's session manager. The lock ends with our connection at the latest.
 private enum SessionLock {
     private static let portal = "org.freedesktop.portal.Desktop"
     private static let portalInhibit = MethodOf(
@@ -171,7 +170,7 @@ private enum SessionLock {
     private static let managerInhibit = MethodOf(
         manager, "Inhibit", in: String.self, UInt32.self, String.self, UInt32.self, out: UInt32.self)
     private static let managerUninhibit = MethodOf(manager, "Uninhibit", in: UInt32.self)
-    /// Suspend; not 8, which is the idle session and with it the screen.
+    /// The flag for suspend. Flag 8 is the idle session, which includes the screen.
     private static let suspend: UInt32 = 4
     private static let reason = "Downloads are under way"
 
@@ -179,9 +178,9 @@ private enum SessionLock {
     case power(UInt32)
     case manager(UInt32)
 
-    /// The first that is there and does not refuse.
+    /// Takes the first lock that is available and not refused.
     ///
-    /// - Parameter startingPortal: the portal is asked also where it would have to be started for that.
+    /// - Parameter startingPortal: call the portal even if the bus has to start it.
     @BusActor static func take(on session: Connection, startingPortal: Bool) async -> SessionLock? {
         let isPortalThere = await hasOwner(portal, on: session)
         if startingPortal || isPortalThere {

@@ -5,13 +5,13 @@ internal import Glibc
 
 /// The proxy that the desktop's settings name for a URL.
 ///
-/// Manual settings are read where the desktop keeps them: in KDE's `kioslaverc`, or by gsettings(1) in the desktops that keep GNOME's
-/// `org.gnome.system.proxy`. The portal (`org.freedesktop.portal.ProxyResolver`) answers for every other desktop, and by GNOME's scripts.
-/// KDE's scripts are given to GLib's runner, because the portal asks GIO, which knows no KDE before libproxy 0.5.
-/// Nothing that fails or hangs here is a direct connection: the answer is `unknown` then.
+/// Manual settings come from the desktop's own store: KDE's `kioslaverc`, or GNOME's `org.gnome.system.proxy` by gsettings(1).
+/// The portal (`org.freedesktop.portal.ProxyResolver`) answers for every other desktop, and runs GNOME's scripts.
+/// GLib's runner runs KDE's scripts, because the portal asks GIO, and GIO ignores KDE's settings before libproxy 0.5.
+/// An error or a hang never means a direct connection: the answer is `unknown`.
 ///
-/// gsettings(1) and not GIO itself: what dconf, its modules and its bus connection do wrong, or wait for, ends with that process. And not
-/// dconf's file itself: an administrator's defaults and locks lie elsewhere.
+/// gsettings(1) replaces GIO in this process: errors and hangs of dconf, its modules and its bus connection end with that child process.
+/// Nor is dconf's file read directly, because an administrator's defaults and locks are in other files.
 @BusActor public final class DesktopProxies {
     /// The longest wait for the settings, and for the portal, which may have to fetch a script.
     public static let patience: Duration = .seconds(10)
@@ -22,13 +22,13 @@ internal import Glibc
     private let scripts: ProxyScripts
     private let patience: Duration
     private let source: Source?
-    /// Whether there is a desktop for which the portal may be started.
+    /// Whether the environment names a desktop or a display, so that the portal may be started.
     private let startsPortal: Bool
     private var waiting: [CheckedContinuation<Reading?, Never>] = []
     private var patienceEnds: Poller.Token?
     private var isReading = false
     private var last: (reading: Reading, at: SuspendingClock.Instant)?
-    /// One thread, not one of those that wait for disks: a home that hangs costs them nothing, and every look-up shares one reading.
+    /// A thread of its own: a hanging home directory does not occupy the disk threads. All look-ups share one reading.
     private nonisolated static let pool = Pool(name: "todoku-proxies", width: 1)
 
     public init(
@@ -40,7 +40,7 @@ internal import Glibc
         startsPortal = ["XDG_CURRENT_DESKTOP", "WAYLAND_DISPLAY", "DISPLAY"].contains { environment[$0]?.isEmpty == false }
     }
 
-    /// Asked before each request. Answers within three times `patience`.
+    /// Asked before each request. Answers within four times `patience`: the settings, a script, and a test script's file and run.
     public func choice(for url: DownloadURL) async -> ProxyChoice {
         guard let source else { return await askPortal(url, orElse: .direct) }
         guard let reading = await read(source) else {
@@ -67,7 +67,7 @@ internal import Glibc
 
     // MARK: The portal
 
-    /// - Parameter absent: what holds where there is no such portal.
+    /// - Parameter absent: the answer if there is no proxy portal.
     private func askPortal(_ url: DownloadURL, orElse absent: ProxyChoice) async -> ProxyChoice {
         do throws(DBusError) {
             let answer = try await connection.call(
@@ -79,14 +79,14 @@ internal import Glibc
         }
     }
 
-    /// What a proxy script is told of a URL, as browsers do: never the query, and of https nothing behind the host.
+    /// The part of a URL that a proxy script may see, as in browsers: never the query, and for https only scheme, host and port.
     private static func shown(_ url: DownloadURL) -> String {
         url.scheme == "https" ? String(url.redacted.dropLast(url.path.count)) + "/" : url.redacted
     }
 
     // MARK: The settings
 
-    /// nil: they could not be read within `patience`.
+    /// nil: the settings could not be read within `patience`.
     private func read(_ source: Source) async -> Reading? {
         await withCheckedContinuation { continuation in
             waiting.append(continuation)
@@ -113,14 +113,14 @@ internal import Glibc
     }
 }
 
-/// What the settings say of one URL.
+/// What the settings say about one URL.
 enum ProxySetting: Equatable {
     case choice(ProxyChoice)
-    /// A proxy script (PAC) decides. Its URL; empty: it is to be detected.
+    /// A proxy script (PAC) decides. The value is the script's URL; empty: the script has to be auto-detected.
     case script(String)
 }
 
-/// The desktop's settings, with the files that they were read from.
+/// The desktop's settings, with stamps of the files behind them.
 private struct Reading: Sendable {
     enum Settings: Sendable {
         case kde(KDEProxies)
@@ -134,7 +134,7 @@ private struct Reading: Sendable {
     let stamp: [FileStamp]
 }
 
-/// How a file looked: one that was written or replaced looks otherwise.
+/// The device, inode, size and modification time of a file. A rewritten or replaced file has another stamp.
 private struct FileStamp: Equatable, Sendable {
     var values: [Int64] = []
 
@@ -150,21 +150,21 @@ private struct FileStamp: Equatable, Sendable {
 
 /// Where a desktop keeps its settings.
 private struct Source: Sendable {
-    /// The longest that a reading counts while the user's own files look the same: an administrator's may have changed.
+    /// How long a reading counts while the user's own files are unchanged. An administrator's files may have changed meanwhile.
     static let freshness: Duration = .seconds(5)
-    /// Desktops with GNOME's settings, as they call themselves in `XDG_CURRENT_DESKTOP`.
+    /// Desktops with GNOME's settings, by their names in `XDG_CURRENT_DESKTOP`.
     private static let likeGNOME: Set = [
         "gnome", "gnome-classic", "gnome-flashback", "unity", "x-cinnamon", "cinnamon", "mate", "budgie", "pantheon", "deepin", "ukui",
         "cosmic",
     ]
 
     private let isKDE: Bool
-    /// KDE's files, the user's own last; the files that change with GNOME's settings.
+    /// KDE: the settings files, the user's own last. GNOME: the files that change with the settings.
     private let files: [String]
     let environment: [String: String]
     private let seconds: Int
 
-    /// nil: a desktop whose settings are not known to us.
+    /// nil: Todoku does not know this desktop's settings.
     init?(_ environment: [String: String], seconds: Int) {
         let names = (environment["XDG_CURRENT_DESKTOP"] ?? "").lowercased().split(separator: ":").map(String.init)
         let own = Folders.configuration(environment)
@@ -181,7 +181,7 @@ private struct Source: Sendable {
         (self.environment, self.seconds) = (environment, seconds)
     }
 
-    /// Blocks. `known` counts where the files look as they did then.
+    /// Blocks. Returns `known` if the files still have the same stamps.
     func read(_ known: Reading?) -> Reading {
         let stamp = files.map { FileStamp($0) }
         if let known, known.stamp == stamp { return known }
@@ -200,7 +200,7 @@ private struct Source: Sendable {
     }
 
     private func readGNOME() -> Reading.Settings {
-        // What is no database is an empty one to dconf: all would be as if nothing were set.
+        // dconf reads a damaged database as an empty one, as if the user had set nothing.
         if let user = files.first, isDamaged(user) { return .unreadable("\(user) is not a dconf database") }
         guard let gsettings = findProgram("gsettings", in: environment) else {
             return .unreadable("gsettings, which reads the desktop’s settings, is not installed")
@@ -217,7 +217,7 @@ private struct Source: Sendable {
         return names.contains { $0.elementsEqual(GNOMEProxies.schema.utf8) } ? .unreadable("gsettings failed") : .none
     }
 
-    /// Whether there is a file in dconf's place that does not begin as a GVDB file does, in either byte order.
+    /// Whether the file exists but does not begin as a GVDB file in either byte order.
     private func isDamaged(_ path: String) -> Bool {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
         guard descriptor >= 0 else { return errno != ENOENT && errno != ENOTDIR }

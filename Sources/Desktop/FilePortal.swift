@@ -1,8 +1,8 @@
 internal import DBus
 internal import EventLoop
 
-/// The desktop portal (xdg-desktop-portal), as far as it takes files. It is not started for us: where it is not there, programs do the
-/// same.
+/// The desktop portal (xdg-desktop-portal), as far as it opens files and pages. Callers do not start the portal for this purpose: without a
+/// portal, programs open files.
 enum FilePortal {
     static let name = "org.freedesktop.portal.Desktop"
     private static let path = ObjectPath("/org/freedesktop/portal/desktop")
@@ -17,7 +17,7 @@ enum FilePortal {
         (try? await session.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, name)) ?? false
     }
 
-    /// Opens the file, or, where `inFolder`, shows it in its folder. False where the portal does not take it.
+    /// Opens the file, or shows it in its folder if `inFolder`. False if the portal refuses or does not answer.
     @BusActor static func open(
         _ file: FileDescriptor, inFolder: Bool, token: String?, on session: Connection, within patience: Duration
     ) async -> Bool {
@@ -26,7 +26,7 @@ enum FilePortal {
         return (try? await session.call(method, on: name, at: path, ("", file, options), timeout: patience)) != nil
     }
 
-    /// Opens an http or https page. False where the portal does not take it.
+    /// Opens an http or https page. False if the portal refuses or does not answer.
     @BusActor static func open(_ page: String, token: String?, on session: Connection, within patience: Duration) async -> Bool {
         let options: [String: Variant] = token.map { ["activation_token": .string($0)] } ?? [:]
         return (try? await session.call(openPage, on: name, at: path, ("", page, options), timeout: patience)) != nil

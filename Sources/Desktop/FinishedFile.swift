@@ -1,18 +1,18 @@
 internal import Glibc
 
-/// Whether a click may open a finished file, or only show where it is.
+/// Whether a click may open a finished file, or may only show the file in its folder.
 enum FinishedFile {
-    /// What a click on it does.
+    /// What a click on the file does.
     enum Click: Equatable {
         case opens
-        /// It would run, or start something else; or it is nothing that can be read.
+        /// The file would run or start another program, or is unreadable or not a regular file.
         case shows
-        /// There is nothing under its name.
+        /// The file is gone, or another file has its name.
         case isGone
     }
 
-    /// Kinds that a desktop would run, or that start something else, by the ending of their names. Packages that an installer shows before
-    /// anything is done (deb, rpm, flatpakref, snap) are not among them.
+    /// File name extensions that a desktop would run, or that start another program. Packages that an installer shows first (deb, rpm,
+    /// flatpakref, snap) are absent.
     private static let startedByName: Set<String> = [
         // Linux
         "desktop", "directory", "kdelnk", "mount", "appimage", "run", "bin", "out", "elf", "so", "ko", "o", "x86", "x86_64", "i386", "i686",
@@ -20,12 +20,12 @@ enum FinishedFile {
         // Scripts
         "sh", "bash", "zsh", "csh", "tcsh", "ksh", "fish", "command", "tool", "py", "pyw", "pyc", "pyo", "pyz", "pyzw", "pl", "rb", "tcl",
         "tk", "lua", "awk", "js", "mjs", "cjs", "jse", "php", "phar", "r", "gjs", "nu", "elvish",
-        // Windows, by Wine
+        // Windows programs, run by Wine
         "exe", "com", "scr", "pif", "cpl", "bat", "cmd", "msi", "msp", "mst", "msu", "msix", "msixbundle", "appx", "appxbundle", "dll",
         "ocx",
         "vbs", "vbe", "vb", "wsf", "wsh", "wsc", "ws", "sct", "shb", "shs", "hta", "ps1", "psm1", "psd1", "ps1xml", "lnk", "url", "reg",
         "inf", "scf", "chm", "hlp", "gadget", "application", "appref-ms",
-        // Java, macOS, and elsewhere
+        // Java, macOS, and others
         "jar", "jnlp", "class", "war", "ear", "nbm", "dex", "wasm", "webloc", "website", "workflow", "scpt", "applescript", "app", "dylib",
         "love", "nw", "air", "swf",
         // Disk images, which a desktop mounts, and virtual machines, which it starts
@@ -34,22 +34,22 @@ enum FinishedFile {
         "ovf", "vbox", "vbox-extpack", "squashfs", "sqsh", "sfs", "wim", "esd", "efi", "luks", "ext2", "ext3", "ext4",
     ]
 
-    /// What an image is packed by, and is mounted all the same.
+    /// Compression formats of disk images: a desktop mounts a compressed image too.
     private static let packers: Set<String> = ["xz", "gz", "bz2", "zst", "lz4", "lzma"]
     private static let images: [[UInt8]] = [
         Array("hsqs".utf8), Array("QFI\u{FB}".unicodeScalars.map { UInt8($0.value) }), Array("KDMV".utf8), Array("vhdxfile".utf8),
         Array("conectix".utf8), [0x4C, 0x55, 0x4B, 0x53, 0xBA, 0xBE], Array("MSWIM".utf8),
     ]
-    /// Where an ISO 9660 or UDF image says what it is, and how (ECMA-119 §8.1, ECMA-167 2/9.1).
+    /// The offset at which an ISO 9660 or UDF image names its format (ECMA-119 §8.1, ECMA-167 2/9.1).
     private static let volumeOffset: off_t = 0x8001
     private static let volumes: [[UInt8]] = [Array("CD001".utf8), Array("BEA01".utf8), Array("NSR0".utf8)]
 
-    /// Old files of Microsoft's Office, which begin as an installer (`msi`) does.
+    /// Documents that begin with the same bytes as an installer (`msi`), such as old Microsoft Office files.
     private static let compoundDocuments: Set<String> = [
         "doc", "dot", "xls", "xlt", "xlm", "ppt", "pot", "pps", "vsd", "vst", "pub", "mpp", "msg", "wps", "hwp", "jtd", "jtt", "db",
     ]
 
-    private static let elf: [UInt8] = [0x7F, 0x45, 0x4C, 0x46]  // an AppImage, too
+    private static let elf: [UInt8] = [0x7F, 0x45, 0x4C, 0x46]  // also an AppImage
     private static let compoundFile: [UInt8] = [0xD0, 0xCF, 0x11, 0xE0, 0xA1, 0xB1, 0x1A, 0xE1]
     private static let programs: [[UInt8]] = [
         elf, Array("#!".utf8), Array("MZ".utf8), Array("ZM".utf8),
@@ -57,17 +57,17 @@ enum FinishedFile {
         [0x00, 0x61, 0x73, 0x6D], Array("dex\n".utf8), [0x1B, 0x4C, 0x75, 0x61],
         [0x4C, 0x00, 0x00, 0x00, 0x01, 0x14, 0x02, 0x00],  // a Windows shortcut
     ]
-    /// How the first line that says something begins, of what starts something else.
+    /// The first significant line of a text file that starts another program.
     private static let groups = ["[Desktop Entry]", "[KDE Desktop Entry]", "[InternetShortcut]", "[Desktop Action"]
-    /// Most bytes that are read of it.
+    /// How many bytes are read from the start of the file.
     private static let headSize = 4096
 
-    /// What a click on the file at `path` does. Programs and scripts are told by name or first bytes, for either may lie.
+    /// What a click on the file at `path` does. The name or the first bytes suffice for `shows`, because either may lie.
     ///
-    /// A mode alone makes no program, for on FAT everything is executable; it does where the name says nothing of what it is. A link that
-    /// stands in the file's place is nothing that we have finished. Reads a few bytes: not on the bus loop.
+    /// The executable bit counts only if the name has no extension, because every file on FAT is executable.
+    /// A symbolic link is only shown, because Todoku never finishes a download as a link. Reads a few bytes: do not call on the bus loop.
     ///
-    /// - Parameter isOurs: whether an open file is the one that was downloaded; another one of its name is as good as gone.
+    /// - Parameter isOurs: whether an open file is the downloaded one. Another file of that name counts as gone.
     static func click(_ path: String, isOurs: (Int32) -> Bool = { _ in true }) -> Click {
         var kind = ending(of: path)
         if let packer = kind, packers.contains(packer), let inner = ending(of: String(path.dropLast(packer.count + 1))),
@@ -94,9 +94,9 @@ enum FinishedFile {
         return volumes.contains { mark.starts(with: $0) }
     }
 
-    /// In small letters; blanks and dots behind it are none of it for who opens it. nil: the name has none.
+    /// The extension in lower case, without trailing blanks and dots, because programs that open the file ignore those. nil: none.
     ///
-    /// By bytes, as types are found by: a dot with a combining mark behind it is another character to Swift.
+    /// Compares bytes, as file type detection does, because Swift joins a dot and a following combining mark into one character.
     private static func ending(of path: String) -> String? {
         var name = path.utf8.split(separator: UInt8(ascii: "/")).last ?? ""[...].utf8
         while let last = name.last, last <= 0x20 || last == UInt8(ascii: ".") { name.removeLast() }
@@ -108,7 +108,7 @@ enum FinishedFile {
         let head = head.starts(with: [0xEF, 0xBB, 0xBF]) ? head.dropFirst(3) : head  // a byte order mark
         if (programs + images).contains(where: { head.starts(with: $0) }) { return true }
         if head.starts(with: compoundFile) { return kind.map { !compoundDocuments.contains($0) } ?? true }
-        // Comments and blank lines may come before.
+        // Skip leading comments and blank lines.
         for line in head.split(separator: UInt8(ascii: "\n")) {
             let text = line.drop { $0 == UInt8(ascii: " ") || $0 == UInt8(ascii: "\t") || $0 == UInt8(ascii: "\r") }
             if text.isEmpty || text.first == UInt8(ascii: "#") { continue }

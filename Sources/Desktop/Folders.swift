@@ -2,7 +2,8 @@ internal import Glibc
 
 /// Where the user's files and our state belong.
 public enum Folders {
-    /// The user's folder for downloads: `XDG_DOWNLOAD_DIR` of `user-dirs.dirs`, else `$HOME/Downloads`. Never hidden. It may not exist yet.
+    /// The user's download folder: `XDG_DOWNLOAD_DIR` of `user-dirs.dirs`, else `$HOME/Downloads`. Never hidden. The folder may not exist
+    /// yet.
     ///
     /// Reads one small file.
     public static func downloads(environment: [String: String] = environment()) -> String {
@@ -21,7 +22,7 @@ public enum Folders {
         absolute(environment["XDG_DATA_HOME"]) ?? "\(home(environment))/.local/share"
     }
 
-    /// `$HOME`, else what the user database says; without a slash at its end.
+    /// `$HOME`, else the home directory in the user database, else `/`; without a trailing slash.
     public static func home(_ environment: [String: String] = environment()) -> String {
         absolute(environment["HOME"]) ?? getpwuid(getuid()).flatMap { absolute(String(cString: $0.pointee.pw_dir)) } ?? "/"
     }
@@ -38,11 +39,11 @@ public enum Folders {
         return result
     }
 
-    /// The download folder in the text of a `user-dirs.dirs` (xdg-user-dirs): lines `XDG_DOWNLOAD_DIR="$HOME/yyy"` or `="/yyy"`, shell
+    /// The download folder in the text of a `user-dirs.dirs` (xdg-user-dirs): `XDG_DOWNLOAD_DIR="$HOME/yyy"` or `="/yyy"`, in shell
     /// quoting.
     ///
-    /// nil where the last such line names none that is usable: the home itself (which means "none"), a hidden folder, anything else than
-    /// these two forms.
+    /// The last such line counts. nil if its value has neither form, or is a hidden folder, the root, or the home itself (which means
+    /// "none").
     static func downloadFolder(inUserDirectories text: String, home: String) -> String? {
         var found: String?
         for line in text.split(separator: "\n") {
@@ -58,13 +59,13 @@ public enum Folders {
         let components = absolute.split(separator: "/")
         let homeComponents = home.split(separator: "/")
         guard components != homeComponents, !components.isEmpty else { return nil }
-        // Below the home no component may be hidden; the home itself is where it is.
+        // No component below the home may be hidden; the path of the home itself may contain hidden ones.
         let own = components.starts(with: homeComponents) ? components.dropFirst(homeComponents.count) : components[...]
         guard !own.contains(where: { $0.hasPrefix(".") }) else { return nil }
         return "/" + components.joined(separator: "/")
     }
 
-    /// The text between the quotes of `key="…"`, backslashes undone; nil for any other line.
+    /// The text between the quotes of `key="…"`, with backslashes removed; nil for any other line.
     private static func quotedValue(of key: String, in line: Substring) -> String? {
         var rest = line.drop { $0 == " " || $0 == "\t" }
         guard rest.hasPrefix(key) else { return nil }
@@ -101,7 +102,7 @@ public enum Folders {
     }
 }
 
-/// The text of a small file; nil where it cannot be read or is longer.
+/// The text of a small file; nil if the file is unreadable or longer than `limit` bytes.
 func readText(_ path: String, atMost limit: Int) -> String? {
     let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
     guard descriptor >= 0 else { return nil }

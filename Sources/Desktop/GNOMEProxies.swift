@@ -1,10 +1,10 @@
 internal import DownloadModel
 
-/// GNOME's settings, as `gsettings list-recursively org.gnome.system.proxy` prints them, read as GLib's own resolver does.
+/// GNOME's settings in the output of `gsettings list-recursively org.gnome.system.proxy`, interpreted as GLib's own resolver does.
 struct GNOMEProxies: Equatable {
     static let schema = "org.gnome.system.proxy"
 
-    /// By "mode", "http host" …; the values as GVariant's text.
+    /// The values as GVariant text, by key: "mode", "http host" …
     private var values: [String: String] = [:]
 
     init(_ text: String) {
@@ -25,7 +25,7 @@ struct GNOMEProxies: Equatable {
         }
     }
 
-    /// The scheme's own proxy, else the SOCKS proxy, else for https that of http, where that one is for all.
+    /// The proxy of the URL's scheme, else the SOCKS proxy. For https last the http proxy, if `use-same-proxy` is set.
     private func manual(for url: DownloadURL) -> ProxyChoice {
         guard let hosts = values["ignore-hosts"], let exceptions = GVariantText.strings(hosts) else {
             return .unknown("the list of hosts without a proxy that gsettings prints is not understood")
@@ -66,7 +66,7 @@ struct GNOMEProxies: Equatable {
     private func string(_ key: String) -> String? { values[key].flatMap { GVariantText.strings($0)?.first } }
 }
 
-/// The text format of GVariant, as far as strings go.
+/// The text format of GVariant, for strings only.
 enum GVariantText {
     /// The strings of `'a'`, `['a', "b"]` or `@as []`; nil for anything else.
     static func strings(_ text: String) -> [String]? {

@@ -2,29 +2,29 @@ public import DBus
 internal import DownloadModel
 public import EventLoop
 
-/// What a job shows. Texts are for people.
+/// What a job shows. The texts are for people.
 public struct JobContent: Sendable {
     public var title = ""
-    /// Stands in place of what the desktop says itself; empty: it says it.
+    /// Replaces the desktop's own status text; empty: the desktop's own text.
     public var message = ""
     public var isSuspended = false
     public var received: UInt64 = 0
-    /// nil: not known.
+    /// nil: unknown.
     public var total: UInt64?
-    /// From 0 to 1; nil: not known.
+    /// From 0 to 1; nil: unknown.
     public var fraction: Double?
     /// Bytes per second.
     public var speed: UInt64 = 0
     public var elapsed: Duration = .zero
     public var files: (done: UInt64, all: UInt64) = (0, 1)
-    /// Where it comes from and goes to, each with its label; an empty one is left out.
+    /// Where the bytes come from and go to, each with a label. An empty value is left out.
     public var source = (label: "", value: "")
     public var destination = (label: "", value: "")
-    /// The folder that it goes to, absolute; empty: none.
+    /// The absolute path of the destination folder; empty: none.
     public var folder = ""
     public init() {}
 
-    /// As `org.kde.JobViewV3.update` takes them.
+    /// The argument of `org.kde.JobViewV3.update`.
     var properties: [String: Variant] {
         var all: [String: Variant] = [
             "title": .string(title), "infoMessage": .string(message), "suspended": .bool(isSuspended), "speed": .uint64(speed),
@@ -41,12 +41,12 @@ public struct JobContent: Sendable {
     }
 }
 
-/// Jobs as KDE shows them, with their progress and buttons to pause and to stop: `org.kde.JobViewServerV2` and `org.kde.JobViewV3`. Where
-/// nobody owns `org.kde.JobViewServer`, there are none.
+/// Jobs in KDE's task display, with progress and buttons to pause and stop: `org.kde.JobViewServerV2` and `org.kde.JobViewV3`. No views
+/// without an owner of `org.kde.JobViewServer`.
 ///
-/// A server that hangs keeps nobody waiting; one that is started anew is asked for all views again.
+/// A hanging server delays nobody. A restarted server is asked for all views again.
 @BusActor public final class JobViews {
-    /// What somebody wants who clicks on a job.
+    /// What a click on a job asks for.
     public enum Wish: String, CaseIterable, Sendable {
         case suspend = "suspendRequested"
         case resume = "resumeRequested"
@@ -63,16 +63,16 @@ public struct JobContent: Sendable {
         static let terminate = MethodOf(view, "terminate", in: UInt32.self, String.self, [String: Variant].self)
         /// Both buttons: KJob's Killable and Suspendable.
         static let capabilities: Int32 = 1 | 2
-        /// KIO::ERR_USER_CANCELED: the view goes without a word.
+        /// KIO::ERR_USER_CANCELED: the view disappears without a message.
         static let silently: UInt32 = 1
     }
 
     private struct View {
         var content: JobContent
-        /// What of it the server has been told.
+        /// The properties that the server already has.
         var told: [String: Variant] = [:]
         var path: ObjectPath?
-        /// Which request its path comes from.
+        /// The number of the request that yields `path`.
         var request: UInt64 = 0
     }
 
@@ -87,27 +87,27 @@ public struct JobContent: Sendable {
     private var views: [UInt64: View] = [:]
     private var lastRequest: UInt64 = 0
     private var signals: Connection.Subscription?
-    /// As whose jobs they are shown.
+    /// The application name that the jobs show.
     public var applicationName = ""
 
     /// - Parameters:
-    ///   - icon: name of the icon of all jobs.
-    ///   - wished: called with a job's key when somebody clicks on it.
+    ///   - icon: the icon name of all jobs.
+    ///   - wished: called with a job's key after a click on its view.
     ///   - servedChanged: called when `isServed` may have changed.
     public init(
         session: Connection, icon: String, wished: @escaping @BusActor (UInt64, Wish) -> Void, servedChanged: @escaping @BusActor () -> Void
     ) { (self.session, self.icon, self.wished, self.servedChanged) = (session, icon, wished, servedChanged) }
 
-    /// Begins to look for a server, once.
+    /// Starts watching for a server. Later calls do nothing.
     public func watch() {
         guard peer == nil else { return }
         peer = BusPeer(Server.name, on: session) { [weak self] in self?.server(is: $0) }
     }
 
-    /// Whether views can be had.
+    /// Whether a server provides views.
     public var isServed: Bool { server != nil && !isMute }
 
-    /// Shows the job `key`, or what is new of it.
+    /// Shows the job `key`, or updates its view.
     public func show(_ key: UInt64, _ content: JobContent) {
         guard views[key] != nil else {
             views[key] = View(content: content)
@@ -118,16 +118,16 @@ public struct JobContent: Sendable {
         tell(key)
     }
 
-    /// Ends the view of a job that has ended, or that is no longer shown.
+    /// Closes the view of a job that has ended or is no longer shown.
     ///
-    /// - Parameter finished: it has come to its end. Otherwise the view goes without a word: what has to be said is said in toasts.
+    /// - Parameter finished: the job finished. Otherwise the view disappears without a message, because toasts report the outcome.
     public func end(_ key: UInt64, finished: Bool) {
         guard let view = views.removeValue(forKey: key) else { return }
         if let path = view.path { terminate(path, finished: finished) }
         if views.isEmpty { listen(to: nil) }
     }
 
-    /// Ends all views, for the end of the program.
+    /// Closes all views before the program exits.
     public func end() {
         for key in views.keys.sorted() { end(key, finished: false) }
         peer?.stop()
@@ -142,8 +142,8 @@ public struct JobContent: Sendable {
         servedChanged()
     }
 
-    /// The desktop entry is left out on purpose: for jobs that have one, Plasma marks its icon with their number and their mean progress,
-    /// in place of the marks of `LauncherEntries`, which know of all downloads.
+    /// Omits the desktop entry on purpose. With an entry, Plasma would mark its icon with the count and mean progress of these jobs. The
+    /// marks of `LauncherEntries` cover all downloads.
     private func request(_ key: UInt64) {
         guard let server else { return }
         listen(to: server)
@@ -152,7 +152,7 @@ public struct JobContent: Sendable {
         views[key]?.request = request
         let hints: [String: Variant] = [
             "application-display-name": .string(applicationName), "application-icon-name": .string(icon),
-            "transient": .bool(true),  // no view stays when it has ended: toasts tell of that
+            "transient": .bool(true),  // closes the view of an ended job, because toasts report the end
         ]
         BusActor.spawn { [weak self, session] in
             let path = try? await session.call(Server.requestView, on: server, at: Server.path, ("", Server.capabilities, hints))
@@ -166,13 +166,13 @@ public struct JobContent: Sendable {
             isMute = true
             return servedChanged()
         }
-        // It may have ended meanwhile.
+        // The job may have ended meanwhile.
         guard views[key]?.request == request else { return terminate(path, finished: false) }
         views[key]?.path = path
         tell(key)
     }
 
-    /// Sends what the server has not been told.
+    /// Sends the properties that have changed since the last update.
     private func tell(_ key: UInt64) {
         guard let server, let view = views[key], let path = view.path else { return }
         let now = view.content.properties
@@ -187,7 +187,7 @@ public struct JobContent: Sendable {
         try? session.tell(Server.terminate, on: server, at: path, (finished ? 0 : Server.silently, "", [:]))
     }
 
-    /// Listens to the server by its unique name: what anybody else sends is not it.
+    /// Subscribes by the server's unique name, because any other process may send the same signals.
     private func listen(to server: String?) {
         guard let server else {
             if let signals { session.unsubscribe(signals) }

@@ -1,13 +1,13 @@
 internal import DownloadModel
 
-/// The group "Proxy Settings" of KDE's `kioslaverc`, read as KConfig and KIO do.
+/// The group "Proxy Settings" of KDE's `kioslaverc`, interpreted as KConfig and KIO do.
 struct KDEProxies: Equatable {
     private var values: [String: String] = [:]
-    /// Keys that a file of less weight has made immutable (`[$i]`).
+    /// Keys that a file of lower priority has made immutable (`[$i]`).
     private var frozen: Set<String> = []
     private var isFrozen = false
 
-    /// Adds the text of a file that counts more than those before.
+    /// Adds the text of a file with a higher priority than all files before.
     mutating func add(_ text: String) {
         guard !isFrozen else { return }
         var isInGroup = false
@@ -30,7 +30,7 @@ struct KDEProxies: Equatable {
         isFrozen = freezes
     }
 
-    /// - Parameter environment: its variables may hold the proxies (ProxyType 4): the file then has their names.
+    /// - Parameter environment: the source of the proxies for ProxyType 4, where the file holds variable names.
     func setting(for url: DownloadURL, _ environment: [String: String] = [:]) -> ProxySetting {
         switch values["ProxyType"] ?? "" {
         case "0", "": .choice(.direct)
@@ -42,7 +42,7 @@ struct KDEProxies: Equatable {
         }
     }
 
-    /// The script's URL; KDE keeps a file as a bare path, too.
+    /// The script's URL. KDE may store a local file as a bare path.
     private var script: String {
         let text = values["Proxy Config Script"] ?? ""
         return text.isAbsolutePath ? "file://" + percentEncoded(path: text) : text
@@ -52,15 +52,15 @@ struct KDEProxies: Equatable {
         let list = (value("NoProxyFor") ?? "").split { $0 == "," || $0 == " " }.map { $0.lowercased() }
         func isCovered(_ entry: String) -> Bool { ProxyException.covers(entry, host: url.host, port: url.port) }
         if values["ReversedException"] == "true" {
-            // KIO takes an entry for the end of a host's name. Where in doubt: through the proxy.
+            // KIO matches an entry as a suffix of the host name. In doubt, use the proxy.
             guard list.contains(where: { url.host.hasSuffix($0) || isCovered($0) }) else { return .direct }
         } else if list.contains(where: isCovered) {
             return .direct
         }
-        // "http://host 0" is none.
+        // "http://host 0" means no proxy.
         let given = [url.scheme == "https" ? "httpsProxy" : "httpProxy", "socksProxy"].lazy.compactMap(value)
         guard let proxy = given.first(where: { !$0.isEmpty && !$0.hasSuffix(" 0") }) else { return .direct }
-        // "http://host 8080", or with a colon.
+        // The port follows a blank ("http://host 8080") or a colon.
         let parts = proxy.split(separator: " ")
         guard let first = parts.first else { return .unknown("a proxy in kioslaverc is blank") }
         var text = String(first)

@@ -1,33 +1,33 @@
 public import DBus
 public import EventLoop
 
-/// Toasts for which the desktop answers: a click on one starts us, by `org.freedesktop.Application.ActivateAction`. Only GNOME Shell and
-/// its kin have them (`org.gtk.Notifications`, the interface behind GLib's GNotification); a click on any other toast whose sender has left
-/// goes nowhere.
+/// Toasts that outlive the service: a click starts Todoku by `org.freedesktop.Application.ActivateAction`. Only GNOME Shell and its
+/// relatives have such toasts (`org.gtk.Notifications`, the interface behind GLib's GNotification). A click on any other toast is lost once
+/// its sender has left.
 ///
-/// They are no replacement for the others: they have no sound and no preview. What nobody has clicked for long becomes one, before the
-/// service leaves.
+/// These toasts have no sound and no preview, so they do not replace ordinary toasts. An ordinary toast that stays unclicked for long
+/// becomes a lasting one before the service exits.
 @BusActor public final class LastingToasts {
     static let name = "org.gtk.Notifications"
     static let path = ObjectPath("/org/gtk/Notifications")
     static let add = MethodOf(name, "AddNotification", in: String.self, String.self, [String: Variant].self)
     static let remove = MethodOf(name, "RemoveNotification", in: String.self, String.self)
-    /// For so long an answer is waited for: nobody waits for it with anything but leaving.
+    /// The longest wait for an answer. Only the exit of the service waits for it.
     private static let patience: Duration = .seconds(5)
 
     private let connection: Connection
     private let application: String
 
-    /// - Parameter application: our desktop entry's name, without `.desktop`; it has to be D-Bus activatable.
+    /// - Parameter application: our desktop entry's name, without `.desktop`. The entry must be D-Bus activatable.
     public init(connection: Connection, application: String) { (self.connection, self.application) = (connection, application) }
 
-    /// Puts a toast into the list of the desktop, without showing it once more.
+    /// Adds a toast to the desktop's list without showing a new banner.
     ///
     /// - Parameters:
-    ///   - id: ours; one of the same takes the place of an earlier one.
-    ///   - target: what the actions are about.
-    ///   - click: the action's name that a click on the toast passes to `ActivateAction`. nil: a click calls `Activate`, without an action.
-    /// - Returns: whether the desktop has taken it.
+    ///   - id: our identifier. A toast with the same identifier is replaced.
+    ///   - target: the object that the actions concern.
+    ///   - click: the action that a click on the toast passes to `ActivateAction`. nil: a click calls `Activate`, without an action.
+    /// - Returns: whether the desktop accepted the toast.
     public func put(
         _ id: String, title: String, body: String, about target: ObjectPath, click: String?, buttons: [(name: String, label: String)]
     ) async -> Bool {
@@ -53,7 +53,7 @@ public import EventLoop
         } catch { return false }
     }
 
-    /// Takes it away, if it is there.
+    /// Removes the toast if it exists.
     public func take(away id: String) {
         BusActor.spawn { [connection, application] in
             try? await connection.call(

@@ -1,7 +1,7 @@
 public import DBus
 public import EventLoop
 
-/// What one icon in a dock shows.
+/// What one dock icon shows.
 public struct IconMark: Equatable, Sendable {
     /// 0: none.
     public var count: Int64
@@ -12,15 +12,15 @@ public struct IconMark: Equatable, Sendable {
     static let none = IconMark(count: 0, progress: nil)
 }
 
-/// Count and progress on icons of docks and task bars: `com.canonical.Unity.LauncherEntry`, which Unity, plank, Plasma, dash-to-dock and
-/// elementary's dock understand (wiki.ubuntu.com/Unity/LauncherAPI).
+/// Count and progress on dock and task bar icons: `com.canonical.Unity.LauncherEntry` (wiki.ubuntu.com/Unity/LauncherAPI). Unity, plank,
+/// Plasma, dash-to-dock and elementary's dock understand this interface.
 ///
-/// Docks own `com.canonical.Unity`, so that libraries know that somebody listens; where nobody does, nothing is sent. Each icon has a
-/// connection of its own to the bus as long as it has a mark: plank and dash-to-dock know a mark by who sent it, and would put that of an
-/// icon they do not have on another one of the same sender. With the connection a mark goes in any case.
+/// Docks own `com.canonical.Unity`. Nothing is sent while the name has no owner. Each icon has its own bus connection while it has a mark.
+/// The reason: plank and dash-to-dock identify a mark by its sender. With a shared sender, the mark of an unknown icon would land on
+/// another icon. Docks remove a mark when its connection closes.
 @BusActor public final class LauncherEntries {
     static let dockName = "com.canonical.Unity"
-    /// For so long an icon without a mark keeps its connection: many small downloads connect once.
+    /// How long an icon without a mark keeps its connection, so that many small downloads connect once.
     static let linger: Duration = .seconds(3)
 
     private let session: Connection
@@ -30,7 +30,7 @@ public struct IconMark: Equatable, Sendable {
     private var dock: String?
     private var entries: [String: LauncherEntry] = [:]
 
-    /// - Parameter changed: called when a dock appears or goes.
+    /// - Parameter changed: called when a dock appears or disappears.
     public convenience init(session: Connection, changed: @escaping @BusActor () -> Void) {
         self.init(session: session, changed: changed) { () throws(DBusError) in try await Connection.anotherToSession(within: .seconds(10))
         }
@@ -41,16 +41,16 @@ public struct IconMark: Equatable, Sendable {
         dial: @escaping @BusActor () async throws(DBusError) -> Connection
     ) { (self.session, self.changed, self.dial) = (session, changed, dial) }
 
-    /// Begins to look for a dock, once.
+    /// Starts watching for a dock. Later calls do nothing.
     public func watch() {
         guard peer == nil else { return }
         peer = BusPeer(Self.dockName, on: session) { [weak self] in self?.dock(is: $0) }
     }
 
-    /// Whether anybody is there who shows marks.
+    /// Whether a dock is running that shows marks.
     public var hasDock: Bool { dock != nil }
 
-    /// Makes `marks` (by desktop entry, without `.desktop`) all that there are. What is shown already is not sent again.
+    /// Replaces all marks by `marks`, keyed by desktop entry without `.desktop`. Unchanged marks are not sent again.
     public func show(_ marks: [String: IconMark]) {
         guard hasDock else { return }
         for (id, entry) in entries where marks[id] == nil { entry.clear() }
@@ -60,10 +60,10 @@ public struct IconMark: Equatable, Sendable {
         }
     }
 
-    /// It may have another successor already.
+    /// A newer entry may already have the same `id`.
     private func drop(_ id: String, _ entry: LauncherEntry) { if entries[id] === entry { entries[id] = nil } }
 
-    /// Takes all marks away, for the end of the program.
+    /// Removes all marks before the program exits.
     public func end() {
         for entry in entries.values { entry.leave() }
         entries = [:]
@@ -78,7 +78,7 @@ public struct IconMark: Equatable, Sendable {
     }
 }
 
-/// The mark of one icon. It goes with its last reference.
+/// The mark of one icon. Releasing the last reference closes the connection, and so removes the mark.
 @BusActor private final class LauncherEntry: Sendable {
     private static let interface = "com.canonical.Unity.LauncherEntry"
     private static let update = SignalOf(interface, "Update", String.self, [String: Variant].self)
@@ -100,7 +100,7 @@ public struct IconMark: Equatable, Sendable {
         ],
         signals: [update.name: update.signature])
 
-    /// With `.desktop`, without which plank knows nobody.
+    /// Ends in `.desktop`, because plank ignores other identifiers.
     private let uri: String
     private let path: ObjectPath
     private var connection: Connection?
@@ -109,13 +109,13 @@ public struct IconMark: Equatable, Sendable {
     private var leaving: Poller.Token?
     private let gone: @BusActor (LauncherEntry) -> Void
 
-    /// - Parameter gone: called when it is of no use any more: it has had no mark for a while, or cannot be heard.
+    /// - Parameter gone: called when the entry is useless: it had no mark for `linger`, or could not connect.
     init(
         _ id: String, dial: @escaping @BusActor () async throws(DBusError) -> Connection, gone: @escaping @BusActor (LauncherEntry) -> Void
     ) {
         self.gone = gone
         uri = "application://\(id).desktop"
-        // As libunity makes it: a hash of the URI by Bernstein's way.
+        // The same path as libunity's: Bernstein's hash of the URI.
         path = ObjectPath("/com/canonical/unity/launcherentry/\(uri.utf8.reduce(5381 as UInt64) { $0 &* 33 &+ UInt64($1) })")
         BusActor.spawn { [weak self] in
             let connection = try? await dial()
@@ -151,10 +151,10 @@ public struct IconMark: Equatable, Sendable {
         if mark != told ?? .none { send() }
     }
 
-    /// For a dock that has not heard it.
+    /// Sends the mark again, for a new dock.
     func repeatMark() { if let told, told != .none { send() } }
 
-    /// Takes the mark away, and is gone a while later unless there is another one by then.
+    /// Removes the mark, and ends the entry after `linger` unless a new mark arrives.
     func clear() {
         guard leaving == nil else { return }
         show(.none)
@@ -167,7 +167,7 @@ public struct IconMark: Equatable, Sendable {
     }
 }
 
-/// The one object of an icon's connection.
+/// The single object on an icon's connection.
 @BusActor private final class EntryTree: ObjectTree {
     private let path: String
     private let found: @BusActor () -> [BoundFace]

@@ -1,14 +1,14 @@
 internal import CNotify
 internal import EventLoop
 
-/// GLib's side of the notify thread: its main context, or why there is none.
+/// The notify thread's GLib main context, or none without libnotify.
 final class NotifyLoop: Sendable {
-    // Written in `begin`, before the loop first sleeps. Another thread reads it in `wake` only, which is called only once the executor's
+    // `begin` writes this before the loop first sleeps. Other threads read this only in `wake`. The executor calls `wake` only after its
     // mutex has shown that sleep.
     private nonisolated(unsafe) var context: OpaquePointer?
 
-    /// Loads libnotify and makes a context of its own the thread's default: before anything else of GLib on this thread, for libnotify's
-    /// signals go to the context that is the default when its proxy is made.
+    /// Loads libnotify and makes a new context the thread's default. Call before any other GLib function on this thread, because
+    /// libnotify's signals go to the context that is the default when libnotify makes its proxy.
     func begin() {
         guard todoku_notify_load() == nil else { return }
         let glib = todoku_notify_functions().pointee
@@ -30,29 +30,29 @@ final class NotifyLoop: Sendable {
     }
 }
 
-/// libnotify on one connection to the session bus. Everything on the notify thread; every call to the server may take 25 s.
+/// libnotify on one connection to the session bus. Use only on the notify thread; every call to the server may take 25 s.
 final class NotifySession {
     private static let busName = "org.freedesktop.Notifications"
 
     private let library: UnsafePointer<todoku_notify>  // static in C
-    private let connection: OpaquePointer  // GIO's shared connection; +1, never given back
+    private let connection: OpaquePointer  // GIO's shared connection; +1, never released
 
     /// nil where there is no session bus.
     init?(for notifier: Notifier) {
         library = todoku_notify_functions()
         guard let connection = library.pointee.g_bus_get_sync(G_BUS_TYPE_SESSION, nil, nil) else { return nil }
         self.connection = connection
-        library.pointee.g_dbus_connection_set_exit_on_close(connection, 0)  // or a dying bus ends the process
+        library.pointee.g_dbus_connection_set_exit_on_close(connection, 0)  // otherwise GIO ends the process when the bus dies
         _ = library.pointee.notify_init("Todoku")
         _ = library.pointee.g_dbus_connection_signal_subscribe(
             connection, "org.freedesktop.DBus", "org.freedesktop.DBus", "NameOwnerChanged", "/org/freedesktop/DBus", Self.busName,
             G_DBUS_SIGNAL_FLAGS_NONE, notifyOwnerChanged, ToastSource(notifier, 0).retained(), releaseToastSource)
     }
 
-    /// Whether the session bus has gone: it does not come back.
+    /// Whether the connection to the session bus is closed. GIO does not reconnect.
     var isClosed: Bool { library.pointee.g_dbus_connection_is_closed(connection) != 0 }
 
-    /// The unique name of the server that runs now. Asks the bus, not the server, and starts none.
+    /// The unique name of the running server. Asks the bus, not the server, and starts no server.
     func serverOwner() -> String? {
         var name = library.pointee.g_variant_new_string(Self.busName)
         let arguments = library.pointee.g_variant_new_tuple(&name, 1)
@@ -64,7 +64,7 @@ final class NotifySession {
         return notifyString(reply, at: 0)
     }
 
-    /// The server's name and vendor; starts one where the bus knows how. nil where none answers.
+    /// The server's name and vendor. The bus may start a server for this call. nil if no server answers.
     func serverInformation() -> (name: String, vendor: String)? {
         var texts: (UnsafeMutablePointer<CChar>?, UnsafeMutablePointer<CChar>?, UnsafeMutablePointer<CChar>?, UnsafeMutablePointer<CChar>?)
         texts = (nil, nil, nil, nil)
@@ -85,13 +85,13 @@ final class NotifySession {
         return result
     }
 
-    /// Only after `serverInformation` has answered once: libnotify makes its proxy even when it frees a notification.
+    /// Call only after `serverInformation` has answered once, because libnotify makes its proxy even when it frees a notification.
     func makeNotification(summary: String, body: String, icon: String) -> Notification? {
         library.pointee.notify_notification_new(summary, body, icon).map { Notification(adopting: $0, library) }
     }
 }
 
-/// One NotifyNotification. It ends with its last reference; what is on the screen stays there.
+/// One NotifyNotification. Releasing the last reference frees the object, but leaves the toast on screen.
 final class Notification {
     enum Urgency { case low, normal }
 
@@ -104,14 +104,14 @@ final class Notification {
 
     func update(summary: String, body: String, icon: String) { _ = library.pointee.notify_notification_update(raw, summary, body, icon) }
 
-    /// - Parameter milliseconds: -1: as the server likes.
+    /// - Parameter milliseconds: how long the toast stays; -1: the server decides.
     func set(category: String, urgency: Urgency, milliseconds: Int32) {
         library.pointee.notify_notification_set_category(raw, category)
         library.pointee.notify_notification_set_urgency(raw, urgency == .low ? NOTIFY_URGENCY_LOW : NOTIFY_URGENCY_NORMAL)
         library.pointee.notify_notification_set_timeout(raw, milliseconds)
     }
 
-    /// Whose it is said to be; by libnotify's own name of us where it is older than 0.7.3.
+    /// Sets the application name of the toast. Without this function (libnotify before 0.7.3) libnotify shows our own name.
     func setAppName(_ name: String) { library.pointee.notify_notification_set_app_name?(raw, name) }
 
     func setHint(_ key: String, _ value: String) {
@@ -122,12 +122,12 @@ final class Notification {
         library.pointee.notify_notification_set_hint(raw, key, library.pointee.g_variant_new_boolean(value ? 1 : 0))
     }
 
-    /// nil takes it away.
+    /// nil removes the hint.
     func setHint(_ key: String, _ value: Int32?) {
         library.pointee.notify_notification_set_hint(raw, key, value.map { library.pointee.g_variant_new_int32($0) } ?? nil)
     }
 
-    /// An array of one string.
+    /// Sets the hint to an array of one string.
     func setHint(_ key: String, one value: String) {
         value.withCString { text in
             var array: UnsafePointer<CChar>? = text
@@ -144,13 +144,13 @@ final class Notification {
         todoku_notify_connect_closed(raw, notifyClosed, ToastSource(notifier, serial).retained(), releaseClosureSource)
     }
 
-    /// Waits for the server. False with an error, a hang or no server.
+    /// Blocks until the server answers. False after an error or a timeout, or without a server.
     func show() -> Bool { library.pointee.notify_notification_show(raw, nil) != 0 }
 
     func close() { _ = library.pointee.notify_notification_close(raw, nil) }
 }
 
-/// What a C callback is given: whose toast it is. GLib holds it and releases it through the function given beside it.
+/// The user data of a C callback: which toast it belongs to. GLib holds this object, and releases it through the destroy function.
 private final class ToastSource: Sendable {
     weak let notifier: Notifier?
     let serial: UInt64
@@ -175,7 +175,7 @@ private func notifyActionInvoked(_ raw: OpaquePointer?, _ key: UnsafeMutablePoin
     guard let source = ToastSource.from(data), let notifier = source.notifier, let raw, let key else { return }
     let serial = source.serial
     let keyText = String(cString: key)
-    // The token is there only inside this callback.
+    // The token exists only during this callback.
     let token = todoku_notify_functions().pointee.notify_notification_get_activation_token.flatMap { $0(raw) }.map { String(cString: $0) }
     notifier.assumeIsolated { $0.actionInvoked(serial, key: keyText, token: token) }
 }

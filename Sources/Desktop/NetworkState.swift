@@ -2,19 +2,19 @@ public import DBus
 public import DownloadModel
 public import EventLoop
 
-/// Whether there is a network, and whether it costs by the byte: as NetworkManager tells, else the desktop portal. Where neither is there,
-/// nothing stands in anybody's way.
+/// Whether there is a network, and whether the network is metered. NetworkManager answers, else the desktop portal. Without both, downloads
+/// are not held back.
 ///
-/// Signals say only that something has changed: what is believed is the answer to a call.
+/// Signals only trigger a call; the state is what the call returns.
 @BusActor public final class NetworkState {
-    /// For so long at most a first answer is waited for before it is simply tried. Where nobody is there to answer, the bus says so at
-    /// once; who is there may be slow at a login, and what is tried too early behind a captive portal would be its login page.
+    /// The longest wait for the first answer before the network counts as open. Without any answering program the bus replies at once. A
+    /// program may be slow at login, and a download that starts too early behind a captive portal would fetch the login page.
     public static let patience: Duration = .seconds(10)
-    /// So often who is there, and does not answer in time, is asked: what was told before holds meanwhile.
+    /// How often a program that does not answer in time is asked. The last known state holds meanwhile.
     private static let tries = 3
-    /// For so long what NetworkManager said last holds when it goes: it may be back in a moment.
+    /// How long NetworkManager's last answer holds after NetworkManager has gone, because it may be restarting.
     static let grace: Duration = .seconds(10)
-    /// For so long it is watched on when nobody needs it any more.
+    /// How long the watch continues after the last need.
     static let linger: Duration = .seconds(3)
 
     private let system: SystemBus
@@ -25,23 +25,23 @@ public import EventLoop
     private var isNeeded = false
     private var told: NetworkCondition?
     private var lingerTimer: Poller.Token?
-    /// Until it ends: the first answer, or NetworkManager's return.
+    /// Limits the wait for the first answer, or for NetworkManager's return.
     private var waitTimer: Poller.Token?
     private var member: SystemBus.Member?
     private var bus: Connection?
     private var peer: BusPeer?
     private var portalPeer: BusPeer?
-    /// What tells of changes, and on which connection.
+    /// The subscription to change signals, and its connection.
     private var news: (connection: Connection, subscription: Connection.Subscription)?
     private var askAgain: (@BusActor () -> Void)?
-    /// Grows with each question: an answer to an earlier one is old.
+    /// Increases with each question. An answer to an earlier question is discarded.
     private var asked: UInt64 = 0
     private var isManagerThere = false
 
     /// - Parameters:
-    ///   - hasRoute: whether the kernel knows a way out. Where it does, there is a network, whatever NetworkManager says: it knows
-    ///     nothing of links that others manage.
-    ///   - report: called with each change; with nil when nobody looks any more.
+    ///   - hasRoute: whether the kernel has a route out. With a route the network is not offline, whatever NetworkManager says, because
+    ///     NetworkManager ignores links that others manage.
+    ///   - report: called with each change; with nil when the watch ends.
     public init(
         system: SystemBus, session: Connection, hasRoute: @escaping @BusActor () -> Bool,
         report: @escaping @BusActor (NetworkCondition?) -> Void
@@ -49,7 +49,7 @@ public import EventLoop
         (self.system, self.session, self.hasRoute, self.report) = (system, session, hasRoute, report)
     }
 
-    /// Says whether anything goes, or waits to go, over the network. Cheap where nothing has changed.
+    /// Sets whether any download uses, or waits to use, the network. Cheap if nothing has changed.
     public func needed(_ isNeeded: Bool) {
         if isNeeded {
             if let lingerTimer { Poller.shared.cancel(lingerTimer) }
@@ -98,7 +98,7 @@ public import EventLoop
         waitTimer = nil
     }
 
-    /// Asks now and whenever a signal comes that `rule` matches.
+    /// Asks now, and after each signal that matches `rule` and passes `isNews`.
     private func listen(
         on connection: Connection, _ rule: MatchRule, isNews: @escaping @BusActor (Message) -> Bool,
         asking question: @escaping @BusActor () async throws(DBusError) -> Answer
@@ -130,7 +130,7 @@ public import EventLoop
                 } catch { guard error.name == "org.freedesktop.DBus.Error.NoReply", let self, mine == asked else { break } }
             }
             guard let self, mine == asked else { return }
-            // NetworkManager is back and has only begun: what it said before it went holds a little longer.
+            // NetworkManager has restarted and is still looking at its links: keep its earlier answer until the timer ends.
             if told != nil, waitTimer != nil, !answer.isSettled { return }
             stopWaiting()
             tell(answer.condition)
@@ -204,22 +204,22 @@ public import EventLoop
     }
 }
 
-/// What somebody answers.
+/// A program's answer.
 private struct Answer {
     let condition: NetworkCondition
-    /// Whether it will hold; false while NetworkManager has only begun to look at its links.
+    /// Whether the answer is final; false while NetworkManager is still looking at its links.
     var isSettled = true
 }
 
-/// What we ask of NetworkManager (its D-Bus API, org.freedesktop.NetworkManager).
+/// The members of NetworkManager that we use (its D-Bus API, org.freedesktop.NetworkManager).
 private enum Manager {
     static let name = "org.freedesktop.NetworkManager"
     static let path = ObjectPath("/org/freedesktop/NetworkManager")
     static let interface = name
     static let properties = ["State", "Connectivity", "Metered"]
 
-    /// `State`: 10 asleep, 20 disconnected, 30 disconnecting, 40 connecting, 50 to 70 connected; `Connectivity`: 1 none, 2 captive portal,
-    /// 3 limited, 4 full; `Metered`: 1 yes, 3 presumably; 0: it does not know.
+    /// `State`: 10 asleep, 20 disconnected, 30 disconnecting, 40 connecting, 50 to 70 connected. `Connectivity`: 1 none, 2 captive portal,
+    /// 3 limited, 4 full. `Metered`: 1 yes, 3 presumably. 0 in any of them: unknown.
     @BusActor static func answer(_ all: [String: Variant], hasRoute: () -> Bool) -> Answer {
         let state = all["State"]?.uint32 ?? 0
         let connectivity = all["Connectivity"]?.uint32 ?? 0
@@ -232,7 +232,7 @@ private enum Manager {
     }
 }
 
-/// What we ask of the portal (org.freedesktop.portal.NetworkMonitor, version 3).
+/// The members of the portal that we use (org.freedesktop.portal.NetworkMonitor, version 3).
 private enum Portal {
     static let name = "org.freedesktop.portal.Desktop"
     static let path = ObjectPath("/org/freedesktop/portal/desktop")

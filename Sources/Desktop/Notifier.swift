@@ -2,30 +2,31 @@ public import DBus
 public import DownloadModel
 public import EventLoop
 
-/// Toasts through libnotify, on a thread of their own that starts with the first one.
+/// Shows toasts through libnotify, on a thread of its own that starts with the first toast.
 ///
-/// Called from the bus loop; nothing waits. Order is kept. While a call to the server is under way, perhaps for 25 s, progress is merged
-/// and end toasts wait, bounded (`ToastQueue`). What no server takes is shown by the next one that comes, within `patience`, and is then
-/// reported as `failed`; without session bus, or without libnotify for a server that is there, at once.
+/// Call from the bus loop; no call blocks. Toasts keep their order. A call to the server may take 25 s. Meanwhile progress is merged, and
+/// end toasts wait in a bounded `ToastQueue`.
+/// If no server accepts an end toast, the next server shows the toast. After `patience` without any server the toast is reported as
+/// `failed`.
+/// Without a session bus, or with a server but without libnotify, an end toast fails at once.
 ///
-/// Whether a server is there is known on the bus loop (`ToastServerPresence`). As long as none is, the thread does not start, and nothing
-/// wakes up.
+/// `ToastServerPresence` knows on the bus loop whether a server is running. Without a server this thread does not start, and nothing polls.
 public actor Notifier {
-    /// A call that took longer means that the server hangs. libnotify's own limit is 25 s.
+    /// The server hangs if a call takes longer. libnotify's own limit is 25 s.
     static let slowCall: Duration = .seconds(5)
-    /// How long progress toasts are left out after a slow call, or where there is no server.
+    /// How long progress toasts are suppressed after a slow call or without a server.
     static let progressPause: Duration = .seconds(60)
     /// How long an end toast waits for a server.
     public static let patience: Duration = .seconds(60)
-    /// A server that did not answer is not asked again sooner.
+    /// The shortest pause before a silent server is tried again.
     static let shortestPause: Duration = .seconds(2)
-    /// Sounds at most so often: of many ends at once one is heard.
+    /// The shortest time between two sounds. Of many simultaneous ends only one is heard.
     static let soundInterval: Duration = .seconds(1)
-    /// How long a progress toast stays without news: one of a service that was killed goes away by itself.
+    /// How long a progress toast stays without an update. The toast of a killed service disappears by itself.
     static let progressMilliseconds: Int32 = 30_000
-    /// Most end toasts that are followed at a time; beyond it the oldest stays on screen, but its click is not told.
+    /// Most end toasts whose clicks are tracked. The oldest toast beyond that stays on screen, but its click has no effect.
     static let mostShown = 64
-    /// How long `shutDown` waits for progress toasts to go off the screen, and for the fate of the toast that the server is taking.
+    /// How long `shutDown` waits for the progress toast to close, and for the result of the toast in flight.
     static let shutDownWait: Duration = .seconds(2)
     /// Our desktop entry's name, without `.desktop`.
     private static let desktopEntry = "org.todoku.Downloader1"
@@ -35,7 +36,7 @@ public actor Notifier {
         let serial: UInt64
         let owner: String
         let round: UInt64
-        /// Whose it is, where all that it tells of was queued by one app in a sandbox.
+        /// The sandboxed app that queued all downloads of this toast; nil: none or several.
         let sandboxedApp: String?
         let app: SandboxedApp?
         var texts: (summary: String, body: String)
@@ -48,26 +49,26 @@ public actor Notifier {
         let actions: [(key: String, action: ToastAction)]
     }
 
-    /// The bus loop's side.
+    /// The state on the bus loop.
     @BusActor private final class Outbox {
         var queue = ToastQueue()
         var presence: ToastServerPresence?
         var isDelivering = false
         var finished: [@BusActor () -> Void] = []
         var expiry: Poller.Token?
-        /// Whose end toast is with the server, and whether it was taken back meanwhile.
+        /// The download whose end toast is in flight, and whether that toast was withdrawn meanwhile.
         var current: DownloadNumber?
         var isCurrentWithdrawn = false
         var texts: ToastTexts
         nonisolated init(texts: ToastTexts) { self.texts = texts }
     }
 
-    /// What has become of an end toast.
+    /// The result of sending an end toast.
     private enum Fate {
         case shown, failed
-        /// No server answers: it was sent to none.
+        /// No server answered, so the toast was not sent.
         case unsent
-        /// It was sent, and nobody knows whether it is shown.
+        /// The toast was sent, but the server may or may not show it.
         case unanswered
     }
 
@@ -84,7 +85,7 @@ public actor Notifier {
     private var slowUntil = ContinuousClock.now
     private var serial: UInt64 = 0
     private var progress: Progress?
-    /// The round of the progress toast that the user has put away.
+    /// The round of the progress toast that the user dismissed.
     private var dismissedRound: UInt64?
     /// End toasts on screen, by serial.
     private var shown: [UInt64: Shown] = [:]
@@ -93,7 +94,7 @@ public actor Notifier {
     public nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
 
     /// - Parameters:
-    ///   - connect: a connection to the session bus, asked for with the first toast; nil: there is none.
+    ///   - connect: returns a connection to the session bus, called with the first toast; nil: no session bus.
     ///   - report: called on the bus loop, in the order of events.
     public init(
         texts: ToastTexts = .japanese, patience: Duration = Notifier.patience, connect: @escaping @BusActor @Sendable () -> Connection?,
@@ -112,41 +113,41 @@ public actor Notifier {
         }
     }
 
-    // MARK: The bus loop's side
+    // MARK: On the bus loop
 
-    /// The texts of toasts that are shown from now on.
+    /// Sets the texts of all later toasts.
     @BusActor public func use(_ texts: ToastTexts) { outbox.texts = texts }
 
-    /// Whether a progress toast would be shown now, as far as is known.
+    /// Whether a progress toast would be shown now, as far as the bus loop knows.
     @BusActor public var wantsProgress: Bool { outbox.queue.wantsProgress(at: .now) }
 
-    /// Shows or updates the progress toast, where the server draws it well.
+    /// Shows or updates the progress toast, if the server draws progress well.
     @BusActor public func show(_ toast: ProgressToast) {
         outbox.queue.add(toast, at: .now)
         deliver()
     }
 
-    /// Takes the progress toast off the screen, if there is one.
+    /// Closes the progress toast, if any.
     @BusActor public func closeProgress() {
         outbox.queue.closeProgress()
         deliver()
     }
 
-    /// Shows how a download ended, or what it waits for; always a new toast.
+    /// Shows how a download ended, or why it waits for its user. Always a new toast.
     @BusActor public func show(_ toast: EndToast) {
         if let dropped = outbox.queue.add(toast, until: .now + patience) { tell(.failed(dropped.number)) }
         deliver()
     }
 
-    /// What was shown, or is to be, of the end of `number` is not true any more.
+    /// Withdraws the end toast of `number`, shown or queued, because the toast is out of date.
     @BusActor public func withdraw(_ number: DownloadNumber) {
         for _ in 0..<outbox.queue.withdraw(number) { tell(.failed(number)) }
         if outbox.current == number { outbox.isCurrentWithdrawn = true }
         deliver()
     }
 
-    /// Shows nothing more and closes the progress toast; end toasts stay on screen. `finished` is called when that is done and all is told
-    /// that was shown, or after `shutDownWait`: a server that hangs does not hold up an exit.
+    /// Shows no more toasts, and closes the progress toast; end toasts stay on screen. `finished` is called after that and after all
+    /// reports, or after `shutDownWait`, so that a hanging server does not delay the exit.
     @BusActor public func shutDown(finished: @escaping @BusActor @Sendable () -> Void = {}) {
         outbox.queue.finish()
         outbox.finished.append(finished)
@@ -158,7 +159,7 @@ public actor Notifier {
         guard !outbox.finished.isEmpty else { return }
         let waiting = outbox.finished
         outbox.finished = []
-        // Behind what has been told: only bodies that are spawned keep the order among them.
+        // Call `finished` after all reports: only spawned bodies keep their order among each other.
         BusActor.spawn { for finished in waiting { finished() } }
     }
 
@@ -169,7 +170,7 @@ public actor Notifier {
         case true?:
             outbox.isDelivering = true
             BusActor.spawn { [self] in await deliverAll() }
-        // Ask the bus again for each toast of an end: a server may have become activatable, and no signal tells of that.
+        // Ask the bus again if an end toast waits, because a server may have become activatable, which no signal reports.
         case false? where !outbox.queue.hasEnd: keepForServer()
         default:
             presence.ask { [self] answer in
@@ -188,7 +189,7 @@ public actor Notifier {
             ToastServerPresence(on: connection) { [weak self] isThere in
                 guard let self else { return }
                 if isThere { return serverCame() }
-                // Nobody is there to be tried again.
+                // No server is left to retry.
                 outbox.queue.serverLeft()
                 awaitExpiry()
             }
@@ -196,7 +197,7 @@ public actor Notifier {
         return outbox.presence
     }
 
-    /// There is no server: what tells of an end waits for one.
+    /// There is no server: keeps end toasts for the next one, and drops the rest.
     @BusActor private func keepForServer() {
         for dropped in outbox.queue.keepForServer() { tell(.failed(dropped.number)) }
         awaitExpiry()
@@ -210,12 +211,12 @@ public actor Notifier {
             let (gate, fate) = await perform(delivery, outbox.texts)
             outbox.queue.set(gate)
             if case .end(let toast, let until) = delivery { settle(toast, until, fate) }
-            // Without libnotify the thread has ended, and nothing may be sent to it again.
+            // Without libnotify the notify thread has ended, and must receive no more work.
             if gate == .absent { failAll() }
         }
         outbox.isDelivering = false
         finish()
-        deliver()  // the server has gone meanwhile
+        deliver()  // the server may have gone with toasts left in the queue
     }
 
     @BusActor private func settle(_ toast: EndToast, _ until: ContinuousClock.Instant, _ fate: Fate) {
@@ -225,7 +226,7 @@ public actor Notifier {
         case .failed: tell(.failed(toast.number))
         case .unsent where outbox.isCurrentWithdrawn, .unanswered where outbox.isCurrentWithdrawn: tell(.failed(toast.number))
         case .unsent:
-            // A server that was stalled is there all the time, and nobody tells when it answers: after half of what is left, and again.
+            // No signal tells when a stalled server answers again. So retry after half of the remaining time, repeatedly.
             let now = ContinuousClock.now
             let half = (until - now) / 2
             hold(toast, until, again: outbox.presence?.isThere != true ? nil : half > Self.shortestPause ? now + half : until)
@@ -258,7 +259,7 @@ public actor Notifier {
 
     private nonisolated func tell(_ event: ToastEvent) { BusActor.spawn { [report] in report(event) } }
 
-    // MARK: The notify thread's side
+    // MARK: On the notify thread
 
     private func perform(_ delivery: ToastDelivery, _ texts: ToastTexts) -> (ProgressGate, Fate) {
         self.texts = texts
@@ -283,7 +284,7 @@ public actor Notifier {
         guard slowUntil <= .now else { return gate }
         guard let server = findServer() else { return .closed(until: .now + Self.progressPause) }
         guard server.drawsProgress, toast.round != dismissedRound else { return gate }
-        // A server keeps the name and the entry under which a toast came: another's is another toast.
+        // A server keeps the name and desktop entry of a toast, so a toast of another app must be a new toast.
         if let progress, progress.sandboxedApp != toast.sandboxedApp { takeAwayProgress() }
         let app = progress == nil ? toast.sandboxedApp.map { SandboxedApp($0, locale: texts.locale) } : progress?.app
         let summary = server.summary(texts.progressSummary(toast))
@@ -300,7 +301,7 @@ public actor Notifier {
             if let app { notification.setAppName(server.summary(app.name)) }
             notification.setHint("desktop-entry", app?.entry ?? Self.desktopEntry)
             notification.setHint("suppress-sound", true)
-            notification.setHint("transient", true)  // nothing to be looked up later
+            notification.setHint("transient", true)  // keep the toast out of the server's history
             notification.connectClosed(for: self, serial)
             progress = Progress(
                 notification: notification, serial: serial, owner: server.owner, round: toast.round, sandboxedApp: toast.sandboxedApp,
@@ -369,7 +370,7 @@ public actor Notifier {
         return .shown
     }
 
-    /// The server that runs now; asks the bus each time and the server once. nil where there is none, or it does not answer.
+    /// The running server; asks the bus each time, and a new server once for its details. nil if there is none, or it does not answer.
     private func findServer() -> ToastServer? {
         if session == nil { session = NotifySession(for: self) }
         guard let session else { return nil }
@@ -393,20 +394,21 @@ public actor Notifier {
         if let toast = shown.removeValue(forKey: serial) { tell(.closed(toast.number)) }
     }
 
-    // MARK: What the server tells
+    // MARK: Reports from the server
 
-    /// The server `owner` has gone (empty: there was none), and with it its toasts, whose numbers mean nothing to the next; or `next` has
-    /// come.
+    /// The server `owner` has gone (empty: there was none), or `next` has replaced it. The toasts of `owner` are void, because their
+    /// numbers mean nothing to the next server.
     func serverChanged(from owner: String, to next: String = "") {
         if server?.owner == owner { server = nil }
         if progress?.owner == owner { progress = nil }
         for (serial, toast) in shown.sorted(by: { $0.key < $1.key }) where toast.owner == owner { forget(serial) }
         slowUntil = .now
-        // What was held is released where the bus loop hears of it; it may have done so before this thread has.
+        // The bus loop releases the held toasts itself, perhaps before this thread hears of the new server.
+        // So reopen the gate, which this thread may have closed since.
         if !next.isEmpty { BusActor.spawn { [self] in outbox.queue.set(.open) } }
     }
 
-    /// The first click counts: GNOME tells one click once per update of the toast.
+    /// Only the first click counts: GNOME Shell reports one click once per update of the toast.
     func actionInvoked(_ serial: UInt64, key: String, token: String?) {
         guard let toast = shown[serial], let action = toast.actions.first(where: { $0.key == key })?.action else { return }
         tell(.action(toast.number, action, activationToken: token))

@@ -4,19 +4,19 @@ internal import Glibc
 
 /// Opens finished files in the user's programs, and shows them in the file manager.
 ///
-/// Nothing here waits longer than `patience` for another program or a disk.
+/// No single wait for another program or a disk exceeds `patience`.
 @BusActor public final class Opener {
-    /// What came of it.
+    /// The result of opening a file, folder or page.
     public enum Outcome: Equatable, Sendable {
         case opened
-        /// The file manager was asked to show the file in its folder; also instead of opening what would run.
+        /// The file manager was asked to show the file in its folder, or the folder itself; also for files that would run.
         case shown
         case failed
     }
 
-    /// For so long the file manager, the portal, and a disk are waited for.
+    /// The longest wait for the file manager, the portal, or a disk.
     public static let patience: Duration = .seconds(10)
-    /// For so long it is waited whether xdg-open(1) complains. It may stay as long as the program that it starts.
+    /// How long to wait for an error of xdg-open(1). xdg-open may run as long as the program that it starts.
     private nonisolated static let complaintMilliseconds: Int32 = 2000
 
     private static let fileManager = "org.freedesktop.FileManager1"
@@ -30,12 +30,12 @@ internal import Glibc
     private let connection: Connection
     private let environment: [String: String]
     private let patience: Duration
-    /// Without one, as where the service began before the session, only the portal can open windows.
+    /// Without a display, as when the service started before the session, only the portal can open windows.
     private let hasDisplay: Bool
 
     /// - Parameters:
-    ///   - environment: for what is started; the process's own if not given.
-    ///   - patience: with other programs.
+    ///   - environment: the environment of started programs; by default that of this process.
+    ///   - patience: the longest wait for another program.
     public init(
         connection: Connection, environment: [String: String] = Folders.environment(), patience: Duration = Opener.patience
     ) {
@@ -45,13 +45,13 @@ internal import Glibc
 
     /// Opens the file at the absolute `path` with the user's program for its type.
     ///
-    /// A program, script, desktop entry or AppImage is never started: it is shown in its folder. Where the file is gone, its folder is
-    /// opened. `activationToken` is the click's, as given by the notification server or the desktop; with it the new window may take the
-    /// focus.
+    /// Programs, scripts, desktop entries, AppImages and disk images are never opened, but shown in their folder. If the file is gone, its
+    /// folder is opened. `activationToken` comes with the click from the notification server or the desktop, and lets the new window take
+    /// the focus.
     ///
     /// - Parameters:
-    ///   - isOurs: whether an open file is the one that is meant: another one of its name is not opened, but the folder.
-    ///   - byPortal: of an app in a sandbox: as it could itself, by the portal alone; without one it is shown.
+    ///   - isOurs: whether an open file is the intended one. If another file has its name, the folder is opened instead.
+    ///   - byPortal: open only by the portal, as a sandboxed app could itself. Without a portal the file is shown in its folder.
     public func open(
         _ path: String, activationToken: String? = nil, byPortal: Bool = false, isOurs: @escaping @Sendable (Int32) -> Bool = { _ in true }
     ) async -> Outcome {
@@ -74,20 +74,20 @@ internal import Glibc
         case .refused:
             if await ask(Self.showFolders, folder, activationToken) == .done { return .shown }
             if await askPortal(path, inFolder: true, activationToken) { return .shown }
-        case .silent: break  // the portal would ask the same one
+        case .silent: break  // the portal would call the same hanging file manager
         }
         return await start(folder, activationToken) ? .shown : .failed
     }
 
-    /// Shows what is in the folder at the absolute `path`: by the file manager's D-Bus interface, else by opening it. Where there is no
-    /// such folder, the nearest one above it.
+    /// Shows the contents of the folder at the absolute `path`, or of the nearest existing folder above it. Calls the file manager's D-Bus
+    /// interface, else opens the folder.
     public func openFolder(_ path: String, activationToken: String? = nil) async -> Outcome {
         let folder = await DiskPool.shared.value(at: .path(path), within: Self.patience) { nearestFolder(to: path) } ?? path
         if await ask(Self.showFolders, folder, activationToken) == .done { return .shown }
         return await launch(folder, activationToken) ? .shown : .failed
     }
 
-    /// Opens a file or folder by xdg-open(1), else by the portal; the other way round where no window could appear from here.
+    /// Opens a file or folder by xdg-open(1), else by the portal. Without a display the portal comes first.
     private func launch(_ path: String, _ token: String?) async -> Bool {
         if !hasDisplay, await askPortal(path, inFolder: false, token) { return true }
         if await start(path, token) { return true }
@@ -106,7 +106,7 @@ internal import Glibc
         _ path: String, inFolder: Bool, _ token: String?, isOurs: @escaping @Sendable (Int32) -> Bool = { _ in true }
     ) async -> Bool {
         guard await FilePortal.isThere(on: connection) else { return false }
-        // What is looked at is what is handed over: the name may have another file by now.
+        // Check and pass on the same descriptor, because another file may have taken the name since.
         let opened = await DiskPool.shared.value(at: .path(path), within: Self.patience, late: closeLate) {
             let descriptor = Glibc.open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
             guard descriptor >= 0, !isOurs(descriptor) else { return descriptor }
@@ -120,7 +120,7 @@ internal import Glibc
 
     /// Opens an http or https page in the user's browser.
     ///
-    /// - Parameter byPortal: of an app in a sandbox: as it could itself.
+    /// - Parameter byPortal: open only by the portal, as a sandboxed app could itself.
     public func openPage(_ page: String, activationToken: String? = nil, byPortal: Bool = false) async -> Outcome {
         guard page.hasPrefix("http://") || page.hasPrefix("https://") else { return .failed }
         if byPortal {
@@ -130,9 +130,9 @@ internal import Glibc
         return await start(page, activationToken) ? .opened : .failed
     }
 
-    /// Runs `xdg-open` in a session of its own, as a child of no one. False where it cannot be run, or says soon that it could not open it.
+    /// Runs `xdg-open` in a session of its own, detached from this process. False if xdg-open could not run or soon reported an error.
     ///
-    /// - Parameter what: an absolute path, or a URL that was looked at: never what the program might take for an option.
+    /// - Parameter what: an absolute path, or a checked URL, so that xdg-open cannot read it as an option.
     private func start(_ what: String, _ token: String?) async -> Bool {
         guard what.hasPrefix("/") || what.hasPrefix("http") else { return false }
         var environment = environment
@@ -145,16 +145,16 @@ internal import Glibc
     }
 }
 
-/// Nobody waits any more for what was opened.
+/// Closes a descriptor that was opened after its caller had stopped waiting.
 @Sendable private func closeLate(_ descriptor: Int32) { if descriptor >= 0 { DiskPool.shared.close(descriptor) } }
 
-/// By bytes: a slash with a combining mark behind it is another character to Swift.
+/// Compares bytes, because Swift joins a slash and a following combining mark into one character.
 private func parent(of path: String) -> String {
     let folder = path.utf8.lastIndex(of: UInt8(ascii: "/")).map { String(path[..<$0]) } ?? ""
     return folder.isEmpty ? "/" : folder
 }
 
-/// `path`, or the nearest folder above it that is there.
+/// `path`, or the nearest existing folder above it.
 private func nearestFolder(to path: String) -> String {
     var path = path
     var status = stat()

@@ -1,19 +1,19 @@
 internal import Glibc
 
-/// The path of a program in `PATH` of `environment`; nil where it is not there.
+/// The path of a program in `PATH` of `environment`; nil if no folder there has the program.
 func findProgram(_ name: String, in environment: [String: String]) -> String? {
     let path = environment["PATH"] ?? "/usr/local/bin:/usr/bin:/bin"
     return path.split(separator: ":").lazy.map { "\($0)/\(name)" }.first { access($0, X_OK) == 0 }
 }
 
-/// Starts `arguments` through setsid(1), which forks: the process that is waited for ends at once, and the program is the child of no one.
-/// It may stay for as long as it likes; how it ends is looked at for `milliseconds`. Blocks.
+/// Starts `arguments` through setsid(1), which forks. The child of this process ends at once, and the program is detached. The program may
+/// run for any time. Its exit status is watched for `milliseconds`. Blocks.
 ///
-/// - Returns: false where it could not be started, or ended with another status than 0 within that time.
+/// - Returns: false if the program could not start, or exited with a status other than 0 within that time.
 func runDetached(_ arguments: [String], environment: [String: String], watchedFor milliseconds: Int32) -> Bool {
     guard let (own, other) = makeEnds() else { return false }
     defer { close(own) }
-    // The shell alone holds the other end, and writes the status into it.
+    // Only the shell holds the other end, and writes the exit status to it.
     let script = ["sh", "-c", #""$@" 2>/dev/null; echo $? >&2"#, "sh"]
     let pid = spawn(["setsid", "--fork"] + script + arguments, environment, errors: other)
     close(other)
@@ -24,16 +24,16 @@ func runDetached(_ arguments: [String], environment: [String: String], watchedFo
     return read(own, &answer, 1) == 1 && answer == UInt8(ascii: "0")
 }
 
-/// Two ends of a connection, closed in every other child that is started meanwhile: that one end is closed is to be seen. (Glibc's pipe2 is
-/// not there for Swift.)
+/// A connected pair of sockets. Both are close-on-exec, so that end of file arrives as soon as the one child with the other end exits.
+/// (Glibc's pipe2 is unavailable in Swift.)
 private func makeEnds() -> (Int32, Int32)? {
     var ends: [Int32] = [-1, -1]
     return socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 ? (ends[0], ends[1]) : nil
 }
 
-/// Runs `arguments` to their end, killed after `seconds`. Blocks.
+/// Runs `arguments` to their end: SIGTERM after `seconds`, SIGKILL one second later. Blocks.
 ///
-/// - Returns: the exit status, and what it wrote to standard output, at most `limit` bytes of it; nil where it could not be started.
+/// - Returns: the exit status, and the first `limit` bytes of standard output; nil if timeout(1) could not start.
 func output(of arguments: [String], environment: [String: String], seconds: Int, limit: Int) -> (status: Int32, text: [UInt8])? {
     guard let (own, other) = makeEnds() else { return nil }
     let pid = spawn(["timeout", "--kill-after=1", "\(seconds)"] + arguments, environment, output: other)
@@ -55,8 +55,8 @@ private func readAll(_ descriptor: Int32, keeping limit: Int) -> [UInt8] {
     }
 }
 
-/// Input, output and errors are /dev/null where no descriptor is given for them. No signal is blocked or ignored (our threads block all,
-/// and children inherit that).
+/// Starts a child. Input is /dev/null, and so are output and errors without a given descriptor. The child blocks and ignores no signal,
+/// although our threads block all signals and children would inherit that.
 private func spawn(_ arguments: [String], _ environment: [String: String], output: Int32? = nil, errors: Int32? = nil) -> pid_t? {
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
@@ -88,10 +88,10 @@ private func spawn(_ arguments: [String], _ environment: [String: String], outpu
     return posix_spawnp(&pid, arguments[0], &actions, &attributes, argv, envp) == 0 ? pid : nil
 }
 
-/// Waits for the end of a child; 128 and the signal where one ended it.
+/// Waits for a child to exit. Returns its status, 128 plus the signal number, or -1 if the status is unknown.
 private func exitStatus(of pid: pid_t) -> Int32 {
     var status: Int32 = 0
-    while waitpid(pid, &status, 0) < 0 { if errno != EINTR { return -1 } }  // an end that nobody has seen is no success
+    while waitpid(pid, &status, 0) < 0 { if errno != EINTR { return -1 } }  // an unknown status is no success
     let signal = status & 0x7F
     return signal == 0 ? (status >> 8) & 0xFF : 128 + signal
 }

@@ -3,18 +3,18 @@ internal import DownloadModel
 internal import EventLoop
 internal import Glibc
 
-/// GLib's runner of proxy scripts, `org.gtk.GLib.PACRunner` of glib-networking, which the bus starts.
+/// GLib's runner of proxy scripts, `org.gtk.GLib.PACRunner` of glib-networking, which the bus starts on demand.
 @BusActor final class ProxyScripts {
     private static let name = "org.gtk.GLib.PACRunner"
     private static let path = ObjectPath("/org/gtk/GLib/PACRunner")
     private static let lookup = MethodOf(name, "Lookup", in: String.self, String.self, out: [String].self)
-    /// What the script of our own says.
+    /// The proxy that our test script returns.
     private static let ownAnswer = "127.0.0.1:9"
 
     private let connection: Connection
     private let folder: String
     private let patience: Duration
-    /// Whether a script of our own has been run. An engine that was there stays there.
+    /// Whether our test script has run. A script engine does not disappear again.
     private var isProven = false
 
     init(connection: Connection, environment: [String: String], patience: Duration) {
@@ -22,7 +22,7 @@ internal import Glibc
         folder = environment["XDG_RUNTIME_DIR"].flatMap { $0.isEmpty ? nil : $0 } ?? "/tmp"
     }
 
-    /// - Parameter script: its URL; empty: it is to be detected.
+    /// - Parameter script: the script's URL; empty: the script has to be auto-detected.
     func choice(for url: String, by script: String) async -> ProxyChoice {
         do throws(DBusError) {
             return ProxyChoice(resolved: try await run(script, for: url))
@@ -32,18 +32,19 @@ internal import Glibc
         }
     }
 
-    /// `choice`, unless it is "direct" because no script can be run here: the runner and the portal answer "direct" then.
+    /// Returns `choice`, unless `choice` is "direct" only because no script engine is installed: the runner and the portal then also answer
+    /// "direct".
     func check(_ choice: ProxyChoice, by script: String) async -> ProxyChoice {
         guard choice == .direct, !script.isEmpty, !isProven else { return choice }
         switch await runsOwn() {
         case true?: isProven = true
         case false?: return .unknown("GLib cannot run the proxy script, because libproxy has no engine (Debian: libproxy1-plugin-webkit)")
-        case nil: break  // somebody else stands behind the portal
+        case nil: break  // the portal has another backend than GLib's runner
         }
         return choice
     }
 
-    /// Whether a script of our own is run. nil: nobody was there to run it.
+    /// Whether GLib's runner executes a test script. nil: the script could not be written, or the runner is missing or silent.
     private func runsOwn() async -> Bool? {
         let file = "\(folder)/todoku-proxy-\(getpid())-\(UInt64.random(in: 0...UInt64.max)).pac"
         let text = "function FindProxyForURL(url, host) { return \"PROXY \(Self.ownAnswer)\"; }\n"
@@ -69,9 +70,9 @@ internal import Glibc
 }
 
 extension ProxyChoice {
-    /// What an error of `name`, which was asked for a proxy, comes to.
+    /// The answer after a failed call to `name` for a proxy.
     ///
-    /// - Parameter absent: where it is not there.
+    /// - Parameter absent: the answer if `name` is not available.
     init(_ name: String, _ error: DBusError, within patience: Duration, orElse absent: ProxyChoice) {
         let bus = "org.freedesktop.DBus.Error."
         let missing = ["ServiceUnknown", "NameHasNoOwner", "UnknownMethod", "UnknownInterface", "UnknownObject"]

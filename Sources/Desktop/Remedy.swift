@@ -1,17 +1,17 @@
 public import DownloadModel
 
-/// The one thing that a person can do about what has failed, or waits.
+/// The one thing that a person can do about a failed or waiting download.
 public enum Remedy: Equatable, Sendable {
     case retry
-    /// There is too little room where `folder` is.
+    /// The disk of `folder` has too little space.
     case freeSpace(folder: String)
-    /// The link is not taken any more; on `page` there may be a fresh one.
+    /// The server rejects the link; `page` may have a new link.
     case newLink(page: String)
 
-    /// nil where nothing that we know of helps: the same request would come to the same, or the link's page is not known.
+    /// nil if no known action helps: the same request would fail again, or the link's page is unknown.
     public init?(after failure: DownloadFailure, of record: DownloadRecord) {
         switch failure.name {
-        // A caller's own descriptor is closed: only the caller can try again.
+        // Todoku has closed the caller's descriptor, so only the caller can try again.
         case .network, .timeout, .tls, .truncated, .checksumMismatch, .sizeMismatch, .writeFailed, .permissionDenied, .expired,
             .interrupted:
             if record.isToDescriptor { return nil }
@@ -25,7 +25,7 @@ public enum Remedy: Equatable, Sendable {
     private init?(after status: UInt32, of record: DownloadRecord) {
         switch status {
         case 401, 403, 404, 410: self.init(forLinkOf: record)
-        // Request Timeout, Too Early, Too Many Requests, and what a server has on its own conscience.
+        // Request Timeout, Too Early, Too Many Requests, and all server errors.
         case 408, 425, 429, 500...599:
             if record.isToDescriptor { return nil }
             self = .retry
@@ -33,7 +33,7 @@ public enum Remedy: Equatable, Sendable {
         }
     }
 
-    /// For what waits.
+    /// The remedy for a waiting download.
     public init?(for reason: WaitReason, of record: DownloadRecord) {
         switch reason {
         case .diskSpace: self.init(forRoomOf: record)
@@ -47,7 +47,7 @@ public enum Remedy: Equatable, Sendable {
         self = .freeSpace(folder: record.directory)
     }
 
-    /// The page that led to the link, as the app gave it; only what a browser fetches, without credentials.
+    /// The page that led to the link, as the app gave it. Only a page that a browser can open, without credentials.
     private init?(forLinkOf record: DownloadRecord) {
         guard let referrer = record.options.referrer, let page = try? DownloadURL(referrer), page.username == nil else { return nil }
         self = .newLink(page: page.text)

@@ -1,25 +1,25 @@
 internal import Glibc
 
-/// How an app in a sandbox is named to the user: by the desktop entry that its packaging exported, which the app in it cannot write.
+/// The user-visible name of a sandboxed app, from the desktop entry that its packaging exported. The app itself cannot write that entry.
 struct SandboxedApp: Equatable {
-    /// Of its desktop entry, without `.desktop`: the hint by which servers keep the user's switch for the app.
+    /// The desktop entry's name, without `.desktop`. Servers store the user's switch for the app under this hint.
     let entry: String
     let name: String
 
-    /// Most bytes of an entry that are read, and most files of a folder that are looked through.
+    /// Most bytes read from an entry, and most files examined in a folder.
     private static let mostBytes = 64 << 10
     private static let mostFiles = 10_000
 
-    /// Blocks: for the notify thread.
+    /// Blocks: call on the notify thread.
     ///
     /// - Parameters:
-    ///   - id: a Flatpak's application id, or `snap.NAME`. Without an entry it stands for itself.
-    ///   - locale: in which the user is spoken to; the entry's name in that language is taken, where there is one.
+    ///   - id: a Flatpak's application id, or `snap.NAME`. Without an entry, the id or the snap's name is the app's name.
+    ///   - locale: the user's language. A name in that language is preferred.
     init(_ id: String, locale: String = "", environment: [String: String] = Folders.environment()) {
         if id.hasPrefix("snap.") {
             let snap = String(id.dropFirst(5))
             let folder = "/var/lib/snapd/desktop/applications"
-            // PREFIX_FILE.desktop; of several the one that is named as its snap.
+            // The files are PREFIX_FILE.desktop. Prefer the file that has the snap's own name.
             let prefix = Self.desktopPrefix(ofSnap: snap)
             let usual = "\(prefix)_\(prefix.prefix { $0 != "+" })"
             entry = fileIsThere("\(folder)/\(usual).desktop") ? usual : Self.first(in: folder, prefix) ?? usual
@@ -32,8 +32,8 @@ struct SandboxedApp: Equatable {
         }
     }
 
-    /// What the desktop files of a snap begin with, before "_": its name; of an instance `NAME_KEY`, `NAME+KEY` (snapd, `DesktopPrefix` in
-    /// snap/info.go: "_" divides prefix and file already).
+    /// The prefix of a snap's desktop files before "_": the snap's name. For an instance `NAME_KEY` the prefix is `NAME+KEY`, because "_"
+    /// already separates prefix and file (snapd, `DesktopPrefix` in snap/info.go).
     static func desktopPrefix(ofSnap instance: String) -> String { instance.split(separator: "_").joined(separator: "+") }
 
     private static func first(in folder: String, _ prefix: String) -> String? {
@@ -51,7 +51,7 @@ struct SandboxedApp: Equatable {
         return names.min()
     }
 
-    /// The value of `Name` in the group `Desktop Entry` of a file; nil where there is none, or no such plain file.
+    /// The value of `Name` in the group `Desktop Entry`; nil if there is none, or `path` is not a readable regular file.
     private static func name(in path: String, _ locale: String) -> String? {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
         guard descriptor >= 0 else { return nil }
@@ -64,7 +64,7 @@ struct SandboxedApp: Equatable {
         return name(of: String(decoding: bytes[..<count], as: UTF8.self), locale: locale)
     }
 
-    /// `Name[LOCALE]` where it is there, else `Name[LANGUAGE]`, else `Name` (Desktop Entry Specification, "Localized values for keys").
+    /// `Name[LOCALE]`, else `Name[LANGUAGE]`, else `Name` (Desktop Entry Specification, "Localized values for keys").
     ///
     /// - Parameter locale: `LANGUAGE_COUNTRY` or `LANGUAGE`; empty: `Name` alone.
     static func name(of text: String, locale: String = "") -> String? {

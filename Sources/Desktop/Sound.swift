@@ -1,22 +1,22 @@
 internal import CSound
 public import EventLoop
 
-/// Sounds of the theme `freedesktop`, by name: through libcanberra, which is loaded with the first. Silent where it, or what it plays by,
-/// is absent.
+/// Plays sounds of the theme `freedesktop` by name. libcanberra is loaded with the first sound. Silent without libcanberra or a sound
+/// server.
 ///
-/// libcanberra by itself asks no desktop for the user's theme, nor whether sounds of events are wanted at all: only where the notification
-/// server plays (`ToastServerTraits.sounds`) does the desktop's switch count.
+/// libcanberra by itself reads neither the user's sound theme nor the switch for event sounds. That switch takes effect only if the
+/// notification server plays the sound (`ToastServerTraits.sounds`).
 ///
-/// Each plays on a thread that lasts as long as the sound: a sound server that hangs holds up nobody.
+/// Each sound plays on a thread that ends with the sound, so a hanging sound server blocks nothing else.
 @BusActor public final class Sound {
-    /// So many at a time, and so many seconds of each at most.
+    /// Most simultaneous sounds, and most seconds of each.
     private static let most = 4
     private nonisolated static let seconds: UInt32 = 10
 
     private var playing = 0
     private let failed: @BusActor @Sendable (Int32) -> Void
 
-    /// - Parameter failed: called with libcanberra's error, 1 where it is not there.
+    /// - Parameter failed: called with libcanberra's error; 1: libcanberra is not installed.
     public init(failed: @escaping @BusActor @Sendable (Int32) -> Void) { self.failed = failed }
 
     public func play(_ name: String) {

@@ -1,15 +1,15 @@
 internal import DBus
 public import EventLoop
 
-/// The system bus, connected to as long as somebody needs it. That there is none, or that it does not answer, is normal.
+/// The system bus, connected while at least one member needs it. A missing or silent system bus is normal.
 @BusActor public final class SystemBus {
-    /// For so long an answer of the bus is waited for. Nobody waits for it with anything else.
+    /// The longest wait for an answer of the bus. Nothing else waits for it.
     static let patience: Duration = .seconds(10)
-    /// So long after a bus has gone it is looked whether it is back, and then twice as long again and again, up to the longest.
+    /// The delay before the first reconnection after a lost connection. The delay doubles after each failure, up to `longestRedial`.
     private static let redial: Duration = .seconds(5)
     private static let longestRedial: Duration = .seconds(300)
 
-    /// Names somebody who needs it.
+    /// Identifies one user of the bus.
     struct Member: Hashable { fileprivate let number: UInt64 }
 
     private let dial: @BusActor () async throws(DBusError) -> Connection
@@ -27,8 +27,8 @@ public import EventLoop
         (self.redial, self.dial) = (redial, dial)
     }
 
-    /// Calls `told` with the connection, at once where there is one; with nil where there is no bus, and when it goes; and again when one
-    /// that has gone is back. Until `leave`.
+    /// Calls `told` with the connection as soon as there is one; with nil if the connection fails or is lost; and again after a
+    /// reconnection. Ends with `leave`.
     func join(_ told: @escaping @BusActor (Connection?) -> Void) -> Member {
         next += 1
         let member = Member(number: next)
@@ -39,10 +39,10 @@ public import EventLoop
 
     func leave(_ member: Member) {
         members[member] = nil
-        if members.isEmpty { connection = nil }  // with its last reference it is closed
+        if members.isEmpty { connection = nil }  // releasing the last reference closes the connection
     }
 
-    /// - Parameter delay: one that has gone is waited for, and looked for again after so long.
+    /// - Parameter delay: how long to wait before the next attempt if this one fails. nil: no further attempt.
     private func connect(againAfter delay: Duration? = nil) {
         guard !isDialling else { return }
         isDialling = true

@@ -1,20 +1,20 @@
 public import DownloadModel
 
-/// What the one progress toast says. The newest one wins.
+/// The contents of the single progress toast. A newer value replaces an older one.
 public struct ProgressToast: Equatable, Sendable {
-    /// A download, or a batch, that is under way.
+    /// An active download or batch.
     public struct Part: Equatable, Sendable {
         /// The file's name; empty for a batch.
         public var name: String
-        /// How many downloads it stands for: of a batch, those that have not ended.
+        /// How many downloads the part stands for; for a batch, those that have not ended.
         public var count: UInt32
         public var received: ByteCount
         /// nil while unknown.
         public var total: ByteCount?
-        /// How much of it is done where bytes do not tell: of a batch, how many of its downloads have ended.
+        /// How many downloads of a batch have ended; nil for a single download. Replaces byte progress while the size is unknown.
         public var ended: (UInt32, of: UInt32)?
         public var icon: String?
-        /// Whose it is, where an app in a sandbox queued it.
+        /// The sandboxed app that queued the part; nil: none.
         public var sandboxedApp: String?
 
         public init(
@@ -30,24 +30,24 @@ public struct ProgressToast: Equatable, Sendable {
     }
 
     public var parts: [Part]
-    /// As in `ProgressGroup`.
+    /// The round of `ProgressGroup` that the toast belongs to.
     public var round: UInt64
 
     public init(_ parts: [Part], round: UInt64 = 0) { (self.parts, self.round) = (parts, round) }
 
-    /// The file's name, where it is one download.
+    /// The file's name if the toast shows a single download.
     public var fileName: String? { parts.count == 1 && parts[0].ended == nil ? parts[0].name : nil }
     public var count: UInt64 { parts.reduce(0) { $0 + UInt64($1.count) } }
     public var received: ByteCount { parts.reduce(0) { $0 &+ $1.received } }
 
-    /// Whose it is, where all of it was queued by one app in a sandbox: it is shown under that app's name, not ours. What several have
-    /// queued, or the user too, is told of by count and bytes alone.
+    /// The app's id if one sandboxed app queued all parts; the toast then has that app's name, not ours. A toast for several apps, or for
+    /// an app and the user, shows only count and bytes.
     public var sandboxedApp: String? {
         guard let first = parts.first?.sandboxedApp, parts.allSatisfy({ $0.sandboxedApp == first }) else { return nil }
         return first
     }
 
-    /// nil where that of a part is unknown, or wrong.
+    /// nil if the total of any part is unknown or smaller than the received bytes.
     public var total: ByteCount? {
         var sum: ByteCount = 0
         for part in parts {
@@ -59,7 +59,7 @@ public struct ProgressToast: Equatable, Sendable {
         return sum > 0 ? sum : nil
     }
 
-    /// Whole percent, rounded down: of the bytes, or, where the size of a batch is not known, of the downloads. nil where nothing tells.
+    /// Whole percent, rounded down: of the bytes, or of the downloads if a batch's size is unknown. nil if neither is known.
     public var percent: Int? {
         if let total { return Self.percent(received, of: total) }
         var (done, all) = (0.0, 0.0)
@@ -85,15 +85,15 @@ public struct ProgressToast: Equatable, Sendable {
     public var icon: String? { parts.count == 1 ? parts[0].icon : nil }
 }
 
-/// What is said at the end of a download, or of a batch, or when one waits for its user. Texts are plain.
+/// What a toast says when a download or batch ends, or when a download waits for its user. The texts are plain, without markup.
 public struct EndToast: Equatable, Sendable {
     public enum Kind: Equatable, Sendable {
-        /// `path`: the absolute path of the file, which the actions are about.
+        /// `path`: the absolute path of the file that the actions open.
         case finished(path: String)
-        /// `folder`: absolute, which the actions are about.
+        /// `folder`: the absolute path of the folder that the actions open.
         case finishedBatch(folder: String)
         case failed(Remedy?)
-        /// It goes on by itself when the user has done something.
+        /// The download resumes by itself once the user has acted.
         case waiting(Remedy?)
     }
 
@@ -101,13 +101,13 @@ public struct EndToast: Equatable, Sendable {
     public var kind: Kind
     public var summary: String
     public var body: String
-    /// Icon name or absolute path; nil: by kind.
+    /// Icon name or absolute path; nil: the icon of the kind.
     public var icon: String?
-    /// Sound name; nil: by kind; empty: silent.
+    /// Sound name; nil: the sound of the kind; empty: silent.
     public var sound: String?
-    /// The host it came from, for servers that show it.
+    /// The host of the download, for servers that show it.
     public var host: String?
-    /// Whose it is, where an app in a sandbox queued it: it is shown under that app's name, not ours.
+    /// The sandboxed app that queued the download; the toast then has that app's name, not ours. nil: none.
     public var sandboxedApp: String?
 
     public init(
@@ -119,7 +119,7 @@ public struct EndToast: Equatable, Sendable {
 }
 
 extension EndToast.Kind {
-    /// What can be asked for by a click, the most useful first.
+    /// The possible actions, the most useful first.
     var actions: [ToastAction] {
         switch self {
         case .finished: [.open, .showFolder]
@@ -134,7 +134,7 @@ extension EndToast.Kind {
         }
     }
 
-    /// Whether it tells of something that is there to be opened.
+    /// Whether the toast is about a file or folder that a click can open.
     var isOfFile: Bool {
         switch self {
         case .finished, .finishedBatch: true
@@ -160,16 +160,16 @@ public enum ToastAction: Equatable, Sendable {
 }
 
 public enum ToastEvent: Equatable, Sendable {
-    /// A toast is on screen; if `isClickable`, whoever clicks it needs us alive.
+    /// A toast is on screen. If `isClickable`, the service must stay alive to receive the click.
     case shown(DownloadNumber, isClickable: Bool)
-    /// Clicked; once per toast, and `closed` follows. The token lets the program that is started take the focus.
+    /// The user clicked the toast: at most once per toast, followed by `closed`. The token lets a started program take the focus.
     case action(DownloadNumber, ToastAction, activationToken: String?)
     /// A toast that was `shown` is no longer on screen, so nobody can click it.
     case closed(DownloadNumber)
-    /// An end toast could not be shown, or was dropped because too many wait.
+    /// An end toast could not be shown, was withdrawn or out of time, or was dropped because too many were waiting.
     case failed(DownloadNumber)
-    /// The user has put the progress toast away; what is told of its round is not shown any more.
+    /// The user dismissed the progress toast. Later updates of the same round are not shown.
     case progressDismissed
-    /// A toast is on screen whose sound the server does not play.
+    /// A toast is on screen, and the server does not play its sound.
     case sounds(String)
 }

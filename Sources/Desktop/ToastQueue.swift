@@ -1,38 +1,38 @@
 internal import DownloadModel
 
-/// One thing for the notify thread to do.
+/// One piece of work for the notify thread.
 enum ToastDelivery: Equatable, Sendable {
     case progress(ProgressToast)
     case closeProgress
-    /// Worth showing until then.
+    /// `until`: when the toast is too old to show.
     case end(EndToast, until: ContinuousClock.Instant)
-    /// Takes the end toast of a download off the screen: it is not true any more.
+    /// Closes the end toast of a download, because the toast is out of date.
     case withdraw(DownloadNumber)
 }
 
-/// Whether progress toasts are worth a hop to the notify thread.
+/// Whether progress toasts are worth a call to the notify thread.
 enum ProgressGate: Equatable, Sendable {
     case open
-    /// The server hangs, or there is none.
+    /// The server hangs or did not answer.
     case closed(until: ContinuousClock.Instant)
-    /// The server that is there does not draw them well.
+    /// The server draws progress badly, or there is no server.
     case closedUntilServerChanges
-    /// libnotify is not installed: nothing can be shown at all.
+    /// libnotify is not installed, or the service is shutting down. Nothing can be shown.
     case absent
 }
 
-/// What waits while the notify thread is busy, perhaps for 25 s with a server that hangs, or until there is a server. Order is kept;
-/// progress is merged; bounded.
+/// The toasts that wait for the notify thread, which a hanging server may block for 25 s, or for a server to appear. Keeps the order,
+/// merges progress, and is bounded.
 struct ToastQueue {
-    /// Most end toasts that wait, and most that are held; beyond it the oldest is dropped.
+    /// Most end toasts that wait, and most that are held. Beyond either, the oldest is dropped.
     static let mostEnds = 32
 
     private(set) var gate = ProgressGate.open
     private var waiting: [ToastDelivery] = []
-    /// A progress toast was handed out and not closed since.
+    /// Whether a progress toast was handed out and not closed since.
     private var isProgressOut = false
-    /// End toasts that no server has taken, oldest first: for the next one. `again`: when the one that is there is tried once more; nil: it
-    /// was sent the toast, and may show it yet.
+    /// End toasts that no server has accepted, by ascending `until`. `again`: when to retry with the running server. nil: only the next
+    /// server gets the toast, because none is running, or the running server may still show the toast.
     private var held: [(toast: EndToast, until: ContinuousClock.Instant, again: ContinuousClock.Instant?)] = []
 
     var isEmpty: Bool { waiting.isEmpty }
@@ -60,7 +60,7 @@ struct ToastQueue {
         isProgressOut = false
     }
 
-    /// - Returns: a toast that had to be dropped for it, or itself where nothing can be shown.
+    /// - Returns: a dropped older toast, or `toast` itself if nothing can be shown.
     mutating func add(_ toast: EndToast, until: ContinuousClock.Instant) -> EndToast? {
         guard gate != .absent else { return toast }
         waiting.append(.end(toast, until: until))
@@ -68,9 +68,9 @@ struct ToastQueue {
         return ends.count > Self.mostEnds ? waiting.remove(at: ends[0]).end : nil
     }
 
-    /// What was to be said of `number` is not true any more.
+    /// Removes the toasts of `number`, because they are out of date, and queues the removal from the screen.
     ///
-    /// - Returns: how many toasts of it were still to be shown, and are not.
+    /// - Returns: how many unsent toasts were removed.
     mutating func withdraw(_ number: DownloadNumber) -> Int {
         let before = waiting.count + held.count
         waiting.removeAll { $0.end?.number == number }
@@ -81,19 +81,19 @@ struct ToastQueue {
 
     // MARK: Without a server
 
-    /// No server has taken `toast`.
+    /// Holds `toast`, which no server has accepted.
     ///
-    /// - Parameter again: nil where a server may have it all the same.
-    /// - Returns: a toast that had to be dropped for it, or itself where nothing can be shown.
+    /// - Parameter again: when to retry with the running server. nil: wait for the next server.
+    /// - Returns: a dropped older toast, or `toast` itself if nothing can be shown.
     mutating func hold(_ toast: EndToast, until: ContinuousClock.Instant, again: ContinuousClock.Instant?) -> EndToast? {
         guard gate != .absent else { return toast }
         held.insert((toast, until, again), at: held.firstIndex { $0.until > until } ?? held.endIndex)
         return held.count > Self.mostEnds ? held.removeFirst().toast : nil
     }
 
-    /// There is no server: ends are held for the next, and there is nothing on the screen to be changed or taken away.
+    /// There is no server: holds end toasts for the next one, and discards the rest, because nothing is on screen.
     ///
-    /// - Returns: toasts that had to be dropped, as by `hold`.
+    /// - Returns: the dropped toasts, as for `hold`.
     mutating func keepForServer() -> [EndToast] {
         let all = waiting
         (waiting, isProgressOut) = ([], false)
@@ -101,19 +101,19 @@ struct ToastQueue {
         return all.compactMap { if case .end(let toast, let until) = $0 { hold(toast, until: until, again: nil) } else { nil } }
     }
 
-    /// The server has gone: nothing is tried again before the next has come.
+    /// The server has gone: stops all retries until the next server.
     mutating func serverLeft() { for index in held.indices { held[index].again = nil } }
 
-    /// A server has come that was not there.
+    /// A new server is running: releases all held toasts.
     mutating func serverCame() {
         set(.open)
         release { _ in true }
     }
 
-    /// The server that is there answers: it is sent what it was not.
+    /// The running server answered: releases the toasts that it was not sent.
     mutating func serverAnswered() { release { $0 != nil } }
 
-    /// The time has come to try once more whether the server answers.
+    /// Releases the toasts whose retry is due.
     mutating func tryAgain(at now: ContinuousClock.Instant) { release { $0.map { $0 <= now } ?? false } }
 
     private mutating func release(where isDue: (_ again: ContinuousClock.Instant?) -> Bool) {
@@ -121,10 +121,10 @@ struct ToastQueue {
         held.removeAll { isDue($0.again) }
     }
 
-    /// When the first of those that are held is to be tried again, or not worth showing any more.
+    /// When the first held toast is due for a retry, or is too old to show.
     var expiry: ContinuousClock.Instant? { held.lazy.map { min($0.again ?? $0.until, $0.until) }.min() }
 
-    /// Forgets those that are held and not worth showing any more, and returns them.
+    /// Removes and returns the held toasts that are too old to show.
     mutating func expire(at now: ContinuousClock.Instant) -> [EndToast] {
         defer { held.removeAll { $0.until <= now } }
         return held.filter { $0.until <= now }.map(\.toast)
@@ -132,14 +132,14 @@ struct ToastQueue {
 
     // MARK: The end
 
-    /// Forgets what waits to be shown; what is left to do is to take off the screen what is not true any more, and the progress toast.
+    /// Discards all waiting toasts. Only withdrawals, and the closing of the progress toast, remain.
     mutating func finish() {
         waiting = gate == .absent ? [] : waiting.filter(\.isWithdrawal) + (isProgressOut ? [.closeProgress] : [])
         held = []
         gate = .absent
     }
 
-    /// Forgets what waits and returns the end toasts among it.
+    /// Discards everything, and returns the numbers of the end toasts.
     mutating func dropAll() -> [DownloadNumber] {
         defer { (waiting, held) = ([], []) }
         return held.map(\.toast.number) + waiting.compactMap { $0.end?.number }
@@ -151,7 +151,7 @@ struct ToastQueue {
         // Try the oldest unsent toast first: a new notification server may be running before its NameOwnerChanged signal arrives.
         if case .end(let toast, let until) = first, let older = held.firstIndex(where: { $0.again != nil }), held[older].until < until {
             let due = held.remove(at: older)
-            _ = hold(toast, until: until, again: due.again)  // one out, one in
+            _ = hold(toast, until: until, again: due.again)  // one toast leaves, one enters
             return .end(due.toast, until: due.until)
         }
         if first.isProgress { isProgressOut = true }

@@ -1,6 +1,6 @@
-/// The notification server that owns the name, and how a toast is put for it.
+/// The running notification server, and how toasts are adapted to it.
 struct ToastServer: Equatable {
-    /// Its unique bus name: another owner is another server.
+    /// The server's unique bus name. A new owner is a new server.
     let owner: String
     let capabilities: Set<String>
     let traits: ToastServerTraits
@@ -14,10 +14,10 @@ struct ToastServer: Equatable {
 
     var hasActions: Bool { capabilities.contains("actions") }
 
-    /// Keys and what they mean, in the order of display; none where clicks are not told.
+    /// Action keys and their meanings, in display order; empty if the server reports no clicks.
     ///
-    /// A click on the toast itself (`default`) does what is expected of one that tells of a file. What has failed is not tried again by a
-    /// click that was meant to put the toast away, unless that is the only click there is.
+    /// A click on a file's toast (`default`) does the obvious thing. A click on a failure's toast may be meant to dismiss the toast, so it
+    /// retries nothing unless no buttons are drawn.
     func actions(for kind: EndToast.Kind) -> [(key: String, action: ToastAction)] {
         let all = kind.actions
         guard hasActions, let first = all.first else { return [] }
@@ -26,7 +26,7 @@ struct ToastServer: Equatable {
         return (hasDefault ? [("default", first)] : []) + all.dropFirst(isDrawnTwice ? 1 : 0).map { ($0.key, $0) }
     }
 
-    /// `text` as the server wants it: markup where it announces that it reads markup.
+    /// `text` for the server, with markup characters escaped if the server announces that it reads markup.
     func body(_ text: String) -> String {
         let text = Self.cleaned(text, keeping: "\n")
         guard capabilities.contains("body-markup") else { return text }
@@ -42,7 +42,7 @@ struct ToastServer: Equatable {
         return escaped
     }
 
-    /// The same, of an app in a sandbox: with its name above, for not every server shows whose a toast is.
+    /// `body(text)`, preceded by the sandboxed app's name if the server does not show the name itself.
     func body(_ text: String, of app: SandboxedApp?) -> String {
         guard let app, !traits.namesApp else { return body(text) }
         return body("\(Self.cleaned(app.name, keeping: nil))\n\(text)")
@@ -50,11 +50,11 @@ struct ToastServer: Equatable {
 
     func summary(_ text: String) -> String { Self.cleaned(text, keeping: nil) }
 
-    /// Most Unicode scalars of one text that a server is given.
+    /// Most Unicode scalars of a text for a server.
     static let longestText = 1000
 
-    /// Cut to `longestText`, control characters as spaces, and without marks that turn the direction of what follows: a name must not pose
-    /// as another.
+    /// Cuts `text` to `longestText` scalars, and replaces control characters by spaces. Removes marks that change the text direction,
+    /// because such marks let one name pose as another.
     static func cleaned(_ text: String, keeping kept: Unicode.Scalar?) -> String {
         var result = String.UnicodeScalarView()
         for scalar in text.unicodeScalars.prefix(longestText) {

@@ -1,13 +1,13 @@
 internal import DBus
 internal import EventLoop
 
-/// Whether a notification server is there, as the session bus says: asked when there is a toast, and told by a signal from then on.
+/// Whether a notification server is running, according to the session bus. The first toast asks the bus; a signal reports every later
+/// change.
 ///
-/// It lives on the connection of the bus loop. Without a server neither GIO nor the notify thread is needed, and nothing wakes up to look
-/// for one.
+/// Uses the bus loop's connection. Without a server, neither GIO nor the notify thread starts, and nothing polls.
 @BusActor final class ToastServerPresence {
     static let name = "org.freedesktop.Notifications"
-    /// What the bus does when the name has no owner: it starts a program where it knows one, and answers once that has the name.
+    /// Starts the program that the bus knows for an unowned name. The bus answers once the program owns the name.
     private static let start = MethodOf(BusDaemon.name, "StartServiceByName", in: String.self, UInt32.self, out: UInt32.self)
 
     private static let disconnected = DBusError.disconnected("").name
@@ -17,13 +17,13 @@ internal import EventLoop
     private let connection: Connection
     private let changed: @BusActor (Bool) -> Void
     private var subscription: Connection.Subscription?
-    /// Counts what the signal has told: what it said is newer than an answer that was asked for before.
+    /// Counts the signals. A signal is newer than the answer to a question from before.
     private var news: UInt64 = 0
-    /// nil: nobody has asked yet.
+    /// nil: unknown, because no toast has asked.
     private(set) var isThere: Bool?
     private(set) var isAsking = false
 
-    /// - Parameter changed: called when a server has come (also one in the place of another), or has gone.
+    /// - Parameter changed: called when a server appears, is replaced, or disappears.
     init(on connection: Connection, changed: @escaping @BusActor (Bool) -> Void) {
         (self.connection, self.changed) = (connection, changed)
         subscription = connection.watchOwner(of: Self.name) { [weak self] owner in
@@ -34,7 +34,8 @@ internal import EventLoop
         }
     }
 
-    /// Asks the bus for a server, which it may start for that. One question at a time; `changed` is not called for the answer.
+    /// Asks the bus for a server, which the bus may start. One question at a time; a further call is ignored. The answer does not trigger
+    /// `changed`.
     func ask(_ answered: @escaping @BusActor (Answer) -> Void) {
         guard !isAsking else { return }
         isAsking = true
@@ -42,7 +43,7 @@ internal import EventLoop
         BusActor.spawn { [self] in
             var isClosed = false
             var isFound = false
-            // A server that is there but that the bus could not start is no service to it.
+            // Ask for the owner first: StartServiceByName fails for a running server that the bus cannot start.
             if (try? await connection.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, Self.name)) != nil {
                 isFound = true
             } else {

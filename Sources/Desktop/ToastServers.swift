@@ -1,34 +1,33 @@
-/// What a notification server does with a toast beyond the specification, which has no word for most of it.
+/// How a notification server treats toasts where the specification is silent.
 struct ToastServerTraits: Equatable {
     enum Progress: Equatable {
-        /// Updated in place, with the hint `value` as a bar and the text beside it.
+        /// The server updates the toast in place, and draws the hint `value` as a bar next to the text.
         case drawn
-        /// A progress toast does more harm than good: there is none.
+        /// The server draws progress badly, so progress toasts are suppressed.
         case none
     }
 
     enum Sounds: Equatable {
-        /// It plays what `sound-name` says.
+        /// The server plays `sound-name`.
         case server
-        /// It does not, whatever it announces: we do.
+        /// The server does not play `sound-name`, even if it announces sounds, so Todoku plays the sound.
         case ours
     }
 
     var progress = Progress.none
-    /// The key `default`, a click on the toast itself, is drawn as a button beside the others: a second one with its label would stand
-    /// there.
+    /// The server draws the action `default`, a click on the toast itself, as a button. An action of the same label would appear twice.
     var drawsDefault = false
-    /// Actions are drawn as buttons. Elsewhere the only one that a person reaches by a click is `default`.
+    /// The server draws actions as buttons. Otherwise a click can reach only `default`.
     var drawsButtons = true
-    /// `CloseNotification` takes the toast off the screen.
+    /// `CloseNotification` removes the toast from the screen.
     var takesAway = true
     var sounds = Sounds.ours
-    /// The name of the app that a toast is of stands on it.
+    /// The toast shows the name of its app.
     var namesApp = false
 }
 
-/// The one table of real servers. A row has the name and vendor of `GetServerInformation`, and why it differs; each was seen on the real
-/// program, in the version named. No other file asks for a server's name.
+/// The only table of known servers. A row has the name and vendor of `GetServerInformation`, and the traits seen on the real program in the
+/// version named. No other file checks a server's name.
 enum ToastServers {
     private struct Row {
         let name: String
@@ -36,32 +35,32 @@ enum ToastServers {
         let traits: ToastServerTraits
     }
 
-    /// For servers that nobody has looked at: what works with all of them. A sound is ours, with `suppress-sound` for one that would play
-    /// it.
+    /// The traits of unknown servers: what works with all of them. Todoku plays the sound, and sets `suppress-sound` for a server that
+    /// would also play it.
     static let unknown = ToastServerTraits()
 
     private static let rows = [
-        // 1.9.0: a bar under the text. No buttons, only a mark "(A)" that there are actions; `dunstctl action 0` takes the default one.
+        // 1.9.0: a bar under the text. No buttons, only a mark "(A)" for existing actions. `dunstctl action 0` invokes the default action.
         Row(name: "dunst", vendor: "knopwob", traits: ToastServerTraits(progress: .drawn, drawsButtons: false)),
-        // 1.7.1: the background is the bar. No buttons, and no mark; `makoctl invoke` takes the default action.
+        // 1.7.1: the background is the bar. No buttons, and no mark. `makoctl invoke` invokes the default action.
         Row(name: "mako", vendor: "emersion", traits: ToastServerTraits(progress: .drawn, drawsButtons: false)),
-        // 0.7.3: a bar, but title and text vanish with it.
+        // 0.7.3: the bar hides title and text.
         Row(name: "Xfce Notify Daemon", vendor: "Xfce", traits: ToastServerTraits(drawsDefault: true)),
-        // 3.20, of GNOME's old desktop: what is closed stays on screen, in front of all that follow. It announces `sound` and plays none.
+        // 3.20, of GNOME's old desktop: a closed toast stays on screen, in front of all later toasts. Announces `sound`, but plays none.
         Row(name: "Notification Daemon", vendor: "GNOME", traits: ToastServerTraits(takesAway: false)),
-        // 1.26, with the same name: no bar. It announces `sound`, and plays files, but no names.
+        // 1.26, with the same name: no bar. Announces `sound`, but plays only files, not names.
         Row(name: "Notification Daemon", vendor: "MATE", traits: ToastServerTraits()),
         // 1.2: no bar.
         Row(name: "lxqt-notificationd", vendor: "lxqt.org", traits: ToastServerTraits(drawsDefault: true)),
-        // 5.27.5: no bar; progress is in its job view (org.kde.JobViewServer), and would be on screen twice.
+        // 5.27.5: no bar. The job view (org.kde.JobViewServer) already shows the progress.
         Row(name: "Plasma", vendor: "KDE", traits: ToastServerTraits(namesApp: true)),
-        // 43.9: no bar; a toast that was updated tells one click once for each update. The only one that plays `sound-name`.
+        // 43.9: no bar. Reports one click on an updated toast once per update. The only server that plays `sound-name`.
         Row(name: "gnome-shell", vendor: "GNOME", traits: ToastServerTraits(sounds: .server, namesApp: true)),
-        // Ours, in a terminal (meson-helpers/run): a line for each update, and numbers for buttons.
+        // Todoku's own server in a terminal (meson-helpers/run): one line per update, and numbers for buttons.
         Row(name: "todoku-demo", vendor: "Todoku", traits: ToastServerTraits(progress: .drawn)),
     ]
 
-    /// The row of both; a vendor that is not there stands for the first of the name.
+    /// The row with both names. If no row has the vendor, the first row with the name.
     static func traits(name: String, vendor: String) -> ToastServerTraits {
         let ofName = rows.filter { $0.name == name }
         return (ofName.first { $0.vendor == vendor } ?? ofName.first)?.traits ?? unknown

@@ -1,8 +1,7 @@
 public import DownloadModel
 public import Localization
 
-/// The words of the toasts in one language. A text is a call of `catalog.text` with the English as a literal; its Japanese is in
-/// `data/po/ja.po`.
+/// The toast texts in one language. Every text is a call of `catalog.text` with an English literal; `data/po/ja.po` has the Japanese.
 public struct ToastTexts: Sendable {
     public let catalog: Catalog
 
@@ -11,7 +10,7 @@ public struct ToastTexts: Sendable {
 
     public static let japanese = ToastTexts(.japanese)
 
-    /// The language of these words, as desktop entries name it.
+    /// The language code, as used in desktop entries.
     var locale: String { catalog.spoken.rawValue }
 
     public var progressSummary: String { catalog.text("Downloading") }
@@ -28,7 +27,7 @@ public struct ToastTexts: Sendable {
         return count + (toast.percent.map { " · " + catalog.percent($0) } ?? "")
     }
 
-    /// "写真.zip — 42 %  12.3 MiB / 29.0 MiB", of several the bytes alone; without a total what has come.
+    /// "写真.zip — 42 %  12.3 MiB / 29.0 MiB". For several downloads only the bytes; without a total only the received bytes.
     public func progressBody(_ toast: ProgressToast) -> String {
         let received = catalog.size(toast.received)
         let bytes = toast.total.map { "\(received) / \(catalog.size($0))" } ?? received
@@ -36,7 +35,7 @@ public struct ToastTexts: Sendable {
         return "\(name) — " + (toast.percent.map { "\(catalog.percent($0))  " } ?? "") + bytes
     }
 
-    /// Of a button.
+    /// The label of an action's button.
     public func label(of action: ToastAction) -> String {
         switch action {
         case .open: open
@@ -47,12 +46,12 @@ public struct ToastTexts: Sendable {
         }
     }
 
-    /// What a download waits for that only its user can bring about.
+    /// What a download needs from its user.
     public func waitingSummary(_ reason: WaitReason) -> String {
         reason == .needsUrl ? catalog.text("A new link is needed") : catalog.text("Not enough disk space")
     }
 
-    /// The file's name, and what makes it go on, on a line of its own.
+    /// The file's name, and on a second line the condition for resuming.
     public func waitingBody(fileName: String, _ reason: WaitReason, missing: ByteCount?) -> String {
         let words =
             if reason == .needsUrl {
@@ -68,7 +67,7 @@ public struct ToastTexts: Sendable {
     /// "写真.zip (29.0 MiB)".
     public func finishedBody(fileName: String, size: ByteCount) -> String { "\(fileName) (\(catalog.size(size)))" }
 
-    /// The file's name, and the reason on a line of its own.
+    /// The file's name, and the reason on a second line.
     public func failedBody(fileName: String, failure: DownloadFailure) -> String { "\(fileName)\n\(reason(failure))" }
 
     /// "8件のダウンロードが完了しました（2件は失敗）".
@@ -77,12 +76,12 @@ public struct ToastTexts: Sendable {
         return outcomes.failed > 0 ? catalog.text("%1$s (%2$s failed)", finished, catalog.count(outcomes.failed)) : finished
     }
 
-    /// "完了8件、失敗2件 (29.0 MiB)", and what it was about on a line of its own.
+    /// "完了8件、失敗2件 (29.0 MiB)", and the reason of a failure on a second line.
     public func batchBody(_ outcomes: OutcomeCounts, size: ByteCount, failure: DownloadFailure? = nil) -> String {
         let counts = catalog.outcomes(outcomes) + (outcomes.finished > 0 ? " (\(catalog.size(size)))" : "")
         return failure.map { "\(counts)\n\(reason($0))" } ?? counts
     }
 
-    /// One short sentence; with the server's status where there was one.
+    /// One short sentence, with the server's HTTP status if there was one.
     public func reason(_ failure: DownloadFailure) -> String { catalog.reason(failure.name, httpStatus: failure.httpStatus) }
 }

@@ -72,7 +72,7 @@ public import EventLoop
         watcher = BusPeer(WatcherInterface.name, on: connection) { [weak self] in self?.watcher(is: $0) }
     }
 
-    // MARK: Being seen
+    // MARK: Registration
 
     private func watcher(is owner: String?) {
         if let retry { Poller.shared.cancel(retry) }
@@ -134,7 +134,7 @@ public import EventLoop
 
     private func send(_ signal: SignalOf<Void>) { connection.send(signal.message(from: ItemInterface.path, ())) }
 
-    // MARK: Being clicked
+    // MARK: Clicks
 
     /// Takes the host's activation token for the window that a click opens. A token works only once.
     public func takeActivationToken() -> String? {

@@ -214,7 +214,7 @@ public final class DownloaderClient: Sendable {
         try await core.call(Manager.resetHost, host, repeatable: true)
     }
 
-    // MARK: Looking on
+    // MARK: Watching the service
 
     /// The data for a tray: the state of the service and two lists, each of at most 1,000 downloads; 0: an empty list.
     ///
@@ -232,7 +232,7 @@ public final class DownloaderClient: Sendable {
         Watch(await core.watchService(receive), of: core)
     }
 
-    // MARK: Watching
+    // MARK: Watching downloads
 
     /// Calls `receive` with the present state of each of `downloads`, and again at each change, in order, on the client's thread. nil
     /// watches all downloads that have not ended, and all that are queued later.

@@ -84,7 +84,7 @@ internal import TodokuClient
         }
     }
 
-    // MARK: Looking
+    // MARK: Reading the state
 
     /// Watches the service only while there is a panel, because nobody sees the tray otherwise.
     private func panel(isThere: Bool) {
@@ -226,7 +226,7 @@ internal import TodokuClient
         }
     }
 
-    // MARK: Being clicked
+    // MARK: Clicks
 
     /// The user opened the menu: earlier failures are no longer news.
     private func wasOpened() {

@@ -29,7 +29,7 @@ struct Target: ExpressibleByArgument {
 
 /// A position in the queue, counted from 1: `first`, 1 (the same), 2 …, `last`.
 struct Place: ExpressibleByArgument {
-    /// Counted from 0, which is next.
+    /// Counted from 0, the next download to start.
     let position: UInt32
 
     init?(argument: String) {

@@ -46,7 +46,7 @@ internal import TodokuClient
             throw CommandFailure(.ended, catalog.text("batch %1$s was removed", "\(batch.reference)"), name: error.name)
         }
         stop()
-        // The batch was cancelled by Ctrl-C; `Interrupt` ends the program.
+        // Ctrl-C has cancelled the batch; `Interrupt` ends the program.
         if isAbandoned { await withCheckedContinuation { parked = $0 } }
         try await tell(outcomes)
         return outcomes.allFinished ? .success : .ended

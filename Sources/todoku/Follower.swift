@@ -71,7 +71,7 @@ internal import TodokuClient
                 try await client.cancel(download)
                 Output.complain(catalog.text("download %1$s is cancelled", "\(download)"))
             } catch {
-                if error.errorName != .invalidState { Output.complain(catalog.explanation(error)) }  // else: it has ended
+                if error.errorName != .invalidState { Output.complain(catalog.explanation(error)) }  // otherwise the download has ended
             }
         }
     }

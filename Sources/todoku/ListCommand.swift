@@ -30,7 +30,8 @@ struct ListCommand: ParsableCommand {
     @Flag(name: .shortAndLong, help: "Also downloads that ended more than a day ago.") var all = false
     @OptionGroup var output: OutputArguments
 
-    /// What ended before this instant is not listed without `--all`. A clock that nobody has set begins on the first day of 1970.
+    /// The list omits downloads that ended before this instant, unless `--all` is given. Saturates at 0, because an unset clock starts in
+    /// 1970.
     static func oldest(now: UInt64) -> UInt64 { now -| recent }
 
     func run() throws {

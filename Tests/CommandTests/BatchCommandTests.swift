@@ -34,7 +34,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `names the line that is refused, and queues nothing`() async throws {
+    @Test func `names the refused line, and queues nothing`() async throws {
         let desk = await Desk()
         let good = "http://127.0.0.1:1/a\n"
         for (name, text, number, error) in [
@@ -60,7 +60,7 @@ import Testing
         writeFile(desk.bus.folder("many"), Array(String(repeating: good, count: 10_001).utf8))
         let many = await desk.run("batch", "many")
         #expect(many.status == 3 && many.errors.contains("10001") && many.errors.contains("10000"), "\(many)")
-        // What the service alone can see is told with the line too, or without where it is about all.
+        // An error that only the service can find also names its line.
         writeFile(desk.bus.folder("two"), Array("\n\(good)\(good)".utf8))
         let folder = await desk.run("batch", "--directory", "/no/such", "two")
         #expect(folder.status == 3 && folder.errors.hasPrefix("todoku: two, line 2: ") && folder.errors.contains("/no/such"), "\(folder)")
@@ -73,7 +73,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `reads standard input, waits for the end, and ends by the outcomes`() async throws {
+    @Test func `reads standard input, waits for the end, and exits by the outcomes`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { request, reply in
             if request.path == "/gone" { reply.respond(404) } else { reply.respond(200, body: patternBytes(1024)) }
@@ -130,7 +130,7 @@ import Testing
         #expect(listFolder(desk.downloads) == [])
         #expect(await desk.run("list", "--all", "--json").output == "[]\n")
 
-        // A download of that number comes first; what is neither is named.
+        // A number means a download first, then a batch. The message names a number that is neither.
         #expect(await desk.run("batch", "--paused", "--notify", "never", "list").succeeded(saying: "4\n"))
         let some = await desk.run("cancel", "5", "99", "/org/todoku/Downloader1/batch/98", "4")
         #expect(some.status == 3 && some.output == "", "\(some)")
@@ -140,7 +140,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `goes into the trash with its files`() async throws {
+    @Test func `moves its files to the trash`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { request, reply in
             if request.path == "/gone" { reply.respond(404) } else { reply.respond(200, text: request.path) }
@@ -155,7 +155,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `leaves the batch to the service at Ctrl-C, and cancels it at the second`() async throws {
+    @Test func `leaves the batch to the service at the first Ctrl-C, and cancels it at the second`() async throws {
         let desk = await Desk()
         let gate = Gate()
         let server = ScriptedServer { _, reply in
@@ -184,7 +184,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `shows one line at a terminal`() async throws {
+    @Test func `counts finished downloads even if there are none`() async throws {
         #expect(plainCatalog.outcomes(OutcomeCounts(finished: 3), always: true) == "3 finished")
         #expect(plainCatalog.outcomes(OutcomeCounts(failed: 2, cancelled: 1), always: true) == "0 finished, 2 failed, 1 cancelled")
     }

@@ -6,7 +6,7 @@ import TestSupport
 import Testing
 import TodokuClient
 
-/// What a watch told, in order. The client tells on the loop's thread, which this actor is.
+/// Records the updates of a watch in order. The client calls on the loop's thread, which is this actor's.
 @BusActor private final class Told {
     var updates: [DownloadUpdate] = []
 
@@ -109,7 +109,7 @@ import TodokuClient
         await desk.close()
     }
 
-    @Test func `lists more than one answer holds`() async throws {
+    @Test func `lists more downloads than fit into one answer`() async throws {
         let desk = await Desk()
         let client = try await DownloaderClient.connect(to: desk.bus.address)
         var request = DownloadRequest()
@@ -122,7 +122,7 @@ import TodokuClient
         await desk.close()
     }
 
-    @Test func `gives a watch each state in order, and nothing once it is stopped`() async throws {
+    @Test func `reports each state to a watch in order, and nothing after its stop`() async throws {
         let desk = await Desk()
         let gate = Gate()
         let server = ScriptedServer { [body] request, reply in
@@ -156,7 +156,7 @@ import TodokuClient
         await desk.close()
     }
 
-    @Test func `gives a watch of everything also retried downloads`() async throws {
+    @Test func `reports retried downloads to a watch of all`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { request, reply in reply.respond(404) }
         let client = try await DownloaderClient.connect(to: desk.bus.address)
@@ -173,7 +173,7 @@ import TodokuClient
         await desk.close()
     }
 
-    @Test func `follows a download over the death of the service`() async throws {
+    @Test func `follows a download across a crash of the service`() async throws {
         let desk = await Desk()
         let gate = Gate()
         let server = ScriptedServer { [body] request, reply in
@@ -186,7 +186,7 @@ import TodokuClient
         let watch = try await client.watch([download], told.receive)
         #expect(await server.waitForRequests(1))
         kill(try #require(await desk.serviceProcess()), SIGKILL)
-        // Nothing but the watch asks for the service now.
+        // Only the watch starts the service again.
         #expect(await server.waitForRequests(2))
         gate.open()
         #expect(await eventually { await told.states.last == "finished" })
@@ -194,7 +194,7 @@ import TodokuClient
         await desk.close()
     }
 
-    @Test func `waits for all of a tag over the death of the service, and acknowledges`() async throws {
+    @Test func `waits for a tag across a crash of the service, and acknowledges`() async throws {
         let desk = await Desk()
         let gate = Gate()
         let server = ScriptedServer { [body] request, reply in
@@ -247,7 +247,7 @@ import TodokuClient
         await desk.close()
     }
 
-    @Test func `says which download is not there, and what was refused`() async throws {
+    @Test func `tells a missing download from a refusal`() async throws {
         let desk = await Desk()
         let client = try await DownloaderClient.connect(to: desk.bus.address)
         for call in [client.pause, client.resume, client.cancel, client.retry] {
@@ -261,7 +261,7 @@ import TodokuClient
         await desk.close()
     }
 
-    @Test func `says that the service is not there, cannot be started, or that the bus has gone`() async throws {
+    @Test func `tells a missing service, one that cannot start, and a lost bus apart`() async throws {
         let desk = await Desk(hasService: false)
         let client = try await DownloaderClient.connect(to: desk.bus.address)
         let absent = await #expect(throws: ClientError.self) { _ = try await client.list() }

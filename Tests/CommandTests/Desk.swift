@@ -2,14 +2,14 @@ import Glibc
 import TestSupport
 import Testing
 
-/// A session with the service, activatable, and the command: the programs that TODOKU and TODOKUD name, else those beside the tests.
+/// A session with an activatable service, and the command. TODOKU and TODOKUD may name the programs; by default they are beside the tests.
 struct Desk {
     let bus: PrivateBus
     let environment: [String: String]
 
     /// - Parameters:
-    ///   - tools: scripts put first in PATH, by name.
-    ///   - extra: more of the environment.
+    ///   - tools: scripts by name, whose folder is the first in PATH.
+    ///   - extra: additional environment variables.
     init(hasService: Bool = true, tools: [String: String] = [:], extra: [String: String] = [:]) async {
         let service = Desk.program("todokud", "TODOKUD")
         let home = TemporaryFolder("todoku-tools")
@@ -35,17 +35,17 @@ struct Desk {
         return beside
     }
 
-    /// The folder that files go to by default.
+    /// The default download folder.
     var downloads: String { bus.folder("home/Downloads") }
 
     func start(_ arguments: [String]) -> Child { Child([Desk.command] + arguments, environment: environment, folder: bus.folder.path) }
 
     func run(_ arguments: String...) async -> Child.Exit { await start(arguments).wait() }
 
-    /// The service's process, or nil where none runs.
+    /// The service's process; nil if the service is not running.
     func serviceProcess() async -> Int32? { await bus.process(of: "org.todoku.Downloader1") }
 
-    /// Takes what it has made with it, before the bus's folder goes.
+    /// Stops the session, and waits for the service's end before the bus's folder is removed.
     func close() async {
         let process = await serviceProcess()
         await bus.stop()
@@ -60,6 +60,6 @@ extension Child {
 }
 
 extension Child.Exit {
-    /// Whether it ended with 0, with just `output` and no complaint.
+    /// Whether the command exited with 0, and wrote only `output`, and no error.
     func succeeded(saying output: String) -> Bool { status == 0 && self.output == output && errors == "" }
 }

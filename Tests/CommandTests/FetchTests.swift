@@ -13,7 +13,7 @@ import Testing
         }
     }
 
-    @Test func `prints the path, and says by its status what has come where it is asked to`() async throws {
+    @Test func `prints the path, and with --exit-code reports new data by its status`() async throws {
         let desk = await Desk()
         let server = server()
         let path = "\(desk.downloads)/a.bin\n"
@@ -63,7 +63,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `has a client, which also writes into a descriptor`() async throws {
+    @Test func `works through the Swift client, which also downloads into a descriptor`() async throws {
         let desk = await Desk()
         let server = server()
         let client = try await DownloaderClient.connect(to: desk.bus.address)

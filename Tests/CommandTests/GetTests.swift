@@ -5,7 +5,7 @@ import Testing
 @Suite(.serialized) struct `todoku get` {
     private let small = patternBytes(200_000)
 
-    @Test func `brings files down and tells each one's way in lines`() async throws {
+    @Test func `downloads files, and reports the progress of each in lines`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { [small] request, reply in reply.serve(small, for: request) }
         let exit = await desk.run("get", server.url("/a.bin"), server.url("/%E6%97%A5%E6%9C%AC.bin?secret=1"))
@@ -65,7 +65,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `shows no percentage if the server tells no size`() async throws {
+    @Test func `shows no percentage if the server sends no size`() async throws {
         let desk = await Desk()
         let gate = Gate()
         let server = ScriptedServer { _, reply in
@@ -137,7 +137,7 @@ import Testing
             gate.wait()
             reply.send([UInt8](repeating: 1, count: 580))
         }
-        // script(1) gives it a terminal, whose output is the child's.
+        // script(1) gives the command a terminal, and passes on its output.
         let url = server.url("/%E5%86%99%E7%9C%9F.bin")
         let child = Child(
             ["script", "-qec", "stty cols 90 rows 24; '\(Desk.command)' get '\(url)'", "/dev/null"], environment: desk.environment)

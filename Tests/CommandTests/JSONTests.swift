@@ -7,8 +7,8 @@ import Testing
 @testable import TodokuClient
 @testable import todoku
 
-@Suite struct `JSON that is written` {
-    @Test func `escapes what RFC 8259 and terminals ask for`() {
+@Suite struct `JSON output` {
+    @Test func `escapes the characters that RFC 8259 requires, and terminal controls`() {
         let value = todoku.JSON.string("a\"b\\c\n\r\t\u{1}\u{1b}\u{7f}\u{9b}\u{2028}日本é👍/")
         #expect(value.text == #""a\"b\\c\n\r\t\u0001\u001b\u007f\u009b\u2028日本é👍/""#)
     }
@@ -18,13 +18,13 @@ import Testing
             todoku.JSON.array([.number(.infinity), .number(.nan), .number(0.5), .null, .bool(true)]).text == "[null,null,0.5,null,true]")
     }
 
-    @Test func `keeps 64 bits`() {
+    @Test func `keeps all 64 bits of an integer`() {
         #expect(
             todoku.JSON.object([("a", .unsigned(.max)), ("b", .integer(.min))]).text
                 == #"{"a":18446744073709551615,"b":-9223372036854775808}"#)
     }
 
-    @Test func `is read again by a reader that is not ours`() throws {
+    @Test func `is readable by another JSON parser`() throws {
         let text = todoku.JSON.object([("k\u{0}\"", .array([.string("\u{1f}\\"), .object([]), .array([])]))]).text
         let parsed = TestSupport.JSON(text)
         let read = try #require(parsed)
@@ -44,7 +44,7 @@ import Testing
         "Batch": .objectPath(ObjectPath("/")), "Priority": .int32(-2), "SpeedLimit": .uint64(0),
     ]
 
-    @Test func `takes every property of the contract`() {
+    @Test func `decodes the properties of the contract`() {
         let description = DownloadDescription(DownloadReference(number: 7), Self.properties)
         #expect(description.state == .waiting)
         #expect(description.waitReason == "retry")
@@ -82,7 +82,7 @@ import Testing
         #expect(description.total == nil)
     }
 
-    @Test func `has a fraction and a total of null in JSON while they are not known`() throws {
+    @Test func `has null for an unknown total and fraction in JSON`() throws {
         var properties = Self.properties
         properties["Total"] = .int64(-1)
         let parsed = TestSupport.JSON(todoku.JSON.object(DownloadDescription(DownloadReference(number: 7), properties).json).text)
@@ -108,8 +108,8 @@ import Testing
         "", "x", "-1", "+1", "07", "1.0", "/", "a/", "/a", "a/b/c", "/org/todoku/Downloader1", "/org/todoku/Downloader1/download/a b",
         "18446744073709551616",
     ])
-    func `is refused if it is none of these`(text: String) { #expect(DownloadReference(text) == nil) }
+    func `is refused in any other form`(text: String) { #expect(DownloadReference(text) == nil) }
 
     @Test(arguments: ["7", "org.example.App/ch_1", "1app/0", "日本/x"])
-    func `comes back as it was given`(text: String) throws { #expect(try #require(DownloadReference(text)).description == text) }
+    func `is printed as it was given`(text: String) throws { #expect(try #require(DownloadReference(text)).description == text) }
 }

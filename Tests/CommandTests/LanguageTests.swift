@@ -11,7 +11,7 @@ import Testing
     @Test func `is the terminal’s for people, and English for programs`() async throws {
         let desk = await Desk(extra: ["LC_ALL": "ja_JP.UTF-8"])
         let server = ScriptedServer { request, reply in reply.respond(request.path == "/missing" ? 404 : 200, text: "x") }
-        // Without a terminal the lines of progress are a log's, which scripts read.
+        // Progress lines without a terminal are a log for scripts, so they are not translated.
         let got = await desk.run("get", server.url("/a"))
         #expect(got.output.hasPrefix("1 queued\n") && got.output.hasSuffix("1 finished \(desk.downloads)/a\n"), "\(got)")
         let failed = await desk.run("get", server.url("/missing"))
@@ -40,7 +40,7 @@ import Testing
     @Test(arguments: [
         ("C.UTF-8", "ja", true), ("ja_JP.UTF-8", "", true), ("de_DE.UTF-8", "de:ja", true), ("en_US.UTF-8", "", false), ("C", "ja", false),
         ("ja_JP.UTF-8", "en", false), ("ja_JP.utf8", "", true),
-        // Japanese, but not in a writing that we have.
+        // Japanese, but in an unsupported encoding.
         ("ja_JP.eucJP", "", false), ("ja_JP", "", false),
     ])
     func `follows gettext’s variables`(locale: String, wishes: String, isJapanese: Bool) async {
@@ -92,7 +92,7 @@ import Testing
         }
     }
 
-    @Test func `says how things stand`() {
+    @Test func `is used in progress lines`() {
         let line = ProgressLine(utf8: true, catalog: Catalog(.japanese))
         var download = DownloadDescription(
             DownloadReference(number: 7),

@@ -28,7 +28,7 @@ import Testing
     }
 
     @Test(arguments: [["get"], ["fly"], ["show", "x"], ["get", "--size", "many", "http://h/"], ["--frob"], ["remove"]])
-    func `ends with 2 and its usage where the command line is wrong`(arguments: [String]) async {
+    func `exits with 2 and its usage for a wrong command line`(arguments: [String]) async {
         let exit = await Child.run([Desk.command] + arguments)
         #expect(exit.status == 2)
         #expect(exit.output == "")
@@ -39,7 +39,7 @@ import Testing
         "get", "add", "batch", "fetch", "list", "show", "watch", "wait", "pause", "resume", "cancel", "retry", "remove", "open", "why",
         "host", "limit", "settings",
     ])
-    func `helps with examples`(subcommand: String) async {
+    func `has examples in its help`(subcommand: String) async {
         let exit = await Child.run([Desk.command, subcommand, "--help"])
         #expect(exit.status == 0)
         #expect(exit.errors == "")
@@ -110,7 +110,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `keeps settings`() async throws {
+    @Test func `saves settings`() async throws {
         let desk = await Desk()
         #expect(await desk.run("settings", "speed-limit", "2MiB").status == 0)
         #expect(await desk.run("settings", "max-active", "7").status == 0)
@@ -153,7 +153,7 @@ import Testing
         await desk.close()
     }
 
-    @Test func `keeps waiting and downloading through the death of the service`() async throws {
+    @Test func `keeps waiting and downloading across a crash of the service`() async throws {
         let desk = await Desk()
         let gate = Gate()
         let server = ScriptedServer { [body] request, reply in
@@ -229,7 +229,7 @@ import Testing
         _ = await desk.run("resume", "1")
         _ = await desk.run("wait", "1")
         #expect(await desk.run("open", "1").succeeded(saying: ""))
-        // No file manager is there: the folder is opened instead.
+        // Without a file manager the folder is opened.
         #expect(await desk.run("open", "--folder", "1").succeeded(saying: ""))
         _ = await desk.run("get", "--quiet", server.url("/evil.desktop"))
         #expect(await desk.run("open", "2").succeeded(saying: ""))
@@ -242,8 +242,8 @@ import Testing
         await desk.close()
     }
 
-    /// Where a desktop does not know D-Bus activation, it runs these.
-    @Test func `does what its desktop entry has it run`() async throws {
+    /// A desktop without D-Bus activation runs these commands.
+    @Test func `accepts the commands of its desktop entry`() async throws {
         let opener = StandInOpener()
         let desk = await Desk(extra: ["PATH": opener.path])
         let entry = String(decoding: try #require(readFile("\(repository)/data/org.todoku.Downloader1.desktop.in")), as: UTF8.self)
@@ -256,13 +256,13 @@ import Testing
             let exit = await desk.start(command.dropFirst(program.count).split(separator: " ").map(String.init)).wait()
             #expect(exit.succeeded(saying: ""), "\(command): \(exit)")
         }
-        // No file manager is there: so the folder of the newest file, and the download folder.
+        // Without a file manager the newest file's folder and the download folder are opened.
         #expect(await opener.hasOpened(2))
         #expect(opener.opened == ["\(desk.downloads)||", "\(desk.downloads)||"])
         await desk.close()
     }
 
-    @Test func `puts a file into the trash`() async throws {
+    @Test func `moves a file to the trash`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
         _ = await desk.run("get", "--quiet", server.url("/a.bin"))

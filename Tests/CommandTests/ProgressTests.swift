@@ -16,7 +16,7 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         ])
 }
 
-@Suite struct `A line of progress` {
+@Suite struct `A progress line` {
     private let mebibyte: UInt64 = 1 << 20
 
     @Test func `shows bar, percentage, sizes, speed and time left`() {
@@ -26,7 +26,7 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         #expect(line.hasSuffix("25 %  3.0/12.0 MiB     1.0 MiB/s     10 s left"))
     }
 
-    @Test func `invents no percentage and no time where the total is not known`() {
+    @Test func `has no percentage and no remaining time while the total is unknown`() {
         for turn in 0..<100 {
             let line = ProgressLine(utf8: true, turn: turn).text(download("active", received: 3 * mebibyte), speed: mebibyte, columns: 100)
             #expect(!line.contains("%") && !line.contains("left"))
@@ -34,14 +34,14 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         }
     }
 
-    @Test func `is 100 % only when everything is there`() {
+    @Test func `is 100 % only when all bytes are received`() {
         let line = ProgressLine(utf8: true).text(download("active", received: 999_999, total: 1_000_000), speed: nil, columns: 100)
         #expect(line.contains(" 99 %"))
         #expect(ProgressLine(utf8: true).text(download("verifying", received: 5, total: 5), speed: nil, columns: 100).contains("100 %"))
     }
 
     @Test(arguments: [1, 10, 19, 20, 40, 60, 79, 80, 120, 300])
-    func `never is wider than the terminal, and puts columns under one another`(columns: Int) {
+    func `is never wider than the terminal, and aligns its columns`(columns: Int) {
         let line = ProgressLine(utf8: true, turn: 3)
         var bars: Set<Int> = []
         for name in ["a", "とても長い名前の写真データ集２０２６年１１月分その一とその二.tar.gz", "👍 ok.zip"] {
@@ -56,7 +56,7 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         #expect(bars.count <= 1)
     }
 
-    @Test func `is ASCII where the terminal is`() {
+    @Test func `is ASCII on an ASCII terminal`() {
         let text = ProgressLine(utf8: false).text(
             download("active", received: 5, total: 10, name: String(repeating: "a", count: 99)), speed: 1, columns: 80)
         #expect(!text.contains { !$0.isASCII })
@@ -66,7 +66,7 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
     @Test(arguments: [
         (300_000, 30 << 20, "0.2/30.0 MiB"), (0, 1000, "0/1000 B"), (1 << 30, 3 << 30, "1.0/3.0 GiB"), (5, Int64.max, "0.0/8.0 EiB"),
     ])
-    func `tells what has come in the unit of the whole`(received: UInt64, total: Int64, text: String) {
+    func `shows the received bytes in the unit of the total`(received: UInt64, total: Int64, text: String) {
         #expect(
             ProgressLine(utf8: true).text(download("active", received: received, total: total), speed: 0, columns: 100).contains(
                 "  \(text)  "))
@@ -90,7 +90,7 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
 }
 
 @Suite struct `Lines without a terminal` {
-    @Test func `tell each tenth once`() {
+    @Test func `report each tenth once`() {
         var steps = ProgressSteps()
         let told = (0...1000).compactMap { steps.next(received: $0, total: 1000) }
         #expect(told.count == 10)
@@ -98,14 +98,14 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         #expect(told.last == "100 % 1000 B of 1000 B")
     }
 
-    @Test func `tell each doubling where the total is not known`() {
+    @Test func `report each doubling while the total is unknown`() {
         var steps = ProgressSteps()
         let told = stride(from: 0, through: 20 << 20, by: 4096).compactMap { steps.next(received: UInt64($0), total: nil) }
         #expect(told == ["1.0 MiB", "2.0 MiB", "4.0 MiB", "8.0 MiB", "16.0 MiB"])
     }
 
     @Test @BusActor func `report an end once, whatever follows`() {
-        nonisolated(unsafe) var output = ""  // the display writes during its calls only, on this actor
+        nonisolated(unsafe) var output = ""  // the display writes only during its calls, on this actor
         let display = PlainDisplay { output += $0 }
         let (active, finished) = (download("active"), download("finished"))
         display.queued(active.reference)
@@ -128,7 +128,7 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
 }
 
 @Suite struct `The client's speed` {
-    @Test func `follows what is written over about three seconds`() {
+    @Test func `averages the written bytes over about three seconds`() {
         let start = ContinuousClock.now
         var meter = ClientSpeedMeter(0, at: start)
         #expect(meter.add(1000, at: start + .milliseconds(500)) == 2000)

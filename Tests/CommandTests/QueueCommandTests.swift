@@ -3,8 +3,8 @@ import Glibc
 import TestSupport
 import Testing
 
-@Suite struct `Why nothing happens` {
-    @Test func `is explained in a sentence, with the rule, how many go first, and when its turn comes`() async throws {
+@Suite struct `The reason of a download's state` {
+    @Test func `is a sentence with the host rule, the downloads ahead and the time of the start`() async throws {
         let gate = Gate()
         let server = ScriptedServer { _, reply in
             gate.wait()
@@ -30,7 +30,7 @@ import Testing
         gate.open()
     }
 
-    @Test func `is explained for a queued, a delayed and an ended download`() async throws {
+    @Test func `is given for active, queued, delayed and ended downloads`() async throws {
         let desk = await Desk()
         let gate = Gate()
         let server = ScriptedServer { request, reply in
@@ -80,7 +80,7 @@ import Testing
     }
 }
 
-@Suite struct `The rules of hosts` {
+@Suite struct `Host rules` {
     @Test func `are shown, set and removed`() async throws {
         let desk = await Desk()
         let first = await desk.run("host")
@@ -99,7 +99,7 @@ import Testing
 }
 
 @Suite struct `The speed limit` {
-    @Test func `is shown and set, of all and of single downloads`() async throws {
+    @Test func `is shown and set, for all and for single downloads`() async throws {
         let desk = await Desk()
         #expect(await desk.run("limit").output == "none\n")
         #expect(await desk.run("limit", "2MiB").status == 0)

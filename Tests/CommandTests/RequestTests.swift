@@ -14,7 +14,7 @@ import Testing
         return try command.request.request().options
     }
 
-    @Test func `are every option of the contract, as the service reads them`() throws {
+    @Test func `cover every option of the contract, in a form that the service reads`() throws {
         let folder = TemporaryFolder()
         writeFile(folder("secret"), "pässword\nrest".utf8)
         let checksum = "sha256:" + String(repeating: "Ab", count: 32)
@@ -53,7 +53,7 @@ import Testing
         #expect(Message.value([String: Variant].self, from: read.metadata) == ["k": .string("v=w")])
     }
 
-    @Test func `are left to the service if they are not given`() throws { #expect(try options([]).isEmpty) }
+    @Test func `are not sent if they are not given`() throws { #expect(try options([]).isEmpty) }
 
     @Test func `take folder and name from --output`() throws {
         let all = try options(["-o", "/tmp/a b.bin"])
@@ -61,7 +61,7 @@ import Testing
         #expect(try options(["-o", "b.bin"])["directory"]?.string?.hasPrefix("/") == true)
     }
 
-    @Test func `take user and password in one`() throws {
+    @Test func `accept user and password in one argument`() throws {
         #expect(try options(["--user", "me:a:b"]) == ["username": .string("me"), "password": .string("a:b")])
     }
 
@@ -88,7 +88,7 @@ import Testing
         #expect(throws: (any Error).self) { try TodokuCommand.parseAsRoot(arguments) }
     }
 
-    @Test func `name a setting with its new value`() throws {
+    @Test func `set a setting to a new value`() throws {
         #expect(try SettingsCommand.setting(.speedLimit, "2MiB") == .speedLimit(2 << 20))
         #expect(try SettingsCommand.setting(.speedLimit, "none") == .speedLimit(0))
         #expect(try SettingsCommand.setting(.maxActive, "0") == .maxActive(0))

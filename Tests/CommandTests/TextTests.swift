@@ -11,7 +11,7 @@ import Testing
     func `counts the columns that a terminal takes`(text: String, columns: Int) { #expect(TerminalText.width(text) == columns) }
 
     @Test(arguments: 0...40)
-    func `is never wider than its room once cut`(columns: Int) {
+    func `is never wider than its limit once cut`(columns: Int) {
         for name in ["写真データ集２０２６年１１月.tar.gz", "a very long file name indeed.iso", "👨‍👩‍👧‍👦家族の写真のまとめ.zip"] {
             #expect(TerminalText.width(TerminalText.cut(name, to: columns)) <= columns)
             #expect(TerminalText.width(TerminalText.cut(name, to: columns, ellipsis: "...")) <= columns)
@@ -31,7 +31,7 @@ import Testing
 }
 
 @Suite struct `A table` {
-    @Test func `aligns by columns of the terminal and cuts the last one`() {
+    @Test func `aligns by display width, and cuts the last column`() {
         var table = Table([Table.Column(heading: "N", isNumber: true), Table.Column(heading: "NAME"), Table.Column(heading: "X")])
         table.add(["7", "日本", "0123456789"])
         table.add(["12", "abcdef", "x"])
@@ -52,13 +52,13 @@ import Testing
         "", "K", "-1", "1.5", "1e3", "10X", "10KiBs", ".5M", "5.M", "1.2.3M", "18446744073709551616", "99999999999P", "１０", "0x10",
         "10Mi B",
     ])
-    func `refuses what is no size`(text: String) { #expect(Amounts.bytes(text) == nil) }
+    func `refuses a malformed size`(text: String) { #expect(Amounts.bytes(text) == nil) }
 
     @Test(arguments: [("30", 30_000), ("30s", 30_000), ("500ms", 500), ("2m", 120_000), ("2 min", 120_000), ("1h", 3_600_000)])
     func `reads a time`(text: String, milliseconds: Int) { #expect(Amounts.duration(text) == .milliseconds(milliseconds)) }
 
     @Test(arguments: ["", "s", "-1s", "1.5s", "3d", "50000000"])
-    func `refuses what is no time`(text: String) { #expect(Amounts.duration(text) == nil) }
+    func `refuses a malformed time`(text: String) { #expect(Amounts.duration(text) == nil) }
 }
 
 @Suite struct `Paths at the command line` {

@@ -7,10 +7,10 @@ internal import Testing
 
 @testable internal import Desktop
 
-/// A private session for a toast test. GIO has one session bus a process, so each test that shows toasts runs in a process of its own
-/// (an exit test) and makes this its session.
+/// Starts a private session for a toast test. GIO has one session bus per process, so each test that shows toasts runs in its own process
+/// (an exit test), where this becomes the session.
 func beginSession(activatable: [String: String] = [:], display: Display? = nil) async -> PrivateBus {
-    // A program that outlives a test which crashed must not hold the test's pipe to the test runner, which waits for its end.
+    // A program that outlives a crashed test must not hold the test's pipe, because the test runner waits until the pipe closes.
     for descriptor in 3..<256 as Range<Int32> { _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC) }
     let bus = await PrivateBus(activatable: activatable, extra: display.map { ["DISPLAY": $0.name] } ?? [:])
     for (key, value) in bus.environment { setenv(key, value, 1) }
@@ -18,10 +18,10 @@ func beginSession(activatable: [String: String] = [:], display: Display? = nil) 
     return bus
 }
 
-/// What a notifier has reported, in order.
+/// Records a notifier's reports in order.
 @BusActor final class Reports {
     private(set) var events: [ToastEvent] = []
-    /// What the server leaves to us to be played, apart.
+    /// The sounds that the server leaves to us; `events` leaves them out.
     private(set) var sounds: [String] = []
     nonisolated init() {}
     func take(_ event: ToastEvent) { if case .sounds(let name) = event { sounds.append(name) } else { events.append(event) } }
@@ -39,7 +39,7 @@ func beginSession(activatable: [String: String] = [:], display: Display? = nil) 
     }
 }
 
-/// `#expect(value == expected)` that says both: an exit test hands on only the comments of its issues.
+/// `#expect(value == expected)` whose comment has both values: an exit test passes on only the comments of its issues.
 func expect<V: Equatable>(_ value: V, is expected: V, sourceLocation: SourceLocation = #_sourceLocation) {
     #expect(value == expected, "\(value) is not \(expected), line \(sourceLocation.line)", sourceLocation: sourceLocation)
 }

@@ -16,7 +16,7 @@ internal import Testing
             let notifier = reports.make()
             for received in [1_000_000, 5_000_000, 12_897_484] as [ByteCount] { await notifier.show(ProgressToast.of(received)) }
             expect(await eventually { await dunst.displayed() == 1 }, is: true)
-            // One more update in place.
+            // The notifier may update the toast in place.
             await notifier.show(ProgressToast.of(12_897_485 + 1_000_000))
             await notifier.show(ProgressToast.of(12_897_485))
             expect(await eventually { await dunst.displayed() == 1 }, is: true)
@@ -78,7 +78,7 @@ internal import Testing
         }
     }
 
-    @Test func `say why a download failed, with markup in its name as text`() async {
+    @Test func `give the reason of a failure, and show markup in a file name as text`() async {
         await #expect(processExitsWith: .success) {
             let display = await Display()
             let bus = await beginSession(display: display)
@@ -94,7 +94,7 @@ internal import Testing
             expect(toast?["body"]?.string, is: "&lt;i&gt;写真&lt;/i&gt;.zip\nサーバーがエラーを返しました（HTTP 404）。")
             expect(toast?["category"]?.string, is: "transfer.error")
             expect(await reports.contains(.closed(DownloadNumber(3))), is: true)
-            // No actions: nothing to stay for.
+            // Without actions the service need not stay for a click.
             expect(await reports.events, is: [.shown(DownloadNumber(3), isClickable: false), .closed(DownloadNumber(3))])
             await dunst.stop()
             await bus.stop()
@@ -117,7 +117,7 @@ internal import Testing
             await notifier.show(EndToast.finished(3))
             expect(await reports.contains(.shown(DownloadNumber(3))), is: true)
             expect(await dunst.displayed(), is: 1)
-            // What begins later has one.
+            // A download that starts later gets a progress toast.
             await notifier.show(ProgressToast.of(3_000_000, round: 1))
             expect(await eventually { await dunst.displayed() == 2 }, is: true)
             await dunst.stop()
@@ -126,7 +126,7 @@ internal import Testing
         }
     }
 
-    @Test func `go to a restarted server, without the numbers of the old one`() async {
+    @Test func `go to a restarted server without the old server's numbers`() async {
         await #expect(processExitsWith: .success) {
             let display = await Display()
             let bus = await beginSession(display: display)
@@ -140,7 +140,7 @@ internal import Testing
             expect(await reports.contains(.closed(DownloadNumber(2))), is: true)
             expect(await bus.waitForOwner("org.freedesktop.Notifications", present: false), is: true)
             let second = await Dunst(on: bus, display)
-            // Someone else's toast has the number that our progress toast had.
+            // Another program's toast gets the number that our progress toast had.
             let other = await Child.run(
                 [
                     "busctl", "--user", "call", "--", "org.freedesktop.Notifications", "/org/freedesktop/Notifications",

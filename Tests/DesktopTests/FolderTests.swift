@@ -19,7 +19,7 @@ internal import Testing
         #expect(Folders.downloadFolder(inUserDirectories: text, home: "/home/u") == folder)
     }
 
-    @Test func `may lie in a home that is hidden itself`() {
+    @Test func `may be inside a hidden home directory`() {
         let text = "XDG_DOWNLOAD_DIR=\"$HOME/in\""
         #expect(Folders.downloadFolder(inUserDirectories: text, home: "/var/.u") == "/var/.u/in")
     }

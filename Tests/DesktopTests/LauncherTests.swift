@@ -5,12 +5,12 @@ internal import Testing
 
 @testable internal import Desktop
 
-/// Marks of icons, with a dial that a test answers.
+/// Icon marks whose connections the test makes.
 @BusActor private final class Icons: Sendable {
     let bus: PrivateBus
     let session: Connection
     private(set) var dials = 0
-    /// So many do not come about.
+    /// How many connections fail.
     var failures = 0
     private(set) lazy var entries = LauncherEntries(session: session, changed: {}) { [unowned self] () throws(DBusError) in
         dials += 1
@@ -26,8 +26,8 @@ internal import Testing
     func show(_ count: Int64) { entries.show(count == 0 ? [:] : ["org.example.App": IconMark(count: count, progress: nil)]) }
 }
 
-@Suite struct `Marks of icons` {
-    @Test func `are shown by the next connection if one fails`() async throws {
+@Suite struct `Dock icon marks` {
+    @Test func `are shown by the next connection after a failed one`() async throws {
         let bus = await PrivateBus()
         let dock = try await StandInDock(on: bus.address)
         let icons = try await Icons(on: bus)
@@ -36,7 +36,7 @@ internal import Testing
             icons.entries.watch()
         }
         #expect(await eventually { await icons.entries.hasDock })
-        // As those do who show them: again and again.
+        // Show the mark repeatedly, as real callers do.
         #expect(
             await eventually {
                 await icons.show(3)
@@ -45,7 +45,7 @@ internal import Testing
         #expect(await icons.dials == 3)
     }
 
-    @Test func `of a returned dock are not removed together with those of the old one`() async throws {
+    @Test func `of a restarted dock outlive the marks of the old dock`() async throws {
         let bus = await PrivateBus()
         let dock = try await StandInDock(on: bus.address)
         let icons = try await Icons(on: bus)
@@ -60,7 +60,7 @@ internal import Testing
         #expect(await eventually { await icons.entries.hasDock })
         await icons.show(2)
         #expect(await eventually { await dock.mark(of: "org.example.App")?.count == 2 })
-        // The first mark's connection would have gone by now.
+        // Wait until the old mark's connection would have closed.
         await withCheckedContinuation { done in
             BusActor.spawn { Poller.shared.schedule(after: LauncherEntries.linger) { done.resume() } }
         }

@@ -6,7 +6,7 @@ internal import Testing
 @testable internal import DBus
 @testable internal import Desktop
 
-/// What is known of the network on a machine of two private buses, and of a kernel that has a way out or not.
+/// Records the network state on a machine of two private buses, with or without a kernel route.
 @BusActor private final class Watcher: Sendable {
     let machine: PrivateBus
     let session: PrivateBus
@@ -39,7 +39,7 @@ internal import Testing
         var dials = 0
     }
 
-    @Test @BusActor func `is connected again after it left, as long as somebody needs it`() async throws {
+    @Test @BusActor func `is reconnected after a loss while somebody needs it`() async throws {
         let (first, second) = (await PrivateBus(), await PrivateBus())
         let visitor = Visitor()
         let system = SystemBus(redial: .milliseconds(1)) { () throws(DBusError) in
@@ -77,7 +77,7 @@ internal import Testing
         withExtendedLifetime(manager) {}
     }
 
-    @Test func `follows NetworkManager as it changes, goes and comes`() async throws {
+    @Test func `follows changes, exits and restarts of NetworkManager`() async throws {
         let watcher = try await Watcher()
         let manager = try await StandInNetworkManager(on: watcher.machine.address)
         #expect(await watcher.dials == 0, "nobody has asked yet")
@@ -96,7 +96,7 @@ internal import Testing
         #expect(await watcher.dials == 1)
     }
 
-    @Test func `comes from the portal where there is no NetworkManager, and from NetworkManager once there is`() async throws {
+    @Test func `comes from the portal until NetworkManager appears`() async throws {
         let watcher = try await Watcher()
         let portal = try await StandInPortal(on: watcher.session.address)
         await portal.set("available", .bool(false))
@@ -112,7 +112,7 @@ internal import Testing
         withExtendedLifetime(manager) {}
     }
 
-    @Test func `becomes unknown, and the bus is left, when nobody needs it`() async throws {
+    @Test func `becomes unknown, and disconnects from the bus, when nobody needs it`() async throws {
         let watcher = try await Watcher()
         let manager = try await StandInNetworkManager(on: watcher.machine.address, metered: 1)
         await watcher.begin(true)
@@ -127,7 +127,7 @@ internal import Testing
 
     @Test func `counts as open if no answer comes`() async throws {
         let watcher = try await Watcher()
-        // A program that has the name, and never answers.
+        // A program that owns the name, but never answers.
         let mute = try await Connection.open(address: watcher.machine.address)
         #expect(try await mute.requestName(StandInNetworkManager.name))
         await mute.hold()

@@ -17,7 +17,7 @@ internal import Testing
 }
 
 @Suite struct `The table of libnotify's functions` {
-    /// Our own copies of C's types and prototypes, against the headers of libnotify-dev.
+    /// Compares our own copies of C types and prototypes with the headers of libnotify-dev.
     @Test func `agrees with the real headers`() async throws {
         let flags = await Child.run(["pkg-config", "--cflags", "libnotify"])
         try #require(flags.status == 0, "this test needs libnotify-dev and pkg-config: \(flags.errors)")
@@ -31,7 +31,7 @@ internal import Testing
             TODOKU_NOTIFY_OPTIONAL_FUNCTIONS(CHECK)
             """
         writeFile(folder("check.c"), source.utf8)
-        // The values and layouts that the table does not show, once with the real headers and once with ours.
+        // Print the values and layouts that the table lacks, once with the real headers and once with ours.
         let values = """
             #include "CNotify.h"
             _Static_assert(sizeof(GError) == 16 && __builtin_offsetof(GError, message) == 8, "GError");

@@ -7,8 +7,8 @@ internal import Testing
 
 @testable internal import Desktop
 
-@Suite struct `Toasts on servers that are not dunst` {
-    @Test func `carry the documented hints, and no progress where it is drawn badly`() async {
+@Suite struct `Toasts on servers other than dunst` {
+    @Test func `carry the documented hints, but show no progress if the server draws it badly`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "gnome-shell")
@@ -30,7 +30,7 @@ internal import Testing
             expect(received[0].actions, is: ["default", "開く", "open", "開く", "folder", "フォルダを表示"])
             expect(received[0].timeout, is: -1)
             var hints = received[0].hints
-            hints["sender-pid"] = nil  // libnotify's own
+            hints["sender-pid"] = nil  // libnotify adds this
             expect(
                 hints,
                 is: [
@@ -69,7 +69,7 @@ internal import Testing
         }
     }
 
-    @Test func `have one button that helps, and say what it does`() async {
+    @Test func `offer the action that helps, and report its click once`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "gnome-shell")
@@ -83,7 +83,7 @@ internal import Testing
             expect(received.map(\.actions), is: [["retry", "再試行"], ["space", "空き容量を確認"], []])
             expect(received.map { $0.hints["category"] }, is: Array(repeating: .string("transfer.error"), count: 3))
             await server.click(1, "retry", times: 3)
-            await server.click(2, "default")  // not one of its keys
+            await server.click(2, "default")  // the toast has no such action
             await server.click(2, "space")
             expect(await reports.contains(.closed(DownloadNumber(2))), is: true)
             expect(
@@ -96,7 +96,7 @@ internal import Testing
         }
     }
 
-    @Test func `replace the earlier one of their download, and close when they are no longer true`() async {
+    @Test func `replace the earlier toast of their download, and close when out of date`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "Plasma")
@@ -135,7 +135,7 @@ internal import Testing
         }
     }
 
-    @Test func `have one button less if the server draws the default action as one`() async {
+    @Test func `have one button less if the server draws the default action as a button`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "Xfce Notify Daemon")
@@ -148,7 +148,7 @@ internal import Testing
         }
     }
 
-    @Test func `update one progress toast of our own terminal server, and take it away`() async {
+    @Test func `update and close one progress toast on our own terminal server`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "todoku-demo")
@@ -172,7 +172,7 @@ internal import Testing
         }
     }
 
-    @Test func `show no progress for a toast that the user has just closed`() async {
+    @Test func `show progress only in the next round after the user closed the toast`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "mako")
@@ -192,7 +192,7 @@ internal import Testing
     }
 }
 
-@Suite struct `Toasts without a good server` {
+@Suite struct `Toasts without a working server` {
     @Test func `are shown by the first server within a minute, once and in order`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
@@ -218,13 +218,13 @@ internal import Testing
         }
     }
 
-    @Test func `fail if no server comes for too long`() async {
+    @Test func `fail if no server appears in time`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let reports = Reports()
             let notifier = reports.make(patience: .milliseconds(500))
             for number in 1...40 as ClosedRange<UInt64> { await notifier.show(EndToast.finished(number)) }
-            // On a busy machine the time of the last is over before it is looked at, and those before it are held yet.
+            // On a busy machine the last toast may expire before the held ones, so compare without the order.
             expect(await eventually { await reports.events.count == 40 }, is: true)
             expect(
                 await Set(reports.events.map { "\($0)" }),
@@ -237,7 +237,7 @@ internal import Testing
         }
     }
 
-    @Test func `are sent again to the next server if one left with them, and to none twice`() async {
+    @Test func `are sent to the next server if the first left without an answer, and to none twice`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "mako", .hangsInNotify)
@@ -254,7 +254,7 @@ internal import Testing
             expect(await reports.contains(.shown(DownloadNumber(2))), is: true)
             expect(await server.received.map(\.replaces), is: [0, 0])
             expect(await reports.events, is: [.shown(DownloadNumber(1)), .shown(DownloadNumber(2))])
-            // Nothing is left to be told to one that comes then.
+            // No toast is left for a server that appears now.
             await server.vanish()
             expect(await reports.contains(.closed(DownloadNumber(2))), is: true)
             try await server.come()
@@ -265,7 +265,7 @@ internal import Testing
         }
     }
 
-    @Test func `fail at once where there is no bus`() async {
+    @Test func `fail at once without a session bus`() async {
         await #expect(processExitsWith: .success) {
             setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent/bus", 1)
             let reports = Reports()
@@ -277,12 +277,12 @@ internal import Testing
         }
     }
 
-    @Test func `fail at once where libnotify is not installed`() async {
+    @Test func `fail at once without libnotify`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
-            // Without a server nobody would look for it.
+            // libnotify is loaded only if a server is running.
             let server = try await OddServer(name: "mako")
-            // A library of that name without its functions, loaded first: the loader takes it for the real one.
+            // Load a library with libnotify's soname but without its functions first, so that the loader takes it for libnotify.
             let folder = TemporaryFolder()
             writeFile(folder("empty.c"), "int nothing;\n".utf8)
             let built = await Child.run(
@@ -305,8 +305,8 @@ internal import Testing
         }
     }
 
-    /// As one that is stalled while a session begins: the bus tells of no other server, and nothing was sent that might be on screen.
-    @Test func `are shown once a server can say who it is`() async {
+    /// The server stalls as at login: no signal announces another server, and no toast was sent that may be on screen.
+    @Test func `are shown as soon as a stalled server tells its name`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "Plasma", .isNameless)
@@ -322,7 +322,7 @@ internal import Testing
         }
     }
 
-    @Test func `are offered again, before they are dropped, to a server that could not say who it is`() async {
+    @Test func `are retried before they expire if the server did not tell its name`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "Plasma", .isNameless)
@@ -337,7 +337,7 @@ internal import Testing
         }
     }
 
-    @Test func `do not end the process when the bus goes`() async {
+    @Test func `do not end the process when the bus dies`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession(activatable: ["org.todoku.Unused": "/bin/false"])
             let display = await Display()
@@ -354,7 +354,7 @@ internal import Testing
         }
     }
 
-    @Test func `wait for a hanging server with a bound, and delay nobody`() async {
+    @Test func `wait for a hanging server in a bounded queue, and delay nobody`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let server = try await OddServer(name: "dunst", .hangsInNotify)
@@ -365,21 +365,21 @@ internal import Testing
             expect(await eventually { await server.received.count == 1 }, is: true)
             for step in 0..<10_000 as Range<UInt64> { await notifier.show(ProgressToast.of(step)) }
             for number in 1...100 as ClosedRange<UInt64> { await notifier.show(EndToast.finished(number)) }
-            // The oldest are dropped and told.
+            // The oldest toasts are dropped and reported.
             expect(await reports.contains(.failed(DownloadNumber(68)), within: .seconds(20)), is: true)
             expect(await reports.events, is: (1...68).map { .failed(DownloadNumber($0)) })
-            // libnotify gives up after 25 s, and tries the next.
+            // libnotify gives up after 25 s; then the next toast is sent.
             expect(await eventually(within: .seconds(50)) { await server.received.count == 2 }, is: true)
             let waited = start.duration(to: .now)
             expect(waited > .seconds(20), is: true)
             expect(await reports.events.count, is: 68)
-            // An exit does not wait for the server.
+            // The exit does not wait for the server.
             let ending = ContinuousClock.now
             await withCheckedContinuation { continuation in
                 BusActor.spawn { notifier.shutDown { continuation.resume() } }
             }
             expect(ending.duration(to: .now) < .seconds(20), is: true)
-            // No progress toast was sent to a server that hangs.
+            // The hanging server received no progress toast.
             expect(await server.received.allSatisfy { $0.summary == ToastTexts.japanese.finishedSummary }, is: true)
             await bus.stop()
         }
@@ -398,7 +398,7 @@ internal import Testing
         }
     }
 
-    @Test func `start no thread and cause no wake-up while there is no server`() async {
+    @Test func `start no thread while there is no server`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let reports = Reports()
@@ -406,7 +406,7 @@ internal import Testing
             for number in 1...3 as ClosedRange<UInt64> { await notifier.show(EndToast.finished(number)) }
             await notifier.show(ProgressToast.of(1))
             await notifier.withdraw(DownloadNumber(2))
-            // The first fails when nobody has come in its time: until then, nothing of GLib has been needed.
+            // The toasts fail when their time is over. Until then nothing has needed GLib.
             expect(await reports.contains(.failed(DownloadNumber(3))), is: true)
             expect(Set(threadNames()).intersection(["todoku-notify", "gmain", "gdbus", "pool-spawner"]), is: [])
             let server = try await OddServer(name: "mako")
@@ -418,7 +418,7 @@ internal import Testing
         }
     }
 
-    @Test func `wait in the background for a server that starts and never comes`() async {
+    @Test func `do not delay the exit for a started server that never appears`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession(activatable: ["org.freedesktop.Notifications": "/bin/sleep 10"])
             let reports = Reports()
@@ -436,15 +436,15 @@ internal import Testing
     }
 }
 
-/// Of this process.
+/// The names of this process's threads.
 private func threadNames() -> [String] {
     listFolder("/proc/self/task").map { id in
         String(decoding: readFile("/proc/self/task/\(id)/comm") ?? [], as: UTF8.self).split(separator: "\n").first.map(String.init) ?? ""
     }
 }
 
-/// Shows five toasts at once. How many of them the server is to sound, what is to be played by us, and how many sounds the time that it
-/// took allows.
+/// Shows five toasts at once. Returns how many the server must play, the sounds for us to play, and the most sounds that the elapsed time
+/// allows.
 private func fiveSounds(_ name: String) async throws -> (heard: Int, ours: [String], most: Int) {
     let bus = await beginSession()
     let server = try await OddServer(name: name)

@@ -32,14 +32,14 @@ internal import Testing
         ("x.pdf", String(repeating: "\u{0}", count: 0x8001) + "CD001", false),
         ("x.pdf", String(repeating: "\u{0}", count: 0x8000) + "CD001", true),
     ])
-    func `opens documents and starts no program, whatever its name or its content says`(name: String, head: String, opens: Bool) {
+    func `opens documents, but nothing that is a program by its name or content`(name: String, head: String, opens: Bool) {
         let folder = TemporaryFolder()
         writeFile(folder(name), head.unicodeScalars.map { UInt8($0.value & 0xFF) })
         #expect(FinishedFile.click(folder(name)) == (opens ? .opens : .shows))
     }
 
-    /// On FAT everything is executable, so a mode counts only where the name says nothing.
-    @Test func `starts no executable without a known type`() {
+    /// Every file on FAT is executable, so the mode counts only if the name has no extension.
+    @Test func `opens no executable file without an extension`() {
         let folder = TemporaryFolder()
         for (name, opens) in [("photo.jpg", true), ("program", false), (".hidden", false)] {
             writeFile(folder(name), "text".utf8, mode: 0o755)
@@ -56,7 +56,7 @@ internal import Testing
         for path in [folder("gone"), folder("photo.jpg/gone"), ""] { #expect(FinishedFile.click(path) == .isGone) }
     }
 
-    @Test func `opens no other file of its name`() {
+    @Test func `opens no other file with the same name`() {
         let folder = TemporaryFolder()
         writeFile(folder("photo.jpg"), "x".utf8)
         #expect(FinishedFile.click(folder("photo.jpg")) { _ in true } == .opens)
@@ -71,7 +71,7 @@ internal import Testing
             ("Name=Not", nil),
             ("[Desktop Entry]\nGenericName=Not\n", nil), ("", nil),
         ] as [(String, String?)])
-    func `belongs to the app that its desktop entry names`(text: String, name: String?) { #expect(SandboxedApp.name(of: text) == name) }
+    func `names the sandboxed app by its desktop entry`(text: String, name: String?) { #expect(SandboxedApp.name(of: text) == name) }
 
     @Test(
         arguments: [
@@ -81,22 +81,22 @@ internal import Testing
             ("[Desktop Entry]\nName=Viewer\nName[ja]=閲覧\n", "en", "Viewer"), ("[Desktop Entry]\nName=Viewer\nName[ja]=\n", "ja", "Viewer"),
             ("[Desktop Entry]\nName=Viewer\n[Desktop Action a]\nName[ja]=閲覧\n", "ja", "Viewer"),
         ])
-    func `belongs to the app that its desktop entry names in the user's language`(text: String, locale: String, name: String) {
+    func `names the sandboxed app in the user's language`(text: String, locale: String, name: String) {
         #expect(SandboxedApp.name(of: text, locale: locale) == name)
     }
 
-    @Test func `has the desktop files that snapd makes for its snap, and not those of another instance`() {
+    @Test func `finds the desktop entry of a snap, and none of another instance`() {
         #expect(SandboxedApp.desktopPrefix(ofSnap: "firefox") == "firefox")
         #expect(SandboxedApp.desktopPrefix(ofSnap: "firefox_test") == "firefox+test")
         #expect(SandboxedApp("snap.nobody-has-this_key").entry == "nobody-has-this+key_nobody-has-this")
     }
 
-    @Test func `runs xdg-open with the token, and asks the file manager by an encoded URI`() async {
+    @Test func `runs xdg-open with the token, and calls the file manager with an encoded URI`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let folder = TemporaryFolder()
             folder.makeFolder("bin")
-            // Tells how it was started: arguments, token, blocked signals, session, then stays a while as a program may.
+            // Records its argument, the token, the blocked and ignored signals, and its standard input.
             let script = """
                 #!/bin/sh
                 { echo "$1"; echo "$XDG_ACTIVATION_TOKEN $DESKTOP_STARTUP_ID"; grep -E '^Sig(Blk|Ign)' /proc/$$/status | tr -d '\\n'; echo
@@ -119,7 +119,7 @@ internal import Testing
             expect(lines.last, is: "/dev/null")
             unlink(folder("told"))
 
-            // No file manager: the folder is opened instead, for a script too.
+            // Without a file manager the folder is opened, also for a script.
             expect(await opener.open(folder("run.sh")), is: .shown)
             expect(await eventually { fileExists(folder("told")) }, is: true)
             expect(
@@ -138,7 +138,7 @@ internal import Testing
             expect(await manager.shown.last, is: ["folders", "file://\(folder.path)", "token-8"])
             expect(await opener.showInFolder(folder("写真 1.jpg"), activationToken: "token-10"), is: .shown)
             expect(await manager.shown.last, is: ["items", "file://\(folder.path)/%E5%86%99%E7%9C%9F%201.jpg", "token-10"])
-            // Instead of a file, or a folder, that is gone: the nearest folder that is there.
+            // If a file or folder is gone, the nearest existing folder is opened.
             expect(await opener.open(folder("gone/gone/x.jpg")), is: .shown)
             expect(await manager.shown.last, is: ["folders", "file://\(folder.path)", ""])
 
@@ -149,7 +149,7 @@ internal import Testing
         }
     }
 
-    @Test func `that the file manager does not show is shown by the portal, or by opening its folder`() async {
+    @Test func `falls back from the file manager to the portal, then to opening the folder`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let folder = TemporaryFolder()
@@ -174,7 +174,7 @@ internal import Testing
             expect(await tool.hasOpened(1), is: true)
             expect(tool.opened.last, is: "\(folder.path)|t|t")
 
-            // One that hangs is waited for a while, and then not asked again by way of the portal.
+            // A hanging file manager is not called again through the portal.
             await BusActor.run {
                 manager.lacks = []
                 manager.hangs = true
@@ -187,7 +187,7 @@ internal import Testing
             expect(tool.opened.dropFirst().map { $0 }, is: ["\(folder.path)||", "\(folder.path)||"])
             expect(await portal.opened.count, is: 1)
 
-            // Where xdg-open fails the portal is asked; without a display, first.
+            // If xdg-open fails, the portal is called. Without a display the portal comes first.
             let failing = TemporaryFolder()
             writeFile(failing("xdg-open"), "#!/bin/sh\nexit 4\n".utf8, mode: 0o755)
             environment["PATH"] = "\(failing.path):/usr/bin:/bin"
@@ -204,7 +204,7 @@ internal import Testing
             expect(await portal.opened.last, is: ["file", folder("a.jpg"), "v"])
             expect(await tool.hasOpened(3), is: true)
 
-            // Without xdg-open the portal opens files, and folders where no file manager is.
+            // Without xdg-open the portal opens files, and also folders that no file manager shows.
             environment["PATH"] = folder.path
             let bare = await Opener(connection: connection, environment: environment)
             expect(await bare.open(folder("a.jpg"), activationToken: "t"), is: .opened)
@@ -220,5 +220,5 @@ internal import Testing
     }
 }
 
-/// How an installer for Windows begins, and a document of Word 97.
+/// The first bytes of a Windows installer, and of a Word 97 document.
 private let compoundFile = "\u{D0}\u{CF}\u{11}\u{E0}\u{A1}\u{B1}\u{1A}\u{E1}"

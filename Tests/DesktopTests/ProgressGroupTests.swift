@@ -3,7 +3,7 @@ internal import Testing
 
 @testable internal import Desktop
 
-/// The group, for `#expect`, which takes no mutating call.
+/// Wraps the group for `#expect`, which accepts no mutating call.
 private final class Held {
     private var group = ProgressGroup()
     var round: UInt64 { group.round }
@@ -17,12 +17,12 @@ private final class Held {
     func contains(_ number: DownloadNumber) -> Bool { group.contains(number) }
 }
 
-@Suite struct `A download in the progress toast` {
+@Suite struct `The progress toast` {
     let start = ContinuousClock.now
     let a = DownloadNumber(1)
     let b = DownloadNumber(2)
 
-    @Test func `is each download that has lasted over two seconds, at most once a second`() {
+    @Test func `includes downloads active for over two seconds, and changes at most once a second`() {
         let group = Held()
         #expect(!group.isDue(a, since: start, at: start))
         #expect(!group.isDue(a, since: start, at: start + .seconds(2)))
@@ -35,7 +35,7 @@ private final class Held {
         #expect(group.tell(at: first + .seconds(1)) == [a, b])
     }
 
-    @Test func `ends with the last of them`() {
+    @Test func `closes with its last download`() {
         let group = Held()
         let now = start + .seconds(3)
         for number in [a, b] { #expect(group.isDue(number, since: start, at: now)) }
@@ -43,17 +43,17 @@ private final class Held {
         #expect(!group.stop(a) && !group.stop(a))
         #expect(group.stop(b))
         #expect(!group.stop(b) && !group.contains(b))
-        // What begins then needs not wait for the second to be over.
+        // A download that becomes due then need not wait for the rest of the second.
         #expect(group.isDue(b, since: start, at: now + .milliseconds(1)))
     }
 
-    @Test func `is never a download without a toast`() {
+    @Test func `does not close if it was never shown`() {
         let group = Held()
         #expect(!group.isDue(a, since: start, at: start + .seconds(1)))
         #expect(!group.stop(a))
     }
 
-    @Test func `does not return for downloads whose toast the user closed, and appears for the next`() {
+    @Test func `does not return for dismissed downloads, but appears for the next`() {
         let group = Held()
         let now = start + .seconds(3)
         _ = group.isDue(a, since: start, at: now)
@@ -61,18 +61,18 @@ private final class Held {
         group.dismiss()
         #expect(group.round == 1)
         #expect(!group.isDue(a, since: start, at: now + .seconds(5)))
-        // Not after a pause either.
+        // The toast does not return after a pause either.
         #expect(!group.stop(a))
         #expect(!group.isDue(a, since: now, at: now + .seconds(9)))
         #expect(group.isDue(b, since: now, at: now + .seconds(9)))
         #expect(group.tell(at: now + .seconds(9)) == [b])
-        // It has ended, and is tried again: that is another one.
+        // After its end a retried download counts as a new one.
         _ = group.stop(a)
         group.forget(a)
         #expect(group.isDue(a, since: now, at: now + .seconds(20)))
     }
 
-    @Test func `counts from the earliest of a batch`() {
+    @Test func `counts a batch from its earliest start`() {
         let group = Held()
         #expect(!group.isDue(a, since: start + .seconds(1), at: start + .seconds(2)))
         #expect(!group.isDue(a, since: start, at: start + .seconds(2)))
@@ -80,7 +80,7 @@ private final class Held {
     }
 }
 
-@Suite struct `What helps` {
+@Suite struct `The remedy` {
     let page = "https://example.org/page?a=b"
 
     private func record(referrer: String? = nil, isToDescriptor: Bool = false) -> DownloadRecord {
@@ -94,13 +94,13 @@ private final class Held {
     }
 
     @Test(arguments: ErrorName.allCases)
-    func `is to try again, to make room, or nothing`(name: ErrorName) {
+    func `is to retry, to free space, or nothing`(name: ErrorName) {
         let remedy = Remedy(after: DownloadFailure(name, ""), of: record(referrer: page))
         let again: Set<ErrorName> = [
             .network, .timeout, .tls, .truncated, .checksumMismatch, .sizeMismatch, .writeFailed, .permissionDenied, .expired, .interrupted,
         ]
         #expect(remedy == (again.contains(name) ? .retry : name == .diskFull ? .freeSpace(folder: "/tmp") : nil))
-        // A caller's own file can be written by a call of it only.
+        // Todoku cannot retry into a caller's own file.
         #expect(Remedy(after: DownloadFailure(name, ""), of: record(isToDescriptor: true)) == nil)
     }
 
@@ -109,7 +109,7 @@ private final class Held {
             (401, "link"), (403, "link"), (404, "link"), (410, "link"), (408, "retry"), (425, "retry"), (429, "retry"), (500, "retry"),
             (503, "retry"), (400, ""), (405, ""), (451, ""),
         ] as [(UInt32, String)])
-    func `depends on what the server said`(status: UInt32, helps: String) {
+    func `depends on the HTTP status`(status: UInt32, helps: String) {
         let failure = DownloadFailure(.httpStatus, "", httpStatus: status)
         let expected: Remedy? = helps == "retry" ? .retry : helps == "link" ? .newLink(page: page) : nil
         #expect(Remedy(after: failure, of: record(referrer: page)) == expected)
@@ -118,11 +118,11 @@ private final class Held {
     }
 
     @Test(arguments: [nil, "", "file:///etc/passwd", "javascript:alert(1)", "-h", "https://user:secret@example.org/"])
-    func `is a page of the web only`(referrer: String?) {
+    func `is a page only for an http URL without credentials`(referrer: String?) {
         #expect(Remedy(for: .needsUrl, of: record(referrer: referrer)) == nil)
     }
 
-    @Test func `is a page, or free space, for a download that waits for it`() {
+    @Test func `is a page, or free space, for a waiting download`() {
         #expect(Remedy(for: .needsUrl, of: record(referrer: page)) == .newLink(page: page))
         #expect(Remedy(for: .diskSpace, of: record()) == .freeSpace(folder: "/tmp"))
         #expect(Remedy(for: .retry, of: record(referrer: page)) == nil)

@@ -8,7 +8,7 @@ internal import Testing
 
 private func url(_ text: String) throws -> DownloadURL { try DownloadURL(text) }
 
-/// What gsettings(1) prints for the defaults of the schema, with `changes` of values.
+/// The output of gsettings(1) for the schema's defaults with `changes`.
 private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
     var values = [
         " autoconfig-url": "''", " ignore-hosts": "['localhost', '127.0.0.0/8', '::1']", " mode": "'none'", " use-same-proxy": "true",
@@ -127,7 +127,7 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
         (["socks://p:1"], .through("socks5h://p:1")), (["socks5://p:1"], .through("socks5h://p:1")),
         (["socks4://p:1"], .through("socks4a://p:1")),
     ])
-    func `is taken by its first URL, and the proxy looks up names`(answer: [String], choice: ProxyChoice) {
+    func `gives the proxy of its first URL, and lets that proxy resolve host names`(answer: [String], choice: ProxyChoice) {
         #expect(ProxyChoice(resolved: answer) == choice)
     }
 
@@ -187,7 +187,7 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
         let database = bus.folder.makeFolder("config/dconf") + "/user"
         writeFile(database, "rubbish, and long enough".utf8)
         #expect(try await choice(bus.environment, "http://a.example/") == .unknown("\(database) is not a dconf database"))
-        // Whoever knows may still say.
+        // The portal may know the proxy even if the settings are unreadable.
         let portal = try await StandInProxyPortal(on: bus.address) { _ in ["direct://"] }
         #expect(try await choice(bus.environment, "http://a.example/") == .direct)
         #expect(await portal.asked == ["http://a.example/"])
@@ -215,7 +215,7 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
         #expect(await portal.asked == ["http://a.example/"])
     }
 
-    @Test func `are empty without a desktop, and no portal is started`() async throws {
+    @Test func `mean a direct connection without a desktop, or if no portal can start`() async throws {
         let bus = await PrivateBus(activatable: ["org.freedesktop.portal.Desktop": "/nonexistent/portal"])
         #expect(try await choice(bus.environment, "http://a.example/") == .direct)
         #expect(try await choice(bus.environment.merging(["DISPLAY": ":7"]) { $1 }, "http://a.example/") == .direct)

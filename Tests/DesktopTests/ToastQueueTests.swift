@@ -13,7 +13,7 @@ internal import Testing
         return all
     }
 
-    @Test func `is merged: the newest progress takes the old one's place`() {
+    @Test func `is merged: new progress replaces older progress`() {
         var queue = ToastQueue()
         queue.add(.of(10), at: now)
         #expect(queue.add(.finished(2), until: later) == nil)
@@ -44,7 +44,7 @@ internal import Testing
         #expect(drain(&queue).count == ToastQueue.mostEnds)
     }
 
-    @Test func `leaves progress out while the gate is closed`() {
+    @Test func `contains no progress while the gate is closed`() {
         var queue = ToastQueue()
         queue.set(.closed(until: now + .seconds(60)))
         queue.add(.of(1), at: now + .seconds(59))
@@ -97,7 +97,7 @@ internal import Testing
         queue.tryAgain(at: now + .seconds(10))
         #expect(drain(&queue) == ends(3) && queue.expiry == now + .seconds(20))
         queue.serverAnswered()
-        // The first was sent, and may be on screen yet.
+        // The first toast was sent, and may be on screen.
         #expect(drain(&queue) == ends(2) && queue.expiry == later)
         queue.serverCame()
         #expect(drain(&queue) == ends(1) && queue.expiry == nil)
@@ -105,13 +105,13 @@ internal import Testing
         #expect(queue.expire(at: later).count == 3)
     }
 
-    @Test func `follows an older unsent one, which is tried once before it`() {
+    @Test func `comes after one retry of an older unsent toast`() {
         var queue = ToastQueue()
         func end(_ number: UInt64) -> ToastDelivery { .end(.finished(number), until: now + .seconds(Int(number))) }
         #expect(queue.hold(.finished(1), until: now + .seconds(1), again: now) == nil)
         for number in [2, 3] as [UInt64] { #expect(queue.add(.finished(number), until: now + .seconds(Int(number))) == nil) }
         #expect(queue.next() == end(1))
-        // Nobody is there still.
+        // The server still does not answer.
         #expect(queue.hold(.finished(1), until: now + .seconds(1), again: now) == nil)
         #expect(queue.next() == end(1))
         #expect(queue.isEmpty)
@@ -119,7 +119,7 @@ internal import Testing
         #expect(drain(&queue) == [end(2), end(3)])
     }
 
-    @Test func `waits for a server if there is none, without a timer`() {
+    @Test func `waits without a retry timer while there is no server`() {
         var queue = ToastQueue()
         queue.add(.of(10), at: now)
         _ = queue.next()
@@ -130,7 +130,7 @@ internal import Testing
         queue.serverLeft()
         #expect(queue.keepForServer() == [])
         #expect(queue.isEmpty && queue.expiry == later && !queue.wantsProgress(at: later))
-        // What was on the screen went with its server.
+        // The progress toast disappeared with its server, so it need not be closed.
         queue.serverCame()
         #expect(drain(&queue) == [.end(.finished(1), until: later), .end(.finished(2), until: later)])
         #expect(queue.wantsProgress(at: now))
@@ -139,7 +139,7 @@ internal import Testing
         #expect(queue.hold(.finished(41), until: later, again: nil) == .finished(9))
     }
 
-    @Test func `is empty where nothing can be shown, not even a toast to close`() {
+    @Test func `is dropped without libnotify, and so is the closing of progress`() {
         var queue = ToastQueue()
         queue.add(.of(10), at: now)
         _ = queue.next()
@@ -148,7 +148,7 @@ internal import Testing
         #expect(queue.isEmpty)
     }
 
-    @Test func `is withdrawn when it is no longer true`() {
+    @Test func `is withdrawn when out of date`() {
         var queue = ToastQueue()
         _ = queue.add(.finished(1), until: later)
         _ = queue.add(.finished(2), until: later)
@@ -160,7 +160,7 @@ internal import Testing
             drain(&queue) == [.end(.finished(2), until: later), .withdraw(DownloadNumber(1)), .withdraw(DownloadNumber(3))])
     }
 
-    @Test func `ends with what is on screen being closed, or nothing`() {
+    @Test func `is dropped at the exit, which only closes toasts on screen`() {
         var queue = ToastQueue()
         queue.finish()
         #expect(queue.isEmpty)

@@ -10,7 +10,7 @@ internal import Testing
             (999, 1000, "a.zip — 99 %  999 B / 1000 B"), (1000, 1000, "a.zip — 100 %  1000 B / 1000 B"), (5, 0, "a.zip — 5 B"),
             (2000, 1000, "a.zip — 2.0 KiB"), (1 << 60, 1 << 62, "a.zip — 25 %  1.0 EiB / 4.0 EiB"),
         ] as [(ByteCount, ByteCount?, String)])
-    func `show the percentage if it is known, and invent nothing`(received: ByteCount, total: ByteCount?, text: String) {
+    func `show the percentage only if it is known`(received: ByteCount, total: ByteCount?, text: String) {
         let toast = ProgressToast([ProgressToast.Part(name: "a.zip", received: received, total: total)])
         #expect(ToastTexts.japanese.progressSummary(toast) == "ダウンロード中")
         #expect(ToastTexts.japanese.progressBody(toast) == text)
@@ -20,7 +20,7 @@ internal import Testing
         arguments: [
             ([(1, 50, 100, nil), (1, 40, 100, nil), (1, 45, 100, nil)], "3 件ダウンロード中 · 45 %", "135 B / 300 B"),
             ([(1, 50, 100, nil), (1, 40, nil, nil)], "2 件ダウンロード中", "90 B"),
-            // A batch alone, with and without known sizes: of its bytes, and of its downloads.
+            // A single batch: percent of its bytes if all sizes are known, else of its downloads.
             ([(7, 300, 1000, (3, 10))], "7 件ダウンロード中 · 30 %", "300 B / 1000 B"),
             ([(5, 1536, nil, (5, 10))], "5 件ダウンロード中 · 50 %", "1.5 KiB"),
             ([(3, 10, nil, (1, 4)), (1, 75, 100, nil)], "4 件ダウンロード中 · 35 %", "85 B"),
@@ -37,7 +37,7 @@ internal import Testing
         #expect(ToastTexts.japanese.progressBody(toast) == body)
     }
 
-    @Test func `say what a download waits for`() {
+    @Test func `say what a waiting download needs`() {
         let texts = ToastTexts.japanese
         #expect(texts.waitingSummary(.needsUrl) == "新しいリンクが必要です")
         #expect(texts.waitingBody(fileName: "a", .needsUrl, missing: nil) == "a\nリンクの有効期限が切れています。")
@@ -53,7 +53,7 @@ internal import Testing
         #expect(!reason.contains("English"))
     }
 
-    @Test func `are in English where that is the language, with its plural forms`() {
+    @Test func `are in English, with plural forms, if that is the language`() {
         let texts = ToastTexts(.english)
         #expect(texts.finishedSummary == "Download complete")
         #expect(texts.failedSummary == "Download failed")
@@ -73,7 +73,7 @@ internal import Testing
         #expect(texts.failedBody(fileName: "a.zip", failure: failure) == "a.zip\nThe server answered with an error (HTTP 404).")
     }
 
-    @Test func `are markup only where the server reads it, cut, and on one line`() {
+    @Test func `are escaped only for a server that reads markup, and are cut and cleaned`() {
         let plain = ToastServer(owner: ":1.1", name: "x", vendor: "", capabilities: ["body"])
         let markup = ToastServer(owner: ":1.1", name: "x", vendor: "", capabilities: ["body", "body-markup"])
         #expect(plain.body("a<b>&\n\u{1B}c") == "a<b>&\n c")
@@ -90,24 +90,24 @@ internal import Testing
         ("Notification Daemon", "MATE", false, 3, ["retry"]), ("Xfce Notify Daemon", "Xfce", false, 2, ["retry"]),
         ("lxqt-notificationd", "lxqt.org", false, 2, ["retry"]), ("another", "", false, 3, ["retry"]),
     ])
-    func `follow what each server draws`(name: String, vendor: String, progress: Bool, actions: Int, failed: [String]) {
+    func `match the traits of each server`(name: String, vendor: String, progress: Bool, actions: Int, failed: [String]) {
         let server = ToastServer(owner: ":1.1", name: name, vendor: vendor, capabilities: ["actions"])
         #expect(server.drawsProgress == progress)
         #expect(server.actions(for: .finished(path: "/a")).count == actions)
         #expect(server.actions(for: .failed(nil)).isEmpty)
-        // A click that only puts a toast away tries nothing again, unless there is no other click.
+        // A click that may only dismiss the toast does not retry, unless no other click is possible.
         let afterFailure = server.actions(for: .failed(.retry))
         #expect(afterFailure.map(\.key) == failed && afterFailure.allSatisfy { $0.action == .retry })
         #expect(server.actions(for: .waiting(.newLink(page: "https://example.org/"))).map(\.action).last == .newLink)
         let bare = ToastServer(owner: ":1.1", name: name, vendor: vendor, capabilities: [])
         #expect(bare.actions(for: .finished(path: "/a")).isEmpty)
-        // Of a batch there is the folder to be shown, and nothing to be opened.
+        // A batch has a folder to show, but no file to open.
         let ofBatch = server.actions(for: .finishedBatch(folder: "/a"))
         #expect(ofBatch.count == actions - 1 && ofBatch.allSatisfy { $0.action == .showFolder } && ofBatch.first?.key == "default")
         #expect(bare.actions(for: .finishedBatch(folder: "/a")).isEmpty)
     }
 
-    @Test func `know a server by name and vendor, and one of another vendor by its name`() {
+    @Test func `match a server by name and vendor, else by its name`() {
         #expect(!ToastServers.traits(name: "Notification Daemon", vendor: "GNOME").takesAway)
         #expect(ToastServers.traits(name: "Notification Daemon", vendor: "MATE").takesAway)
         #expect(!ToastServers.traits(name: "Notification Daemon", vendor: "").takesAway)

@@ -6,7 +6,7 @@ import Testing
 @Suite struct `Starting at login` {
     private static let installed = "[Desktop Entry]\nType=Application\nName=T\nExec=/usr/bin/todoku-tray\n"
 
-    /// A session's folders, with an entry installed or not.
+    /// A session's folders, with or without an installed entry.
     private func session(installed: String? = installed, own: String? = nil) -> Desk {
         let folder = TemporaryFolder("todoku-autostart")
         folder.makeFolder("system")
@@ -27,7 +27,7 @@ import Testing
         let autostart: Autostart
         var isOn: Bool { autostart.isOn }
         func set(_ isOn: Bool) -> Bool { autostart.set(isOn) }
-        /// What the user's own entry says.
+        /// The text of the user's own entry.
         var own: String? { readFile(autostart.path).map { String(decoding: $0, as: UTF8.self) } }
     }
 
@@ -42,7 +42,7 @@ import Testing
         #expect(listFolder(desk.folder("config/autostart")) == [])
     }
 
-    @Test func `uses an entry of its own if none is installed`() {
+    @Test func `writes an entry of its own if none is installed`() {
         let desk = session(installed: nil)
         #expect(!desk.isOn)
         #expect(desk.set(true) && desk.isOn)
@@ -50,7 +50,7 @@ import Testing
         #expect(desk.set(false) && !desk.isOn)
     }
 
-    @Test func `keeps what the user wrote, for this key and all others`() {
+    @Test func `keeps everything else in the user's own entry`() {
         let own =
             "# mine\n[Desktop Entry]\nExec=sh -c 'sleep 9; todoku-tray'\nX-GNOME-Autostart-enabled=false\nName=x\n\n[Other]\nHidden=x\n"
         let desk = session(own: own)

@@ -7,7 +7,7 @@ import Testing
 @testable import TodokuClient
 @testable import todoku_tray
 
-/// What the service would say.
+/// An overview as the service would send it.
 private func overview(_ status: [String: Variant] = [:], _ current: [DownloadDescription] = [], _ recent: [DownloadDescription] = [])
     -> ServiceOverview
 {
@@ -26,7 +26,7 @@ private func lookAt(_ overview: ServiceOverview?, isPresent: Bool = true, failur
     TrayLook(overview, isPresent: isPresent, unseenFailures: failures)
 }
 
-/// Active 2 of 3, a quarter there, a MiB a second, 45 s left.
+/// 2 of 3 downloads are active, 25 % is received, at 1 MiB/s with 46 s left.
 private let busy: [String: Variant] = [
     "Active": .uint32(2), "Remaining": .uint32(3), "Queued": .uint32(1), "Received": .uint64(15 << 20), "Total": .int64(60 << 20),
     "Speed": .uint64(1 << 20),
@@ -35,7 +35,7 @@ private let busy: [String: Variant] = [
 @Suite struct `The tray's text` {
     private let texts = TrayTexts(.english)
 
-    @Test func `is how many, how far, how fast, and how long`() {
+    @Test func `has the count, the percentage, the speed and the remaining time`() {
         let look = lookAt(overview(busy, [download(1, "active"), download(2, "active"), download(3, "queued")]))
         #expect(look.activity == .downloading(2) && look.percent == 25 && look.timeLeft == .seconds(46) && look.isBusy)
         #expect(texts.summary(look) == "2 downloading · 25 %")
@@ -44,16 +44,16 @@ private let busy: [String: Variant] = [
         #expect(look.ring(turn: 3) == ProgressRing(lit: .percent(25)))
     }
 
-    @Test func `invents no number that is not known`() {
+    @Test func `contains no unknown number`() {
         let look = lookAt(overview(busy.merging(["Total": .int64(-1), "Speed": .uint64(0)]) { $1 }))
         #expect(look.percent == nil && look.timeLeft == nil)
         #expect(texts.line(look) == "2 downloading · 0 B/s")
         #expect(look.ring(turn: 3) == ProgressRing(lit: .moving(turn: 3)))
-        // At a byte a second it would be known only to be long.
+        // A remaining time of many days is not shown.
         #expect(lookAt(overview(busy.merging(["Speed": .uint64(1)]) { $1 })).timeLeft == nil)
     }
 
-    @Test func `is the reason why nothing moves`() {
+    @Test func `is the reason why no download is active`() {
         func one(_ state: String, _ more: [String: Variant] = [:], _ status: [String: Variant] = [:]) -> TrayLook {
             lookAt(overview(["Remaining": .uint32(1)].merging(status) { $1 }, [download(1, state, more)]))
         }
@@ -64,23 +64,23 @@ private let busy: [String: Variant] = [
         #expect(texts.line(held) == "Everything is paused · 1 download left" && held.isBusy && held.ring(turn: 0).sign == .pause)
         let empty = lookAt(overview(["Paused": .bool(true)]))
         #expect(texts.line(empty) == "Everything is paused" && !empty.isBusy)
-        // Paused ones among those that are not shown are not known to be so.
+        // Only ten downloads are listed, so the state of the others is unknown.
         #expect(lookAt(overview(["Remaining": .uint32(12)], (1...10).map { download($0, "paused") })).activity == .waiting(12))
         #expect(texts.line(lookAt(nil, isPresent: false)) == "No downloads")
     }
 
-    @Test func `names the limit if there is one and it limits something`() {
+    @Test func `names the speed limit while downloads are active`() {
         let limited = busy.merging(["SpeedLimit": .uint64(500 << 10)]) { $1 }
         #expect(texts.details(lookAt(overview(limited))) == "1.0 MiB/s · 46 s left · at most 500.0 KiB/s")
         #expect(texts.details(lookAt(overview(["SpeedLimit": .uint64(500 << 10)]))) == "")
     }
 
-    @Test func `names failures that nobody has seen`() {
+    @Test func `names unseen failures`() {
         #expect(texts.line(lookAt(overview(), failures: 2)) == "2 failed")
         #expect(texts.line(lookAt(overview(busy), failures: 1)) == "2 downloading · 25 % · 1.0 MiB/s · 46 s left · 1 failed")
     }
 
-    @Test func `is that the file is being checked, if nothing else is left`() {
+    @Test func `names the checking of files if nothing else is left`() {
         let checking = lookAt(overview(["Remaining": .uint32(1)], [download(1, "verifying")]))
         #expect(texts.line(checking) == "1 checking" && checking.isBusy)
         let more = overview(["Remaining": .uint32(2)], [download(1, "verifying"), download(2, "queued")])
@@ -95,12 +95,12 @@ private let busy: [String: Variant] = [
         let held = overview(
             ["Remaining": .uint32(1), "Paused": .bool(true)], [download(1, "waiting", ["WaitReason": .string("paused-all")])])
         #expect(lookAt(held, isPresent: false) == lookAt(held) && lookAt(held, isPresent: false).isBusy)
-        // Of a service that has died, too.
+        // The same holds after the service died.
         let mixed = lookAt(overview(busy, [download(1, "active"), download(2, "active"), download(3, "paused")]), isPresent: false)
         #expect(texts.line(mixed) == "1 paused" && mixed.current.map(\.reference) == [DownloadReference(number: 3)])
     }
 
-    @Test func `after the service died is the last finished files and the settings, not the transfers of that moment`() {
+    @Test func `keeps finished files and settings after the service died, but no active downloads`() {
         let last = overview(
             busy.merging(["SpeedLimit": .uint64(7)]) { $1 }, [download(1, "active")], [download(2, "finished")])
         let look = lookAt(last, isPresent: false)
@@ -169,7 +169,7 @@ private let busy: [String: Variant] = [
         #expect(try limits(3 << 20) == ["No limit", "10.0 MiB/s", "5.0 MiB/s", "*3.0 MiB/s", "1.0 MiB/s", "500.0 KiB/s", "100.0 KiB/s"])
     }
 
-    @Test @BusActor func `asks for what its entries say`() {
+    @Test @BusActor func `performs the action of each entry`() {
         let wishes = Wishes()
         let items = items(
             overview(
@@ -205,7 +205,7 @@ private let busy: [String: Variant] = [
         #expect(entry.label == "file_1.zip — 512 B" && !entry.isEnabled && entry.action == nil)
     }
 
-    @Test func `has no key twice`() {
+    @Test func `has unique keys`() {
         let one = [download(1, "active")]
         func keys(_ items: [MenuItem]) -> [String] { items.flatMap { [$0.key] + keys($0.children) } }
         let all = keys(items(overview(busy, one, [download(1, "finished", ["Path": .string("/a")])])))
@@ -213,17 +213,17 @@ private let busy: [String: Variant] = [
     }
 }
 
-@Suite struct `Failures that nobody has seen` {
+@Suite struct `Unseen failures` {
     private let nine = DownloadReference(number: 9)
 
-    @Test func `are those since somebody looked, except retried ones`() {
+    @Test func `are those since the user last looked, except retried ones`() {
         let both = overview(
             [:], [], [download(9, "failed", ["EndedAt": .uint64(100)]), download(8, "failed", ["EndedAt": .uint64(50)])])
         var failures = UnseenFailures(since: WallTime(microseconds: 50))
         failures.take(both)
         #expect(failures.count == 1)
         failures.take(both)
-        // However much else has ended.
+        // Later ends of other downloads do not matter.
         failures.take(overview([:], [], [download(20, "finished", ["EndedAt": .uint64(200)])]))
         #expect(failures.count == 1)
         failures.take(overview(busy, [download(9, "active")]))
@@ -234,7 +234,7 @@ private let busy: [String: Variant] = [
         #expect(failures.count == 0)
     }
 
-    @Test func `are counted at most to a bound`() {
+    @Test func `are counted up to a bound`() {
         var failures = UnseenFailures(since: WallTime(microseconds: 0))
         failures.insert(nine)
         failures.insert(nine)
@@ -246,7 +246,7 @@ private let busy: [String: Variant] = [
 }
 
 @Suite struct `Steps of the speed limit` {
-    @Test func `go from none down to the least, and back`() {
+    @Test func `go from no limit down to the lowest limit, and back`() {
         var down: [Speed] = [0]
         while let next = SpeedSteps.next(after: down[down.count - 1], faster: false) { down.append(next) }
         #expect(down == [0] + SpeedSteps.limits.reversed())
@@ -255,7 +255,7 @@ private let busy: [String: Variant] = [
         #expect(up == down.reversed())
     }
 
-    @Test func `start from whatever is set`() {
+    @Test func `start from any limit`() {
         #expect(SpeedSteps.next(after: 300 << 10, faster: true) == 500 << 10)
         #expect(SpeedSteps.next(after: 300 << 10, faster: false) == 200 << 10)
         #expect(SpeedSteps.next(after: 1 << 40, faster: true) == 0)

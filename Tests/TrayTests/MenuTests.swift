@@ -4,7 +4,7 @@ import Testing
 
 @testable import StatusNotifier
 
-/// An entry with those below it.
+/// An entry with its children.
 private func item(_ key: String, _ label: String = "", _ children: [MenuItem] = []) -> MenuItem {
     var item = MenuItem(key, label.isEmpty ? key : label)
     item.children = children
@@ -12,7 +12,7 @@ private func item(_ key: String, _ label: String = "", _ children: [MenuItem] = 
 }
 
 extension MenuTree {
-    /// The numbers by label.
+    /// The entries' numbers by label.
     fileprivate var byLabel: [String: Int32] {
         var result: [String: Int32] = [:]
         for (number, node) in nodes { if let label = node.properties["label"]?.string { result[label] = number } }
@@ -57,15 +57,15 @@ extension MenuTree {
         let numbers = tree.byLabel
         #expect(tree.replace(by: [item("a", "a", [item("a2"), item("a1")]), item("b", "b", [item("b1")])]).layout == numbers["a"])
         #expect(tree.replace(by: [item("a", "a", [item("a1")]), item("b", "b", [item("b2")])]).layout == 0)
-        // The order counts.
+        // A changed order is a change.
         #expect(tree.replace(by: [item("b", "b", [item("b2")]), item("a", "a", [item("a1")])]).layout == 0)
-        // A submenu that is none any more.
+        // A submenu becomes a plain entry.
         let change = tree.replace(by: [item("b", "b", [item("b2")]), item("a")])
         #expect(change.layout == numbers["a"] && change.removed == [numbers["a"] ?? 0: ["children-display"]])
         #expect(tree.revision == 6)
     }
 
-    @Test func `doubles an underscore, because a single one marks a letter`() {
+    @Test func `doubles an underscore, because a single one marks the access key`() {
         #expect(item("a", "my_file__1.zip").properties["label"] == .string("my__file____1.zip"))
         #expect(MenuItem.separator("s").properties == ["type": .string("separator")])
     }
@@ -115,7 +115,7 @@ extension MenuTree {
         #expect(IconPixmaps.signature == "a(iiay)" && icons.variant.type == "a(iiay)")
         #expect(Message.value(IconPixmaps.self, from: Message.bytes(of: icons)) == icons)
         #expect(IconPixmaps(icons.variant) == icons)
-        // As a variant it is the same on the wire.
+        // The variant has the same wire form.
         #expect(Message.value(Variant.self, from: Message.bytes(of: icons.variant)).flatMap(IconPixmaps.init) == icons)
         let short = [Structure(Int32(2), Int32(2), [UInt8](repeating: 0, count: 15))]
         #expect(Message.value(IconPixmaps.self, from: Message.bytes(of: short)) == nil)

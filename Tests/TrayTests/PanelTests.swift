@@ -8,7 +8,7 @@ import TodokuClient
     private static let amber = "#E8A32C"
     private static let red = "#E53E3E"
 
-    @Test func `the tray shows its ring and its menu, and does what is chosen there`() async throws {
+    @Test func `the tray shows its ring and its menu, and performs the chosen entry`() async throws {
         let display = await Display()
         let world = try await TrayWorld(extra: ["DISPLAY": display.name, "NO_AT_BRIDGE": "1"], names: XfcePanel.activatable)
         let panel = await XfcePanel(on: world.bus, display)
@@ -25,24 +25,24 @@ import TodokuClient
         }
         let program = await world.start()
         _ = try await world.download(server.url("/写真_1.zip"))
-        // Half of the ring is lit: the right one.
+        // Half of the ring is lit: the right half.
         #expect(await eventually { await panel.places(of: Self.blue).count > 20 })
         let lit = await panel.places(of: Self.blue)
         let (left, right) = (lit.map(\.x).min() ?? 0, lit.map(\.x).max() ?? 0)
         #expect(right - left < 22 && lit.allSatisfy { $0.y > 280 }, "\(left) … \(right)")
 
         await panel.act("mousemove", "\(right - 5)", "\(lit[lit.count / 2].y)", "click", "3")
-        // The menu lies above the panel.
+        // The menu is above the panel.
         #expect(await eventually { await panel.places(of: "#FFFFFF").count > 10_000 })
         await display.screenshot(productPath("tray-xfce4-panel.png"))
-        // Its first line cannot be chosen; then the download, then all.
+        // The first entry is disabled. So these keys choose "Pause all", after the download.
         await panel.act("key", "Down")
         await panel.act("key", "Down")
         await panel.act("key", "Return")
         #expect(await eventually { (try? await world.client.status().isPaused) == true })
         #expect(await eventually { await !panel.places(of: Self.amber).isEmpty })
 
-        // A middle click lets all go on.
+        // A middle click resumes all.
         await panel.act("mousemove", "\(right - 5)", "\(lit[lit.count / 2].y)", "click", "2")
         #expect(await eventually { (try? await world.client.status().isPaused) == false })
         _ = try await world.download(server.url("/gone"))

@@ -3,7 +3,7 @@ import Testing
 
 @testable import todoku_tray
 
-/// A pixel as the wire has it.
+/// A pixel in the wire format.
 private struct Pixel: Equatable, CustomStringConvertible {
     var alpha: UInt8
     var red: UInt8
@@ -12,7 +12,7 @@ private struct Pixel: Equatable, CustomStringConvertible {
     var description: String { "(\(alpha) \(red) \(green) \(blue))" }
 
     var isClear: Bool { alpha == 0 }
-    /// The ring where nothing of it is lit.
+    /// Whether the pixel is an unlit part of the ring.
     var isTrack: Bool { self == Pixel(alpha: 0xb0, red: 0x8c, green: 0x8c, blue: 0x8c) }
     var isBlue: Bool { self == Pixel(alpha: 255, red: 0x3d, green: 0x9a, blue: 0xe8) }
     var isRed: Bool { self == Pixel(alpha: 255, red: 0xe5, green: 0x3e, blue: 0x3e) }
@@ -26,7 +26,7 @@ extension Pixmap {
     }
     fileprivate var pixels: [Pixel] { (0..<Int(height)).flatMap { y in (0..<Int(width)).map { x in pixel(x, y) } } }
 
-    /// In the middle of the ring, at an hour of the clock: 0, 3, 6, 9.
+    /// The pixel in the middle of the ring at an hour of the clock: 0, 3, 6, 9.
     fileprivate func ring(_ hour: Int) -> Pixel {
         let (size, edge) = (Int(width), Int((Double(width) * 0.08).rounded()))
         return switch hour {
@@ -39,7 +39,7 @@ extension Pixmap {
 }
 
 @Suite struct `The tray's ring` {
-    @Test func `has sizes for today's panels and for small ones`() {
+    @Test func `has sizes for panels of single and double resolution`() {
         let pixmaps = ProgressRing().pixmaps.pixmaps
         #expect(pixmaps.map(\.width) == [22, 44] && pixmaps.map(\.height) == [22, 44])
         #expect(pixmaps.map(\.bytes.count) == [4 * 22 * 22, 4 * 44 * 44])
@@ -73,7 +73,7 @@ extension Pixmap {
         }
         #expect(ProgressRing(lit: .percent(-5)).pixmap(size) == ProgressRing(lit: .none).pixmap(size))
         #expect(ProgressRing(lit: .percent(101)).pixmap(size) == ProgressRing(lit: .percent(100)).pixmap(size))
-        // Half of it, by the area.
+        // At 50 % half of the area is lit.
         func dark(_ percent: Int) -> Int { ProgressRing(lit: .percent(percent)).pixmap(size).pixels.count { $0.isTrack } }
         let (none, half) = (dark(0), dark(50))
         #expect(dark(100) == 0 && abs(2 * half - none) <= 8, "\(half) of \(none)")
@@ -86,14 +86,14 @@ extension Pixmap {
         for (x, y) in [(0, 0), (last, 0), (0, last), (last, last)] { #expect(picture.pixel(x, y).isClear) }
         let pixels = picture.pixels
         #expect(pixels.contains { $0.alpha > 0 && $0.alpha < 255 })
-        // What is half there has the colour of the whole: the alpha is straight.
+        // A half-covered pixel has the full colour, because alpha is not premultiplied.
         #expect(pixels.allSatisfy { $0.isClear || (($0.red, $0.green, $0.blue) == (0x3d, 0x9a, 0xe8)) })
-        // It is symmetric: nothing is shifted by a part of a pixel.
+        // The picture is symmetric: nothing is shifted by a fraction of a pixel.
         for y in 0...last { for x in 0...last { #expect(picture.pixel(x, y) == picture.pixel(last - x, y)) } }
     }
 
     @Test(arguments: ProgressRing.sizes)
-    func `says by its sign and colour how things stand`(size: Int32) {
+    func `shows the state by its sign and colour`(size: Int32) {
         let middle = Int(size) / 2
         #expect(ProgressRing(sign: .arrow).pixmap(size).pixel(middle, middle).isBlue)
         #expect(ProgressRing(sign: .attention).pixmap(size).pixel(middle, middle).isRed)
@@ -102,7 +102,7 @@ extension Pixmap {
         #expect(ProgressRing(sign: .attention, lit: .percent(100)).pixmap(size).ring(0).isRed)
     }
 
-    @Test func `rotates while the total is not known`() {
+    @Test func `rotates while the total is unknown`() {
         let turns = (0..<8).map { ProgressRing(lit: .moving(turn: $0)).pixmap(22) }
         for (index, turn) in turns.enumerated() {
             #expect(turn != turns[(index + 1) % 8])

@@ -2,7 +2,7 @@ import DBus
 import DownloaderInterface
 import EventLoop
 
-/// A service as its clients meet it in a moment in which a real one is hard to catch: hanging, or changing between two of their calls.
+/// A service in states that are hard to reach with the real one: hanging, or changing between two calls of a client.
 @BusActor final class StandInService: Sendable {
     private static let face = Face<StandInService>(
         Manager.interface, xml: { "" },
@@ -10,7 +10,7 @@ import EventLoop
             Row(Manager.describe) { service, arguments, reply in
                 service.asked += 1
                 if service.asked == service.hangs {
-                    // As the bus says of one that has not answered in time.
+                    // The bus answers so for a program that does not answer in time.
                     throw DBusError("org.freedesktop.DBus.Error.NoReply", "it hangs")
                 }
                 let states = Set(arguments.0["states"]?.strings ?? [])
@@ -28,10 +28,10 @@ import EventLoop
 
     private let connection: Connection
     var downloads: [(path: String, state: String)] = []
-    /// Called when a `Describe` of these states has been answered.
+    /// Called after each answered `Describe` with the requested states.
     var answered: (Set<String>) -> Void = { _ in }
     private(set) var asked = 0
-    /// The how many-th `Describe` it does not answer; 0: none.
+    /// The number of the `Describe` call that fails with NoReply; 0: none.
     var hangs = 0
 
     init(on address: String) throws {
@@ -49,7 +49,7 @@ import EventLoop
         func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
     }
 
-    /// Tells that a count has changed.
+    /// Signals that a count has changed.
     func tellChange() {
         connection.send(Standard.propertiesChanged.message(from: BusName.managerPath, (Manager.interface, [:], [])))
     }

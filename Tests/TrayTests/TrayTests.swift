@@ -8,7 +8,7 @@ import Testing
 
 @testable import TodokuClient
 
-/// A server whose bodies stop half-way until the gate opens.
+/// A server that sends half of each body, and the rest once the gate opens.
 private func halfServer(_ gate: Gate) -> ScriptedServer {
     let body = patternBytes(200_000)
     return ScriptedServer { request, reply in
@@ -24,7 +24,7 @@ private func halfServer(_ gate: Gate) -> ScriptedServer {
     }
 }
 
-/// Empty where there is no such file.
+/// The text of a file; empty if there is none.
 private func text(_ path: String) -> String { readFile(path).map { String(decoding: $0, as: UTF8.self) } ?? "" }
 
 @Suite(.serialized) struct `The tray` {
@@ -49,7 +49,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
             try await item.call(Standard.getAll, at: DBusMenu.path, MenuInterface.name) == [
                 "Version": .uint32(3), "TextDirection": .string("ltr"), "Status": .string("normal"), "IconThemePath": .strings([]),
             ])
-        // What it says of itself is what it is, by another's eyes.
+        // The introspection data is valid and complete, according to other programs.
         for path in ["/", "/StatusNotifierItem", "/MenuBar"] {
             let document = try await item.call(Standard.introspect, at: ObjectPath(path), ())
             let file = world.bus.folder("node.xml")
@@ -93,7 +93,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         let unknown: [MenuInterface.ItemEvent] = [Structure(999, "clicked", .int32(0), 0)]
         #expect(await refused { _ = try await item.menu(MenuInterface.eventGroup, unknown) })
         #expect(await refused { _ = try await item.menu(MenuInterface.aboutToShowGroup, [998, 999]) })
-        // Nobody names so many at once.
+        // Calls with more than 1,000 entries are refused.
         func isTooMuch(_ body: () async throws -> Void) async -> Bool {
             do {
                 try await body()
@@ -107,7 +107,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(await isTooMuch { _ = try await item.menu(MenuInterface.getLayout, (0, -1, names)) })
         #expect(await isTooMuch { _ = try await item.menu(MenuInterface.eventGroup, many) })
         #expect(await isTooMuch { _ = try await item.menu(MenuInterface.aboutToShowGroup, numbers) })
-        // Of several the others count.
+        // Unknown entries do not stop the others.
         let events: [MenuInterface.ItemEvent] = [Structure(999, "hovered", .int32(0), 0), Structure(1, "x-ours", .string(""), 0)]
         #expect(try await item.menu(MenuInterface.eventGroup, events) == [999])
         let (updates, missing) = try await item.menu(MenuInterface.aboutToShowGroup, [1, 999])
@@ -137,7 +137,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(await panel.count("NewToolTip") > 0)
         #expect(await panel.menuSignals.contains("LayoutUpdated"))
 
-        // By Event with a number as GNOME and Xfce, with a text as LXQt; by EventGroup.
+        // Click by Event with a number, as GNOME and Xfce do; with a text, as LXQt does; and by EventGroup.
         try await item.click(try await item.entry("Pause all"))
         #expect(await item.shows("Everything is paused · 2 downloads left"))
         #expect(try await world.client.status().isPaused)
@@ -184,18 +184,18 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         }
         let download = try await world.download(server.url("/slow.bin"))
         #expect(await item.shows("slow.bin"))
-        // All this changes what there is to be seen.
+        // Each call changes what the tray shows.
         for limit: Speed in 1...20 { try await world.client.set(.speedLimit(limit << 20)) }
         #expect(await eventually { await panel.count("NewIcon") >= 6 })
         let times = await panel.signals.filter { $0.name == "NewIcon" }.map(\.at)
-        // What is delivered late comes closer to the next one, but the mean holds.
+        // A late signal is closer to the next one, so check the mean.
         let span = (try #require(times.last) - times[0]) / .seconds(1)
         #expect(Double(times.count - 1) <= 2 * span + 1, "\(times.count) in \(span) s")
         gate.open()
-        try? await world.client.cancel(download)  // unless it is through
+        try? await world.client.cancel(download)  // unless the download has ended
     }
 
-    @Test func `asks for attention after a failure, until somebody looks`() async throws {
+    @Test func `asks for attention after a failure, until the user opens the menu`() async throws {
         let world = try await TrayWorld()
         let panel = try await world.panel()
         let (_, item) = try await world.start(on: panel)
@@ -207,20 +207,20 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(await panel.count("NewAttentionIcon") == 1)
         try await item.open()
         #expect(try await item.get(ItemInterface.status) != "NeedsAttention")
-        // What failed can be tried again.
+        // A failed download can be retried.
         let requests = server.requests.count
         try await item.click(try await item.entry("gone.zip — failed · try again"))
         #expect(await server.waitForRequests(requests + 1))
         #expect(await eventually { (try? await item.get(ItemInterface.status)) == "NeedsAttention" })
     }
 
-    @Test func `does not count a panel that reads its menu by itself, as GNOME's does, as looking`() async throws {
+    @Test func `ignores a panel that reads the menu by itself, as GNOME's does`() async throws {
         let world = try await TrayWorld()
         let panel = try await world.panel()
         let (_, item) = try await world.start(on: panel)
         let server = ScriptedServer { _, reply in reply.respond(404) }
         let attention = "NewStatus NeedsAttention"
-        // The panel does so at once; on a busy machine a test may not.
+        // A real panel reads the menu at once. A test on a busy machine may be late, so repeat it.
         var lasted = Duration.seconds(3)
         while lasted >= .seconds(3) {
             try await item.open()
@@ -235,7 +235,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
             lasted = .now - begun
             if lasted < .seconds(3) { #expect(status == "NeedsAttention") }
         }
-        // Some say nothing else when somebody opens it.
+        // Some panels report an opened menu only by AboutToShow.
         #expect(
             await eventually {
                 _ = try? await item.menu(MenuInterface.aboutToShow, 0)
@@ -287,7 +287,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(await item.shows("1 downloading"))
         await BusActor.run { service.hangs = service.asked + 1 }
         #expect(await eventually { await service.asked > service.hangs })
-        // Nothing is told: it looks again by itself.
+        // No signal comes: the tray reads the state again by itself.
         await BusActor.run { service.downloads.append((DownloadReference(number: 2).path, "active")) }
         #expect(await item.shows("2 downloading"))
     }
@@ -316,7 +316,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         try await item.click(try #require(row.children.first { $0.label == "Pause" }))
         #expect(await item.shows("1 paused"))
         #expect(await world.bus.waitForOwner("org.todoku.Downloader1", present: false))
-        // Who opens the menu sees how things stand: it may have heard of the end a little later.
+        // An opened menu starts the service, to show the current state. The tray may learn of the exit a little later, so repeat.
         #expect(
             await eventually {
                 try? await item.open()
@@ -329,7 +329,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         _ = try await world.client.wait(for: one)
     }
 
-    @Test func `does what the mouse says: folder, all, limit`() async throws {
+    @Test func `opens the folder, pauses all and changes the limit by clicks and wheel`() async throws {
         let opened = TemporaryFolder("todoku-opened")
         writeFile(opened("xdg-open"), "#!/bin/sh\necho \"$1 $XDG_ACTIVATION_TOKEN\" >>\(opened("log"))\n".utf8, mode: 0o755)
         let world = try await TrayWorld(extra: ["PATH": "\(opened.path):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")"])
@@ -340,7 +340,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         try await item.call(ItemInterface.provideXdgActivationToken, "token-1")
         try await item.call(ItemInterface.activate, (1, 2))
         #expect(await eventually { readFile(opened("log")) == Array("\(folder) token-1\n".utf8) })
-        // Nothing is there: nobody would see that it is held.
+        // With no downloads these gestures do nothing, because their effect would be invisible.
         try await item.call(ItemInterface.secondaryActivate, (1, 2))
         try await item.call(ItemInterface.scroll, (-120, "vertical"))
         try await item.call(ItemInterface.contextMenu, (1, 2))
@@ -373,7 +373,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
 
     @Test func `starts the service only for a click and for the first opening of its menu`() async throws {
         let world = try await TrayWorld()
-        // Kept by the service: who marks it has asked.
+        // The service saves the setting, so a tray that shows it has asked the service.
         try await world.client.set(.speedLimit(50 << 20))
         await world.killService()
         let panel = try await world.panel()
@@ -385,7 +385,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         try await item.open()
         #expect(await world.bus.waitForOwner("org.todoku.Downloader1"))
         #expect(await item.marks("50.0 MiB/s"))
-        // Once it is known how things stand, looking is free.
+        // Once the tray knows the state, opening the menu does not start the service.
         await world.killService()
         try await item.open()
         _ = try await item.menu(MenuInterface.aboutToShow, 0)
@@ -398,7 +398,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
 
     @Test func `outlives panels and services, and registers with each new panel`() async throws {
         let world = try await TrayWorld()
-        // Nobody is there yet.
+        // There is no panel yet.
         let program = await world.start()
         #expect(await world.bus.waitForOwner("org.todoku.Tray"))
         let panel = try await world.panel()
@@ -416,12 +416,12 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
 
         await world.killService()
         #expect(await item.shows("No downloads"))
-        _ = try await world.client.status()  // starts it
+        _ = try await world.client.status()  // starts the service
         #expect(await item.shows("1 downloading"))
         gate.open()
         #expect(await item.shows("a.zip — 195.3 KiB"))
 
-        // One that is not ready yet is asked again.
+        // The tray retries with a watcher that refuses at first.
         try await panel.vanish()
         let attempts = await panel.attempts
         await refuse(panel, true)
@@ -442,7 +442,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         let server = halfServer(gate)
         _ = try await world.download(server.url("/a.zip"))
         #expect(await server.waitForRequests(1))
-        // Bytes come, and nobody sees the tray. The pool's thread leaves after five seconds.
+        // Bytes arrive, but without a panel the tray sleeps. The pool's thread ends after five seconds.
         #expect(await staysAsleep(program.pid), "without a panel")
         let panel = try await world.panel()
         #expect(await eventually { await panel.items.count == 1 })
@@ -453,7 +453,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(await staysAsleep(program.pid), "with nothing to do")
     }
 
-    /// Whether three seconds come in which no thread of the process runs.
+    /// Whether no thread of the process runs for three seconds, at some time.
     private func staysAsleep(_ pid: Int32) async -> Bool {
         await eventually {
             let before = switches(pid)
@@ -485,7 +485,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(none.status == 1 && none.errors.hasPrefix("todoku-tray: "))
     }
 
-    @Test func `is ended by its menu and by a signal, and leaves the downloads alone`() async throws {
+    @Test func `ends by its menu or a signal, and leaves the downloads alone`() async throws {
         let world = try await TrayWorld()
         let panel = try await world.panel()
         let (program, item) = try await world.start(on: panel)

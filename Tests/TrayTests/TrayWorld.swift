@@ -14,13 +14,13 @@ final class TrayWorld: Sendable {
 
     let bus: PrivateBus
     let environment: [String: String]
-    /// Of what a person clicks, and of what the panel shows.
+    /// For the calls of the test itself: queueing downloads, and checking the service's state.
     let client: DownloaderClient
 
     /// - Parameters:
-    ///   - names: further activatable names, with the programs that are started for them.
-    ///   - idleExit: after so many seconds the service leaves where nothing keeps it.
-    ///   - startsService: the service runs, and speaks English.
+    ///   - names: further activatable names, with the programs that the bus starts for them.
+    ///   - idleExit: the seconds after which an idle service exits.
+    ///   - startsService: whether the service runs from the start, in English.
     init(
         extra: [String: String] = [:], names: [String: String] = [:], idleExit: Int = 86400, startsService: Bool = true
     ) async throws {
@@ -34,7 +34,7 @@ final class TrayWorld: Sendable {
         if startsService { try await client.set(.language(.english)) }
     }
 
-    /// A child ends with its last reference: those that were started stay as long as their world.
+    /// Starts the tray. The child ends with its last reference, so it is kept as long as this world.
     func start() async -> Child {
         let program = Child([Self.program, "--language", "en"], environment: environment)
         await keep(program)
@@ -45,7 +45,7 @@ final class TrayWorld: Sendable {
 
     func panel() async throws -> TrayPanel { try await TrayPanel(on: bus.address) }
 
-    /// Starts the tray; comes back when the panel has it.
+    /// Starts the tray, and waits until the panel has its item.
     func start(on panel: TrayPanel) async throws -> (program: Child, item: Item) {
         let program = await start()
         let isThere = await eventually { await !panel.items.isEmpty || !program.isRunning }
@@ -63,11 +63,11 @@ final class TrayWorld: Sendable {
         return try await client.download(url, request)
     }
 
-    /// Ends the service, as a crash does.
+    /// Kills the service, as a crash does.
     func killService() async { #expect(await bus.end("org.todoku.Downloader1", by: SIGKILL)) }
 }
 
-/// The item as a panel reads and clicks it.
+/// The tray's item, as a panel reads and clicks it.
 struct Item: Sendable {
     let connection: Connection
     let name: String
@@ -86,7 +86,7 @@ struct Item: Sendable {
         try await call(method, at: DBusMenu.path, arguments)
     }
 
-    /// One entry with those below it.
+    /// One entry with its children.
     struct Entry {
         let number: Int32
         let properties: [String: Variant]
@@ -120,7 +120,7 @@ struct Item: Sendable {
         return try #require(menu.all.first { $0.label.hasPrefix(label) }, "\(label) is not in \(menu.all.map(\.label))")
     }
 
-    /// Waits until the entry has a mark, or has none.
+    /// Waits until the entry's mark is on, or off.
     func marks(_ label: String, _ isOn: Bool = true) async -> Bool {
         await eventually { (try? await menu())?.all.first { $0.label.hasPrefix(label) }?.isOn == isOn }
     }
@@ -129,10 +129,10 @@ struct Item: Sendable {
         try await menu(MenuInterface.event, (entry.number, "clicked", data, 0))
     }
 
-    /// Opens the menu, as a panel says that does not only take it in.
+    /// Reports the menu as opened, as a panel does for its user.
     func open() async throws { try await menu(MenuInterface.event, (0, "opened", .int32(0), 0)) }
 
-    /// Waits until a label begins so.
+    /// Waits until a label starts with `label`.
     func shows(_ label: String) async -> Bool {
         await eventually { (try? await menu())?.all.contains { $0.label.hasPrefix(label) } ?? false }
     }
