@@ -157,10 +157,10 @@ internal import Testing
                 var isGetAnswered = false
                 while let message = asking.read() {
                     // A signal of the round before may be late.
-                    if message.kind == 4, Self.priorities(in: message.body, of: [ObjectPath("")])[""] == Int32(round) { told.insert(message.path) }
+                    if message.kind == 4, Self.priority(in: message.body, from: 0)?.value == Int32(round) { told.insert(message.path) }
                     if message.replySerial == get { isGetAnswered = true }
                     guard message.replySerial == describe else { continue }
-                    let priorities = Self.priorities(in: message.body, of: paths)
+                    let priorities = Self.priorities(in: message.body)
                     let stale = told.filter { priorities[$0] != Int32(round) }
                     return (stale.sorted(), priorities.count, isGetAnswered)
                 }
@@ -171,25 +171,31 @@ internal import Testing
         }
     }
 
-    /// What an answer of Describe says of each path, or a signal of its one path (written as "").
-    private static func priorities(in body: [UInt8], of paths: [ObjectPath]) -> [String: Int32] {
+    /// The priority of each path in an answer of Describe. The queue order, and so the order of the paths, may have changed.
+    private static func priorities(in body: [UInt8]) -> [String: Int32] {
         var (at, found) = (0, [String: Int32]())
-        func skip(past text: String) -> Bool {
-            let wanted = Array(text.utf8) + [0]
-            while at + wanted.count <= body.count {
-                if body[at] == wanted[0], body[at..<(at + wanted.count)].elementsEqual(wanted) {
-                    at += wanted.count
-                    return true
-                }
-                at += 1
-            }
-            return false
-        }
-        for path in paths where (path.value.isEmpty || skip(past: path.value)) && skip(past: "Priority") {
-            at = (at + 3 + 3) & ~3  // behind the signature, aligned
-            found[path.value] = (0..<4).reduce(0) { $0 | Int32(bitPattern: UInt32(body[at + $1]) << (8 * $1)) }
+        let downloads = "\(BusName.managerPath.value)/download/"
+        while let start = place(of: downloads, in: body, from: at), let end = body[start...].firstIndex(of: 0) {
+            guard let priority = priority(in: body, from: end) else { break }
+            found[String(decoding: body[start..<end], as: UTF8.self)] = priority.value
+            at = priority.end
         }
         return found
+    }
+
+    /// The value of the next property `Priority`, and where it ends.
+    private static func priority(in body: [UInt8], from start: Int) -> (value: Int32, end: Int)? {
+        guard let name = place(of: "Priority\0\u{1}i\0", in: body, from: start) else { return nil }
+        let at = (name + 12 + 3) & ~3  // behind name and signature, aligned
+        return (Int32(bitPattern: (0..<4).reduce(0) { $0 | UInt32(body[at + $1]) << (8 * $1) }), at + 4)
+    }
+
+    private static func place(of text: String, in body: [UInt8], from start: Int) -> Int? {
+        let wanted = Array(text.utf8)
+        guard body.count >= wanted.count else { return nil }
+        return (start..<max(start, body.count - wanted.count + 1)).first {
+            body[$0] == wanted[0] && body[$0..<($0 + wanted.count)].elementsEqual(wanted)
+        }
     }
 }
 
