@@ -150,6 +150,31 @@ private final class Desk {
         #expect(desk.ends == [OutcomeCounts(finished: 1, cancelled: 2)] && batch.isRemoved && desk.ledger.entries.isEmpty)
     }
 
+    @Test func `starts no member before all members have their places`() {
+        let desk = Desk()
+        let (batch, entries) = desk.add(1, 3, enter: false)
+        desk.ledger.enter([entries[0], entries[1]], of: batch, now: now)
+        desk.ledger.schedule(now: now)
+        #expect(entries.map(\.isEntered) == [true, true, false] && desk.ledger.counts.active == 0 && !batch.isEntered)
+        desk.ledger.enter(batch, entries, now: now)
+        #expect(entries.map(\.state) == [.active, .active, .queued] && batch.isEntered)
+        #expect(desk.ledger.orderedMembers(of: batch) == entries.map(\.number))
+    }
+
+    /// The Resume had no effect on downloads that only PauseAll held. So after ResumeAll, none of these defies the missing network.
+    @Test func `is resumed under PauseAll as of the call, though ResumeAll comes before its slices`() throws {
+        let desk = Desk()
+        let (batch, entries) = desk.add(1, 3)
+        try desk.ledger.apply(.pause, to: entries[2], now: now)
+        desk.ledger.pauseAll(now: now)
+        desk.ledger.network(NetworkCondition(reach: .captive), now: now)
+        desk.ledger.sliceSize.portion = 1
+        desk.ledger.apply(.resume, to: batch, now: now)
+        desk.ledger.resumeAll(now: now)
+        while desk.ledger.hasSlices { desk.ledger.continueSlices(now: now) }
+        #expect(entries.map(\.state) == [DownloadState](repeating: .waiting(.offline, until: nil), count: 3))
+    }
+
     @Test func `is removed with a member that was retried meanwhile`() throws {
         let desk = Desk()
         let (batch, entries) = desk.add(1, 3)

@@ -589,9 +589,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         let kept = desk.entry(1).record
         desk.ledger = Ledger(settings: Settings(), jitter: .fixed(0))
         desk.ledger.network(.open, now: desk.now)
-        desk.ledger.beginRestore(batches: [], sweeps: [:], requests: [], now: desk.now)
-        desk.ledger.restore([kept], now: desk.now)
-        desk.ledger.endRestore(now: desk.now)
+        desk.ledger.restore([kept], sweeps: [:], now: desk.now)
         desk.started = []
         desk.add(2, "https://h/2", app: "A")
         desk.add(3, "http://h/3", app: "A")

@@ -243,6 +243,22 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(queue.next() == "b" && queue.isClear && !queue.isBusy)
     }
 
+    @Test func `adds a batch with its members, whatever becomes of its row before the commit`() {
+        let (members, first) = ([Desk.record(2), Desk.record(3)], BatchRecord(number: BatchNumber(1), count: 2))
+        var later = first
+        later.removed.insert(.cancelled)
+        var queue = JournalQueue<String>()
+        queue.append(.addBatch(first, members))
+        queue.post("addition")
+        queue.append(.remove(DownloadNumber(3)))
+        queue.append(.putBatch(later))
+        #expect(queue.begin() == [.addBatch(later, members), .remove(DownloadNumber(3))])
+        queue.failed { _ in .keep }
+        #expect(queue.begin() == [.addBatch(later, members), .remove(DownloadNumber(3))])
+        queue.failed { _ in .drop(undoing: [1, 2, 3].map { DownloadNumber($0) }) }
+        #expect(queue.begin() == [.remove(DownloadNumber(3))])
+    }
+
     @Test func `keeps the changes of a failed commit, except undone additions`() {
         var queue = JournalQueue<String>()
         queue.append(.put(Desk.record(1)))

@@ -13,6 +13,8 @@ private final class Desk {
     private(set) var batches: [BatchNumber: BatchRecord] = [:]
     /// The number of rows written.
     private(set) var writes = 0
+    /// Until its toasts are taken.
+    private var restored: Restored?
 
     init(_ records: [DownloadRecord] = [], batches: [BatchRecord] = []) {
         for record in records { rows[record.number] = record }
@@ -23,7 +25,7 @@ private final class Desk {
     func restart(after pause: Duration = .zero) {
         now = now + pause
         ledger = Ledger(settings: Settings(), jitter: .fixed(0))
-        ledger.restore(Array(rows.values), batches: Array(batches.values), sweeps: [:], now: now)
+        restored = ledger.restore(Array(rows.values), batches: Array(batches.values), sweeps: [:], now: now)
         ledger.schedule(now: now)
     }
 
@@ -90,7 +92,8 @@ private final class Desk {
     private(set) var firstEnd: [DownloadNumber: Bool] = [:]
 
     func owed() -> [UInt64] {
-        let all = ledger.takeOwedToasts(now: now)
+        let all = ledger.dropStale(restored?.owedToasts ?? [], now: now)
+        restored = nil
         write()
         return all.map(\.number.value)
     }

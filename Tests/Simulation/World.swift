@@ -451,15 +451,15 @@ struct World {
         (network, isAsleep, defying) = (random.below(4) == 0 ? nil : .open, false, [])
         (ledger, todo) = (Ledger(settings: saved.settings, network: network, jitter: .fixed(0.5)), [])
         ledger.sliceSize = sliceSize
-        ledger.beginRestore(
-            batches: Array(saved.batches.values), sweeps: saved.sweeps, requests: Array(saved.requests.values), now: now)
+        let restoration = Restoration(
+            into: ledger, batches: Array(saved.batches.values), sweeps: saved.sweeps, requests: Array(saved.requests.values), now: now)
         var rest = Array(saved.records.values)[...]
         while !rest.isEmpty {
             let piece = rest.prefix(1 + random.below(rest.count))
-            ledger.restore(Array(piece), now: now)
+            restoration.add(Array(piece), now: now)
             rest = rest.dropFirst(piece.count)
         }
-        ledger.endRestore(now: now)
+        let restored = restoration.finish(now: now)
         for entry in ledger.entries.values where entry.state == .committing {
             pool.append(.find(entry.number))
             if plant == .twice { post(.end(entry.number, "finished", path: entry.record.path)) }
@@ -469,6 +469,6 @@ struct World {
             if let end = record.endedAt, end < oldest { stale[record.number] = end }
         }
         for batch in saved.batches.values { if let end = batch.toastOwedSince, end < oldest { stale[batch.number] = end } }
-        decide(.begins(crashed: []))
+        decide(.begins(crashed: [], owed: restored.owedToasts))
     }
 }

@@ -69,8 +69,8 @@ internal import TransferEngine
 
     init(
         journal: Journal, engine: Engines, announcer: Announcer, callers: Callers, foreground: Foreground,
-        ownerCalls: OwnerCalls, intake: Intake, opening: StoreOpening, mapFolder: String, allowsHiddenFolders: Bool, residence: Residence,
-        log: Logger
+        ownerCalls: OwnerCalls, restored: Restored, opening: StoreOpening, mapFolder: String, allowsHiddenFolders: Bool,
+        residence: Residence, log: Logger
     ) {
         (self.residence, hold, descriptors) = (residence, residence.makeHold(), Descriptors(hold: residence.makeHold()))
         (self.journal, self.engine, self.announcer) = (journal, engine, announcer)
@@ -81,7 +81,7 @@ internal import TransferEngine
             salvaged = SalvageReport(
                 downloads: opening.salvaged?.downloads ?? 0, mayHaveLost: opening.salvaged?.mayHaveLost ?? true)
         }
-        ledger = intake.ledger
+        ledger = restored.ledger
         journal.everything = { [unowned self] in ledger.everything }
         journal.onSetAside = { [unowned self] path in
             // The new database holds everything that this process knows.
@@ -97,7 +97,7 @@ internal import TransferEngine
         foreground.changed = { [unowned self] in
             decide(.inFront(Set(foreground.apps)))
         }
-        for entry in ledger.endRestore(now: .now) { track(entry.record) }
+        for entry in restored.sought { track(entry.record) }
         for batch in ledger.batches.values { track(batch) }
     }
 
@@ -146,11 +146,12 @@ internal import TransferEngine
     /// - Parameters:
     ///   - crashed: the downloads at which earlier processes crashed again and again.
     ///   - observers: in the order in which they are called. They outlive the last call of the centre.
-    func begin(crashed: [DownloadNumber], clicks: Clicks, observers: [any DownloadObserver]) {
+    ///   - owed: the toasts that earlier processes owed.
+    func begin(crashed: [DownloadNumber], owed: [Ledger.OwedToast], clicks: Clicks, observers: [any DownloadObserver]) {
         (self.clicks, self.observers) = (clicks, observers)
         announcer.begin(with: self)
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
-        decide(.begins(crashed: crashed))
+        decide(.begins(crashed: crashed, owed: owed))
         if counts.verifying > 0 { for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) } }
     }
 

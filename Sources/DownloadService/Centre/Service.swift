@@ -41,6 +41,7 @@ public struct ServiceOptions: Sendable {
     private let clicks: Clicks
     private let culprits: Culprits
     private let observers: [any DownloadObserver]
+    private let owedToasts: [Ledger.OwedToast]
     private let residence: Residence
     private var signals: SignalSource?
     private var isEnding = false
@@ -68,7 +69,7 @@ public struct ServiceOptions: Sendable {
                 connection.refuse(DBusError(ErrorName.storage.busName, "\(error)"), leaving: BusName.service)
                 return 1
             }
-            await intake.settle()
+            let restored = await intake.finish()
             if let aside = opening.setAside {
                 let salvaged = opening.salvaged
                 log.warning(
@@ -80,7 +81,7 @@ public struct ServiceOptions: Sendable {
                     metadata: ["file": "\(aside)", "saved": "\(salvaged?.downloads ?? 0)"])
             }
             let culprits = Culprits("\(folder)/crashes")
-            let service = Service(options, connection: connection, store: store, opening, intake, folder: folder, culprits)
+            let service = Service(options, connection: connection, store: store, opening, restored, folder: folder, culprits)
             service.sweepMaps("\(folder)/segments")
             return await service.serve()
         } catch {
@@ -107,7 +108,7 @@ public struct ServiceOptions: Sendable {
     }
 
     private init(
-        _ options: ServiceOptions, connection: Connection, store: Store, _ opening: StoreOpening, _ intake: Intake, folder: String,
+        _ options: ServiceOptions, connection: Connection, store: Store, _ opening: StoreOpening, _ restored: Restored, folder: String,
         _ culprits: Culprits
     ) {
         let log = options.logger
@@ -130,7 +131,7 @@ public struct ServiceOptions: Sendable {
             journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes },
             callers: callers, foreground: foreground,
             ownerCalls: OwnerCalls(connection: connection, starts: OwnerStarts("\(folder)/starts"), hold: residence.makeHold(), log: log),
-            intake: intake, opening: opening, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
+            restored: restored, opening: opening, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
             residence: residence, log: log)
         clicks = Clicks(downloader, opener: opener, dataHome: Folders.data(), hold: residence.makeHold())
         toaster = Toaster(
@@ -152,6 +153,7 @@ public struct ServiceOptions: Sendable {
         connection.guardCalls(by: gate)
         self.residence = residence
         (self.options, self.connection, self.store) = (options, connection, store)
+        owedToasts = restored.owedToasts
         self.culprits = culprits
         links.downloader = downloader
         links.toaster = toaster
@@ -175,7 +177,7 @@ public struct ServiceOptions: Sendable {
             }
             connection.export(Tree(downloader))
             culprits.keep { downloader.ledger[$0].map { !$0.state.hasEnded } ?? false }
-            downloader.begin(crashed: culprits.repeated, clicks: clicks, observers: observers)
+            downloader.begin(crashed: culprits.repeated, owed: owedToasts, clicks: clicks, observers: observers)
             residence.begin { [weak self] in self?.end(status: 0) }
         }
     }

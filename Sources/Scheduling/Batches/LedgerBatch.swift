@@ -163,7 +163,7 @@ extension Ledger {
 
     /// Removes a member of a removed batch, cancelled first if it has not ended. Called again once the member's commit is over.
     func leave(_ entry: LedgerEntry, now: WallTime) {
-        if !entry.state.hasEnded { try? apply(.cancel, to: entry, now: now) }
+        if !entry.state.hasEnded { applyOwn(.cancel, to: entry, now: now) }
         if entry.state.hasEnded, !entry.isRemoved { remove(entry, now: now) }
     }
 }

@@ -124,18 +124,7 @@ public final class Ledger {
     private var tally = (finished: UInt32(0), failed: UInt32(0), cancelled: UInt32(0))
     var untold: [LedgerEntry] = []
     var actions: [Action] = []
-    /// Ended records, between `beginRestore` and `endRestore`.
-    var restoredEnded: [DownloadRecord] = []
-    /// Restored, unfinished downloads that had already started.
-    var restoredCourses: [LedgerEntry] = []
-    var restoredSought: [LedgerEntry] = []
-    /// Toasts that earlier processes owed, until `takeOwedToasts`.
-    var restoredToasts: [OwedToast] = []
-    /// The lane of the last restored download, and the wait reason of its downloads.
-    var restoredLane: (lane: Lane, reason: WaitReason?)?
     var recentAuthority = DownloadURL.Authority()
-    /// True between `beginRestore` and `endRestore`: hosts are refreshed once all records are there.
-    var isRestoring = false
     /// The service is exiting: start nothing.
     public internal(set) var isEnding = false
     /// The machine sleeps or is about to sleep: start nothing.
@@ -240,7 +229,7 @@ public final class Ledger {
         place(entry)
         // Since the call, time has passed, and all downloads may have been paused or resumed.
         if entry.state == .queued || settings.paused { settle(entry, now: now) }
-        if case .waiting(.pausedAll, _) = entry.state, !settings.paused { try? apply(.release, to: entry, now: now) }
+        if case .waiting(.pausedAll, _) = entry.state, !settings.paused { applyOwn(.release, to: entry, now: now) }
     }
 
     /// The row of `entry` could not be saved: undo the addition.
@@ -386,12 +375,26 @@ public final class Ledger {
         return true
     }
 
+    /// Applies an event that the ledger itself raises because of the state of `entry`. A refusal is a mistake of the ledger, and traps in
+    /// builds with assertions, unless `entry` first had to catch up with PauseAll or ResumeAll.
+    ///
+    /// - Returns: whether the event was applied.
+    @discardableResult
+    func applyOwn(_ event: DownloadEvent, to entry: LedgerEntry, now: WallTime) -> Bool {
+        let before = entry.state
+        do throws(IllegalTransition) { try apply(event, to: entry, now: now) } catch {
+            assert(entry.state != before, "download \(entry.number): \(error)")
+            return false
+        }
+        return true
+    }
+
     /// Makes a queued download wait if something prevents its start.
     func settle(_ entry: LedgerEntry, now: WallTime) {
         guard entry.isEntered else { return }
         switch obstacle(of: entry, now: now) {
-        case .waiting(.pausedAll, _): try? apply(.hold, to: entry, now: now)
-        case .waiting(let reason, let until): try? apply(.wait(reason, until: until), to: entry, now: now)
+        case .waiting(.pausedAll, _): applyOwn(.hold, to: entry, now: now)
+        case .waiting(let reason, let until): applyOwn(.wait(reason, until: until), to: entry, now: now)
         default: break
         }
     }

@@ -7,7 +7,7 @@ extension Ledger {
         for number in numbers {
             guard let entry = entries[number], !entry.state.hasEnded else { continue }
             entry.isInPool = false  // nobody has looked yet for the file of an interrupted commit
-            try? apply(.interrupt(.crashed), to: entry, now: now)
+            applyOwn(.interrupt(.crashed), to: entry, now: now)
         }
     }
 }

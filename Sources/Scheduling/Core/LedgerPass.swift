@@ -89,7 +89,7 @@ extension Ledger {
         let before = entry.state
         let isShifted = catchUpClock(entry)
         if let event = overdue(entry) {
-            try? apply(event, to: entry, now: now)
+            applyOwn(event, to: entry, now: now)
         } else if pass.isOfNetwork {
             reconsider(entry, isBack: pass.isBack, now: now)
         }
@@ -106,7 +106,7 @@ extension Ledger {
             guard needed <= room else { return false }
             rooms[ByteText(entry.record.directory)] = room -| needed
         }
-        try? apply(.ready, to: entry, now: now)
+        applyOwn(.ready, to: entry, now: now)
         return true
     }
 
@@ -128,7 +128,7 @@ extension Ledger {
         }
         catchUpClock(entry)
         guard event != .hold, event != .release, let late = overdue(entry) else { return }
-        try? apply(late, to: entry, now: now)
+        applyOwn(late, to: entry, now: now)
     }
 
     /// The state that PauseAll or ResumeAll will give `entry`; nil if they have already reached it.

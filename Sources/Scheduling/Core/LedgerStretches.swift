@@ -4,6 +4,8 @@ internal import DownloadModel
 struct LedgerStretch {
     enum Deed {
         case take(DownloadEvent)
+        /// `Resume` under PauseAll. It affects only the downloads that a person paused, even if ResumeAll comes before their slice.
+        case resumePaused
         /// CancelAll for all downloads up to this number. `Settings.cancelsThrough` is cleared at the end.
         case cancelAll(through: DownloadNumber)
         /// Removes ended downloads from the list.
@@ -68,7 +70,8 @@ extension Ledger {
     /// Applies `event` to all unfinished members, except a member that is being committed, because it has all but ended. Nothing starts
     /// before the end.
     func apply(_ event: DownloadEvent, to batch: LedgerBatch, answering call: CallNumber? = nil, now: WallTime) {
-        begin(LedgerStretch(deed: .take(event), numbers: members(of: batch).map(\.number), call: call), now: now)
+        let deed = event == .resume && settings.paused ? LedgerStretch.Deed.resumePaused : .take(event)
+        begin(LedgerStretch(deed: deed, numbers: members(of: batch).map(\.number), call: call), now: now)
     }
 
     /// Removes `batch` and all its members from the list. Unfinished members are cancelled first. A member that is being committed follows
@@ -110,10 +113,11 @@ extension Ledger {
         switch deed {
         case .remove: if entry.state.hasEnded { remove(entry, now: now) }
         case .leaveBatch: if entry.state != .committing { leave(entry, now: now) }
-        case .take(let event): if !entry.state.hasEnded, entry.state != .committing { try? apply(event, to: entry, now: now) }
+        case .take(let event): if !entry.state.hasEnded, entry.state != .committing { applyOwn(event, to: entry, now: now) }
+        case .resumePaused: if entry.state == .paused { applyOwn(.resume, to: entry, now: now) }
         case .cancelAll:
             guard !entry.state.hasEnded, entry.state != .committing, !settings.spared.contains(entry.number) else { return }
-            try? apply(.cancel, to: entry, now: now)
+            applyOwn(.cancel, to: entry, now: now)
         }
     }
 }

@@ -82,8 +82,8 @@ extension Ledger {
         case ownerCalled(LedgerEntry)
 
         // The process.
-        /// All records are restored. `crashed`: downloads at which earlier processes crashed repeatedly.
-        case begins(crashed: [DownloadNumber])
+        /// All records are restored. `crashed`: downloads at which earlier processes crashed repeatedly. `owed`: `Restored.owedToasts`.
+        case begins(crashed: [DownloadNumber], owed: [OwedToast])
         /// Perform the next slice of the work on many downloads.
         case slice
         /// The process exits: nothing starts any more, and downloads into callers' descriptors end.
@@ -186,7 +186,7 @@ extension Ledger {
         case .journalFull(let isFull): isJournalFull = isFull
         case .toastSettled(let toast): settle(toast)
         case .ownerCalled(let entry): takeOwnerCall(entry, now: now)
-        case .begins(let crashed): begin(crashed: crashed, now: now)
+        case .begins(let crashed, let owed): begin(crashed: crashed, owed: owed, now: now)
         case .slice: continueSlices(now: now)
         case .ends:
             isEnding = true
@@ -194,10 +194,10 @@ extension Ledger {
         }
     }
 
-    private func begin(crashed: [DownloadNumber], now: WallTime) {
+    private func begin(crashed: [DownloadNumber], owed: [OwedToast], now: WallTime) {
         setAside(crashed, now: now)
         goOnCancelling(now: now)
-        let toasts = takeOwedToasts(now: now)
+        let toasts = dropStale(owed, now: now)
         if !toasts.isEmpty { actions.append(.showOwed(toasts)) }
     }
 }

@@ -32,7 +32,7 @@ extension Ledger {
 
     /// As above for the given downloads, whose process has exited already or whose descriptor is missing.
     func interruptDescriptors(among entries: [LedgerEntry], now: WallTime) {
-        for entry in entries where entry.record.isToDescriptor { try? apply(.interrupt(.interrupted), to: entry, now: now) }
+        for entry in entries where entry.record.isToDescriptor { applyOwn(.interrupt(.interrupted), to: entry, now: now) }
     }
 
     /// Whether nothing reads or writes the file of `number` any more, or ever will.

@@ -55,20 +55,19 @@ extension Ledger {
         }
     }
 
-    /// Collects the toasts that earlier processes owed, before anything ends in this process.
-    func restoreOwedToasts() {
-        for batch in batches.values {
+    /// Returns the toasts of batches that earlier processes owed, before anything ends in this process.
+    func restoreOwedToasts() -> [OwedToast] {
+        batches.values.compactMap { batch in
             if !batch.hasEnded { batch.record.toastOwedSince = nil }  // a stored row may contain anything
-            if let toast = batch.owedToast { restoredToasts.append(toast) }
+            return batch.owedToast
         }
     }
 
-    /// Returns the toasts that earlier processes owed, oldest first, and only once. A toast older than `Limits.toastAge` is dropped.
-    func takeOwedToasts(now: WallTime) -> [OwedToast] {
-        defer { restoredToasts = [] }
+    /// Returns `owed`, oldest first, without the toasts older than `Limits.toastAge`: these are dropped.
+    func dropStale(_ owed: [OwedToast], now: WallTime) -> [OwedToast] {
         let oldest = now + (.zero - Limits.toastAge)
-        for toast in restoredToasts where toast.end < oldest { settle(toast) }
-        return restoredToasts.filter { $0.end >= oldest }.sorted { ($0.end, $0.number) < ($1.end, $1.number) }
+        for toast in owed where toast.end < oldest { settle(toast) }
+        return owed.filter { $0.end >= oldest }.sorted { ($0.end, $0.number) < ($1.end, $1.number) }
     }
 }
 

@@ -34,7 +34,7 @@ extension Ledger {
                     if entry.state == .queued { break }
                     continue
                 }
-                do { try apply(entry.record.isWhole ? .startWhole : .start, to: entry, now: now) } catch { break }
+                guard applyOwn(entry.record.isWhole ? .startWhole : .start, to: entry, now: now) else { break }
                 refreshHosts(now: now)
             }
         } while makeRoom(now: now) || makePlace(now: now)
@@ -90,7 +90,7 @@ extension Ledger {
             if let rival = candidate, (rival.startedAt, rival.number) <= (entry.startedAt, entry.number) { continue }
             candidate = entry
         }
-        if let candidate, (try? apply(.yield, to: candidate, now: now)) != nil { return hasSlot }
+        if let candidate, applyOwn(.yield, to: candidate, now: now) { return hasSlot }
         if isContended { sliceAt = now + Self.sliceLook }
         return false
     }
@@ -111,7 +111,7 @@ extension Ledger {
             let waiting = host.lanes.lazy.map(\.app) + host.hops.lazy.compactMap { self.entries[$0.download]?.share }
             let own = places(of: app, at: host)
             guard waiting.contains(where: { $0 !== app && places(of: $0, at: host) < own }) else { continue }
-            if isSilent(entry, now), (try? apply(.yield, to: entry, now: now)) != nil {
+            if isSilent(entry, now), applyOwn(.yield, to: entry, now: now) {
                 refreshHosts(now: now)
                 return true
             }
@@ -145,7 +145,7 @@ extension Ledger {
         entry.lane = lane
         lane.count += 1
         runnable.insert(record.number, lane: lane.id, priority: record.options.priority, position: record.position)
-        if !isRestoring { touched.insert(lane.host.name) }
+        touched.insert(lane.host.name)
     }
 
     func leaveLane(_ entry: LedgerEntry) {

@@ -26,12 +26,12 @@ extension Ledger {
         switch (entry.state, hindrance) {
         case (.queued, .some): settle(entry, now: now)
         case (.active, .offline?) where network?.reach == .offline: break
-        case (.active, let reason?): try? apply(.hinder(reason), to: entry, now: now)
-        case (.waiting(let old, _), let reason?) where old.yieldsToNetwork: try? apply(.hinder(reason), to: entry, now: now)
+        case (.active, let reason?): applyOwn(.hinder(reason), to: entry, now: now)
+        case (.waiting(let old, _), let reason?) where old.yieldsToNetwork: applyOwn(.hinder(reason), to: entry, now: now)
         case (.waiting(.offline, _), nil), (.waiting(.metered, _), nil):
             if isBack { hasten(entry) }
-            try? apply(.ready, to: entry, now: now)
-        case (.waiting(.retry, _), nil) where isBack && hasten(entry): try? apply(.ready, to: entry, now: now)
+            applyOwn(.ready, to: entry, now: now)
+        case (.waiting(.retry, _), nil) where isBack && hasten(entry): applyOwn(.ready, to: entry, now: now)
         default: break
         }
     }
@@ -75,7 +75,7 @@ extension Ledger {
     func sleep(now: WallTime) {
         guard !isAsleep else { return }
         isAsleep = true
-        for entry in running { try? apply(.yield, to: entry, now: now) }
+        for entry in running { applyOwn(.yield, to: entry, now: now) }
         schedule(now: now)
     }
 

@@ -34,9 +34,9 @@ extension Ledger {
         // A download whose instants predate a clock jump may not be due by the new clock: its wake is set again instead.
         for entry in due where !catchUpClock(entry) {
             if let expiresAt = entry.record.expiresAt, expiresAt <= now {
-                try? apply(.expire(.expired(entry.record)), to: entry, now: now)
+                applyOwn(.expire(.expired(entry.record)), to: entry, now: now)
             } else if case .waiting(_, let until?) = entry.state, until <= now {
-                try? apply(.ready, to: entry, now: now)
+                applyOwn(.ready, to: entry, now: now)
             } else if entry.state.hasEnded {
                 if forgetSecrets(of: entry, now: now) { save(entry) }
                 if let time = entry.record.activateAt, time <= now { callOwner(entry, now: now) }

@@ -1,0 +1,122 @@
+public import DownloadModel
+
+/// Startup: restores the stored rows into a new ledger, in parts, while the store still reads the rest.
+///
+/// Nothing starts before the first turn of the ledger. For each download in state `committing`, the caller must find out whether the file
+/// was renamed, and report `committed`, `endingFailed` or `partLost`.
+public final class Restoration {
+    private let ledger: Ledger
+    /// Ended records. They are listed in the order of their ends, so they wait for the last part.
+    private var ended: [DownloadRecord] = []
+    /// Restored, unfinished downloads that had already started.
+    private var courses: [LedgerEntry] = []
+    private var sought: [LedgerEntry] = []
+    private var toasts: [Ledger.OwedToast] = []
+    /// The lane of the last restored download, and the wait reason of its downloads.
+    private var lastLane: (lane: Lane, reason: WaitReason?)?
+
+    /// - Parameters:
+    ///   - ledger: a new one.
+    ///   - sweeps: the folders of part files that must be deleted.
+    ///   - requests: the last request to each host with a request interval.
+    public init(
+        into ledger: Ledger, batches: [BatchRecord] = [], sweeps: [DownloadNumber: String] = [:], requests: [HostRequest] = [],
+        now: WallTime
+    ) {
+        self.ledger = ledger
+        ledger.restore(batches)
+        for (number, directory) in sweeps { ledger.sweeps[number] = Sweep(directory: directory) }
+        // A request not known to have gone out may have gone out just now. So may a request in the future, since the clock was set back.
+        ledger.lastRequests = Dictionary(
+            grouping: requests.map { request in
+                request.isSent && request.at <= now
+                    ? request : HostRequest(host: request.host, spacing: request.spacing, at: now, isSent: true)
+            }, by: \.host)
+    }
+
+    /// Adds records, in any number of parts.
+    public func add(_ records: [DownloadRecord], now: WallTime) {
+        for index in records.indices {
+            if records[index].state.hasEnded {
+                ended.append(records[index])
+            } else {
+                // The reader has made each record share its options with the previous one.
+                let isShared = index > 0 && records[index].sharesOptions(with: records[index - 1])
+                add(records[index], isShared: isShared, now: now)
+            }
+        }
+    }
+
+    /// Ends the restoration, once all records are added. Called once.
+    public func finish(now: WallTime) -> Restored {
+        ended.sort { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }
+        for record in ended { add(record, isShared: false, now: now) }
+        ledger.touched.formUnion(ledger.hosts.keys)
+        ledger.dropEmptyBatches()
+        toasts += ledger.restoreOwedToasts()
+        for number in Array(ledger.sweeps.numbers) {
+            guard let sweep = ledger.sweeps[number], !sweep.isUnderWay else { continue }
+            if !(ledger.entries[number].map(ledger.isAtWork) ?? false) { ledger.begin(sweep, of: number) }
+        }
+        ledger.recallPauses(courses, now: now)
+        ledger.interruptDescriptors(among: courses, now: now)
+        ledger.prune(now: now)
+        return Restored(ledger: ledger, sought: sought, owedToasts: toasts)
+    }
+
+    private func add(_ record: consuming DownloadRecord, isShared: Bool, now: WallTime) {
+        let (isUntouched, isSought) = (record.isUntouched, record.isFetch || record.options.token != nil)
+        let entry = isShared ? ledger.add(record) : ledger.take(record)
+        ledger.shareHost(with: entry)
+        if !isUntouched { resumeCourse(of: entry, now: now) }
+        switch entry.state {
+        case .queued, .active, .verifying, .waiting:
+            let obstacle = ledger.obstacle(of: entry, now: now)
+            if obstacle != entry.state { entry.record.state = obstacle }
+        case .committing, .paused, .finished, .failed, .cancelled: break
+        }
+        // The part file of a cancelled download is deleted; rows of earlier versions claim otherwise.
+        if entry.state == .cancelled, entry.record.resume != nil { entry.record.forgetBytes() }
+        entry.isEntered = true
+        entry.isInPool = entry.state == .committing && !entry.record.isToDescriptor
+        ledger.count(entry, in: entry.state)
+        ledger.joinBatch(entry)
+        ledger.place(entry)
+        if isSought { sought.append(entry) }
+        if let lane = entry.lane {
+            if lane !== lastLane?.lane { lastLane = (lane, ledger.reasonAtStart(lane, now: now)) }
+            entry.toldHold = lastLane?.reason
+        }
+        guard entry.state.hasEnded else { return }
+        ledger.resumeCalls(entry, now: now)
+        if let toast = entry.owedToast { toasts.append(toast) }
+    }
+
+    private func resumeCourse(of entry: LedgerEntry, now: WallTime) {
+        if !entry.state.hasEnded { courses.append(entry) }
+        if let expiresAt = entry.record.expiresAt, let deadline = entry.record.options.deadline, expiresAt - now > deadline {
+            entry.record.expiresAt = now + deadline  // the clock was set back while the service was not running
+        }
+    }
+}
+
+/// A ledger with the stored rows.
+public struct Restored {
+    public let ledger: Ledger
+    /// The downloads that callers look up by token or by `Fetch`.
+    public let sought: [LedgerEntry]
+    /// The toasts that earlier processes owed, for the event `begins`.
+    public let owedToasts: [Ledger.OwedToast]
+}
+
+extension Ledger {
+    /// Restores the stored rows at once (`Restoration`).
+    @discardableResult public func restore(
+        _ records: [DownloadRecord], batches: [BatchRecord] = [], sweeps: [DownloadNumber: String], requests: [HostRequest] = [],
+        now: WallTime
+    ) -> Restored {
+        let restoration = Restoration(into: self, batches: batches, sweeps: sweeps, requests: requests, now: now)
+        restoration.add(records, now: now)
+        return restoration.finish(now: now)
+    }
+}
