@@ -35,10 +35,6 @@ internal import Scheduling
     /// - Parameter unsentBytes: how many bytes the bus has not taken yet.
     init(journal: Journal, unsentBytes: @escaping () -> Int) { (self.journal, self.unsentBytes) = (journal, unsentBytes) }
 
-    /// With more unsent bytes than this, signals about many downloads wait.
-    private static let manyUnsent = 32 << 10
-    var isBehind: Bool { unsentBytes() > Self.manyUnsent }
-
     // MARK: Progress
 
     /// Sends `Progress` if the budget allows it now. Bytes held back are told by the next `Progress`, or before the next change of state.
@@ -147,7 +143,7 @@ internal import Scheduling
             isRecovering = false
             recoverSome(with: downloader)
         }
-        if isBehind { Poller.shared.schedule(after: .milliseconds(2), more) } else { BusActor.spawn { more() } }
+        if journal.isBehind { Poller.shared.schedule(after: .milliseconds(2), more) } else { BusActor.spawn { more() } }
     }
 
     /// Takes the manager's properties as announced, because clients read them when they start.

@@ -27,6 +27,8 @@ internal import Scheduling
     func removed(_ batch: LedgerBatch, _ downloader: Downloader)
     /// At startup: earlier processes owed these toasts.
     func owed(_ toasts: [Ledger.OwedToast], _ downloader: Downloader)
+    /// An application has come to the front.
+    func cameToFront(_ app: String, _ downloader: Downloader)
     /// The actions of a turn have been performed.
     func decided(_ downloader: Downloader)
     /// The service ends.
@@ -44,6 +46,7 @@ extension DownloadObserver {
     func removed(_ entry: LedgerEntry, _ downloader: Downloader) {}
     func removed(_ batch: LedgerBatch, _ downloader: Downloader) {}
     func owed(_ toasts: [Ledger.OwedToast], _ downloader: Downloader) {}
+    func cameToFront(_ app: String, _ downloader: Downloader) {}
     func decided(_ downloader: Downloader) {}
     func left(_ downloader: Downloader) {}
 }

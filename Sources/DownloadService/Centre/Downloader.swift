@@ -82,21 +82,8 @@ internal import TransferEngine
                 downloads: opening.salvaged?.downloads ?? 0, mayHaveLost: opening.salvaged?.mayHaveLost ?? true)
         }
         ledger = restored.ledger
-        journal.everything = { [unowned self] in ledger.everything }
-        journal.onSetAside = { [unowned self] path in
-            // The new database holds everything that this process knows.
-            (self.setAside, salvaged) = (path, SalvageReport())
-            announcer.flushManager(of: self, now: true)
-        }
-        journal.isBehind = { [unowned announcer] in announcer.isBehind }
-        journal.onRecovery = { [unowned self] in
-            announcer.recover(with: self)
-            for batch in batches.values { batch.changed() }
-            decide()
-        }
-        foreground.changed = { [unowned self] in
-            decide(.inFront(Set(foreground.apps)))
-        }
+        journal.begin(for: self)
+        foreground.begin(for: self)
         for entry in restored.sought { track(entry.record) }
         for batch in ledger.batches.values { track(batch) }
     }
@@ -274,14 +261,14 @@ internal import TransferEngine
         isContinuing = true
         let next: @BusActor @Sendable () -> Void = { [self] in
             let step = StepTime()
-            while !ledger.isEnding, ledger.hasSlices, !announcer.isBehind, !step.isOver {
+            while !ledger.isEnding, ledger.hasSlices, !journal.isBehind, !step.isOver {
                 decide(.slice)
             }
             isContinuing = false
             guard !ledger.isEnding else { return }
             if ledger.hasSlices { continueSoon() }
         }
-        if announcer.isBehind { Poller.shared.schedule(after: Self.breath, next) } else { BusActor.spawn { next() } }
+        if journal.isBehind { Poller.shared.schedule(after: Self.breath, next) } else { BusActor.spawn { next() } }
     }
 
     private func perform(_ action: Ledger.Action) {
@@ -435,6 +422,26 @@ internal import TransferEngine
             }
         }
     }
+}
+
+extension Downloader: JournalOwner {
+    var everything: [StoreChange] { ledger.everything }
+
+    func databaseWasSetAside(_ path: String) {
+        (setAside, salvaged) = (path, SalvageReport())
+        announcer.flushManager(of: self, now: true)
+    }
+
+    func commitsSucceedAgain() {
+        announcer.recover(with: self)
+        for batch in batches.values { batch.changed() }
+        decide()
+    }
+}
+
+extension Downloader: ForegroundOwner {
+    func appsInFrontChanged() { decide(.inFront(Set(foreground.apps))) }
+    func cameToFront(_ app: String) { tell { $0.cameToFront(app, $1) } }
 }
 
 extension DownloadState {

@@ -42,24 +42,33 @@ internal import Scheduling
     private var isEnded = false
     /// The number of the next download; saved with every commit.
     var nextNumber: DownloadNumber
-    /// Returns all rows, for a new database if the old one is damaged. `onSetAside` is told where the old one went.
-    var everything: () -> [StoreChange] = { [] }
-    var onSetAside: ((String) -> Void)?
-    /// Called after the first successful commit since `gathers` or `isFull` was true.
-    var onRecovery: (() -> Void)?
+    private weak var owner: (any JournalOwner)?
     private var owesRecovery = false
     private var isReleasing = false
     /// The steps of long answers that are not sent yet (`write`).
     private var writings: [() -> Bool] = [] { didSet { hold.isHeld = isBusy } }
     /// Whether the first of `writings` has begun.
     private var isWriting = false
-    /// Whether the bus has much unsent data.
-    var isBehind: () -> Bool = { false }
+    private let unsentBytes: () -> Int
 
-    /// - Parameter hold: held while a change is not on disk yet, or anything waits for it.
-    init(store: Store, nextNumber: DownloadNumber, hold: Residence.Hold, log: Logger, send: @escaping (Message) -> Void) {
-        (self.store, self.nextNumber, self.hold, self.log, self.send) = (store, nextNumber, hold, log, send)
+    /// - Parameters:
+    ///   - hold: held while a change is not on disk yet, or anything waits for it.
+    ///   - unsentBytes: the bytes that the bus has not taken yet.
+    init(
+        store: Store, nextNumber: DownloadNumber, hold: Residence.Hold, log: Logger, unsentBytes: @escaping () -> Int,
+        send: @escaping (Message) -> Void
+    ) {
+        (self.store, self.nextNumber, self.hold, self.log) = (store, nextNumber, hold, log)
+        (self.unsentBytes, self.send) = (unsentBytes, send)
     }
+
+    /// Call before the first change.
+    func begin(for owner: any JournalOwner) { self.owner = owner }
+
+    /// With more unsent bytes than this, messages about many downloads wait.
+    private static let manyUnsent = 32 << 10
+    /// Whether the bus has much unsent data.
+    var isBehind: Bool { unsentBytes() > Self.manyUnsent }
 
     /// With this many items waiting for a commit, signals that can be merged are merged: the disk is too slow, or does not answer.
     private static let manyWaiting = 20_000
@@ -238,7 +247,7 @@ internal import Scheduling
         release()
         if failures == 0, owesRecovery {
             owesRecovery = false
-            onRecovery?()
+            owner?.commitsSucceedAgain()
         }
         if queue.isClear { marks = NumberTable() }
         if queue.hasChanges || owesEverything { failures == 0 ? schedule() : retryLater() } else if !isBusy { rest() }
@@ -257,10 +266,10 @@ internal import Scheduling
             guard error.reason == .damaged else { throw error }
             log.error("the database was damaged: writing a new one", metadata: ["cause": "\(error)"])
             owesEverything = true
-            // `everything()` goes last: a row of `changes` may be older.
-            let aside = try await store.startAnew(changes + everything(), nextNumber: nextNumber)
+            // `everything` goes last: a row of `changes` may be older.
+            let aside = try await store.startAnew(changes + (owner?.everything ?? []), nextNumber: nextNumber)
             owesEverything = false
-            onSetAside?(aside ?? "")
+            owner?.databaseWasSetAside(aside ?? "")
         }
     }
 
@@ -296,7 +305,7 @@ internal import Scheduling
             release()
         }
         // While the bus has not taken the messages sent so far, answers to other callers would wait behind more.
-        if isBehind() { Poller.shared.schedule(after: .milliseconds(2), more) } else { BusActor.spawn { more() } }
+        if isBehind { Poller.shared.schedule(after: .milliseconds(2), more) } else { BusActor.spawn { more() } }
     }
 
     /// After a failed commit: undoes additions, answers calls with the error, and keeps all other changes for the retry.
@@ -345,4 +354,15 @@ internal import Scheduling
             BusActor.spawn { [self] in await commit() }
         }
     }
+}
+
+@BusActor protocol JournalOwner: AnyObject {
+    /// All rows, for a new database if the old one is damaged.
+    var everything: [StoreChange] { get }
+    /// A new database holds everything that this process knows.
+    ///
+    /// - Parameter path: the damaged database; empty: it was gone.
+    func databaseWasSetAside(_ path: String)
+    /// A commit has succeeded, the first since `gathers` or `isFull` was true.
+    func commitsSucceedAgain()
 }

@@ -114,7 +114,9 @@ public struct ServiceOptions: Sendable {
         let log = options.logger
         let links = Links()
         let residence = Residence(connection: connection, idle: options.idle, log: log)
-        journal = Journal(store: store, nextNumber: opening.nextNumber, hold: residence.makeHold(), log: log) { connection.send($0) }
+        journal = Journal(
+            store: store, nextNumber: opening.nextNumber, hold: residence.makeHold(), log: log, unsentBytes: { connection.outgoingBytes },
+            send: { connection.send($0) })
         var configuration = EngineConfiguration(version: Self.version)
         let proxies = DesktopProxies(connection: connection)
         configuration.desktopProxy = { await proxies.choice(for: $0) }
@@ -157,7 +159,6 @@ public struct ServiceOptions: Sendable {
         self.culprits = culprits
         links.downloader = downloader
         links.toaster = toaster
-        foreground.cameToFront = { [unowned toaster] in toaster.cameToFront($0) }
     }
 
     /// The receivers of the events of engine and notifier; set when all parts exist.

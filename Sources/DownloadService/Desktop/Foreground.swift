@@ -10,13 +10,13 @@ internal import EventLoop
     private let connection: Connection
     private var callers: [String: (subscription: Connection.Subscription, apps: Set<String>)] = [:]
     /// How many connections say that an app is in front.
-    private var counts: [String: Int] = [:] { didSet { changed?() } }
-    /// Called when the apps in front may have changed.
-    var changed: (() -> Void)?
-    /// Called when an app comes to the front that no connection had named before.
-    var cameToFront: ((String) -> Void)?
+    private var counts: [String: Int] = [:] { didSet { owner?.appsInFrontChanged() } }
+    private weak var owner: (any ForegroundOwner)?
 
     init(connection: Connection) { self.connection = connection }
+
+    /// Tells `owner` of every change from now on.
+    func begin(for owner: any ForegroundOwner) { self.owner = owner }
 
     /// The apps that are in front.
     var apps: some Collection<String> { counts.keys }
@@ -54,7 +54,7 @@ internal import EventLoop
         let isFirst = counts[app] == nil
         if caller.apps.insert(app).inserted { counts[app, default: 0] += 1 }
         callers[sender] = caller
-        if isFirst { cameToFront?(app) }
+        if isFirst { owner?.cameToFront(app) }
     }
 
     private func drop(_ app: String) {
@@ -69,4 +69,11 @@ internal import EventLoop
     private func forget(_ sender: String) {
         if let caller = callers.removeValue(forKey: sender) { connection.unsubscribe(caller.subscription) }
     }
+}
+
+@BusActor protocol ForegroundOwner: AnyObject {
+    /// Other apps may be in front now.
+    func appsInFrontChanged()
+    /// `app` is in front, and was not before by the word of any connection.
+    func cameToFront(_ app: String)
 }

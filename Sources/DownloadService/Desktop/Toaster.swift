@@ -266,7 +266,7 @@ internal import TransferEngine
     }
 
     /// The app has come to the front, and shows itself what its delayed toasts would say.
-    func cameToFront(_ app: String) {
+    func cameToFront(_ app: String, _ downloader: Downloader) {
         for (number, waiting) in delayed where waiting.app == app && waiting.policy == .background {
             delayed[number] = nil
             Poller.shared.cancel(waiting.timer)
