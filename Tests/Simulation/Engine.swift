@@ -321,8 +321,12 @@ extension World {
 
     private mutating func end(_ number: DownloadNumber, _ outcome: TransferOutcome) {
         transfers[number] = nil
-        urgent.remove(number)
-        hastened.remove(number)
+        switch outcome {
+        case .stopped: break  // urgency outlasts a mere stop
+        default:
+            urgent.remove(number)
+            hastened.remove(number)
+        }
         tell("transfer of \(number) ends: \(outcome.word)")
         if case .failed(let failure, _, _) = outcome, failure.name == .network, ledger[number]?.state == .active { defying.remove(number) }
         decide(.transferEnded(number, outcome))

@@ -161,11 +161,16 @@ extension World {
         if !entry.state.hasEnded { isWantedAtOnce(entry.number) }
         // Nothing delays an active download, so a resume has no effect, not even on a later redirect.
         if entry.state == .active, !entry.isHeld { hastened.remove(entry.number) }
+        // The same of a queued download that no server's pause delays now.
+        let isSlowed = ledger.slowedOrigins(now: now)["http://\(host(of: entry.record)):80"] != nil
+        if entry.state == .queued, !isSlowed { hastened.remove(entry.number) }
         switch entry.state {
         case .waiting(.retry, _): floors[entry.number] = nil
         case .waiting(.offline, _):
             floors[entry.number] = nil
             defying.insert(entry.number)
+        case .waiting(let reason, _) where ![.diskSpace, .destination].contains(reason):
+            hastened.remove(entry.number)  // Resume does not end this wait
         default: break
         }
     }
@@ -227,6 +232,8 @@ extension World {
         case 1:
             for entry in ledger.members(of: batch) { isResumed(entry) }
             decide(.steerBatch(batch, .resume))
+            // By the time of its slice, a member may wait for nothing that a Resume ends.
+            if ledger.hasSlices { hastened.subtract(ledger.members(of: batch).map(\.number)) }
         case 2:
             let members = ledger.members(of: batch).map(\.number)
             decide(.steerBatch(batch, .cancel, answering: call(.cancels, members)))

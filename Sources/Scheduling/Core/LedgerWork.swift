@@ -74,7 +74,8 @@ extension Ledger {
             if failure.retryAfter != nil { failure.origin = origin(of: request) }
             outcome = .failed(failure, madeProgress: madeProgress, resume)
         }
-        entry.isUrgent = false
+        // After a mere stop (sleep, PauseAll, another application's turn), a person still wants the download at once.
+        if !outcome.isStop { entry.isUrgent = false }
         if wasStopped || outcome.isStop {
             // The transfer was told to stop, or the service is exiting: whatever the outcome, keep its bytes.
             if let sweep = sweeps[number], sweep.isUnlessResumable, outcome.resume != nil, !entry.isRemoved {
