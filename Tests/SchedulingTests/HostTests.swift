@@ -430,6 +430,33 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(until.map { $0 - desk.now <= .seconds(2) } == true)
     }
 
+    /// The machine's sleep has stopped the transfer, which has not ended when a person resumes the download.
+    @Test func `does not lose a download that is resumed while its transfer stops`() throws {
+        let desk = Desk()
+        for number in 1...2 { desk.add(UInt64(number)) }
+        desk.fail(1, 503, retryAfter: .seconds(3600))
+        desk.ledger.sleep(now: desk.now)
+        #expect(desk.entry(2).state == .queued && desk.entry(2).work == .stopping)
+        try desk.ledger.apply(.resume, to: desk.entry(2), now: desk.now)
+        desk.ledger.wake(now: desk.now)
+        desk.ledger.transferEnded(DownloadNumber(2), .stopped(nil), now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 2, 2] && desk.entry(2).state == .active)
+    }
+
+    @Test func `delays no download that a person wants at once, also after the machine has slept`() throws {
+        let desk = Desk()
+        desk.add(1)
+        desk.fail(1, 503, retryAfter: .seconds(3600))
+        try desk.ledger.apply(.resume, to: desk.entry(1), now: desk.now)
+        desk.ledger.schedule(now: desk.now)
+        desk.ledger.sleep(now: desk.now)
+        desk.ledger.transferEnded(DownloadNumber(1), .stopped(nil), now: desk.now)
+        desk.ledger.wake(now: desk.now)
+        desk.take()
+        #expect(desk.started == [1, 1, 1] && desk.entry(1).state == .active)
+    }
+
     @Test func `with Retry-After pauses requests, over a restart too; zero shortens nothing`() {
         let desk = Desk()
         desk.add(1)

@@ -463,10 +463,11 @@ extension Ledger {
         guard isQueued || entry.isHeld, !(entry.lane?.isUrgent ?? entry.isUrgent),
             paces[isQueued ? entry.origin : origin(of: entry.request)] != nil
         else { return }
-        let isInLane = entry.lane != nil
+        // A queued download whose former transfer still stops is held back, in no lane yet.
+        let isRunnable = entry.lane != nil || heldBack.contains(entry.number)
         leaveLane(entry)
         entry.isUrgent = true
-        if isInLane { makeRunnable(entry) }
+        if isRunnable { makeRunnable(entry) }
         if isQueued { untold.append(entry) }
         if let host = hostNow(of: entry) { touched.insert(host.name) }
     }
