@@ -4,7 +4,8 @@ internal import CDBus
 public final class Message: Sendable {
     public enum Kind: Sendable { case call, reply, error, signal }
 
-    // The pointer never changes, libdbus' reference count is atomic, and the message is only changed before it is shared.
+    // The pointer never changes, and libdbus' reference count is atomic. A message is written only before it is shared: by its maker at
+    // once, or by `LongAnswer`, which keeps it on the bus thread until `send`.
     nonisolated(unsafe) let raw: OpaquePointer
 
     /// Adopts the caller's reference (+1).

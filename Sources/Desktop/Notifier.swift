@@ -146,8 +146,10 @@ public actor Notifier {
         deliver()
     }
 
-    /// Shows no more toasts, and closes the progress toast; end toasts stay on screen. `finished` is called after that and after all
-    /// reports, or after `shutDownWait`, so that a hanging server does not delay the exit.
+    /// Shows no more toasts, and closes the progress toast. End toasts stay on screen.
+    ///
+    /// - Parameter finished: called when the progress toast is closed and all reports are made. Called after `shutDownWait` at the
+    ///   latest, so that a hanging server does not delay the exit.
     @BusActor public func shutDown(finished: @escaping @BusActor @Sendable () -> Void = {}) {
         outbox.queue.finish()
         outbox.finished.append(finished)
@@ -211,7 +213,7 @@ public actor Notifier {
             let (gate, fate) = await perform(delivery, outbox.texts)
             outbox.queue.set(gate)
             if case .end(let toast, let until) = delivery { settle(toast, until, fate) }
-            // Without libnotify the notify thread has ended, and must receive no more work.
+            // `.absent`: the notify thread has ended, because there is no libnotify or the service exits. It takes no more work.
             if gate == .absent { failAll() }
         }
         outbox.isDelivering = false

@@ -123,7 +123,7 @@ final class Session {
         return version
     }
 
-    /// Runs all steps in one transaction, so that there is no state between two versions.
+    /// Runs all migration steps in one transaction, so that a crash never leaves a database between two versions.
     private static func migrate(_ database: borrowing Database, from version: Int64, first: DownloadNumber) throws(SQLiteError) {
         guard version < Schema.version else { return }
         try database.execute("BEGIN IMMEDIATE")

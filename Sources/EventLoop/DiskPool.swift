@@ -28,7 +28,7 @@ public final class DiskPool: Sendable {
     }
 
     private let name: String
-    // The pointer never changes. Only pthread’s own functions touch what it points to.
+    // The pointer never changes. Only pthread’s own functions touch the mutex.
     private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>
     // Every access is between lock and unlock of `mutex`.
     private nonisolated(unsafe) var state = State()

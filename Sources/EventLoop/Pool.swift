@@ -27,7 +27,7 @@ public final class Pool: Sendable {
 
     private let name: String
     private let width: Int
-    // The pointers never change. Only pthread’s own functions touch what they point to.
+    // The two pointers never change. Only pthread’s own functions touch the mutex and the condition.
     private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>
     private nonisolated(unsafe) let condition: UnsafeMutablePointer<pthread_cond_t>
     // Every access is between lock and unlock of `mutex`.

@@ -3,7 +3,9 @@
 /// It is inlined into other modules. Otherwise, every read of one field of a large value copies the whole value.
 @usableFromInline struct Shared<Value: Equatable & Sendable>: Equatable, Sendable {
     @usableFromInline final class Box: Sendable {
-        @usableFromInline nonisolated(unsafe) var value: Value  // changed only by the one copy that holds the box
+        // Copies on several threads only read it. `_modify` changes it only while a single copy of `Shared` refers to the box, which
+        // `isKnownUniquelyReferenced` proves: the exclusive access to that copy keeps another one from being made meanwhile.
+        @usableFromInline nonisolated(unsafe) var value: Value
         @inlinable init(_ value: Value) { self.value = value }
     }
 

@@ -101,7 +101,7 @@ internal import Scheduling
         }
     }
 
-    /// Removes a job whose download does not run, if no more jobs are allowed.
+    /// Makes room for a new job: at the limit, removes the job of a download that is not running.
     ///
     /// - Returns: whether one more job is allowed now.
     private func makeRoom() -> Bool {

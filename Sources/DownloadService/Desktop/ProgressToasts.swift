@@ -10,7 +10,7 @@ internal import Scheduling
 @BusActor final class ProgressToasts {
     private let notifier: Notifier
     private var group = ProgressGroup()
-    /// Batches of which a transfer has ended: another member may run next, or none.
+    /// Batches whose member's transfer has ended. Until `settle`, it is unknown whether another member runs next.
     private var resting: Set<BatchNumber> = []
 
     init(notifier: Notifier) { self.notifier = notifier }
@@ -49,7 +49,7 @@ internal import Scheduling
         if group.contains(batch) { resting.insert(batch) }
     }
 
-    /// Called after the decisions on ended transfers. Removes each batch of which nothing proceeds by itself.
+    /// Removes each resting batch that has no running member and no member that starts by itself. Called after each turn of the ledger.
     func settle(_ downloader: Downloader) {
         guard !resting.isEmpty else { return }
         for number in resting where downloader.batch(number)?.entry.underWay ?? 0 == 0 { leave(number) }

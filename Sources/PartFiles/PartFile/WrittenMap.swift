@@ -28,7 +28,8 @@ package final class WrittenMap {
     /// The first byte of each slot's range.
     private var starts: [ByteCount]
 
-    /// Creates the map of a file of which `ranges` are written, and replaces any older map. nil if that fails; then only checkpoints count.
+    /// Creates the map of a part file whose `ranges` are already written, and replaces an older map. nil if the map cannot be created.
+    /// Without a map, only the bytes of the last checkpoint count.
     ///
     /// - Parameter takesPlace: false leaves the map under its `nextPath` until `takePlace(_:)`. It counts there, too, if there is no other.
     package init?(_ path: String, _ header: MapHeader, _ ranges: ByteRanges, takesPlace: Bool = true) {

@@ -138,7 +138,7 @@ extension Ledger {
         batch.insert(entry.state)
     }
 
-    /// Removes the batches of which no member was restored.
+    /// Removes each batch that has no restored member.
     func dropEmptyBatches() {
         for batch in batches.values where batch.present == 0 {
             batches[batch.number] = nil

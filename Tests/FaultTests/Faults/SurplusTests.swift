@@ -29,7 +29,7 @@ private let surplusServer = """
                 head, received = received.split(b"\\r\\n\\r\\n", 1)
                 if head.split()[1] == b"/first":
                     connection.sendall(answer(b"first"))
-                    time.sleep(index % 6 / 1000)
+                    time.sleep(index % 6 / 1000)  # the fault itself: surplus bytes that come 0 to 5 ms late
                     connection.sendall(answer(b"WRONG"))
                     open(f"{ports}.{index}", "w").close()
                 else:

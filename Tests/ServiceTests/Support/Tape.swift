@@ -1,7 +1,7 @@
-/// Bytes of the fuzzer read as decisions. At its end it gives zeros, so every input is a whole one.
+/// Reads the fuzzer's bytes as decisions. After the last byte it returns zeros, so that every input is complete.
 struct Tape {
     private var rest: ArraySlice<UInt8>
-    /// How many variants the value that is being read lies in.
+    /// How many variants enclose the value being read.
     var variants = 0
 
     init(_ bytes: [UInt8]) { rest = bytes[...] }
@@ -22,7 +22,7 @@ struct Tape {
         return Number(truncatingIfNeeded: value)
     }
 
-    /// Mostly short: a length of two bytes follows a first byte of 255.
+    /// Mostly short: only a first byte of 255 is followed by a length of two bytes.
     mutating func bytes() -> [UInt8] {
         let short = byte()
         let count = short == 255 ? Int(number(UInt16.self)) : Int(short)
@@ -35,10 +35,10 @@ struct Tape {
         return Array(rest)
     }
 
-    /// As a D-Bus string: UTF-8 without NUL.
+    /// A D-Bus string: UTF-8 without NUL.
     mutating func text() -> String { String(decoding: bytes().filter { $0 != 0 }, as: UTF8.self) }
 
-    /// Now and then a text that is repeated until it is long.
+    /// Now and then, repeats a text until it is long.
     mutating func longText() -> String {
         let text = text()
         let times = byte()

@@ -1,10 +1,10 @@
 internal import DBus
 
 extension Tape {
-    /// A value that the wire can carry, of any type, at most `levels` deep.
+    /// A value of any type that the wire can carry, at most `levels` deep.
     mutating func variant(levels: Int = 5) -> Variant {
         let signature = type(levels: levels)
-        // The wire takes 255 bytes of signature.
+        // A signature has at most 255 bytes on the wire.
         return value(of: signature.utf8.count < 200 ? signature : "s")
     }
 
@@ -23,7 +23,7 @@ extension Tape {
         }
     }
 
-    /// A value of the type that `signature` is.
+    /// A value of the type `signature`.
     mutating func value(of signature: String) -> Variant {
         var rest = Substring(signature)
         return value(&rest)
@@ -43,7 +43,7 @@ extension Tape {
         case "o": return .objectPath(ObjectPath(flag() ? "/" : "/a/" + text().filter { $0.isASCII && ($0.isLetter || $0.isNumber) } + "_"))
         case "g": return .signature(type(levels: 2))
         case "v":
-            // Beyond 32 levels a value is refused, as it should be.
+            // A value with more than 32 levels is refused, as it should be.
             guard variants < 6 else { return .variant(.byte(byte())) }
             variants += 1
             defer { variants -= 1 }
@@ -65,7 +65,7 @@ extension Tape {
         }
     }
 
-    /// The first complete type, or dictionary entry, of a signature.
+    /// The first complete type, or dictionary entry, in a signature.
     static func first(of signature: Substring) -> Substring {
         var depth = 0
         for index in signature.indices {
