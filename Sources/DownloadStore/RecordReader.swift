@@ -26,7 +26,8 @@ extension DownloadRecord {
         total = reader.value(.total)
         batch = (reader.value(.batch) as UInt64?).map(DownloadNumber.init)
         isFetch = reader.value(.isFetch)
-        if course != nil { read(&reader) } else if state == .finished { finish(now) }
+        if course != nil { read(&reader) }
+        if state == .finished, endedAt == nil { finish(now) }
         guard let column = reader.unreadable else { return }
         state = .failed(
             DownloadFailure(
@@ -36,10 +37,12 @@ extension DownloadRecord {
         (lastFailure, owesToast) = (nil, false)
     }
 
-    /// Completes a finished download whose row of `course` was lost, as salvage may do. That row had the final path. A path that is only
-    /// likely must not be told: an app would take another file for the downloaded one.
+    /// Completes a finished download without an end. Its row of `course`, which has the end and the final path, was lost by salvage, or is
+    /// empty in a file that we did not write. A path that is only likely must not be told: an app would take another file for the
+    /// downloaded one.
     private mutating func finish(_ now: WallTime) {
         endedAt = now
+        guard path == nil else { return }
         // A caller's file has no folder, and never had a path.
         guard !directory.isEmpty else { return isToDescriptor = true }
         // `rename` may have numbered the name, and a Fetch may have ended with an older file.

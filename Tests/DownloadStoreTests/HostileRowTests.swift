@@ -57,3 +57,22 @@ internal import Testing
         #expect(try await reopened(folder.path).records == [known])
     }
 }
+
+@Suite struct `A finished row with an empty row of its course` {
+    private let folder = TemporaryFolder()
+
+    @Test func `reads the same when it was written again`() async throws {
+        try await withStore(folder.path) { store, _ in
+            try await store.commit([.put(fullRecord(1))], nextNumber: DownloadNumber(2))
+        }
+        try Database(StoreFolder(path: folder.path).database, flags: 2).execute(
+            "UPDATE download SET state = 'finished'; DELETE FROM course; INSERT INTO course (number) VALUES (1)")
+        let first = try await reopened(folder.path).records
+        #expect(first.first?.endedAt != nil)
+        try await withStore(folder.path) { store, _ in
+            try await store.commit([.remove(DownloadNumber(1))], nextNumber: DownloadNumber(2))
+            try await store.commit(first.map { .put($0) }, nextNumber: DownloadNumber(2))
+        }
+        #expect(try await reopened(folder.path).records == first)
+    }
+}
