@@ -3,6 +3,7 @@
 import os
 import socket
 import struct
+import threading
 import time
 
 
@@ -33,7 +34,7 @@ def write_array(data, size, items, write):
 
 
 def write_options(data, options):
-    """`a{sv}` of a dict whose values are str, bool, or (type, number)."""
+    """`a{sv}` of a dict whose values are str, bool, a list of str, or (type, number)."""
 
     def entry(data, pair):
         align(data, 8)
@@ -46,6 +47,9 @@ def write_options(data, options):
         elif isinstance(value, str):
             write_signature(data, "s")
             write_string(data, value)
+        elif isinstance(value, list):
+            write_signature(data, "as")
+            write_array(data, 4, value, write_string)
         else:
             write_signature(data, value[0])
             code = {"u": "<I", "t": "<Q"}[value[0]]
@@ -68,41 +72,53 @@ class Connection:
 
     def message(self, destination, path, interface, member, signature="", body=b""):
         """A call as bytes; its serial is `self.serial`."""
+        return self.make(1, [(1, "o", path), (2, "s", interface), (3, "s", member), (6, "s", destination)], signature, body)
+
+    def make(self, kind, fields, signature="", body=b""):
+        """A message as bytes; `fields`: (code, signature, value) of each header field."""
         self.serial += 1
-        fields = bytearray()
-        data = bytearray(struct.pack("<BBBBII", ord("l"), 1, 0, 1, len(body), self.serial))
+        data = bytearray(struct.pack("<BBBBII", ord("l"), kind, 0, 1, len(body), self.serial))
 
         def field(data, item):
             align(data, 8)
-            code, kind, text = item
+            code, kind, value = item
             data.append(code)
             write_signature(data, kind)
-            write_signature(data, text) if kind == "g" else write_string(data, text)
+            if kind == "g":
+                write_signature(data, value)
+            elif kind == "u":
+                align(data, 4)
+                data += struct.pack("<I", value)
+            else:
+                write_string(data, value)
 
-        fields = [(1, "o", path), (2, "s", interface), (3, "s", member), (6, "s", destination)]
-        if signature:
-            fields.append((8, "g", signature))
-        write_array(data, 8, fields, field)
+        write_array(data, 8, fields + ([(8, "g", signature)] if signature else []), field)
         align(data, 8)
         return bytes(data + body)
 
     def read(self):
         """The next message: (type, reply serial, body)."""
+        kind, fields, body = self.read_whole()
+        return kind, fields.get(5, 0), body
+
+    def read_whole(self):
+        """The next message: (type, header fields by code, body); its serial is in the place of field 0."""
         while True:
             if len(self.buffer) >= 16:
                 kind = self.buffer[1]
-                length, _, fields = struct.unpack_from("<III", self.buffer, 4)
+                length, serial, fields = struct.unpack_from("<III", self.buffer, 4)
                 start = 16 + fields + (-fields % 8)
                 if len(self.buffer) >= start + length:
                     whole, self.buffer = self.buffer[: start + length], self.buffer[start + length :]
-                    return kind, self.reply_serial(whole, fields), whole[start:]
+                    return kind, {0: serial, **self.fields(whole, fields)}, whole[start:]
             more = self.socket.recv(1 << 20)
             if not more:
                 raise EOFError("the bus hung up")
             self.buffer += more
 
     @staticmethod
-    def reply_serial(message, length):
+    def fields(message, length):
+        found = {}
         place = 16
         while place < 16 + length:
             place += -place % 8
@@ -113,10 +129,13 @@ class Connection:
                 continue
             place += -place % 4
             (number,) = struct.unpack_from("<I", message, place)
-            if code == 5:
-                return number
-            place += 4 + (0 if kind == "u" else number + 1)
-        return 0
+            place += 4
+            if kind == "u":
+                found[code] = number
+            else:
+                found[code] = message[place : place + number].decode()
+                place += number + 1
+        return found
 
     def wait(self, serial):
         while True:
@@ -132,8 +151,6 @@ class Connection:
 
     def pipeline(self, messages, count):
         """Sends all while it reads their `count` answers; the messages are the last ones made."""
-        import threading
-
         sender = threading.Thread(target=lambda: [self.socket.sendall(m) for m in messages])
         sender.start()
         while count:
@@ -147,6 +164,59 @@ class Connection:
     def string(body):
         (length,) = struct.unpack_from("<I", body)
         return body[4 : 4 + length].decode()
+
+
+class StandIn(Connection):
+    """Owns the names of NetworkManager and logind, as far as Todoku uses them. Each call gets the properties, or an error."""
+
+    NETWORK, NETWORK_PATH = "org.freedesktop.NetworkManager", "/org/freedesktop/NetworkManager"
+    LOGIN = "org.freedesktop.login1"
+
+    def __init__(self, address):
+        super().__init__(address)
+        self.state = {"State": ("u", 70), "Connectivity": ("u", 4), "Metered": ("u", 2)}
+        for name in [self.NETWORK, self.LOGIN]:
+            body = bytearray()
+            write_string(body, name)
+            align(body, 4)
+            body += struct.pack("<I", 4)
+            self.call("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "RequestName", "su", bytes(body))
+        self.lock = threading.Lock()
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                kind, fields, _ = self.read_whole()
+            except (EOFError, OSError):
+                return
+            if kind != 1:
+                continue
+            to = [(5, "u", fields[0]), (6, "s", fields[7])]
+            with self.lock:
+                if fields[3] == "GetAll":
+                    body = bytearray()
+                    write_options(body, self.state)
+                    answer = self.make(2, to, "a{sv}", bytes(body))
+                else:
+                    answer = self.make(3, to + [(4, "s", "org.freedesktop.DBus.Error.AccessDenied")])
+                self.socket.sendall(answer)
+
+    def signal(self, path, interface, member, signature, body):
+        with self.lock:
+            self.socket.sendall(self.make(4, [(1, "o", path), (2, "s", interface), (3, "s", member)], signature, bytes(body)))
+
+    def network(self, connectivity):
+        """`connectivity`: as in NetworkManager's D-Bus API; 2 a captive portal, 4 full."""
+        self.state["Connectivity"] = ("u", connectivity)
+        body = bytearray()
+        write_string(body, self.NETWORK)
+        write_options(body, self.state)
+        write_array(body, 4, [], write_string)
+        self.signal(self.NETWORK_PATH, "org.freedesktop.DBus.Properties", "PropertiesChanged", "sa{sv}as", body)
+
+    def sleep(self, begins):
+        self.signal("/org/freedesktop/login1", "org.freedesktop.login1.Manager", "PrepareForSleep", "b", struct.pack("<I", begins))
 
 
 SERVICE, MANAGER = "org.todoku.Downloader1", "/org/todoku/Downloader1"

@@ -29,15 +29,19 @@ def release_build():
 
 
 class World:
-    """A bus and a state folder of its own."""
+    """A bus and a state folder of its own.
 
-    def __init__(self, name, daemon):
+    `environment`: more variables of the service; {bus} in them is the address of the bus.
+    """
+
+    def __init__(self, name, daemon, **environment):
         self.program = daemon
         self.folder = f"{folder}/{name}"
         os.makedirs(f"{self.folder}/home")
         self.environment = dict(
             os.environ, HOME=f"{self.folder}/home", XDG_STATE_HOME=f"{self.folder}/state", XDG_CONFIG_HOME=f"{self.folder}/home/config",
             DBUS_SESSION_BUS_ADDRESS=f"unix:path={self.folder}/bus")
+        self.environment.update((key, value.format(bus=f"unix:path={self.folder}/bus")) for key, value in environment.items())
         with open(f"{self.folder}/bus.conf", "w") as file:
             file.write(
                 f"<busconfig><type>session</type><listen>unix:path={self.folder}/bus</listen><auth>EXTERNAL</auth>"

@@ -66,7 +66,11 @@ internal import Testing
             try await store.commit([.put(fullRecord(1))], nextNumber: DownloadNumber(2))
         }
         try Database(StoreFolder(path: folder.path).database, flags: 2).execute(
-            "UPDATE download SET state = 'finished'; DELETE FROM course; INSERT INTO course (number) VALUES (1)")
+            """
+            UPDATE download SET state = 'finished'; DELETE FROM course;
+            INSERT INTO course (number, attempts, retries_used, awaits_url, is_spliced, has_started_over, is_whole)
+            VALUES (1, 0, 0, 0, 0, 0, 0)
+            """)
         let first = try await reopened(folder.path).records
         #expect(first.first?.endedAt != nil)
         try await withStore(folder.path) { store, _ in

@@ -120,7 +120,8 @@ struct RandomRecords {
             state: state(),
             queuedAt: time(), position: .random(in: .min ... .max, using: &generator))
         record.startedAt = perhaps { $0.time() }
-        record.endedAt = perhaps { $0.time() }
+        // A finished download has an end: without an end, its row is read as damaged.
+        record.endedAt = record.state == .finished ? time() : perhaps { $0.time() }
         record.attempts = .random(in: 0 ... .max, using: &generator)
         record.retriesUsed = .random(in: 0 ... .max, using: &generator)
         record.received = number()

@@ -25,10 +25,14 @@ extension Ledger {
         guard stretches.isEmpty, entering.isEmpty, pass?.holdsStarts != true else { return }
         takeIn(now: now)
         openHosts(now: now)
+        var settled = 0
         repeat {
             while hasSlot, let entry = nextInTurn(now: now) {
-                // The clock may have been set back since the download was queued.
+                // The network or the clock may have changed since the download was queued.
                 guard obstacle(of: entry, now: now) == .queued else {
+                    // The pass reaches all of them, in slices.
+                    if pass != nil, settled == Self.mostSettled { return loseTurns(now: now) }
+                    settled += 1
                     settle(entry, now: now)
                     refreshHosts(now: now)
                     if entry.state == .queued { break }
@@ -40,6 +44,9 @@ extension Ledger {
         } while makeRoom(now: now) || makePlace(now: now)
         loseTurns(now: now)
     }
+
+    /// How many queued downloads that may not start are settled in one turn while a pass is under way.
+    private static let mostSettled = 20
 
     /// Whether another download may start. A transfer that waits for its host, or for a silent server, takes no slot.
     var hasSlot: Bool {
