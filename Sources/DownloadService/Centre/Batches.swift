@@ -10,21 +10,12 @@ internal import TransferEngine
 
 /// Batches: added by one call and one commit, and controlled as one.
 extension Downloader {
-    /// Members of a new batch that take their places in the queue between two looks at the time.
-    private static let enteredAtOnce = 100
-
     /// Adds a batch. The answer, and a `DownloadAdded` for each member, follow when the whole batch is on disk.
     ///
     /// - Parameter entries: the members, made by `Ledger.prepare`.
     func add(_ record: BatchRecord, _ entries: [LedgerEntry], reply: Reply<(ObjectPath, [ObjectPath])>) {
-        decide(.addBatch(record, entries))
-        guard let batch = ledger.batch(record.number) else { return }
-        track(batch)
-        for entry in entries { track(entry.record) }
         let path = BusName.path(ofBatch: record.number)
-        journal.append(record, entries)
-        var rest = entries[...]
-        journal.addition(of: [record.number] + entries.map(\.number)) { [self] in
+        executor.add(record, entries) { [self] _ in
             let paths = entries.map { BusName.path(of: $0.record) }
             journal.post(reply.message((path, paths)))
             journal.post(Manager.batchAdded.message(from: BusName.managerPath, path))
@@ -32,28 +23,21 @@ extension Downloader {
                 journal.postLate(before: entry.number) { Manager.downloadAdded.message(from: BusName.managerPath, path) }
             }
             log.info("batch added", metadata: ["batch": "\(record.number)", "downloads": "\(record.count)"])
-        } enter: { [self] in
-            let step = StepTime()
-            while !rest.isEmpty {
-                if step.isOver { return false }
-                let some = rest.prefix(Self.enteredAtOnce)
-                rest.removeFirst(some.count)
-                for entry in some where !entry.isRemoved { callers.began(entry.number) }
-                decide(.savedMembers(batch, Array(some)))
-            }
-            decide(.savedBatch(batch, entries))
-            return true
-        } undo: { [self] refusal in
+        } entering: { [self] in
+            callers.began($0.number)
+        } undone: { [self] batch, refusal in
             for entry in entries { giveUp(entry, refusal) }
             untrack(batch.number)?.giveUp(refusal)
-            decide(.unsavedBatch(batch, entries))
             return reply.message(failing: refusal)
         }
+        guard let batch = ledger.batch(record.number) else { return }
+        track(batch)
+        for entry in entries { track(entry.record) }
     }
 
     /// The last unfinished member of the batch has ended.
-    func batchEnded(_ entry: LedgerBatch, _ outcomes: OutcomeCounts) {
-        guard let batch = batch(entry.number) else { return }
+    func announceEnd(_ entry: LedgerBatch, _ outcomes: OutcomeCounts) -> (() -> Void)? {
+        guard let batch = batch(entry.number) else { return nil }
         batch.announceEnd(outcomes)
         log.info(
             "batch ended",
@@ -62,9 +46,7 @@ extension Downloader {
                 "cancelled": "\(outcomes.cancelled)",
             ])
         let end = BatchEnd(batch, outcomes)
-        journal.afterCommit { [self] in
-            tell { $0.ended(entry, end, $1) }
-        }
+        return { [self] in tell { $0.ended(entry, end, $1) } }
     }
 
     /// Removes `batch` and all its members from the list. `deletingFiles`: also deletes the files of finished members.
@@ -85,7 +67,7 @@ extension Downloader {
     }
 
     /// The last member of the batch has left the list.
-    func batchRemoved(_ entry: LedgerBatch) {
+    func removed(_ entry: LedgerBatch) {
         guard let batch = untrack(entry.number) else { return }
         tell { $0.removed(entry, $1) }
         journal.post(Manager.batchRemoved.message(from: BusName.managerPath, batch.path))

@@ -9,7 +9,8 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// The centre: carries out the decisions of the ledger, and tells it what callers, the engine, the disk pool and the clock report.
+/// The centre: tells the ledger what callers, the engine, the disk pool and the clock report, and is what `TurnExecutor` carries out the
+/// decisions of the ledger on.
 ///
 /// All of this happens synchronously on the bus thread. A change goes through the journal, and so do its consequences, behind the change.
 @BusActor final class Downloader {
@@ -21,6 +22,7 @@ internal import TransferEngine
     let foreground: Foreground
     private let ownerCalls: OwnerCalls
     let log: Logger
+    private(set) lazy var executor = TurnExecutor(ledger, journal.gate, host: self)
     private(set) lazy var admission = Admission(self, hold: residence.makeHold())
     private let residence: Residence
     /// Held while there is work, and while an app in front has unfinished downloads.
@@ -57,15 +59,8 @@ internal import TransferEngine
     private(set) var fetchKeys: [DownloadNumber: CopyKey] = [:]
     let descriptors: Descriptors
     private(set) var batches: [BatchNumber: ManagedBatch] = [:]
-    /// The actions that the ledger has decided and that are still to be performed, by turn.
-    private var todo: [[Ledger.Action]] = []
-    private var isPerforming = false
     /// The pause before the next slice while the bus has not taken the signals sent so far.
     private static let breath: Duration = .milliseconds(2)
-    private var isContinuing = false
-    /// The answers to the calls that change many downloads.
-    private var stretchAnswers: [Ledger.CallNumber: () -> Void] = [:]
-    private var lastStretch: Ledger.CallNumber = 0
 
     init(
         journal: Journal, engine: Engines, announcer: Announcer, callers: Callers, foreground: Foreground,
@@ -194,165 +189,45 @@ internal import TransferEngine
     /// Adds `record`. The answer follows when the record is on disk. The answer to a Fetch waits for the end of the download; later calls
     /// of the same Fetch may share the download.
     func add(_ record: DownloadRecord, answer: Admission.Answer) {
-        decide(.add(record))
-        guard let entry = ledger[record.number] else { return }
-        track(record)
         let path = BusName.path(of: record)
-        journal.append(.put(record))
-        journal.addition(of: [record.number]) { [self] in
+        executor.add(record) { [self] entry in
             if case .path(let reply) = answer { journal.post(reply.message(path)) }
             journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path), before: record.number)
             guard !entry.isRemoved else { return }
             log.info("download added", metadata: ["download": "\(record.number)", "url": "\(redacted(record.url))"])
             callers.began(record.number)
-            decide(.saved(entry))
+        } entered: { [self] _ in
             if record.isFetch, record.options.token == nil { removeFormerFetches(of: record.copyKey) }
-        } undo: { [self] refusal in
+        } undone: { [self] entry, refusal in
             giveUp(entry, refusal)
-            decide(.unsaved(entry))
             if case .path(let reply) = answer { return reply.message(failing: refusal) }
             return nil
         }
+        track(record)
         if case .fetch(let reply) = answer, let download = download(record.number) { answerFetch(reply, by: download) }
     }
 
     // MARK: Events
 
     /// Lets the ledger decide by what happened, and carries out its decisions.
-    func decide(_ events: Ledger.Event...) { decide(events) }
+    func decide(_ events: Ledger.Event...) { executor.decide(events) }
 
-    func decide(_ events: [Ledger.Event]) { _ = turn(events) }
+    func decide(_ events: [Ledger.Event]) { executor.decide(events) }
 
     /// Lets the ledger decide by what a caller asks for, and carries out its decisions.
     ///
     /// - Throws: where the state of the download does not allow the request.
     func ask(_ event: Ledger.Event) throws(IllegalTransition) {
-        if let refusal = turn([event]) { throw refusal }
+        if let refusal = executor.decide(event) { throw refusal }
     }
 
-    private func turn(_ events: [Ledger.Event]) -> IllegalTransition? {
-        let turn = ledger.turn([[.journalFull(journal.isFull)], events].flatMap { $0 }, at: .now)
-        todo.append(turn.actions)
-        carryOut()
-        return turn.refusal
+    /// Lets the ledger change many downloads in slices. Calls `answer` after the last slice.
+    func decideOnMany(_ event: (Ledger.CallNumber) -> Ledger.Event, answer: @escaping () -> Void) {
+        executor.decideOnMany(event, answer: answer)
     }
 
     /// Calls every observer.
     func tell(_ body: (any DownloadObserver, Downloader) -> Void) { for observer in observers { body(observer, self) } }
-
-    /// Performs the actions that the ledger has decided, in order, and then those that these have caused.
-    private func carryOut() {
-        guard !isPerforming else { return }
-        isPerforming = true
-        while !todo.isEmpty { for action in todo.removeFirst() { perform(action) } }
-        isPerforming = false
-        if descriptors.isHolding { descriptors.letGo(where: ledger.isDone) }
-        if ledger.hasSlices { continueSoon() }
-        announcer.flushManager(of: self)
-        alarm.set(microseconds: ledger.nextWake?.microseconds)
-        tell { $0.decided($1) }
-        weigh()
-    }
-
-    /// Runs the next slice of work on many downloads in a turn of its own, so that other calls are answered in between. It also waits while
-    /// the bus has not taken the signals sent so far: the answers would queue behind those.
-    private func continueSoon() {
-        guard !isContinuing else { return }
-        isContinuing = true
-        let next: @BusActor @Sendable () -> Void = { [self] in
-            let step = StepTime()
-            while !ledger.isEnding, ledger.hasSlices, !journal.isBehind, !step.isOver {
-                decide(.slice)
-            }
-            isContinuing = false
-            guard !ledger.isEnding else { return }
-            if ledger.hasSlices { continueSoon() }
-        }
-        if journal.isBehind { Poller.shared.schedule(after: Self.breath, next) } else { BusActor.spawn { next() } }
-    }
-
-    private func perform(_ action: Ledger.Action) {
-        switch action {
-        case .save(let change): journal.append(change)
-        case .startTransfer(let entry, false): startTransfer(entry)
-        case .startTransfer(let entry, true): journal.afterCommit { [self] in startTransfer(entry) }
-        case .permit(let id, false): engine.permit(id, tellsSent: false)
-        case .permit(let id, true): journal.afterCommit { [self] in engine.permit(id, tellsSent: true) }
-        case .stopTransfer(let entry): engine.stop(entry.number)
-        case .verify(let entry): verify(entry)
-        case .commit(let entry): journal.afterCommit { [self] in commit(entry) }
-        case .sweep(let number, ""): emptyDescriptor(number)
-        case .sweep(let number, let directory): journal.afterCommit { [self] in sweep(number, directory) }
-        case .changed(let change): changed(change)
-        case .tell(let entry):
-            tell { $0.told(entry, $1) }
-            if let download = downloads[entry.number] {
-                announcer.flushProperties(of: download)
-                forget(entry.number)
-            }
-            if let batch = entry.batch { batches[batch.number]?.changed() }
-        case .tellWait(let entry):
-            tell { $0.told(entry, $1) }
-            if let batch = entry.batch { batches[batch.number]?.changed() }
-            guard let download = download(entry.number) else { return }
-            download.changedProperties.formUnion([Download.state.name, Download.waitReason.name, Download.waitUntil.name])
-            announcer.flushProperties(of: download)
-            forget(entry.number)
-        case .announceEnd(let entry): announceEnd(download(entry.number) ?? ManagedDownload(entry, in: self))
-        case .batchEnded(let batch, let outcomes): batchEnded(batch, outcomes)
-        case .allEnded(let finished, let failed, let cancelled):
-            announcer.flushManager(of: self, now: true)
-            journal.post(Manager.allEnded.message(from: BusName.managerPath, (finished, failed, cancelled)))
-        case .removed(let entry):
-            let download = downloads[entry.number] ?? ManagedDownload(entry, in: self)
-            if let batch = entry.batch.flatMap({ batches[$0.number] }) { noteFile(of: entry, in: batch) }
-            untrack(entry)
-            journal.post(Manager.downloadRemoved.message(from: BusName.managerPath, download.path))
-            tell { $0.removed(entry, $1) }
-        case .showOwed(let toasts): tell { $0.owed(toasts, $1) }
-        case .batchRemoved(let batch): batchRemoved(batch)
-        case .stretchEnded(let call): stretchAnswers.removeValue(forKey: call)?()
-        case .callOwner(let entry):
-            guard let download = glance(entry.number) else { return }
-            journal.afterCommit { [self] in callOwner(download) }
-        }
-    }
-
-    private func changed(_ change: Ledger.Change) {
-        tell { $0.changed(change, $1) }
-        let entry = change.entry
-        guard let download = download(entry.number) else { return }
-        // Bytes are told before the state that ends their transfer.
-        if change.shownBefore != nil { announcer.flushProgress(of: download) }
-        if entry.work == .idle { download.rewind() }
-        announcer.compare(download, with: change)
-        forget(entry.number)
-    }
-
-    private func callOwner(_ download: ManagedDownload) {
-        ownerCalls.ask(for: download) { [self] in
-            let isDue = ledger.owesCall(download.entry, now: .now)
-            decide(.ownerCalled(download.entry))
-            return isDue
-        }
-    }
-
-    private func announceEnd(_ download: ManagedDownload) {
-        assert(
-            download.state.endFailure.map { DocumentedErrors.ends.contains($0.name.busName) } ?? true,
-            "the signal Completed does not name \(download.state.endFailure?.name.rawValue ?? "") in its XML")
-        announcer.announceEnd(of: download)
-        log.info(
-            "download ended",
-            metadata: [
-                "download": "\(download.number)", "outcome": "\(download.state.name)",
-                "error": "\(download.state.endFailure?.name.rawValue ?? "")",
-            ])
-        journal.afterCommit { [self] in
-            tell { $0.ended(download, $1) }
-            forget(download.number)
-        }
-    }
 
     // MARK: The clock
 
@@ -388,13 +263,6 @@ internal import TransferEngine
         if settings.speedLimit != before { engine.setTotalSpeedLimit(settings.speedLimit == 0 ? nil : settings.speedLimit) }
     }
 
-    /// Lets the ledger change many downloads in slices. Calls `answer` after the last slice.
-    func decideOnMany(_ event: (Ledger.CallNumber) -> Ledger.Event, answer: @escaping () -> Void) {
-        lastStretch += 1
-        stretchAnswers[lastStretch] = answer
-        decide(event(lastStretch))
-    }
-
     func clearEnded(_ reply: Reply<UInt32>) {
         let count = ledger.ended.count
         decideOnMany {
@@ -421,6 +289,101 @@ internal import TransferEngine
                 }
             }
         }
+    }
+}
+
+extension Downloader: TurnHost {
+    typealias GateHost = Journal
+
+    // MARK: The clock and the loop
+
+    var now: WallTime { .now }
+    var isJournalFull: Bool { journal.isFull }
+    func setAlarm(_ time: WallTime?) { alarm.set(microseconds: time?.microseconds) }
+
+    func continueSlicesLater() {
+        let next: @BusActor @Sendable () -> Void = { [self] in executor.continueSlices() }
+        if journal.isBehind { Poller.shared.schedule(after: Self.breath, next) } else { BusActor.spawn { next() } }
+    }
+
+    func carriedOut() {
+        if descriptors.isHolding { descriptors.letGo(where: ledger.isDone) }
+        announcer.flushManager(of: self)
+        tell { $0.decided($1) }
+        weigh()
+    }
+
+    // MARK: The engine. The pool is in Transfers.swift.
+
+    func permit(_ id: RequestID, tellsSent: Bool) { engine.permit(id, tellsSent: tellsSent) }
+    func stopTransfer(_ entry: LedgerEntry) { engine.stop(entry.number) }
+
+    // MARK: Those who hear of changes
+
+    func changed(_ change: Ledger.Change) {
+        tell { $0.changed(change, $1) }
+        let entry = change.entry
+        guard let download = download(entry.number) else { return }
+        // Bytes are told before the state that ends their transfer.
+        if change.shownBefore != nil { announcer.flushProgress(of: download) }
+        if entry.work == .idle { download.rewind() }
+        announcer.compare(download, with: change)
+        forget(entry.number)
+    }
+
+    func tell(_ entry: LedgerEntry) {
+        tell { $0.told(entry, $1) }
+        if let download = downloads[entry.number] {
+            announcer.flushProperties(of: download)
+            forget(entry.number)
+        }
+        if let batch = entry.batch { batches[batch.number]?.changed() }
+    }
+
+    func tellWait(_ entry: LedgerEntry) {
+        tell { $0.told(entry, $1) }
+        if let batch = entry.batch { batches[batch.number]?.changed() }
+        guard let download = download(entry.number) else { return }
+        download.changedProperties.formUnion([Download.state.name, Download.waitReason.name, Download.waitUntil.name])
+        announcer.flushProperties(of: download)
+        forget(entry.number)
+    }
+
+    func announceEnd(_ entry: LedgerEntry) -> () -> Void {
+        let download = download(entry.number) ?? ManagedDownload(entry, in: self)
+        assert(
+            download.state.endFailure.map { DocumentedErrors.ends.contains($0.name.busName) } ?? true,
+            "the signal Completed does not name \(download.state.endFailure?.name.rawValue ?? "") in its XML")
+        announcer.announceEnd(of: download)
+        log.info(
+            "download ended",
+            metadata: [
+                "download": "\(download.number)", "outcome": "\(download.state.name)",
+                "error": "\(download.state.endFailure?.name.rawValue ?? "")",
+            ])
+        return { [self] in
+            tell { $0.ended(download, $1) }
+            forget(download.number)
+        }
+    }
+
+    func allEnded(_ outcomes: OutcomeCounts) {
+        announcer.flushManager(of: self, now: true)
+        journal.post(Manager.allEnded.message(from: BusName.managerPath, (outcomes.finished, outcomes.failed, outcomes.cancelled)))
+    }
+
+    func showOwed(_ toasts: [Ledger.OwedToast]) { tell { $0.owed(toasts, $1) } }
+
+    func removed(_ entry: LedgerEntry) {
+        let download = downloads[entry.number] ?? ManagedDownload(entry, in: self)
+        if let batch = entry.batch.flatMap({ batches[$0.number] }) { noteFile(of: entry, in: batch) }
+        untrack(entry)
+        journal.post(Manager.downloadRemoved.message(from: BusName.managerPath, download.path))
+        tell { $0.removed(entry, $1) }
+    }
+
+    func callOwner(_ entry: LedgerEntry) {
+        ownerCalls.ask(for: glance(entry.number) ?? ManagedDownload(entry, in: self)) { [self] in executor.beginOwnerCall(entry) }
     }
 }
 

@@ -1,0 +1,275 @@
+public import DownloadModel
+
+/// "On disk first": every message and effect of a change waits, in one queue, until the change is on disk.
+///
+/// `JournalQueue` keeps the order. The gate says what waits, what is released at once, and what is undone if a commit fails. Its host has
+/// the store, the loop and the bus. Use from one thread only.
+public final class CommitGate<Host: CommitGateHost> {
+    public typealias Message = Host.Message
+
+    private enum Item {
+        case message(Message)
+        /// One of many messages: built when it is sent.
+        case late(() -> Message)
+        /// Answers a call; with the error if the commit fails.
+        case reply(success: () -> Message?, failure: (Refusal) -> Message?)
+        /// A new download, or a batch with its members: announced when the rows are on disk, taken back if the commit fails.
+        /// `enter`: runs in steps once `done` has run, until it returns true.
+        case addition([DownloadNumber], done: () -> Void, enter: () -> Bool, undo: (Refusal) -> Message?)
+        case effect(() -> Void)
+    }
+
+    public unowned let host: Host
+    private var queue = JournalQueue<Item>() { didSet { host.gateChanged() } }
+    /// For each download, the last waiting item that its progress signals must follow.
+    private var marks = NumberTable<JournalQueue<Item>.Mark>()
+    /// The database was lost, and the new one does not hold everything yet. Saving is retried even without changes.
+    public var owesEverything = false { didSet { host.gateChanged() } }
+    /// Whether the host has been asked to begin a commit.
+    private var isCommitDue = false
+    /// The commits that have failed since the last success.
+    public private(set) var failures = 0
+    private var isReleasing = false
+    /// The steps of long answers that are not sent yet (`write`).
+    private var writings: [() -> Bool] = [] { didSet { host.gateChanged() } }
+    /// Whether the first of `writings` has begun.
+    private var isWriting = false
+
+    public init(host: Host) { self.host = host }
+
+    public var isCommitting: Bool { queue.isCommitting }
+    /// The number of items that wait. It grows while no commit succeeds.
+    public var waitingCount: Int { queue.waitingCount }
+    /// The number of long answers that are being written, or wait for it.
+    public var writingCount: Int { writings.count }
+
+    /// Whether a change is not on disk yet, or anything waits for it.
+    public var isBusy: Bool { queue.isBusy || owesEverything || !writings.isEmpty }
+
+    /// Whether a message posted now would be sent at once.
+    public var isClear: Bool { queue.isClear && !isWriting }
+
+    // MARK: Changes, and what follows them
+
+    /// Appends a change. It replaces an earlier change of the same row that is not in flight.
+    public func append(_ change: StoreChange) {
+        queue.append(change)
+        commitSoon()
+    }
+
+    /// The changes appended last add `numbers`. When these changes are on disk, `done` runs and answers the call. If they cannot be saved,
+    /// `undo` takes everything back and returns the answer, which is sent at once.
+    ///
+    /// - Parameter enter: called after `done`, in turns of the loop, until it returns true. No message is sent before.
+    public func addition(
+        of numbers: [DownloadNumber], done: @escaping () -> Void, enter: @escaping () -> Bool = { true },
+        undo: @escaping (Refusal) -> Message?
+    ) {
+        queue.post(.addition(numbers, done: done, enter: enter, undo: undo))
+    }
+
+    /// Sends `message` after all changes appended so far are on disk, and after all messages posted before it.
+    public func post(_ message: Message) {
+        if isClear { host.send(message) } else { queue.post(.message(message)) }
+    }
+
+    /// Sends `message` like `post(_:)`. Progress signals of `number` follow it.
+    public func post(_ message: Message, before number: DownloadNumber) {
+        if isClear { return host.send(message) }
+        marks[number] = queue.post(.message(message))
+    }
+
+    /// Posts one of many messages, which are sent in slices: `message` is built at its turn, and never sent at once. Progress signals of
+    /// `number` follow it.
+    public func postLate(before number: DownloadNumber, _ message: @escaping () -> Message) {
+        marks[number] = queue.post(.late(message))
+        releaseSoon()
+    }
+
+    /// Posts the answer to a call. It is `failure` if the changes appended so far cannot be saved.
+    public func post(success: @escaping () -> Message?, failure: @escaping (Refusal) -> Message?) {
+        queue.post(.reply(success: success, failure: failure))
+    }
+
+    /// Whether progress signals of `number` must wait for a posted message.
+    public func holdsProgress(of number: DownloadNumber) -> Bool {
+        if isWriting { return true }
+        guard let mark = marks[number] else { return false }
+        if queue.isWaiting(mark) { return true }
+        marks[number] = nil
+        return false
+    }
+
+    /// Runs `effect` after all changes appended so far are on disk.
+    public func afterCommit(_ effect: @escaping () -> Void) {
+        if isClear, !owesEverything { effect() } else { queue.post(.effect(effect)) }
+    }
+
+    /// Writes a long answer in steps, so that other calls are answered in between. Until it is sent, all other messages wait: they may tell
+    /// of changes since an earlier step, and the answer must not look newer than they do.
+    ///
+    /// - Parameter step: writes for a few milliseconds. Returns true when it has sent the answer.
+    public func write(_ step: @escaping () -> Bool) {
+        writings.append(step)
+        if writings.count == 1 { writeSome() }
+    }
+
+    // MARK: Commits
+
+    /// Asks for a commit in a later turn of the loop, so that a burst of calls shares one commit.
+    private func commitSoon() {
+        guard !queue.isCommitting, !isCommitDue else { return }
+        isCommitDue = true
+        host.later(.commit)
+    }
+
+    /// Begins a commit of all changes so far; nil if a commit is in flight, or if there is nothing to save.
+    public func beginCommit() -> [StoreChange]? {
+        isCommitDue = false
+        return queue.begin(isDue: owesEverything)
+    }
+
+    /// The commit in flight is on disk. Call `release` next, then `commitIsOver`.
+    public func commitSucceeded() {
+        failures = 0
+        queue.succeeded()
+    }
+
+    /// The commit in flight failed: undoes additions, answers calls with the error, and keeps all other changes for the next commit. Call
+    /// `release` next, then `commitIsOver`.
+    public func commitFailed(_ refusal: Refusal) {
+        failures += 1
+        var answers: [() -> Message?] = []
+        queue.failed { Self.fate(of: $0, refusal, &answers) }
+        for answer in answers { if let message = answer() { host.send(message) } }
+    }
+
+    /// The commit in flight does not return: undoes the additions that wait for it, and answers the waiting calls with the error. Whether
+    /// the commit succeeds shows once the disk answers.
+    public func commitHangs(_ refusal: Refusal) {
+        var answers: [() -> Message?] = []
+        queue.withdraw { Self.fate(of: $0, refusal, &answers) }
+        for answer in answers { if let message = answer() { host.send(message) } }
+    }
+
+    /// Asks for the next commit if there is anything to save.
+    public func commitIsOver() {
+        if queue.isClear { marks = NumberTable() }
+        guard queue.hasChanges || owesEverything else { return }
+        guard failures > 0 else { return commitSoon() }
+        // A call that arrives meanwhile is answered after the retry.
+        guard !isCommitDue else { return }
+        isCommitDue = true
+        host.later(.retriedCommit)
+    }
+
+    private static func fate(of item: Item, _ refusal: Refusal, _ answers: inout [() -> Message?]) -> JournalQueue<Item>.Fate {
+        switch item {
+        case .addition(let numbers, _, _, let undo):
+            answers.append { undo(refusal) }
+            return .drop(undoing: numbers)
+        case .reply(_, let failure):
+            answers.append { failure(refusal) }
+            return .drop(undoing: [])
+        case .message, .late, .effect: return .keep
+        }
+    }
+
+    // MARK: Releasing
+
+    /// Performs what `later` has asked for, except commits.
+    public func perform(_ work: CommitGateWork) {
+        switch work {
+        case .commit, .retriedCommit: break
+        case .release, .crowdedRelease:
+            isReleasing = false
+            release()
+        case .writing: writeSome()
+        }
+    }
+
+    /// Most items in one turn of the loop.
+    private static var portion: Int { 200 }
+
+    /// Sends the messages and starts the effects whose changes are on disk. What effects post meanwhile goes to the end of the queue.
+    public func release() {
+        guard !isWriting else { return }  // `writeSome` calls this again
+        var left = Self.portion
+        let step = host.beginStep()
+        while let item = queue.next() {
+            switch item {
+            case .message(let message): host.send(message)
+            case .late(let make): host.send(make())
+            case .reply(let success, _): if let message = success() { host.send(message) }
+            case .addition(_, let done, let enter, _):
+                done()
+                if !enter() { return holdBack(until: enter) }
+            case .effect(let effect): effect()
+            }
+            left -= 1
+            guard left > 0, !step.isOver else { return releaseSoon() }
+        }
+    }
+
+    /// Continues `release` in another turn of the loop.
+    private func releaseSoon() {
+        guard !isReleasing else { return }
+        isReleasing = true
+        // While the bus has not taken the messages sent so far, answers to other callers would wait behind more.
+        host.later(host.isBehind ? .crowdedRelease : .release)
+    }
+
+    /// Holds all messages back until `step` has returned true. It is called in turns of the loop.
+    ///
+    /// - Precondition: it is called while a message is released, so no answer is being written.
+    private func holdBack(until step: @escaping () -> Bool) {
+        isWriting = true
+        writings.insert(step, at: 0)
+        if writings.count == 1 { host.later(.writing) }
+    }
+
+    private func writeSome() {
+        isWriting = true
+        if writings[0]() {
+            isWriting = false
+            writings.removeFirst()
+            // Messages that have waited for this answer go before the next one.
+            release()
+        }
+        if !writings.isEmpty { host.later(.writing) }
+    }
+}
+
+/// What a `CommitGate` needs: the store, the loop and the bus, or their simulation.
+public protocol CommitGateHost: AnyObject {
+    associatedtype Message
+    associatedtype Limit: StepLimit
+
+    /// Sends a message whose changes are on disk.
+    func send(_ message: Message)
+    /// Calls `CommitGate.perform(work)` in a later turn of the loop; begins a commit if the work is a commit.
+    func later(_ work: CommitGateWork)
+    /// The limit of one step of the thread, from now on.
+    func beginStep() -> Limit
+    /// Whether the bus has much unsent data.
+    var isBehind: Bool { get }
+    /// `CommitGate.isBusy` may be another.
+    func gateChanged()
+}
+
+/// What a `CommitGate` asks its host for.
+public enum CommitGateWork: Sendable {
+    /// Begin a commit (`beginCommit`); `retriedCommit`: after a pause, because the last one failed.
+    case commit
+    case retriedCommit
+    /// Release more; `crowdedRelease`: after a pause, because the bus has much unsent data.
+    case release
+    case crowdedRelease
+    /// Continue to write a long answer.
+    case writing
+}
+
+/// The limit of one step of the thread. Other calls are answered after the step.
+public protocol StepLimit {
+    var isOver: Bool { get }
+}
