@@ -34,6 +34,8 @@ public final class CommitGate<Host: CommitGateHost> {
     private var writings: [() -> Bool] = [] { didSet { host.gateChanged() } }
     /// Whether the first of `writings` has begun.
     private var isWriting = false
+    /// Whether the host has been asked for the next step of the first of `writings`.
+    private var isStepDue = false
 
     public init(host: Host) { self.host = host }
 
@@ -184,7 +186,9 @@ public final class CommitGate<Host: CommitGateHost> {
         case .release, .crowdedRelease:
             isReleasing = false
             release()
-        case .writing: writeSome()
+        case .writing:
+            isStepDue = false
+            writeSome()
         }
     }
 
@@ -225,7 +229,14 @@ public final class CommitGate<Host: CommitGateHost> {
     private func holdBack(until step: @escaping () -> Bool) {
         isWriting = true
         writings.insert(step, at: 0)
-        if writings.count == 1 { host.later(.writing) }
+        writeSoon()
+    }
+
+    /// Continues `writeSome` in another turn of the loop.
+    private func writeSoon() {
+        guard !isStepDue else { return }
+        isStepDue = true
+        host.later(.writing)
     }
 
     private func writeSome() {
@@ -236,7 +247,7 @@ public final class CommitGate<Host: CommitGateHost> {
             // Messages that have waited for this answer go before the next one.
             release()
         }
-        if !writings.isEmpty { host.later(.writing) }
+        if !writings.isEmpty { writeSoon() }
     }
 }
 
