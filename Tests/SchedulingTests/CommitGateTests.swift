@@ -61,6 +61,20 @@ private final class Desk: CommitGateHost {
         #expect(!desk.gate.isBusy)
     }
 
+    @Test func `lets the members of a batch take their places behind the long answer that was begun before`() throws {
+        let desk = Desk()
+        desk.add("A", steps: 3)
+        var left = 3
+        desk.gate.write {
+            left -= 1
+            if left == 0 { desk.send("answer") }
+            return left == 0
+        }
+        desk.run()
+        #expect(desk.sent == ["answer"] + Array(repeating: "a step of A", count: 3) + ["A is added"])
+        #expect(!desk.gate.isBusy)
+    }
+
     @Test func `sends nothing of a change before its commit, and at once what follows no change`() {
         let desk = Desk()
         desk.gate.post("1")

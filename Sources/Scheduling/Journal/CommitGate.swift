@@ -15,7 +15,7 @@ public final class CommitGate<Host: CommitGateHost> {
         case reply(success: () -> Message?, failure: (Refusal) -> Message?)
         /// A new download, or a batch with its members: announced when the rows are on disk, taken back if the commit fails.
         /// `enter`: runs in steps once `done` has run, until it returns true.
-        case addition([DownloadNumber], done: () -> Void, enter: () -> Bool, undo: (Refusal) -> Message?)
+        case addition([DownloadNumber], done: () -> Void, enter: (() -> Bool)?, undo: (Refusal) -> Message?)
         case effect(() -> Void)
     }
 
@@ -32,7 +32,7 @@ public final class CommitGate<Host: CommitGateHost> {
     private var isReleasing = false
     /// The steps of long answers that are not sent yet (`write`).
     private var writings: [() -> Bool] = [] { didSet { host.gateChanged() } }
-    /// Whether the first of `writings` has begun.
+    /// Whether the first of `writings` has begun, or the members of a batch take their places. Nothing is sent meanwhile.
     private var isWriting = false
     /// Whether the host has been asked for the next step of the first of `writings`.
     private var isStepDue = false
@@ -64,8 +64,7 @@ public final class CommitGate<Host: CommitGateHost> {
     ///
     /// - Parameter enter: called after `done`, in turns of the loop, until it returns true. No message is sent before.
     public func addition(
-        of numbers: [DownloadNumber], done: @escaping () -> Void, enter: @escaping () -> Bool = { true },
-        undo: @escaping (Refusal) -> Message?
+        of numbers: [DownloadNumber], done: @escaping () -> Void, enter: (() -> Bool)? = nil, undo: @escaping (Refusal) -> Message?
     ) {
         queue.post(.addition(numbers, done: done, enter: enter, undo: undo))
     }
@@ -197,17 +196,21 @@ public final class CommitGate<Host: CommitGateHost> {
 
     /// Sends the messages and starts the effects whose changes are on disk. What effects post meanwhile goes to the end of the queue.
     public func release() {
-        guard !isWriting else { return }  // `writeSome` calls this again
+        // While a long answer is written, nothing is released: `writeSome` calls this again.
         var left = Self.portion
         let step = host.beginStep()
-        while let item = queue.next() {
+        while !isWriting, let item = queue.next() {
             switch item {
             case .message(let message): host.send(message)
             case .late(let make): host.send(make())
             case .reply(let success, _): if let message = success() { host.send(message) }
             case .addition(_, let done, let enter, _):
+                // The messages that `done` posts wait for `enter`, too.
+                if enter != nil { isWriting = true }
                 done()
+                guard let enter else { break }
                 if !enter() { return holdBack(until: enter) }
+                isWriting = false
             case .effect(let effect): effect()
             }
             left -= 1
@@ -227,7 +230,6 @@ public final class CommitGate<Host: CommitGateHost> {
     ///
     /// - Precondition: it is called while a message is released, so no answer is being written.
     private func holdBack(until step: @escaping () -> Bool) {
-        isWriting = true
         writings.insert(step, at: 0)
         writeSoon()
     }
