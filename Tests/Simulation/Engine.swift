@@ -11,7 +11,7 @@ extension World {
     }
 
     /// The rules for the start of a transfer.
-    mutating func checkStart(_ entry: LedgerEntry) {
+    func checkStart(_ entry: LedgerEntry) {
         let number = entry.number
         let limits = ledger.settings
         let idle = transfers.values.count { ($0.awaits || $0.isStalled) && !$0.isStopping }
@@ -37,7 +37,7 @@ extension World {
     func host(of record: DownloadRecord) -> String { (try? DownloadURL(record.url).host) ?? "" }
 
     /// The rules for a request to `host`.
-    mutating func checkRequest(_ entry: LedgerEntry, at host: String) {
+    func checkRequest(_ entry: LedgerEntry, at host: String) {
         let number = entry.number
         let (name, rule) = ledger.settings.hostRules.governing(host)
         let limit = rule.connections ?? ledger.settings.maxPerHost
@@ -64,7 +64,7 @@ extension World {
     }
 
     /// A request goes to `host`. An application that waits there only for its turn must not see many requests of one other application.
-    mutating func checkTurn(_ entry: LedgerEntry, at host: String) {
+    func checkTurn(_ entry: LedgerEntry, at host: String) {
         let (name, rule) = ledger.settings.hostRules.governing(host)
         let isPlain = entry.record.options.requestInterval == nil && !urgent.contains(entry.number)
         let app = entry.record.options.app
@@ -91,7 +91,7 @@ extension World {
         self.passes[name] = passes
     }
 
-    private mutating func send(_ entry: LedgerEntry, _ transfer: Transfer) {
+    private func send(_ entry: LedgerEntry, _ transfer: Transfer) {
         let name = ledger.settings.hostRules.governing(transfer.host).name
         transfers[entry.number]?.hasSent = true
         tell("the request of \(entry.number) goes out to \(transfer.host)")
@@ -101,7 +101,7 @@ extension World {
         decide(.sent(transfer.id, at: now))
     }
 
-    mutating func start(_ entry: LedgerEntry) {
+    func start(_ entry: LedgerEntry) {
         let number = entry.number
         if transfers[number] != nil { fail("\(number) has two transfers") }
         if pool.contains(where: { $0.touches(number) }) { fail("\(number) starts while the pool works on its files") }
@@ -111,7 +111,7 @@ extension World {
     }
 
     /// One step of a transfer.
-    mutating func transfer(_ a: Int, _ b: Int, _ which: DownloadNumber? = nil) {
+    func transfer(_ a: Int, _ b: Int, _ which: DownloadNumber? = nil) {
         let numbers = transfers.keys.sorted()
         guard let number = which ?? (numbers.isEmpty ? nil : numbers[a % numbers.count]), let transfer = transfers[number] else { return }
         guard let entry = ledger[number] ?? ledger.leaving[number] else { return fail("a transfer of \(number), which nobody knows") }
@@ -154,7 +154,7 @@ extension World {
     }
 
     /// The order to stop has reached the engine: in mid-transfer, after the last byte, or after the connection was lost.
-    private mutating func stop(_ entry: LedgerEntry, _ transfer: Transfer, _ b: Int) {
+    private func stop(_ entry: LedgerEntry, _ transfer: Transfer, _ b: Int) {
         let number = entry.number
         guard transfer.hasBegun, disk.parts[number] != nil else {
             return end(number, .stopped(transfer.hasBegun ? resume(number) : entry.record.resume))
@@ -168,7 +168,7 @@ extension World {
         }
     }
 
-    private mutating func complete(_ entry: LedgerEntry, _ transfer: Transfer, name: String) {
+    private func complete(_ entry: LedgerEntry, _ transfer: Transfer, name: String) {
         let number = entry.number
         grow(number, by: transfer.total)
         guard let file = disk.parts[number] else { return fail("the part file of \(number) is gone under its transfer") }
@@ -179,7 +179,7 @@ extension World {
     }
 
     /// A redirect to another host, or to the same host.
-    private mutating func hop(_ entry: LedgerEntry, _ transfer: Transfer, _ b: Int) {
+    private func hop(_ entry: LedgerEntry, _ transfer: Transfer, _ b: Int) {
         let number = entry.number
         let host = "h\(b / 7 % 2)"
         transfers[number]?.hops += 1
@@ -195,16 +195,16 @@ extension World {
     func name(_ entry: LedgerEntry) -> String { entry.record.options.fileName ?? "f\(entry.number)" }
     static let mediaType = "application/x-told"
 
-    private mutating func grow(_ number: DownloadNumber, by bytes: ByteCount) {
+    private func grow(_ number: DownloadNumber, by bytes: ByteCount) {
         guard let transfer = transfers[number], let file = disk.parts[number] else { return fail("no part file of \(number)") }
         disk.parts[number]?.content.append(transfer.version, upTo: min(transfer.total, file.content.length + bytes))
     }
 
-    private mutating func flush(_ number: DownloadNumber) {
+    private func flush(_ number: DownloadNumber) {
         if let file = disk.parts[number], transfers[number]?.hasBegun == true { disk.parts[number]?.durable = file.content.length }
     }
 
-    private mutating func flushOrPretend(_ number: DownloadNumber) { if plant != .unflushed { flush(number) } }
+    private func flushOrPretend(_ number: DownloadNumber) { if plant != .unflushed { flush(number) } }
 
     /// The engine's resume data for the bytes on disk; nil if no later transfer could resume from them.
     private func resume(_ number: DownloadNumber) -> ResumeData? {
@@ -216,7 +216,7 @@ extension World {
     }
 
     /// The server answers, or does not.
-    private mutating func respond(_ entry: LedgerEntry, _ b: Int) {
+    private func respond(_ entry: LedgerEntry, _ b: Int) {
         let number = entry.number
         let resource = resources[resource(of: entry.record)]
         let failures: [DownloadFailure?] = [
@@ -268,7 +268,7 @@ extension World {
         transfers[number] = transfer
     }
 
-    private mutating func refused(_ entry: LedgerEntry, at host: String, for pause: Duration) {
+    private func refused(_ entry: LedgerEntry, at host: String, for pause: Duration) {
         let (app, until) = (entry.record.options.app, now + pause)
         hostFloors[host, default: [:]][app] = max(hostFloors[host]?[app] ?? until, until)
         pauseEnds[host, default: [:]][app] = max(pauseEnds[host]?[app] ?? until, until)
@@ -280,10 +280,10 @@ extension World {
     }
 
     /// An answer may end the pauses. The ledger keeps them if the request was older than the refusal.
-    private mutating func answered(_ host: String) { (hostFloors[host], commonFloors[host]) = (nil, nil) }
+    private func answered(_ host: String) { (hostFloors[host], commonFloors[host]) = (nil, nil) }
 
     /// The ledger hears of an accepted response later than the engine, because the service and the engine have separate event loops.
-    private mutating func tellBegan(_ entry: LedgerEntry, _ transfer: Transfer) {
+    private func tellBegan(_ entry: LedgerEntry, _ transfer: Transfer) {
         transfers[entry.number]?.isUntold = false
         if plant == .nameless, transfer.isStopping { return }
         let isResumable = transfer.validator != nil || entry.record.options.checksum != nil || plant == .trusting
@@ -313,13 +313,13 @@ extension World {
         return min(resume.identity.boot == "\(boot)" ? max(resume.written, file.content.length) : resume.written, file.content.length)
     }
 
-    private mutating func lose(_ number: DownloadNumber, _ failure: DownloadFailure) {
+    private func lose(_ number: DownloadNumber, _ failure: DownloadFailure) {
         flush(number)
         let progress = (disk.parts[number]?.content.length ?? 0) > (transfers[number]?.heldAtStart ?? 0)
         end(number, .failed(failure, madeProgress: progress, resume(number)))
     }
 
-    private mutating func end(_ number: DownloadNumber, _ outcome: TransferOutcome) {
+    private func end(_ number: DownloadNumber, _ outcome: TransferOutcome) {
         transfers[number] = nil
         switch outcome {
         case .stopped: break  // urgency outlasts a mere stop
@@ -335,7 +335,7 @@ extension World {
     // MARK: The pool
 
     /// One step of one piece of work in the pool.
-    mutating func work(_ a: Int, _ b: Int) {
+    func work(_ a: Int, _ b: Int) {
         guard !pool.isEmpty else { return }
         let work = pool.remove(at: a % pool.count)
         switch work {
@@ -360,11 +360,11 @@ extension World {
         }
     }
 
-    private mutating func reportSwept(_ number: DownloadNumber, isGone: Bool) { pool.append(.swept(number, isGone: isGone)) }
+    private func reportSwept(_ number: DownloadNumber, isGone: Bool) { pool.append(.swept(number, isGone: isGone)) }
 
-    private mutating func report(_ event: Ledger.Event) { pool.append(.tell(event)) }
+    private func report(_ event: Ledger.Event) { pool.append(.tell(event)) }
 
-    private mutating func verify(_ number: DownloadNumber) {
+    private func verify(_ number: DownloadNumber) {
         guard let entry = ledger[number] ?? ledger.leaving[number] else { return fail("\(number) is verified, and nobody knows it") }
         guard let file = disk.parts[number], let resume = entry.record.resume, resume.identity == identity(file.inode),
             file.content.length == entry.record.received
@@ -387,7 +387,7 @@ extension World {
         report(.verified(entry, identity))
     }
 
-    private mutating func commitFile(_ number: DownloadNumber, _ b: Int) {
+    private func commitFile(_ number: DownloadNumber, _ b: Int) {
         guard let entry = ledger[number], entry.state == .committing else { return }
         if entry.record.isToDescriptor {
             disk.parts[number] = nil  // the file belongs to the caller
@@ -420,7 +420,7 @@ extension World {
         pool.append(.renamed(number, path: target, was: entry.record.options.ifExists == .replace ? was : nil))
     }
 
-    private mutating func reportCommitted(_ number: DownloadNumber, _ path: String) {
+    private func reportCommitted(_ number: DownloadNumber, _ path: String) {
         guard let entry = ledger[number] else { return }
         var copy: CopyHeld?
         if entry.record.keepsCopy, let file = disk.finals[path] {
@@ -433,7 +433,7 @@ extension World {
         report(.committed(entry, path: path, copy: copy))
     }
 
-    private mutating func find(_ number: DownloadNumber) {
+    private func find(_ number: DownloadNumber) {
         guard let entry = ledger[number], let inode = entry.record.resume?.identity.inode else { return }
         if let path = disk.finals.first(where: { $0.value.inode == inode })?.key {
             reportCommitted(number, path)

@@ -9,7 +9,7 @@ extension World {
         return all.isEmpty ? nil : all[index % all.count]
     }
 
-    mutating func happen(_ step: Step) {
+    func happen(_ step: Step) {
         switch step.kind {
         case .add: add(step.a, step.b)
         case .steer: steer(step.a, step.b)
@@ -20,6 +20,7 @@ extension World {
         case .transfer: transfer(step.a, step.b)
         case .pool: work(step.a, step.b)
         case .commit: commit(step.b)
+        case .owner where step.b % 16 == 1: describe(step.a % 4)
         case .owner: if step.b % 4 == 0 { acknowledge(step.a) } else { callOwner() }
         case .toast: showToast()
         case .clock:
@@ -62,7 +63,7 @@ extension World {
     }
 
     /// Somebody else writes or deletes a finished file.
-    private mutating func touch(_ a: Int, _ b: Int) {
+    private func touch(_ a: Int, _ b: Int) {
         let paths = disk.finals.keys.sorted()
         guard !paths.isEmpty else { return }
         let path = paths[a % paths.count]
@@ -75,33 +76,34 @@ extension World {
         disk.finals[path]?.content.append(-1, upTo: 500)
     }
 
-    mutating func probe() {
+    func probe() {
         for directory in ledger.awaitedFolders {
             decide(.folderSeen(directory.text, free: disk.isFolderThere ? (disk.isFull ? 10 : 1 << 40) : nil))
         }
     }
 
-    mutating func network(_ condition: NetworkCondition?) {
+    func network(_ condition: NetworkCondition?) {
         tell("network: \(condition.map { "\($0.reach)\($0.isMetered ? ", metered" : "")" } ?? "nobody knows yet")")
         if condition?.reach != network?.reach { defying = [] }
         network = condition
         if plant != .severed { decide(.network(condition)) }
     }
 
-    mutating func sleep(_ sleeps: Bool) {
+    func sleep(_ sleeps: Bool) {
         tell(sleeps ? "the machine goes to sleep" : "the machine is awake")
         isAsleep = sleeps
         if plant == .restless { return }
         decide(sleeps ? .sleeps : .wakes)
     }
 
-    private mutating func add(_ a: Int, _ b: Int) {
+    private func add(_ a: Int, _ b: Int) {
         guard b % 8 == 0 else {
-            let record = makeRecord(a, b)
-            decide(.add(record))
-            journal.append(.put(record))
-            if let entry = ledger[record.number] { journal.post(.addition(entry)) }
-            return
+            return executor.add(makeRecord(a, b)) { [self] entry in
+                checkSaved(entry)
+                send(.added(entry.number))
+            } undone: { _, _ in
+                nil
+            }
         }
         let count = 1 + a % 3
         let number = nextNumber
@@ -115,12 +117,23 @@ extension World {
         var record = BatchRecord(number: number, count: UInt32(count))
         record.notify = [.background, .never][b / 8 % 2]
         let entries = members.map { ledger.prepare($0) }
-        decide(.addBatch(record, entries))
-        journal.append(.addBatch(record, members))
-        if let batch = ledger.batch(number) { journal.post(.batch(batch, entries)) }
+        executor.add(record, entries) { [self] batch in
+            if saved.batches[batch.number] == nil { fail("batch \(batch.number) is acknowledged and not on disk") }
+            for entry in entries where !entry.isRemoved { checkSaved(entry) }
+            entering = batch
+            post(.batchAdded(batch))
+            for entry in entries { gate.postLate(before: entry.number) { .added(entry.number) } }
+        } undone: { _, _ in
+            nil
+        }
     }
 
-    private mutating func makeRecord(_ a: Int, _ b: Int) -> DownloadRecord {
+    private func checkSaved(_ entry: LedgerEntry) {
+        if saved.records[entry.number] == nil { fail("\(entry.number) is acknowledged and not on disk") }
+        acknowledged.insert(entry.number)
+    }
+
+    private func makeRecord(_ a: Int, _ b: Int) -> DownloadRecord {
         var options = DownloadOptions()
         let resource = a % resources.count
         if b % 5 == 0 { options.checksum = Checksum(.md5, digest: [UInt8](repeating: 1, count: 16)) }
@@ -157,7 +170,7 @@ extension World {
     }
 
     /// A person resumes the download: its servers' pauses and the state of the network no longer delay it.
-    private mutating func isResumed(_ entry: LedgerEntry) {
+    private func isResumed(_ entry: LedgerEntry) {
         if !entry.state.hasEnded { isWantedAtOnce(entry.number) }
         // Nothing delays an active download, so a resume has no effect, not even on a later redirect.
         if entry.state == .active, !entry.isHeld { hastened.remove(entry.number) }
@@ -175,12 +188,12 @@ extension World {
         }
     }
 
-    private mutating func isWantedAtOnce(_ number: DownloadNumber) {
+    private func isWantedAtOnce(_ number: DownloadNumber) {
         urgent.insert(number)
         hastened.insert(number)
     }
 
-    private mutating func steer(_ a: Int, _ b: Int) {
+    private func steer(_ a: Int, _ b: Int) {
         guard let entry = pick(a) else { return }
         let (number, hadEnded) = (entry.number, entry.state.hasEnded)
         switch b % 8 {
@@ -192,35 +205,40 @@ extension World {
             decide(.steer(entry, .resume))
         case 3: decide(.steer(entry, .cancel))
         case 4, 5:
-            if decide(.steer(entry, .retry)) != nil { break }
+            // What the retry means must be known before its actions are performed.
+            let before = (urgent, hastened, revivals, batchRevivals, floors, finishedPaths)
             isWantedAtOnce(number)
             revive(number)
+            if decide(.steer(entry, .retry)) != nil { (urgent, hastened, revivals, batchRevivals, floors, finishedPaths) = before }
         case 6:
-            guard let url = try? DownloadURL(entry.record.url + "?fresh"), decide(.replaceUrl(entry, FreshLink(url))) == nil else { break }
+            guard let url = try? DownloadURL(entry.record.url + "?fresh") else { break }
+            let before = (urgent, revivals, batchRevivals, floors, finishedPaths)
             urgent.insert(number)
             floors[number] = nil
             if hadEnded { revive(number) }
-        default: if decide(.remove(entry)) == nil { removals.insert(number) }
+            if decide(.replaceUrl(entry, FreshLink(url))) != nil { (urgent, revivals, batchRevivals, floors, finishedPaths) = before }
+        default:
+            let wasRemoved = !removals.insert(number).inserted
+            if decide(.remove(entry)) != nil, !wasRemoved { removals.remove(number) }
         }
         tell("\(["pause", "resume", "resume", "cancel", "retry", "retry", "renew", "remove"][b % 8]) \(number): now \(entry.state.name)")
     }
 
     /// An owner acknowledges an outcome; the answer follows once that is on disk.
-    private mutating func acknowledge(_ a: Int) {
+    private func acknowledge(_ a: Int) {
         guard let entry = pick(a, { $0.record.options.activate != nil && $0.state.hasEnded }) else { return }
         decide(.acknowledge(entry))
         tell("acknowledge \(entry.number)")
-        settle()
         post(.taken(entry.number, revival: revivals[entry.number, default: 0]))
     }
 
-    private mutating func revive(_ number: DownloadNumber) {
+    private func revive(_ number: DownloadNumber) {
         if let batch = ledger[number]?.batch { batchRevivals[batch.number, default: 0] += 1 }
         revivals[number, default: 0] += 1
         (floors[number], finishedPaths[number]) = (nil, nil)
     }
 
-    private mutating func steerBatch(_ a: Int, _ b: Int) {
+    private func steerBatch(_ a: Int, _ b: Int) {
         let all = ledger.batches.values.filter(\.isEntered).sorted { $0.number < $1.number }
         guard !all.isEmpty else { return }
         let batch = all[a % all.count]
@@ -236,31 +254,30 @@ extension World {
             if ledger.hasSlices { hastened.subtract(ledger.members(of: batch).map(\.number)) }
         case 2:
             let members = ledger.members(of: batch).map(\.number)
-            decide(.steerBatch(batch, .cancel, answering: call(.cancels, members)))
+            call(.cancels, members) { .steerBatch(batch, .cancel, answering: $0) }
         default:
             removals.formUnion(ledger.members(of: batch).map(\.number))
             decide(.removeBatch(batch))
         }
     }
 
-    private mutating func all(_ b: Int) {
+    private func all(_ b: Int) {
         tell(["pause all", "resume all", "resume all", "cancel all", "clear ended"][b % 5])
         switch b % 5 {
         case 0:
             decide(.pauseAll)
-            settle()
             post(.allPaused)
         case 1, 2:
             isPausedForGood = false
             decide(.resumeAll)
-        case 3: decide(.cancelAll(answering: call(.cancelsAll, ledger.order.ordered)))
+        case 3: call(.cancelsAll, ledger.order.ordered) { .cancelAll(answering: $0) }
         default:
             removals.formUnion(ledger.ended.ordered)
-            decide(.clearEnded(answering: call(.clears, ledger.ended.ordered)))
+            call(.clears, ledger.ended.ordered) { .clearEnded(answering: $0) }
         }
     }
 
-    private mutating func setting(_ a: Int, _ b: Int) {
+    private func setting(_ a: Int, _ b: Int) {
         switch b % 6 {
         case 4, 5:
             let host = ["h0", "h1", "*"][a % 3]
@@ -269,10 +286,10 @@ extension World {
                 HostRule(connections: 1, requestInterval: .milliseconds(500)),
             ][b / 6 % 4]
             tell("the rule of \(host): \(rule)")
-            set { try? $0.hostRules.set(host, rule) }
             (lastSent, passes) = ([:], [:])
             for number in transfers.keys { transfers[number]?.isPaced = false }
             unpaced.formUnion(delayed)
+            set { try? $0.hostRules.set(host, rule) }
         case 0: set { $0.maxActive = UInt32(a % 4) }
         case 1: set { $0.maxPerHost = UInt32(a % 3) }
         case 2: if let entry = pick(a, { !$0.state.hasEnded }) { move(entry, to: UInt32(b % 5)) }
@@ -280,97 +297,91 @@ extension World {
         }
     }
 
-    private mutating func set(_ change: (inout Settings) -> Void) {
+    private func set(_ change: (inout Settings) -> Void) {
         var settings = ledger.settings
         change(&settings)
         decide(.set(settings))
     }
 
-    private mutating func move(_ entry: LedgerEntry, to place: UInt32) {
-        decide(.move(entry, to: place))
+    private func move(_ entry: LedgerEntry, to place: UInt32) {
         passes = [:]  // a download moved to the front gets an extra turn
+        decide(.move(entry, to: place))
     }
 
     /// One step of the store: a commit begins, succeeds or fails.
-    mutating func commit(_ b: Int) {
+    func commit(_ b: Int) {
         guard let changes = inFlight else {
-            inFlight = journal.begin()
+            guard isCommitDue else { return }
+            isCommitDue = false
+            inFlight = gate.beginCommit()
             return
         }
-        inFlight = nil
+        if b % 40 == 1, !isEnding {
+            tell("a commit hangs")
+            (isHanging, owesRecovery) = (true, true)
+            return gate.commitHangs(Refusal(.storage, "hangs"))
+        }
+        (inFlight, isHanging) = (nil, false)
         if b % 10 == 0 {
             tell("a commit fails")
-            var undone: [LedgerEntry] = []
-            var undoneBatches: [(LedgerBatch, [LedgerEntry])] = []
-            journal.failed { item in
-                switch item {
-                case .addition(let entry):
-                    undone.append(entry)
-                    return .drop(undoing: [entry.number])
-                case .batch(let batch, let entries):
-                    undoneBatches.append((batch, entries))
-                    return .drop(undoing: [batch.number] + entries.map(\.number))
-                default: return .keep
-                }
-            }
-            for entry in undone { decide(.unsaved(entry)) }
-            for (batch, entries) in undoneBatches { decide(.unsavedBatch(batch, entries)) }
+            gate.commitFailed(Refusal(.storage, "full"))
         } else {
             for change in changes { saved.take(change, plant) }
             saved.next = max(saved.next, nextNumber)
-            journal.succeeded()
+            gate.commitSucceeded()
         }
+        gate.release()
+        if gate.failures == 0, owesRecovery {
+            owesRecovery = false
+            decide()
+        }
+        gate.commitIsOver()
     }
 
     /// From now on, server, disk and network work: everything must come to its end.
-    mutating func comeToAnEnd() {
+    func comeToAnEnd() {
         for index in resources.indices { resources[index].mood = 0 }
-        (disk.isFull, disk.isFolderThere, isEnding) = (false, true, true)
+        (disk.isFull, disk.isFolderThere, isEnding, isBehind) = (false, true, true, false)
         network(.open)
         sleep(false)
         isPausedForGood = false
         decide(.resumeAll)
-        settle()
         for round in 0..<3000 {
             random = Random(UInt64(round))
             slice()
-            settle()
-            if inFlight != nil || journal.hasChanges { commit(1) }
+            if inFlight != nil || isCommitDue { commit(1) }
             if !pool.isEmpty { work(round, 1) }
             for number in transfers.keys.sorted() { transfer(Int(number.value), round % 3 == 0 ? 7 : 3, number) }
             callOwner()
             showToast()
             probe()
-            settle()
             goOn()
-            settle()
-            if transfers.values.allSatisfy(\.awaits), pool.isEmpty, asked.isEmpty, toasts.isEmpty, !journal.isBusy, !hasSlices {
-                guard let wake = ledger.nextWake else { break }
-                now = max(now, wake)
-                decide(.time)
+            if transfers.values.allSatisfy(\.awaits), pool.isEmpty, asked.isEmpty, toasts.isEmpty, !gate.isBusy, loop.isEmpty {
+                guard let alarm else { break }
+                now = max(now, alarm)
             }
+            ring()
             decide()
-            settle()
             check()
             if problem != nil { return }
         }
         // The next startup deletes the part files that could not be deleted.
         restart(power: false)
-        settle()
-        while !pool.isEmpty || journal.isBusy || !asked.isEmpty || !toasts.isEmpty || hasSlices {
+        var rounds = 0
+        while !pool.isEmpty || gate.isBusy || !asked.isEmpty || !toasts.isEmpty || !loop.isEmpty {
+            rounds += 1
+            guard rounds < 3000 else { return fail("the service has work for ever") }
             slice()
-            settle()
             callOwner()
             showToast()
-            if inFlight != nil || journal.hasChanges { commit(1) }
+            if inFlight != nil || isCommitDue { commit(1) }
             if !pool.isEmpty { work(0, 1) }
-            settle()
         }
         checkEnd()
     }
 
     /// Resumes every download that waits for a person.
-    private mutating func goOn() {
+    private func goOn() {
         for entry in ledger.entries.values.sorted(by: { $0.number < $1.number }) where entry.isEntered {
             if entry.state == .paused {
                 isWantedAtOnce(entry.number)

@@ -4,7 +4,7 @@ import Scheduling
 
 /// What must be true after every step, and at the end.
 extension World {
-    mutating func check() {
+    func check() {
         var counts = StateCounts()
         var wake: WallTime?
         for entry in ledger.entries.values {
@@ -19,7 +19,7 @@ extension World {
             if case .waiting(let reason, nil) = entry.state {
                 switch reason {
                 case .needsUrl, .pausedAll, .diskSpace, .destination: break
-                case .offline where hasSlices, .metered where hasSlices: break
+                case .offline where ledger.hasSlices, .metered where ledger.hasSlices: break
                 case .offline, .metered:
                     if hindrance(entry) != reason.rawValue { fail("\(number) waits for \(reason), and the network is \(network as Any)") }
                 default: fail("\(number) waits for \(reason) without an end")
@@ -47,8 +47,8 @@ extension World {
         checkSums()
         checkIcons()
         checkIndex()
-        if let wake, ledger.nextWake.map({ $0 > wake }) ?? true {
-            fail("the next wake is \(ledger.nextWake as Any), and should be \(wake) at the latest")
+        if let wake, alarm.map({ $0 > wake }) ?? true {
+            fail("the alarm is \(alarm as Any), and should be \(wake) at the latest")
         }
 
         for number in acknowledged where saved.records[number] == nil && !removals.contains(number) {
@@ -78,7 +78,7 @@ extension World {
     }
 
     /// No download waits for a server's pause longer than the server may delay it.
-    private mutating func checkPause(_ entry: LedgerEntry) {
+    private func checkPause(_ entry: LedgerEntry) {
         guard entry.state == .queued || entry.isHeld, let hold = ledger.hold(of: entry, now: now), hold.reason == .rateLimit else { return }
         let hosts = ledger.settings.hostRules
         let rule = hosts.governing(transfers[entry.number]?.host ?? host(of: entry.record)).rule.requestInterval ?? .zero
@@ -98,7 +98,7 @@ extension World {
     }
 
     /// A finished file is announced with the facts from its server.
-    mutating func checkTold(_ entry: LedgerEntry) {
+    func checkTold(_ entry: LedgerEntry) {
         let record = entry.record
         guard record.state == .finished, !record.isUnchanged else { return }
         if record.fileName != name(entry) { fail("\(entry.number) is told to be \(record.fileName ?? "nameless"), and is \(name(entry))") }
@@ -112,7 +112,7 @@ extension World {
     }
 
     /// The counts of each batch include the members on the list and the removed ones.
-    private mutating func checkBatches() {
+    private func checkBatches() {
         for batch in ledger.batches.values {
             let members = ledger.entries.values.filter { $0.record.batch == batch.number }
             let remaining = members.count { !$0.state.hasEnded }
@@ -140,7 +140,7 @@ extension World {
             if batch.progress.open != ProgressTally(of: open.map(\.record)) { fail("batch \(number) has come to \(batch.progress)") }
             if open.isEmpty, batch.progress != ProgressTally() { fail("batch \(number) begins anew with \(batch.progress)") }
             if Int(batch.resting) != members.count(where: \.state.rests) { fail("\(batch.resting) of batch \(number) rest") }
-            if batch.isLeaving, !hasSlices, !members.contains(where: { $0.state == .committing }) {
+            if batch.isLeaving, !ledger.hasSlices, !members.contains(where: { $0.state == .committing }) {
                 fail("batch \(number) should be gone")
             }
         }
@@ -150,11 +150,11 @@ extension World {
     }
 
     /// Every owed toast is about to be shown, and every other toast was shown.
-    private mutating func checkToasts() {
+    private func checkToasts() {
         for entry in ledger.entries.values where entry.isEntered {
             let (number, record) = (entry.number, entry.record)
             if let toast = entry.owedToast {
-                if !journal.isBusy, !toasts.contains(toast) { fail("the toast of \(number) is owed, and nobody is about to show it") }
+                if !gate.isBusy, !toasts.contains(toast) { fail("the toast of \(number) is owed, and nobody is about to show it") }
             } else if entry.batch == nil, isNews(record), record.options.notify != .never, toasted[number] != record.endedAt,
                 stale[number] != record.endedAt
             {
@@ -164,7 +164,7 @@ extension World {
         // A batch that a person removes owes no toast for it, also between its slices.
         for batch in ledger.batches.values where batch.hasEnded && batch.isEntered && !batch.isLeaving {
             if let toast = batch.owedToast {
-                if !journal.isBusy, !toasts.contains(toast) {
+                if !gate.isBusy, !toasts.contains(toast) {
                     fail("the toast of batch \(batch.number) is owed, and nobody is about to show it")
                 }
             } else if batch.record.notify != .never, batch.record.removed == OutcomeCounts(), toasted[batch.number] == nil,
@@ -180,7 +180,7 @@ extension World {
     }
 
     /// No download goes on that sleep or the network forbids.
-    private mutating func checkNetwork(_ entry: LedgerEntry) {
+    private func checkNetwork(_ entry: LedgerEntry) {
         switch (entry.state, hindrance(entry)) {
         case (.active, _) where isAsleep: fail("\(entry.number) is active while the machine sleeps")
         case (.active, "metered"): fail("\(entry.number) goes on over a metered link")
@@ -193,7 +193,7 @@ extension World {
         }
     }
 
-    private mutating func checkSums() {
+    private func checkSums() {
         var received: ByteCount = 0
         var total: ByteCount? = 0
         for number in ledger.order.ordered {
@@ -207,14 +207,14 @@ extension World {
     }
 
     /// The sums of each icon equal a sum over all downloads.
-    private mutating func checkIcons() {
+    private func checkIcons() {
         let open = ledger.order.ordered.compactMap { ledger[$0]?.record }.filter(\.options.showProgress)
         let expected = Dictionary(grouping: open, by: \.options.desktopID).mapValues(ProgressTally.init)
         if ledger.icons.mapValues(\.open) != expected { fail("the icons have \(ledger.icons), and should have \(expected)") }
     }
 
     /// The index of each app finds the same downloads as a search through all.
-    private mutating func checkIndex() {
+    private func checkIndex() {
         let all = (ledger.order.ordered + ledger.ended.ordered).compactMap { ledger[$0] }
         for app in Set(all.map(\.record.options.app)) {
             var found: [DownloadNumber] = []
@@ -240,7 +240,7 @@ extension World {
     }
 
     /// Everything has ended, nothing is left behind, and disk and process agree.
-    mutating func checkEnd() {
+    func checkEnd() {
         for entry in ledger.entries.values {
             if !entry.state.hasEnded { fail("\(entry.number) never ends: \(entry.state), \(entry.work)") }
             if saved.records[entry.number]?.state != entry.state { fail("\(entry.number) is \(entry.state.name), and on disk it is not") }

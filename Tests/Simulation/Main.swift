@@ -46,7 +46,7 @@ struct Arguments {
     }
 }
 
-/// A deliberate fault in the ledger's surroundings, to show that the invariants find it.
+/// A deliberate fault in the executor, or in its surroundings, to show that the invariants find it.
 enum Plant: String, CaseIterable {
     /// The engine reports a checkpoint that it has not flushed.
     case unflushed
@@ -80,6 +80,20 @@ enum Plant: String, CaseIterable {
     case halfway
     /// The store loses that all downloads are paused.
     case wakeful
+    /// The executor performs the actions of a turn in reverse order.
+    case backwards
+    /// The executor starts effects before their commit.
+    case eager
+    /// The executor loses the rows of a turn that is nested in another.
+    case nested
+    /// The loop forgets the slices that the executor asked for.
+    case sliceless
+    /// The loop forgets to go on with messages and with members of a batch.
+    case stuck
+    /// The clock forgets the alarm.
+    case sleepless
+
+    var isOfExecutor: Bool { [.early, .backwards, .eager, .nested].contains(self) }
 }
 
 /// The history of a seed: its steps, in order.
@@ -98,7 +112,7 @@ struct Setting {
 }
 
 func violation(of steps: [Step], in setting: Setting) -> String? {
-    var world = World(setting)
+    let world = World(setting)
     return world.live(steps)
 }
 
@@ -125,7 +139,7 @@ func report(seed: UInt64, _ arguments: Arguments) -> Bool {
     let few = minimal(steps, in: setting)
     let text = violation(of: few, in: setting) ?? ""
     print("seed \(seed): \(text)\nthe shortest history that shows it (todoku-simulation --replay \(seed)):")
-    var world = World(setting)
+    let world = World(setting)
     world.tells = true
     _ = world.live(few)
     return true

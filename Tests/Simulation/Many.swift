@@ -15,43 +15,49 @@ struct DoneToMany {
 
 extension World {
     /// Cuts the slices differently in each step.
-    mutating func cutSlices(_ step: Step) {
+    func cutSlices(_ step: Step) {
         var random = Random(UInt64(step.b) << 32 | UInt64(step.a))
         sliceSize.portion = [1, 1, 2, 3, 40][random.below(5)]
         sliceSize.cost = [1, 1, 3, 101, 250, 10_000][random.below(6)]
         ledger.sliceSize = sliceSize
+        executor.enteredAtOnce = sliceSize.portion
+        isBehind = random.below(6) == 0
     }
 
-    var hasSlices: Bool { ledger.hasSlices || entering != nil }
-
-    mutating func slice() {
-        guard hasSlices else { return }
-        tell("a slice")
-        if entering != nil { enterSome() } else { decide(.slice) }
-    }
-
-    /// Gives some members of a saved batch their places. No message is released before all members have theirs.
-    mutating func enterSome() {
-        guard let (batch, members, next) = entering else { return }
-        let end = min(next + sliceSize.portion, members.count)
-        if end < members.count {
-            decide(.savedMembers(batch, Array(members[next..<end])))
-            entering = (batch, members, end)
-        } else {
-            decide(.savedBatch(batch, members))
-            entering = nil
+    /// One turn of the loop.
+    func slice() {
+        guard !loop.isEmpty else { return }
+        switch loop.removeFirst() {
+        case .slices:
+            tell("a slice")
+            executor.continueSlices()
+        case .gate(let work):
+            tell("the loop: \(work)")
+            gate.perform(work)
         }
     }
 
-    mutating func call(_ deed: DoneToMany.Deed, _ numbers: [DownloadNumber]) -> Ledger.CallNumber {
+    /// A call whose long answer is written in steps. It must not look newer than the messages that follow it.
+    func describe(_ steps: Int) {
+        tell("a long answer")
+        var left = steps
+        gate.write { [self] in
+            isAnswering = left > 0
+            left -= 1
+            return !isAnswering
+        }
+    }
+
+    /// A call that changes many downloads.
+    func call(_ deed: DoneToMany.Deed, _ numbers: [DownloadNumber], _ event: (Ledger.CallNumber) -> Ledger.Event) {
         lastCall += 1
-        let pairs = numbers.map { ($0, revivals[$0, default: 0]) }
-        many[lastCall] = DoneToMany(deed: deed, members: Dictionary(uniqueKeysWithValues: pairs))
-        return lastCall
+        let (call, pairs) = (lastCall, numbers.map { ($0, revivals[$0, default: 0]) })
+        many[call] = DoneToMany(deed: deed, members: Dictionary(uniqueKeysWithValues: pairs))
+        executor.decideOnMany(event) { [unowned self] in post(.manyDone(call)) }
     }
 
     /// Drops the downloads that the call must leave alone: those being committed, and those revived since.
-    mutating func spareSome() {
+    func spareSome() {
         for (call, done) in many {
             for (number, revival) in done.members where revivals[number, default: 0] != revival || ledger[number]?.state == .committing {
                 many[call]?.members[number] = nil
@@ -60,7 +66,7 @@ extension World {
     }
 
     /// The call is answered: its changes must be on disk.
-    mutating func checkDone(_ call: Ledger.CallNumber) {
+    func checkDone(_ call: Ledger.CallNumber) {
         spareSome()
         guard let done = many.removeValue(forKey: call) else { return }
         for number in done.members.keys {
@@ -76,7 +82,7 @@ extension World {
     }
 
     /// The process ends. Of the unanswered calls, only a CancelAll that is partly on disk must go on.
-    mutating func forgetUnsaved() {
+    func forgetUnsaved() {
         spareSome()
         for (call, done) in many {
             let isBegun = done.members.keys.contains { cancelledByAll.contains($0) && saved.records[$0]?.state == .cancelled }
@@ -85,7 +91,7 @@ extension World {
     }
 
     /// Once no slices are left, no CancelAll of an earlier process may have stopped halfway.
-    mutating func checkMany() {
+    func checkMany() {
         spareSome()
         for done in many.values where done.deed == .cancelsAll {
             for number in done.members.keys where ledger[number]?.state == .cancelled { cancelledByAll.insert(number) }
@@ -99,7 +105,7 @@ extension World {
                 }
             }
         }
-        guard !hasSlices else { return }
+        guard !ledger.hasSlices else { return }
         for (call, done) in many where done.mustEnd {
             for number in done.members.keys {
                 if let entry = ledger[number], !entry.state.hasEnded, entry.state != .committing {

@@ -2,25 +2,28 @@
 import DownloadModel
 import Scheduling
 
-/// The items that wait for a commit.
-enum Waiting {
-    case addition(LedgerEntry)
-    case batch(LedgerBatch, [LedgerEntry])
+/// What the service tells the bus.
+enum Message {
+    /// The answer to the call that added the download, or `DownloadAdded`.
+    case added(DownloadNumber)
+    /// The answer to the call that added the batch, or `BatchAdded`.
+    case batchAdded(LedgerBatch)
     case batchEnd(LedgerBatch, OutcomeCounts)
     case batchRemoved(LedgerBatch)
     case end(DownloadNumber, String, path: String?)
     case removed(DownloadNumber)
-    case start(LedgerEntry)
-    case permit(RequestID)
-    case commit(DownloadNumber)
-    case sweep(DownloadNumber)
-    case callOwner(LedgerEntry)
     /// The answer to a call that changed many downloads.
     case manyDone(Ledger.CallNumber)
     /// The answer to PauseAll.
     case allPaused
     /// The answer to the owner's Acknowledge, for the end after that many revivals.
     case taken(DownloadNumber, revival: Int)
+}
+
+/// What the service has asked its loop for.
+enum LoopWork {
+    case slices
+    case gate(CommitGateWork)
 }
 
 /// The rows on disk.
@@ -95,7 +98,7 @@ enum Work {
 }
 
 /// One process and its machine, with a seeded clock, network and disk.
-struct World {
+final class World {
     static let directory = "/d"
     let plant: Plant?
     /// Servers answer with many redirects, at a host with a request interval. Every application that waits there must get its turn.
@@ -112,10 +115,24 @@ struct World {
     var resources = (0..<6).map { _ in Resource() }
 
     // The process
-    var ledger: Ledger
-    /// The ledger's actions that are still to be performed.
-    var todo: [Ledger.Action] = []
-    var journal = JournalQueue<Waiting>()
+    private(set) lazy var gate = CommitGate(host: self)
+    private(set) lazy var executor: TurnExecutor<World> = makeExecutor(
+        Ledger(settings: saved.settings, jitter: .fixed(0.5)))
+    /// The ledger of `executor`.
+    private(set) lazy var ledger: Ledger = executor.ledger
+    /// The work of the loop, in order; whether a commit is to begin; the alarm.
+    var loop: [LoopWork] = []
+    var isCommitDue = false
+    var alarm: WallTime?
+    /// The bus has not taken what was sent.
+    var isBehind = false
+    /// A long answer is being written.
+    var isAnswering = false
+    /// The last batch that was saved. Its members take their places in slices.
+    var entering: LedgerBatch?
+    /// The commit in flight does not return; the ledger is to hear once commits succeed again.
+    var isHanging = false
+    var owesRecovery = false
     var inFlight: [StoreChange]?
     var nextNumber = DownloadNumber(1)
     var transfers: [DownloadNumber: Transfer] = [:]
@@ -138,8 +155,6 @@ struct World {
     var revivals: [DownloadNumber: Int] = [:]
     var batchEndsTold: [DownloadNumber: Int] = [:]
     var batchRevivals: [DownloadNumber: Int] = [:]
-    /// The batch whose members are taking their places, and the number of members that have theirs.
-    var entering: (LedgerBatch, [LedgerEntry], Int)?
     var finishedPaths: [DownloadNumber: (path: String, version: Int?)] = [:]
     var floors: [DownloadNumber: WallTime] = [:]
     /// The end of the pause that a host requested, by application: no earlier request may go there.
@@ -195,25 +210,21 @@ struct World {
             saved.settings.maxActive = 0
             try? saved.settings.hostRules.set("h0", HostRule(requestInterval: .seconds(1)))
         }
-        ledger = Ledger(settings: saved.settings, jitter: .fixed(0.5))
         for index in resources.indices where index % 3 == 2 { resources[index].hasValidator = false }
     }
 
-    mutating func fail(_ text: String) { if problem == nil { problem = text } }
+    func fail(_ text: String) { if problem == nil { problem = text } }
 
     func tell(_ text: @autoclosure () -> String) { if tells { print("  " + text()) } }
 
     /// Runs a history, lets everything come to its end, and returns the violated invariant.
-    mutating func live(_ steps: [Step]) -> String? {
+    func live(_ steps: [Step]) -> String? {
+        defer { gate.abandon() }
         for step in steps {
             random = Random(UInt64(step.a) << 32 | UInt64(step.b))
             cutSlices(step)
             happen(step)
-            settle()
-            if let wake = ledger.nextWake, wake <= now {
-                decide(.time)
-                settle()
-            }
+            ring()
             check()
             if let problem { return problem }
         }
@@ -221,163 +232,27 @@ struct World {
         return problem
     }
 
-    // MARK: The ledger's actions
-
-    /// Lets the ledger decide on `events`; `settle` performs its actions.
+    /// Lets the ledger decide on `events`; the executor performs its actions.
     ///
     /// - Returns: the reason of a refusal.
-    @discardableResult mutating func decide(_ events: Ledger.Event...) -> IllegalTransition? {
-        let turn = ledger.turn(events, at: now)
-        todo += turn.actions
-        return turn.refusal
+    @discardableResult func decide(_ events: Ledger.Event...) -> IllegalTransition? { executor.decide(events) }
+
+    /// The alarm rings if it is due.
+    func ring() {
+        guard let alarm, alarm <= now else { return }
+        self.alarm = nil
+        decide(.time)
     }
 
-    /// Performs the ledger's actions as the service does.
-    mutating func settle() {
-        carryOutAll()
-        release()
-    }
-
-    private mutating func carryOutAll() {
-        while !todo.isEmpty {
-            let actions = todo
-            todo = []
-            for action in actions { carryOut(action) }
-        }
-    }
-
-    mutating func post(_ item: Waiting) {
-        if case .start(let entry) = item { delayed.insert(entry.number) }
-        if journal.isClear && entering == nil || plant == .early { done(item) } else { journal.post(item) }
-    }
-
-    private mutating func carryOut(_ action: Ledger.Action) {
-        switch action {
-        case .save(let change): journal.append(change)
-        case .startTransfer(let entry, let afterSave):
-            checkStart(entry)
-            if afterSave { post(.start(entry)) } else { start(entry) }
-        case .permit(let id, let afterSave):
-            if let entry = ledger[id.download], let host = transfers[id.download]?.host {
-                checkRequest(entry, at: host)
-                checkTurn(entry, at: host)
-            }
-            transfers[id.download]?.isPaced = afterSave
-            if afterSave { post(.permit(id)) } else { permit(id) }
-        case .stopTransfer(let entry):
-            transfers[entry.number]?.isStopping = true
-        case .verify(let entry): pool.append(.verify(entry.number))
-        case .commit(let entry): post(.commit(entry.number))
-        case .sweep(let number, _):
-            sweeping.insert(number)
-            post(.sweep(number))
-        case .changed, .tell, .tellWait: break
-        case .batchEnded(let batch, let outcomes): post(.batchEnd(batch, outcomes))
-        case .batchRemoved(let batch):
-            if ledger.entries.values.contains(where: { $0.batch === batch }) { fail("batch \(batch.number) goes before its members") }
-            post(.batchRemoved(batch))
-        case .announceEnd(let entry):
-            endsUntold += 1
-            checkTold(entry)
-            post(.end(entry.number, entry.state.name, path: entry.record.path))
-        case .allEnded:
-            endsUntold = 0
-            if ledger.counts.remaining != 0 { fail("AllEnded while \(ledger.counts.remaining) remain") }
-        case .removed(let entry): post(.removed(entry.number))
-        case .callOwner(let entry): post(.callOwner(entry))
-        case .showOwed(let owed): toasts = owed
-        case .stretchEnded(let call): post(.manyDone(call))
-        }
-    }
-
-    mutating func release() {
-        while entering == nil, let item = journal.next() {
-            done(item)
-            let actions = todo
-            todo = []
-            for action in actions { carryOut(action) }
-        }
-    }
-
-    private mutating func done(_ item: Waiting) {
-        switch item {
-        case .addition(let entry):
-            if saved.records[entry.number] == nil { fail("\(entry.number) is acknowledged and not on disk") }
-            acknowledged.insert(entry.number)
-            decide(.saved(entry))
-        case .batch(let batch, let entries):
-            if saved.batches[batch.number] == nil { fail("batch \(batch.number) is acknowledged and not on disk") }
-            for entry in entries where !entry.isRemoved {
-                if saved.records[entry.number] == nil { fail("\(entry.number) is acknowledged and not on disk") }
-                acknowledged.insert(entry.number)
-            }
-            entering = (batch, entries, 0)
-            enterSome()
-        case .batchEnd(let batch, let outcomes):
-            if let toast = batch.owedToast { toasts.append(toast) }
-            tell("told: batch \(batch.number) \(outcomes)")
-            batchEndsTold[batch.number, default: 0] += 1
-            if batchEndsTold[batch.number]! > 1 + batchRevivals[batch.number, default: 0] {
-                fail("the end of batch \(batch.number) is told twice")
-            }
-            if outcomes.finished + outcomes.failed + outcomes.cancelled != batch.record.count {
-                fail("batch \(batch.number) of \(batch.record.count) is told to have ended as \(outcomes)")
-            }
-        case .batchRemoved(let batch): if saved.batches[batch.number] != nil { fail("batch \(batch.number) is gone, and is on disk") }
-        case .end(let number, let outcome, let path):
-            if let toast = ledger[number]?.owedToast { toasts.append(toast) }
-            tell("told: \(number) \(outcome)")
-            endsTold[number, default: 0] += 1
-            if endsTold[number]! > 1 + revivals[number, default: 0] { fail("the end of \(number) is told twice") }
-            // After a revival, the row may be a later one.
-            if let record = saved.records[number], !record.state.hasEnded, revivals[number] == nil {
-                fail("\(number) is told as \(outcome), and on disk it is \(record.state.name)")
-            }
-            if outcome == "finished", let path, !strangers.contains(path) {
-                finishedPaths[number] = (path, disk.finals[path]?.content.version)
-            }
-        case .removed(let number):
-            acknowledged.remove(number)
-            if saved.records[number] != nil { fail("\(number) is told as removed, and is on disk") }
-        case .commit(let number):
-            if saved.records[number]?.state != .committing, ledger[number]?.state == .committing {
-                fail("\(number) is given its name before that is on disk")
-            }
-            pool.append(.commit(number))
-        case .start(let entry):
-            delayed.remove(entry.number)
-            if entry.work == .running {
-                start(entry)
-            } else {
-                decide(.transferEnded(entry.number, .stopped(entry.record.resume)))
-            }
-        case .permit(let id): permit(id)
-        case .sweep(let number): pool.append(.sweep(number))
-        case .callOwner(let entry): asked.append(entry)
-        case .manyDone(let call): checkDone(call)
-        case .allPaused: if ledger.settings.paused { isPausedForGood = true }
-        case .taken(let number, let revival):
-            tell("told: \(number) is acknowledged")
-            taken[number] = revival
-        }
-    }
-
-    private mutating func permit(_ id: RequestID) {
-        let number = id.download
-        guard transfers[number]?.id == id, transfers[number]?.isStopping == false else { return }
-        if transfers[number]?.awaits != true { fail("\(number) may go on, and did not ask") }
-        transfers[number]?.awaits = false
-        transfers[number]?.hasSent = false
-    }
+    /// Posts `message` behind all changes so far.
+    func post(_ message: Message) { if plant == .early { send(message) } else { gate.post(message) } }
 
     /// Calls the next owner, if the call is still due.
-    mutating func callOwner() {
+    func callOwner() {
         guard !asked.isEmpty else { return }
         let entry = asked.removeFirst()
         let number = entry.number
-        let isDue = ledger.owesCall(entry, now: now)
-        decide(.ownerCalled(entry))
-        guard isDue else { return }
+        guard executor.beginOwnerCall(entry) else { return }
         tell("the owner of \(number) is called")
         let revival = revivals[number, default: 0]
         if taken[number] == revival { fail("the owner of \(number) is called, which acknowledged it") }
@@ -392,7 +267,7 @@ struct World {
     // MARK: Toasts
 
     /// The notification server shows the next toast.
-    mutating func showToast() {
+    func showToast() {
         guard !toasts.isEmpty else { return }
         let toast = toasts.removeFirst()
         guard owed(toast.number) == toast else { return }
@@ -415,7 +290,7 @@ struct World {
     // MARK: Restart
 
     /// The process dies and another one starts. `power`: the machine restarts, too.
-    mutating func restart(power: Bool) {
+    func restart(power: Bool) {
         endsUntold = 0
         tell(power ? "power cut" : "kill -9")
         // The commit in flight may or may not be on disk.
@@ -433,8 +308,9 @@ struct World {
             }
             disk.cutPower(&random)
         }
-        (journal, inFlight, transfers, pool, delayed, sweeping, asked) = (JournalQueue(), nil, [:], [], [], [], [])
-        (toasts, entering) = ([], nil)
+        (inFlight, transfers, pool, delayed, sweeping, asked) = (nil, [:], [], [], [], [])
+        (toasts, loop, isCommitDue, alarm) = ([], [], false, nil)
+        (isAnswering, entering, isHanging, owesRecovery) = (false, nil, false, false)
         (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
@@ -449,7 +325,11 @@ struct World {
         if isPausedForGood, !saved.settings.paused { fail("PauseAll was answered, and its row is not on disk") }
         forgetUnsaved()
         (network, isAsleep, defying) = (random.below(4) == 0 ? nil : .open, false, [])
-        (ledger, todo) = (Ledger(settings: saved.settings, network: network, jitter: .fixed(0.5)), [])
+        gate.abandon()
+        gate = CommitGate(host: self)
+        executor = makeExecutor(Ledger(settings: saved.settings, network: network, jitter: .fixed(0.5)))
+        ledger = executor.ledger
+        executor.enteredAtOnce = sliceSize.portion
         ledger.sliceSize = sliceSize
         let restoration = Restoration(
             into: ledger, batches: Array(saved.batches.values), sweeps: saved.sweeps, requests: Array(saved.requests.values), now: now)

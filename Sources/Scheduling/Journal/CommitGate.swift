@@ -176,6 +176,9 @@ public final class CommitGate<Host: CommitGateHost> {
         }
     }
 
+    /// Drops everything that waits, because the process is gone. What waits may keep its host alive.
+    public func abandon() { (queue, writings) = (JournalQueue(), []) }
+
     // MARK: Releasing
 
     /// Performs what `later` has asked for, except commits.

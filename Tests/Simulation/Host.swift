@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+import DownloadModel
+import Scheduling
+
+/// What the real executor and the real gate act on: the simulated engine, pool, clock, loop and bus.
+extension World: TurnHost, CommitGateHost {
+    typealias GateHost = World
+
+    func makeExecutor(_ ledger: Ledger) -> TurnExecutor<World> {
+        if plant?.isOfExecutor == true { FaultyExecutor(ledger, gate, host: self) } else { TurnExecutor(ledger, gate, host: self) }
+    }
+
+    // MARK: The clock and the loop
+
+    /// Whether the journal can take no more changes. The service asks the same, with larger numbers.
+    var isJournalFull: Bool {
+        guard isHanging || gate.failures > 0 && gate.waitingCount > 8 else { return false }
+        owesRecovery = true
+        return true
+    }
+
+    func gateChanged() {}
+
+    func setAlarm(_ time: WallTime?) { if plant != .sleepless { alarm = time } }
+
+    /// A step of a random length.
+    func beginStep() -> RandomLimit { RandomLimit(looks: [1, 1, 2, 5, 1000][random.below(5)]) }
+
+    func continueSlicesLater() { if plant != .sliceless { loop.append(.slices) } }
+
+    func later(_ work: CommitGateWork) {
+        switch work {
+        case .commit, .retriedCommit: isCommitDue = true
+        case .release, .crowdedRelease, .writing: if plant != .stuck { loop.append(.gate(work)) }
+        }
+    }
+
+    // MARK: The engine
+
+    func startTransfer(_ entry: LedgerEntry) {
+        delayed.remove(entry.number)
+        if entry.work == .running {
+            start(entry)
+        } else {
+            decide(.transferEnded(entry.number, .stopped(entry.record.resume)))
+        }
+    }
+
+    func permit(_ id: RequestID, tellsSent: Bool) {
+        let number = id.download
+        guard transfers[number]?.id == id, transfers[number]?.isStopping == false else { return }
+        if transfers[number]?.awaits != true { fail("\(number) may go on, and did not ask") }
+        transfers[number]?.awaits = false
+        transfers[number]?.hasSent = false
+    }
+
+    func stopTransfer(_ entry: LedgerEntry) { transfers[entry.number]?.isStopping = true }
+
+    // MARK: The pool
+
+    /// A caller's descriptor may be lost. That is known at once, in the middle of a turn.
+    func verify(_ entry: LedgerEntry) {
+        let isLost = entry.record.isToDescriptor && random.below(8) == 0
+        if isLost { decide(.descriptorLost(entry)) } else { pool.append(.verify(entry.number)) }
+    }
+
+    func commit(_ entry: LedgerEntry) {
+        let number = entry.number
+        if saved.records[number]?.state != .committing, ledger[number]?.state == .committing {
+            fail("\(number) is given its name before that is on disk")
+        }
+        pool.append(.commit(number))
+    }
+
+    func sweep(_ number: DownloadNumber, _ directory: String) {
+        if let record = saved.records[number], !record.state.hasEnded, saved.sweeps[number] == nil {
+            fail("the part file of \(number) is deleted, and on disk it is \(record.state.name)")
+        }
+        pool.append(.sweep(number))
+    }
+
+    func emptyDescriptor(_ number: DownloadNumber) { pool.append(.sweep(number)) }
+
+    // MARK: Those who hear of changes
+
+    func changed(_ change: Ledger.Change) {}
+    func tell(_ entry: LedgerEntry) {}
+    func tellWait(_ entry: LedgerEntry) {}
+
+    func announceEnd(_ entry: LedgerEntry) -> () -> Void {
+        endsUntold += 1
+        checkTold(entry)
+        let number = entry.number
+        post(.end(number, entry.state.name, path: entry.record.path))
+        return { [self] in if let toast = ledger[number]?.owedToast { toasts.append(toast) } }
+    }
+
+    func announceEnd(_ batch: LedgerBatch, _ outcomes: OutcomeCounts) -> (() -> Void)? {
+        post(.batchEnd(batch, outcomes))
+        return { [self] in if let toast = batch.owedToast { toasts.append(toast) } }
+    }
+
+    func allEnded(_ outcomes: OutcomeCounts) {
+        endsUntold = 0
+        if ledger.counts.remaining != 0 { fail("AllEnded while \(ledger.counts.remaining) remain") }
+    }
+
+    func showOwed(_ owed: [Ledger.OwedToast]) { toasts = owed }
+    func removed(_ entry: LedgerEntry) { post(.removed(entry.number)) }
+
+    func removed(_ batch: LedgerBatch) {
+        if ledger.entries.values.contains(where: { $0.batch === batch }) { fail("batch \(batch.number) goes before its members") }
+        post(.batchRemoved(batch))
+    }
+
+    /// With few calls under way, the next is made at once.
+    func callOwner(_ entry: LedgerEntry) {
+        asked.append(entry)
+        if random.below(2) == 0 { callOwner() }
+    }
+
+    /// The rules of the decision. Its action may follow only after a commit.
+    func willPerform(_ action: Ledger.Action) {
+        switch action {
+        case .startTransfer(let entry, let afterSave):
+            checkStart(entry)
+            if isEnteringBatch { fail("\(entry.number) starts before all members of a batch have their places") }
+            if afterSave { delayed.insert(entry.number) }
+        case .permit(let id, let afterSave):
+            if let entry = ledger[id.download], let host = transfers[id.download]?.host {
+                checkRequest(entry, at: host)
+                checkTurn(entry, at: host)
+            }
+            transfers[id.download]?.isPaced = afterSave
+        case .sweep(let number, _): sweeping.insert(number)
+        default: break
+        }
+    }
+
+    func carriedOut() {}
+
+    // MARK: The bus
+
+    /// Some members of a batch have their places, and others do not yet.
+    private var isEnteringBatch: Bool { entering.map { !$0.isEntered && !$0.isRemoved } ?? false }
+
+    /// The bus has a message: what it says must be on disk.
+    func send(_ message: Message) {
+        if isAnswering { fail("a message overtakes a long answer") }
+        if isEnteringBatch { fail("a message is sent before all members of a batch have their places") }
+        switch message {
+        case .added(let number): tell("told: \(number) is added")
+        case .batchAdded(let batch): tell("told: batch \(batch.number) is added")
+        case .batchEnd(let batch, let outcomes):
+            tell("told: batch \(batch.number) \(outcomes)")
+            batchEndsTold[batch.number, default: 0] += 1
+            if batchEndsTold[batch.number]! > 1 + batchRevivals[batch.number, default: 0] {
+                fail("the end of batch \(batch.number) is told twice")
+            }
+            if outcomes.finished + outcomes.failed + outcomes.cancelled != batch.record.count {
+                fail("batch \(batch.number) of \(batch.record.count) is told to have ended as \(outcomes)")
+            }
+        case .batchRemoved(let batch): if saved.batches[batch.number] != nil { fail("batch \(batch.number) is gone, and is on disk") }
+        case .end(let number, let outcome, let path):
+            tell("told: \(number) \(outcome)")
+            endsTold[number, default: 0] += 1
+            if endsTold[number]! > 1 + revivals[number, default: 0] { fail("the end of \(number) is told twice") }
+            // After a revival, the row may be a later one.
+            if let record = saved.records[number], !record.state.hasEnded, revivals[number] == nil {
+                fail("\(number) is told as \(outcome), and on disk it is \(record.state.name)")
+            }
+            if outcome == "finished", let path, !strangers.contains(path) {
+                finishedPaths[number] = (path, disk.finals[path]?.content.version)
+            }
+        case .removed(let number):
+            acknowledged.remove(number)
+            if saved.records[number] != nil { fail("\(number) is told as removed, and is on disk") }
+        case .manyDone(let call): checkDone(call)
+        case .allPaused: if ledger.settings.paused { isPausedForGood = true }
+        case .taken(let number, let revival):
+            tell("told: \(number) is acknowledged")
+            taken[number] = revival
+        }
+    }
+}
+
+/// A step that is over after some looks at the time.
+final class RandomLimit: StepLimit {
+    private var looks: Int
+    init(looks: Int) { self.looks = looks }
+
+    var isOver: Bool {
+        looks -= 1
+        return looks < 0
+    }
+}
+
+/// An executor with a deliberate mistake.
+final class FaultyExecutor: TurnExecutor<World> {
+    override func enqueue(_ actions: [Ledger.Action]) {
+        switch host.plant {
+        case .backwards: super.enqueue(actions.reversed())
+        case .nested where isPerforming: super.enqueue(actions.filter { if case .save = $0 { false } else { true } })
+        default: super.enqueue(actions)
+        }
+    }
+
+    override func afterCommit(_ effect: @escaping () -> Void) {
+        if host.plant == .early || host.plant == .eager { effect() } else { super.afterCommit(effect) }
+    }
+}
