@@ -14,7 +14,7 @@ private final class Desk: CommitGateHost {
     func send(_ message: String) { sent.append(message) }
     func later(_ work: CommitGateWork) { works.append(work) }
     func beginStep() -> Look { Look() }
-    func gateChanged() {}
+    func gateIsBusy(_ isBusy: Bool) {}
 
     /// Performs all work, and commits with success.
     func run() {

@@ -19,7 +19,7 @@ extension World: TurnHost, CommitGateHost {
         return true
     }
 
-    func gateChanged() {}
+    func gateIsBusy(_ isBusy: Bool) { isHeld = isBusy }
 
     func setAlarm(_ time: WallTime?) { if plant != .sleepless { alarm = time } }
 

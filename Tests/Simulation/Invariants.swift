@@ -37,6 +37,7 @@ extension World {
         checkBatches()
         checkToasts()
         checkMany()
+        if isHeld != gate.isBusy { fail("the gate is \(gate.isBusy ? "busy" : "idle"), and the service does not know it") }
         if ledger.counts.remaining == 0, endsUntold > 0 { fail("all have ended, and nobody was told") }
         for record in saved.records.values where record.state == .cancelled && record.resume != nil {
             fail("\(record.number) is cancelled, and its row tells of bytes that are gone")

@@ -124,6 +124,8 @@ final class World {
     var loop: [LoopWork] = []
     var isCommitDue = false
     var alarm: WallTime?
+    /// The service must stay, because something is not on disk yet, or waits for that.
+    var isHeld = false
     /// The bus has not taken what was sent.
     var isBehind = false
     /// A long answer is being written.
@@ -310,6 +312,7 @@ final class World {
         }
         (inFlight, transfers, pool, delayed, sweeping, asked) = (nil, [:], [], [], [], [])
         (toasts, loop, isCommitDue, alarm) = ([], [], false, nil)
+        isHeld = false
         (isAnswering, entering, isHanging, owesRecovery) = (false, nil, false, false)
         (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }

@@ -202,7 +202,7 @@ extension Journal: CommitGateHost {
 
     func beginStep() -> StepTime { StepTime() }
 
-    func gateChanged() { hold.isHeld = gate.isBusy }
+    func gateIsBusy(_ isBusy: Bool) { hold.isHeld = isBusy }
 }
 
 @BusActor protocol JournalOwner: AnyObject {

@@ -20,22 +20,24 @@ public final class CommitGate<Host: CommitGateHost> {
     }
 
     public unowned let host: Host
-    private var queue = JournalQueue<Item>() { didSet { host.gateChanged() } }
+    private var queue = JournalQueue<Item>()
     /// For each download, the last waiting item that its progress signals must follow.
-    private var marks = NumberTable<JournalQueue<Item>.Mark>()
+    private var marks = NumberTable<JournalMark>()
     /// The database was lost, and the new one does not hold everything yet. Saving is retried even without changes.
-    public var owesEverything = false { didSet { host.gateChanged() } }
+    public var owesEverything = false { didSet { tellHost() } }
     /// Whether the host has been asked to begin a commit.
     private var isCommitDue = false
     /// The commits that have failed since the last success.
     public private(set) var failures = 0
     private var isReleasing = false
     /// The steps of long answers that are not sent yet (`write`).
-    private var writings: [() -> Bool] = [] { didSet { host.gateChanged() } }
+    private var writings: [() -> Bool] = []
     /// Whether the first of `writings` has begun, or the members of a batch take their places. Nothing is sent meanwhile.
     private var isWriting = false
     /// Whether the host has been asked for the next step of the first of `writings`.
     private var isStepDue = false
+    /// What the host was told of `isBusy`.
+    private var isToldBusy = false
 
     public init(host: Host) { self.host = host }
 
@@ -51,12 +53,28 @@ public final class CommitGate<Host: CommitGateHost> {
     /// Whether a message posted now would be sent at once.
     public var isClear: Bool { queue.isClear && !isWriting }
 
+    /// Call after anything may have been the last that waits.
+    private func tellHost() {
+        guard isBusy != isToldBusy else { return }
+        isToldBusy.toggle()
+        host.gateIsBusy(isToldBusy)
+    }
+
+    /// As `tellHost`, after something was added: cheaper, because there may be many.
+    private func tellHostOfMore() { if !isToldBusy { tellHost() } }
+
     // MARK: Changes, and what follows them
 
     /// Appends a change. It replaces an earlier change of the same row that is not in flight.
     public func append(_ change: StoreChange) {
         queue.append(change)
+        tellHostOfMore()
         commitSoon()
+    }
+
+    @discardableResult private func wait(_ item: Item) -> JournalMark {
+        defer { tellHostOfMore() }
+        return queue.post(item)
     }
 
     /// The changes appended last add `numbers`. When these changes are on disk, `done` runs and answers the call. If they cannot be saved,
@@ -66,30 +84,30 @@ public final class CommitGate<Host: CommitGateHost> {
     public func addition(
         of numbers: [DownloadNumber], done: @escaping () -> Void, enter: (() -> Bool)? = nil, undo: @escaping (Refusal) -> Message?
     ) {
-        queue.post(.addition(numbers, done: done, enter: enter, undo: undo))
+        wait(.addition(numbers, done: done, enter: enter, undo: undo))
     }
 
     /// Sends `message` after all changes appended so far are on disk, and after all messages posted before it.
     public func post(_ message: Message) {
-        if isClear { host.send(message) } else { queue.post(.message(message)) }
+        if isClear { host.send(message) } else { wait(.message(message)) }
     }
 
     /// Sends `message` like `post(_:)`. Progress signals of `number` follow it.
     public func post(_ message: Message, before number: DownloadNumber) {
         if isClear { return host.send(message) }
-        marks[number] = queue.post(.message(message))
+        marks[number] = wait(.message(message))
     }
 
     /// Posts one of many messages, which are sent in slices: `message` is built at its turn, and never sent at once. Progress signals of
     /// `number` follow it.
     public func postLate(before number: DownloadNumber, _ message: @escaping () -> Message) {
-        marks[number] = queue.post(.late(message))
+        marks[number] = wait(.late(message))
         releaseSoon()
     }
 
     /// Posts the answer to a call. It is `failure` if the changes appended so far cannot be saved.
     public func post(success: @escaping () -> Message?, failure: @escaping (Refusal) -> Message?) {
-        queue.post(.reply(success: success, failure: failure))
+        wait(.reply(success: success, failure: failure))
     }
 
     /// Whether progress signals of `number` must wait for a posted message.
@@ -103,7 +121,7 @@ public final class CommitGate<Host: CommitGateHost> {
 
     /// Runs `effect` after all changes appended so far are on disk.
     public func afterCommit(_ effect: @escaping () -> Void) {
-        if isClear, !owesEverything { effect() } else { queue.post(.effect(effect)) }
+        if isClear, !owesEverything { effect() } else { wait(.effect(effect)) }
     }
 
     /// Writes a long answer in steps, so that other calls are answered in between. Until it is sent, all other messages wait: they may tell
@@ -112,6 +130,7 @@ public final class CommitGate<Host: CommitGateHost> {
     /// - Parameter step: writes for a few milliseconds. Returns true when it has sent the answer.
     public func write(_ step: @escaping () -> Bool) {
         writings.append(step)
+        tellHostOfMore()
         if writings.count == 1 { writeSome() }
     }
 
@@ -143,6 +162,7 @@ public final class CommitGate<Host: CommitGateHost> {
         var answers: [() -> Message?] = []
         queue.failed { Self.fate(of: $0, refusal, &answers) }
         for answer in answers { if let message = answer() { host.send(message) } }
+        tellHost()
     }
 
     /// The commit in flight does not return: undoes the additions that wait for it, and answers the waiting calls with the error. Whether
@@ -177,7 +197,10 @@ public final class CommitGate<Host: CommitGateHost> {
     }
 
     /// Drops everything that waits, because the process is gone. What waits may keep its host alive.
-    public func abandon() { (queue, writings) = (JournalQueue(), []) }
+    public func abandon() {
+        (queue, writings) = (JournalQueue(), [])
+        tellHost()
+    }
 
     // MARK: Releasing
 
@@ -200,6 +223,7 @@ public final class CommitGate<Host: CommitGateHost> {
     /// Sends the messages and starts the effects whose changes are on disk. What effects post meanwhile goes to the end of the queue.
     public func release() {
         // While a long answer is written, nothing is released: `writeSome` calls this again.
+        defer { tellHost() }
         var left = Self.portion
         let step = host.beginStep()
         while !isWriting, let item = queue.next() {
@@ -234,6 +258,7 @@ public final class CommitGate<Host: CommitGateHost> {
     /// - Precondition: it is called while a message is released, so no answer is being written.
     private func holdBack(until step: @escaping () -> Bool) {
         writings.insert(step, at: 0)
+        tellHostOfMore()
         writeSoon()
     }
 
@@ -269,8 +294,8 @@ public protocol CommitGateHost: AnyObject {
     func beginStep() -> Limit
     /// Whether the bus has much unsent data.
     var isBehind: Bool { get }
-    /// `CommitGate.isBusy` may be another.
-    func gateChanged()
+    /// `CommitGate.isBusy` is another.
+    func gateIsBusy(_ isBusy: Bool)
 }
 
 /// What a `CommitGate` asks its host for.

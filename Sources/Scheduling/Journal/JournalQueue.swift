@@ -17,17 +17,14 @@ public struct JournalQueue<Item> {
     private var places = NumberTable<Int>()
     /// The index in `changes` of each change that is not about a row of a download or batch.
     private var otherPlaces: [OtherRow: Int] = [:]
-    private var waiting: [(ticket: UInt64, mark: Mark, item: Item)] = []
+    private var waiting: [(ticket: UInt64, mark: JournalMark, item: Item)] = []
     /// The index of the first item that still waits; the items before it have been taken.
     private var head = 0
     /// The number of the last appended change, and of the last change on disk.
     private var ticket: UInt64 = 0
     private var committed: UInt64 = 0
     private var inFlight: (changes: [StoreChange], upTo: UInt64)?
-    private var lastMark = Mark(number: 0)
-
-    /// The number of an item among all items ever posted.
-    public struct Mark: Sendable { fileprivate var number: UInt64 }
+    private var lastMark = JournalMark(number: 0)
 
     public init() {}
 
@@ -44,7 +41,7 @@ public struct JournalQueue<Item> {
     public var waitingCount: Int { waiting.count - head }
 
     /// Whether the item posted under `mark` still waits.
-    public func isWaiting(_ mark: Mark) -> Bool { head < waiting.count && waiting[head].mark.number <= mark.number }
+    public func isWaiting(_ mark: JournalMark) -> Bool { head < waiting.count && waiting[head].mark.number <= mark.number }
 
     /// Appends a change. It replaces an earlier change of the same row that is not in flight.
     public mutating func append(_ change: StoreChange) {
@@ -95,7 +92,7 @@ public struct JournalQueue<Item> {
 
     /// Posts `item`, which waits for all changes appended and all items posted so far.
     @discardableResult
-    public mutating func post(_ item: Item) -> Mark {
+    public mutating func post(_ item: Item) -> JournalMark {
         lastMark.number += 1
         waiting.append((ticket, lastMark, item))
         return lastMark
@@ -136,7 +133,7 @@ public struct JournalQueue<Item> {
     /// - Parameter fate: decides for each waiting item, in order.
     public mutating func withdraw(_ fate: (Item) -> Fate) {
         var undone: [DownloadNumber] = []
-        var kept: [(ticket: UInt64, mark: Mark, item: Item)] = []
+        var kept: [(ticket: UInt64, mark: JournalMark, item: Item)] = []
         for entry in waiting[head...] {
             guard entry.ticket > committed, case .drop(let numbers) = fate(entry.item) else {
                 kept.append(entry)
@@ -157,7 +154,7 @@ public struct JournalQueue<Item> {
         guard let (batch, upTo) = inFlight else { return }
         inFlight = nil
         var undone: Set<DownloadNumber> = []
-        var kept: [(ticket: UInt64, mark: Mark, item: Item)] = []
+        var kept: [(ticket: UInt64, mark: JournalMark, item: Item)] = []
         for entry in waiting[head...] {
             // The changes of an earlier commit are on disk, so an item that waits only to be taken has not failed.
             guard entry.ticket > committed, entry.ticket <= upTo, case .drop(let numbers) = fate(entry.item) else {
@@ -176,6 +173,9 @@ public struct JournalQueue<Item> {
         if changes.isEmpty { committed = ticket }
     }
 }
+
+/// The number of an item among all items ever posted to a queue.
+public struct JournalMark: Sendable { fileprivate var number: UInt64 }
 
 /// The subject of a change that is not about a row of a download or batch.
 private enum OtherRow: Hashable {
