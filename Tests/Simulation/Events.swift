@@ -206,17 +206,21 @@ extension World {
         case 3: decide(.steer(entry, .cancel))
         case 4, 5:
             // What the retry means must be known before its actions are performed.
-            let before = (urgent, hastened, revivals, batchRevivals, floors, finishedPaths)
+            let before = (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll)
             isWantedAtOnce(number)
             revive(number)
-            if decide(.steer(entry, .retry)) != nil { (urgent, hastened, revivals, batchRevivals, floors, finishedPaths) = before }
+            if decide(.steer(entry, .retry)) != nil {
+                (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll) = before
+            }
         case 6:
             guard let url = try? DownloadURL(entry.record.url + "?fresh") else { break }
-            let before = (urgent, revivals, batchRevivals, floors, finishedPaths)
+            let before = (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll)
             urgent.insert(number)
             floors[number] = nil
             if hadEnded { revive(number) }
-            if decide(.replaceUrl(entry, FreshLink(url))) != nil { (urgent, revivals, batchRevivals, floors, finishedPaths) = before }
+            if decide(.replaceUrl(entry, FreshLink(url))) != nil {
+                (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll) = before
+            }
         default:
             let wasRemoved = !removals.insert(number).inserted
             if decide(.remove(entry)) != nil, !wasRemoved { removals.remove(number) }
@@ -235,6 +239,7 @@ extension World {
     private func revive(_ number: DownloadNumber) {
         if let batch = ledger[number]?.batch { batchRevivals[batch.number, default: 0] += 1 }
         revivals[number, default: 0] += 1
+        cancelledByAll.remove(number)
         (floors[number], finishedPaths[number]) = (nil, nil)
     }
 

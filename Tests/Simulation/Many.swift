@@ -94,7 +94,10 @@ extension World {
     func checkMany() {
         spareSome()
         for done in many.values where done.deed == .cancelsAll {
-            for number in done.members.keys where ledger[number]?.state == .cancelled { cancelledByAll.insert(number) }
+            // A row that was cancelled before the call and revived since does not say that the call has begun.
+            for number in done.members.keys where ledger[number]?.state == .cancelled && saved.records[number]?.state != .cancelled {
+                cancelledByAll.insert(number)
+            }
         }
         if ledger.settings.paused {
             for entry in ledger.entries.values where entry.isEntered {
