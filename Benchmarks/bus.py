@@ -34,7 +34,7 @@ def write_array(data, size, items, write):
 
 
 def write_options(data, options):
-    """`a{sv}` of a dict whose values are str, bool, a list of str, or (type, number)."""
+    """`a{sv}` of a dict whose values are str, bool, a list of str, ("o", path) or (type, number)."""
 
     def entry(data, pair):
         align(data, 8)
@@ -52,6 +52,9 @@ def write_options(data, options):
             write_array(data, 4, value, write_string)
         else:
             write_signature(data, value[0])
+            if value[0] == "o":
+                write_string(data, value[1])
+                return
             code = {"u": "<I", "t": "<Q"}[value[0]]
             align(data, struct.calcsize(code))
             data += struct.pack(code, value[1])

@@ -1092,3 +1092,59 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.hold(2) == nil)
     }
 }
+
+/// A change of all hosts reaches them in slices. Nothing may start by what held before.
+@Suite struct `Hosts that a later slice reaches` {
+    /// Calls the slices, and checks `isKept` after each turn.
+    private func slices(_ desk: Desk, keep isKept: () -> Bool) {
+        desk.take()
+        #expect(isKept())
+        var count = 0
+        while desk.ledger.hasSlices, count < 1000 {
+            desk.ledger.continueSlices(now: desk.now)
+            desk.take()
+            #expect(isKept())
+            count += 1
+        }
+        #expect(count > 2 && count < 1000, "\(count) slices")
+    }
+
+    /// The active downloads of each host.
+    private func most(_ desk: Desk) -> Int {
+        Dictionary(grouping: desk.started) { desk.entry($0).host }.values.map(\.count).max() ?? 0
+    }
+
+    @Test(arguments: [1, 2, 1000]) func `start no more than their new limit`(most hosts: Int) {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (1, 8) }
+        for number in UInt64(1)...40 { desk.add(number, "http://h\(number % 10)/\(number)") }
+        #expect(desk.started == [1])
+        (desk.ledger.sliceSize.hosts, desk.ledger.sliceSize.starts) = (hosts, 2)
+        // Each host offers a download; the limits of hosts fall while the number of slots rises.
+        desk.ledger.set(now: desk.now) { ($0.maxActive, $0.maxPerHost) = (100, 1) }
+        slices(desk) { most(desk) <= 1 }
+        #expect(desk.started.count == 10)
+        desk.ledger.set(now: desk.now) { $0.maxPerHost = 3 }
+        slices(desk) { most(desk) <= 3 }
+        #expect(desk.started.count == 30)
+    }
+
+    @Test(arguments: [1, 10, 25]) func `count for the domain of a new rule`(cost: Int) {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in UInt64(1)...20 { desk.add(number, "http://h\(number % 5).example.org/\(number)") }
+        for number in UInt64(21)...24 { desk.add(number, "http://example.com/\(number)") }
+        desk.ledger.sliceSize.cost = cost
+        desk.ledger.set(now: desk.now) {
+            $0.maxActive = 100
+            try? $0.hostRules.set("example.org", HostRule(connections: 2))
+        }
+        slices(desk) { desk.started.count { $0 <= 20 } <= 2 }
+        #expect(desk.started.count { $0 <= 20 } == 2 && desk.started.count == 6)
+        #expect(desk.hold(20) == .hostLimit)
+        desk.finish(1)
+        #expect(desk.started.count { $0 <= 20 } == 3)
+        // Without the rule, each host has its own count again.
+        desk.ledger.set(now: desk.now) { try? $0.hostRules.set("example.org", HostRule()) }
+        slices(desk) { most(desk) <= 6 }
+        #expect(desk.started.count == 24)
+    }
+}

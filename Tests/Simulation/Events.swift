@@ -177,7 +177,8 @@ extension World {
         // The same of a queued download that no server's pause delays now.
         let isSlowed = ledger.slowedOrigins(now: now)["http://\(host(of: entry.record)):80"] != nil
         if entry.state == .queued, !isSlowed { hastened.remove(entry.number) }
-        switch entry.state {
+        // PauseAll may not have reached the download yet.
+        switch ledger.upcoming(entry, now: now) ?? entry.state {
         case .waiting(.retry, _): floors[entry.number] = nil
         case .waiting(.offline, _):
             floors[entry.number] = nil

@@ -80,7 +80,10 @@ extension World {
 
     /// No download waits for a server's pause longer than the server may delay it.
     private func checkPause(_ entry: LedgerEntry) {
-        guard entry.state == .queued || entry.isHeld, let hold = ledger.hold(of: entry, now: now), hold.reason == .rateLimit else { return }
+        // In the slices after a change of the rules, a download is still told the wait of an earlier rule.
+        guard !hasSlices, entry.state == .queued || entry.isHeld, let hold = ledger.hold(of: entry, now: now),
+            hold.reason == .rateLimit
+        else { return }
         let hosts = ledger.settings.hostRules
         let rule = hosts.governing(transfers[entry.number]?.host ?? host(of: entry.record)).rule.requestInterval ?? .zero
         let own = entry.record.options.requestInterval ?? .zero

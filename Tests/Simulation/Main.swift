@@ -146,7 +146,17 @@ func report(seed: UInt64, _ arguments: Arguments) -> Bool {
 }
 
 @main enum Simulation {
+    /// Starts this program again with the order of sets and dictionaries that it has in each process: a history must be repeatable.
+    private static func makeRepeatable() {
+        guard getenv("SWIFT_DETERMINISTIC_HASHING") == nil else { return }
+        setenv("SWIFT_DETERMINISTIC_HASHING", "1", 1)
+        let words: [UnsafeMutablePointer<CChar>?] = CommandLine.arguments.map { strdup($0) } + [nil]
+        execv("/proc/self/exe", words)
+        preconditionFailure("execv: \(errno)")
+    }
+
     static func main() {
+        makeRepeatable()
         let arguments = Arguments(Array(CommandLine.arguments.dropFirst()))
         if let seed = arguments.replay { exit(report(seed: seed, arguments) ? 1 : 0) }
 

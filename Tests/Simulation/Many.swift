@@ -19,6 +19,8 @@ extension World {
         var random = Random(UInt64(step.b) << 32 | UInt64(step.a))
         sliceSize.portion = [1, 1, 2, 3, 40][random.below(5)]
         sliceSize.cost = [1, 1, 3, 101, 250, 10_000][random.below(6)]
+        sliceSize.hosts = [1, 1, 2, 400][random.below(4)]
+        sliceSize.starts = [1, 1, 2, 50][random.below(4)]
         ledger.sliceSize = sliceSize
         executor.enteredAtOnce = sliceSize.portion
         isBehind = random.below(6) == 0

@@ -46,6 +46,11 @@ public struct HostRules: Equatable, Sendable {
         given[host] = rule.isEmpty ? nil : rule
     }
 
+    /// The hosts whose given rule differs from `before`.
+    package func changes(since before: HostRules) -> Set<String> {
+        Set(given.keys).union(before.given.keys).filter { given[$0] != before.given[$0] }
+    }
+
     /// The rule of `host`, and the name under which its requests are counted. That name is the domain with the rule, so that subdomains
     /// share the limit. If only the rule for all other hosts applies, the name is the host itself.
     public func governing(_ host: String) -> (name: String, rule: HostRule) {

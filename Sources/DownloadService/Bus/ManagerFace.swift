@@ -34,7 +34,7 @@ enum ManagerFace {
             Manager.downloadBatch,
             reading: { downloader, items, options, reply in try downloader.admission.admit(items, options: options, reply) }),
         Row(Manager.list) { downloader, filter, reply in
-            reply(try downloader.matching(DownloadFilter(decoding: filter), for: reply.call.caller).map(\.path))
+            try downloader.list(DownloadFilter(decoding: filter), reply)
         },
         Row(Manager.listBatches) { downloader, filter, reply in
             reply(try downloader.batches(matching: BatchFilter(decoding: filter), for: reply.call.caller))
@@ -184,92 +184,150 @@ extension Downloader {
     /// Answers `reply` when all downloads have ended that `filter` matches at the call and that the caller may see. Downloads queued later
     /// do not count.
     func waitAll(_ filter: DownloadFilter, _ reply: Reply<(UInt32, UInt32, UInt32)>) throws(Refusal) {
+        let batch = try filter.batch.map { (path) throws(Refusal) in try named(path, for: reply.call.caller) }
         let group = WaitGroup(filter, callers.nextTick(), reply)
-        let members = try filter.batch.map { (path) throws(Refusal) in try named(path, for: reply.call.caller) }.map(ledger.members)
-        let gather: (LedgerEntry) -> Bool = { [self] entry in
-            if entry.isEntered, filter.mayMatch(entry, in: ledger), let download = glance(entry.number) { group.gather(download) }
-            return false
-        }
-        if let members {
-            for entry in members { _ = gather(entry) }
+        try callers.wait(group, of: self)
+        var walk: Ledger.Walk
+        var (app, tag): (String?, String?) = (nil, nil)
+        if let batch {
+            walk = ledger.walk(batch)
         } else if filter == DownloadFilter(), reply.call.caller == .user {
             // The count is known without a look at each of a hundred thousand downloads.
             group.gather(open: ledger.order.count)
-            for number in ledger.ended.ordered { if let entry = ledger[number] { _ = gather(entry) } }
+            walk = ledger.walkOfEnded()
         } else {
-            ledger.visit(app: filter.app ?? reply.call.caller.app, tag: filter.tag, gather)
+            (app, tag) = (filter.app ?? reply.call.caller.app, filter.tag)
+            walk = ledger.walk(app: app, tag: tag)
         }
-        // Through the journal: an end that is not on disk yet has not been announced.
-        if group.remaining == 0 { return journal.post(group.answer) }
-        try callers.wait(group, of: self)
+        do throws(Refusal) {
+            try journal.write { [self] in
+                let step = StepTime()
+                repeat {
+                    for _ in 0..<Self.portion {
+                        guard let number = walk.next() else {
+                            finish(group, reply)
+                            return true
+                        }
+                        guard let entry = ledger.listed(number, app: app, tag: tag),
+                            entry.state.hasEnded || filter.mayMatch(entry, in: ledger), let download = glance(number)
+                        else { continue }
+                        group.gather(download, liveSince: callers.liveTick(of: number))
+                    }
+                } while !step.isOver
+                return false
+            }
+        } catch {
+            callers.forget(group)
+            throw error
+        }
+    }
+
+    /// How many downloads are looked at between two looks at the clock.
+    fileprivate static let portion = 100
+
+    private func finish(_ group: WaitGroup, _ reply: Reply<(UInt32, UInt32, UInt32)>) {
+        do throws(Refusal) {
+            // Through the journal: an end that is not on disk yet has not been announced.
+            if try callers.endGathering(group) { journal.post(group.answer) }
+        } catch { reply.fail(error) }
     }
 
     /// The batch that a filter names.
-    private func named(_ path: ObjectPath, for caller: CallerIdentity) throws(Refusal) -> LedgerBatch {
+    fileprivate func named(_ path: ObjectPath, for caller: CallerIdentity) throws(Refusal) -> LedgerBatch {
         guard let batch = batch(at: path.value, for: caller) else {
             throw Refusal(.noSuchObject, "Filter key batch: there is no batch \(shown(path.value)).")
         }
         return batch.entry
     }
 
-    /// Answers with the downloads that `filter` matches when the answer begins, each with those of its properties that are in `rows`.
-    func describe(
-        _ filter: DownloadFilter, _ rows: [PropertyRow<ManagedDownload>], _ reply: Reply<[Structure<ObjectPath, [String: Variant]>]>
-    ) throws(Refusal) {
-        var found: [ManagedDownload]?
-        var described = 0
-        let answer = LongAnswer(reply)
-        try journal.write { [self] in
-            let step = StepTime()
-            do throws(Refusal) {
-                let downloads = if let found { found } else { try matching(filter, for: reply.call.caller) }
-                found = downloads
-                while described < downloads.count {
-                    if step.isOver { return false }
-                    DownloadFace.face.describe(downloads[described], at: downloads[described].path, rows, in: answer)
-                    described += 1
-                }
-                answer.send()
-            } catch { reply.fail(error) }
+    /// Answers with the downloads that `filter` matches.
+    func list(_ filter: DownloadFilter, _ reply: Reply<[ObjectPath]>) throws(Refusal) {
+        let search = try DownloadSearch(filter, in: self, for: reply.call.caller)
+        try journal.write {
+            guard search.goOn(StepTime()) else { return false }
+            reply(search.found.map(\.path))
             return true
         }
     }
 
-    /// The downloads that `filter` matches and that `caller` may see: unfinished ones in queue order, then ended ones, oldest first. Or all
-    /// of these in reverse.
-    func matching(_ filter: DownloadFilter, for caller: CallerIdentity) throws(Refusal) -> [ManagedDownload] {
-        var result: [ManagedDownload] = []
-        var isPast = true
+    /// Answers with the downloads that `filter` matches, each with those of its properties that are in `rows`.
+    func describe(
+        _ filter: DownloadFilter, _ rows: [PropertyRow<ManagedDownload>], _ reply: Reply<[Structure<ObjectPath, [String: Variant]>]>
+    ) throws(Refusal) {
+        let search = try DownloadSearch(filter, in: self, for: reply.call.caller)
+        var described = 0
+        let answer = LongAnswer(reply)
+        try journal.write {
+            let step = StepTime()
+            guard search.goOn(step) else { return false }
+            while described < search.found.count {
+                if step.isOver { return false }
+                DownloadFace.face.describe(search.found[described], at: search.found[described].path, rows, in: answer)
+                described += 1
+            }
+            answer.send()
+            return true
+        }
+    }
+}
+
+/// Looks in steps for the downloads that a filter matches and that a caller may see: unfinished ones in queue order, then ended ones,
+/// oldest first. Or all of these in reverse.
+@BusActor private final class DownloadSearch {
+    private let filter: DownloadFilter
+    private let downloader: Downloader
+    private let caller: CallerIdentity
+    private let (app, tag): (String?, String?)
+    private var walk: Ledger.Walk
+    /// The number in the key `after`, until the search has passed it.
+    private var after: DownloadNumber?
+    private(set) var found: [ManagedDownload] = []
+    private var isOver = false
+
+    /// - Throws: `NoSuchObject` for the key `after` or `batch`.
+    init(_ filter: DownloadFilter, in downloader: Downloader, for caller: CallerIdentity) throws(Refusal) {
+        (self.filter, self.downloader, self.caller) = (filter, downloader, caller)
         var after: DownloadRecord?
         if let path = filter.after {
-            guard let download = download(at: path.value, for: caller) else {
+            guard let download = downloader.download(at: path.value, for: caller) else {
                 throw Refusal(.noSuchObject, "Filter key after: there is no download \(path).")
             }
             after = download.record
-            isPast = false
         }
-        let batch = try filter.batch.map { (path) throws(Refusal) in try named(path, for: caller) }
-        let visit: (LedgerEntry) -> Bool = { [self] entry in
-            guard isPast else {
-                isPast = entry.number == after?.number
-                return false
-            }
-            guard filter.mayMatch(entry, in: ledger), let download = glance(entry.number), caller.owns(download), filter.matches(download)
-            else { return false }
-            result.append(download)
-            return result.count == filter.limit
-        }
+        self.after = after?.number
+        let batch = try filter.batch.map { (path) throws(Refusal) in try downloader.named(path, for: caller) }
         // The download in the key `after` may belong to another app or batch, or to none. Then the narrower list does not contain it.
         if let batch, after == nil || after?.batch == batch.number {
-            let members = ledger.orderedMembers(of: batch)
-            let ordered = filter.isNewestFirst ? members.reversed() : members
-            _ = ordered.contains { ledger[$0].map(visit) ?? false }
+            (app, tag) = (nil, nil)
+            walk = downloader.ledger.walk(batch, isReversed: filter.isNewestFirst)
         } else {
-            let app = filter.app == after?.options.app ?? filter.app ? filter.app : nil
-            let tag = filter.tag == after?.options.tag ?? filter.tag ? filter.tag : nil
-            ledger.visit(app: app, tag: tag, isReversed: filter.isNewestFirst, visit)
+            app = filter.app == after?.options.app ?? filter.app ? filter.app : nil
+            tag = filter.tag == after?.options.tag ?? filter.tag ? filter.tag : nil
+            walk = downloader.ledger.walk(app: app, tag: tag, isReversed: filter.isNewestFirst)
         }
-        return result
+    }
+
+    /// - Returns: whether the search is over.
+    func goOn(_ step: StepTime) -> Bool {
+        while !isOver {
+            if step.isOver { return false }
+            for _ in 0..<Downloader.portion where !isOver { look() }
+        }
+        return true
+    }
+
+    private func look() {
+        guard let number = walk.next() else { return isOver = true }
+        guard let entry = downloader.ledger.listed(number, app: app, tag: tag) else { return }
+        if let after {
+            if number == after { self.after = nil }
+            return
+        }
+        guard filter.mayMatch(entry, in: downloader.ledger), let download = downloader.glance(number), caller.owns(download),
+            filter.matches(download)
+        else { return }
+        found.append(download)
+        isOver = found.count == filter.limit
     }
 }
 

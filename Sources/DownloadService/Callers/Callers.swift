@@ -53,19 +53,40 @@ internal import Scheduling
         try admit(reply.call.sender, batch.downloader, waitsFor: batch.number)
     }
 
-    /// Keeps `group` until the last download that it waits for has ended.
+    /// Keeps `group` until the last download that it waits for has ended. The group is told of all ends from now on.
     ///
-    /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection, or for too many downloads selected by their state.
+    /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection.
     func wait(_ group: WaitGroup, of downloader: Downloader) throws(Refusal) {
+        try admit(group.sender, downloader, waitsFor: nil)
+        groups.append(group)
+    }
+
+    /// `group` has counted all downloads that it waits for.
+    ///
+    /// - Returns: whether there is nothing left to wait for; false also if the caller has left.
+    /// - Throws: `LimitExceeded` for too many downloads selected by their state; the group is then forgotten.
+    func endGathering(_ group: WaitGroup) throws(Refusal) -> Bool {
+        guard groups.contains(where: { $0 === group }) else { return false }
+        group.endGathering()
         let held = groups.lazy.filter { $0.sender == group.sender }.reduce(0) { $0 + ($1.members?.count ?? 0) }
-        guard held + (group.members?.count ?? 0) <= Limits.waitedByStatePerConnection else {
+        let isTooMany = held > Limits.waitedByStatePerConnection && group.members?.isEmpty == false
+        guard group.isDone || isTooMany else { return false }
+        forget(group)
+        guard !isTooMany else {
             throw Refusal(
                 .limitExceeded,
                 "One connection may wait for at most \(Limits.waitedByStatePerConnection) downloads that its filters select by state.")
         }
-        try admit(group.sender, downloader, waitsFor: nil)
-        groups.append(group)
+        return true
     }
+
+    func forget(_ group: WaitGroup) {
+        dropGroups { $0 === group }
+        answered(group.sender, nil)
+    }
+
+    /// When a download was listed, or restarted after an end, in ticks; 0: before the first waiting call of `WaitAll`.
+    func liveTick(of number: DownloadNumber) -> UInt64 { liveSince[number] ?? 0 }
 
     func nextTick() -> UInt64 {
         tick += 1
@@ -129,10 +150,10 @@ internal import Scheduling
     /// Removes and returns the calls of `WaitAll` for which `download` was the last; they are to be answered now.
     func groupsDone(by download: ManagedDownload) -> [WaitGroup] {
         guard !groups.isEmpty else { return [] }
-        let since = liveSince[download.number] ?? 0
+        let since = liveTick(of: download.number)
         let done = groups.filter { $0.take(download, liveSince: since) }
         guard !done.isEmpty else { return [] }
-        dropGroups { $0.remaining == 0 }
+        dropGroups(where: \.isDone)
         for group in done { answered(group.sender, nil) }
         return done
     }

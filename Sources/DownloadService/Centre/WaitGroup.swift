@@ -16,6 +16,11 @@ internal import Scheduling
     private let tick: UInt64
     private let reply: Reply<(UInt32, UInt32, UInt32)>
     private(set) var remaining = 0
+    /// While the listed downloads are being counted: the unfinished ones counted so far, and all that have ended since the call. nil: all
+    /// are counted.
+    private var gathering: (open: NumberSet, ended: [DownloadNumber: DownloadState])? = (NumberSet(), [:])
+    /// All unfinished downloads were counted, without a look at each.
+    private var countsAll = false
     private var counts = (finished: UInt32(0), failed: UInt32(0), cancelled: UInt32(0))
 
     init(_ filter: DownloadFilter, _ tick: UInt64, _ reply: Reply<(UInt32, UInt32, UInt32)>) {
@@ -32,33 +37,61 @@ internal import Scheduling
     var answer: Message? { reply.message(counts) }
 
     /// Counts a listed download, if the filter matches and the caller may see the download.
-    func gather(_ download: ManagedDownload) {
-        guard reply.call.caller.owns(download), filter.matches(download) else { return }
-        if download.state.hasEnded { return count(download) }
+    ///
+    /// - Parameter liveSince: as of `take`.
+    func gather(_ download: ManagedDownload, liveSince: UInt64) {
+        guard liveSince < tick, reply.call.caller.owns(download) else { return }
+        if gathering?.ended[download.number] != nil {
+            guard filter.matchesEver(download) else { return }
+        } else {
+            guard filter.matches(download) else { return }
+            if download.state.hasEnded { return count(download.state) }
+        }
         remaining += 1
+        gathering?.open.insert(download.number)
         members?.insert(download.number)
     }
 
     /// Counts `count` unfinished downloads at once, for a call that waits for all.
-    func gather(open count: Int) { remaining += count }
+    func gather(open count: Int) {
+        remaining += count
+        countsAll = true
+    }
+
+    /// All listed downloads are counted.
+    func endGathering() {
+        guard let (open, ended) = gathering else { return }
+        gathering = nil
+        for (number, state) in ended where countsAll || open.contains(number) {
+            members?.remove(number)
+            count(state)
+            remaining -= 1
+        }
+    }
+
+    var isDone: Bool { gathering == nil && remaining == 0 }
 
     /// `download` has ended.
     ///
     /// - Parameter liveSince: when, in ticks of `Callers`, the download was listed, or restarted after an end; 0: long ago.
     /// - Returns: whether `download` was the last to wait for.
     func take(_ download: ManagedDownload, liveSince: UInt64) -> Bool {
+        if gathering != nil {
+            if liveSince < tick { gathering?.ended[download.number] = download.state }
+            return false
+        }
         if members != nil {
             guard members?.remove(download.number) != nil else { return false }
         } else {
             guard liveSince < tick, reply.call.caller.owns(download), filter.matchesEver(download) else { return false }
         }
-        count(download)
+        count(download.state)
         remaining -= 1
         return remaining == 0
     }
 
-    private func count(_ download: ManagedDownload) {
-        switch download.state {
+    private func count(_ state: DownloadState) {
+        switch state {
         case .finished: counts.finished +|= 1
         case .failed: counts.failed +|= 1
         default: counts.cancelled +|= 1

@@ -65,7 +65,7 @@ public final class Ledger {
     var runnable = DownloadQueue(countsAcrossLanes: true)
     var heldBack: Set<DownloadNumber> = []
     /// By the name from `HostRules.governing`. A host is forgotten once nothing needs to be known about it.
-    var hosts: [String: HostLoad] = [:]
+    var hosts = HostTable()
     /// Origins that refused requests.
     var paces = OriginPaces()
     /// The host looked up last.
@@ -73,7 +73,13 @@ public final class Ledger {
     /// The lane of the last queued download without a request interval of its own.
     var recentLane: RecentLane?
     /// Hosts that changed since their last refresh.
-    var touched: Set<String> = []
+    var touched: [HostLoad] = []
+    /// How often the host rules have changed.
+    var rulesCount: UInt64 = 0
+    /// How many hosts this turn may still refresh, or queued downloads review.
+    var refreshesLeft = 0
+    /// The last `schedule` has left hosts to refresh or downloads to start to the next slice.
+    var isCut = false
     var hostWakes = WakeHeap<String>()
     /// The last requests of earlier processes, by host, until this process uses that host.
     var lastRequests: [String: [HostRequest]] = [:]

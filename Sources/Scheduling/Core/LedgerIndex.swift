@@ -1,4 +1,4 @@
-internal import DownloadModel
+public import DownloadModel
 
 /// Finds the downloads of an app or a tag among 100,000.
 struct LedgerIndex {
@@ -72,27 +72,70 @@ extension Ledger {
     /// Above this number, sorting the candidates costs more than walking through all downloads until `visit` has enough.
     private static let fewCandidates = 2000
 
-    /// Visits all downloads of `app` and `tag` (nil: of any) until `visit` returns true: unfinished downloads in queue order, then ended
-    /// downloads, oldest end first. `isReversed` reverses the whole order.
-    public func visit(app: String?, tag: String?, isReversed: Bool = false, _ visit: (LedgerEntry) -> Bool) {
-        func isWanted(_ entry: LedgerEntry) -> Bool {
-            entry.isEntered && app.map { $0 == entry.record.options.app } ?? true && tag.map { $0 == entry.record.options.tag } ?? true
+    /// A walk over the downloads that are listed now: unfinished downloads in queue order, then ended downloads, oldest end first; or all
+    /// of these in reverse.
+    public struct Walk: IteratorProtocol {
+        fileprivate enum Part {
+            case queue(DownloadQueue.Walk)
+            case numbers(ArraySlice<DownloadNumber>)
         }
+
+        fileprivate var parts: [Part]
+
+        public mutating func next() -> DownloadNumber? {
+            while let part = parts.first {
+                switch part {
+                case .queue(var walk):
+                    if let number = walk.next() {
+                        parts[0] = .queue(walk)
+                        return number
+                    }
+                case .numbers(var numbers):
+                    if let number = numbers.popFirst() {
+                        parts[0] = .numbers(numbers)
+                        return number
+                    }
+                }
+                parts.removeFirst()
+            }
+            return nil
+        }
+    }
+
+    /// - Parameters:
+    ///   - app: nil: of any application. The walk may also contain downloads of others: see `isListed`.
+    ///   - tag: likewise.
+    public func walk(app: String?, tag: String?, isReversed: Bool = false) -> Walk {
         if let candidates = index.candidates(app: app, tag: tag), candidates.count <= Self.fewCandidates {
             let sorted = candidates.compactMap { entries[$0] }.sorted { Self.comesBefore(isReversed ? $1 : $0, isReversed ? $0 : $1) }
-            for entry in sorted where isWanted(entry) {
-                if visit(entry) { return }
-            }
-            return
+            return Walk(parts: [.numbers(sorted.map(\.number)[...])])
         }
-        let hasEnough: (DownloadNumber) -> Bool = { [entries] number in
-            guard let entry = entries[number], isWanted(entry) else { return false }
-            return visit(entry)
-        }
-        if isReversed {
-            if ended.last(where: hasEnough) == nil { _ = order.last(where: hasEnough) }
-        } else if order.first(where: hasEnough) == nil {
-            _ = ended.first(where: hasEnough)
+        let parts: [Walk.Part] = [.queue(order.walk(isReversed: isReversed)), .queue(ended.walk(isReversed: isReversed))]
+        return Walk(parts: isReversed ? parts.reversed() : parts)
+    }
+
+    /// A walk over the members of `batch`, in the same order.
+    public func walk(_ batch: LedgerBatch, isReversed: Bool = false) -> Walk {
+        let members = orderedMembers(of: batch)
+        return Walk(parts: [.numbers(isReversed ? members.reversed()[...] : members[...])])
+    }
+
+    /// A walk over the ended downloads, oldest end first.
+    public func walkOfEnded() -> Walk { Walk(parts: [.queue(ended.walk())]) }
+
+    /// The listed download of a number, if it is of `app` and `tag` (nil: of any).
+    public func listed(_ number: DownloadNumber, app: String?, tag: String?) -> LedgerEntry? {
+        guard let entry = entries[number], entry.isEntered, app.map({ $0 == entry.record.options.app }) ?? true,
+            tag.map({ $0 == entry.record.options.tag }) ?? true
+        else { return nil }
+        return entry
+    }
+
+    /// Visits all downloads of `app` and `tag` (nil: of any) until `visit` returns true, in the order of `walk`.
+    public func visit(app: String?, tag: String?, _ visit: (LedgerEntry) -> Bool) {
+        var walk = walk(app: app, tag: tag)
+        while let number = walk.next() {
+            if let entry = listed(number, app: app, tag: tag), visit(entry) { return }
         }
     }
 

@@ -5,14 +5,17 @@ public import DownloadModel
 /// Until PauseAll or ResumeAll reaches a download, callers see its `upcoming` state. Any other event first brings the download up to
 /// date. So one row pauses 100,000 downloads, and no call waits for all of them.
 struct LedgerPass {
-    /// All unfinished downloads when the pass began, in queue order. Later additions are already up to date.
-    var numbers: [DownloadNumber] = []
-    var next = 0
+    /// The unfinished downloads that are left, in queue order. Later additions are already up to date.
+    fileprivate var left: DownloadQueue.Walk
     /// The network has changed; `isBack`: the network is back.
     var isOfNetwork = false
     var isBack = false
+    /// ResumeAll, and no PauseAll since.
+    var isOfResume = false
+    /// A change of the host rules: downloads move to the lanes of other hosts.
+    var isOfRules = false
     /// Nothing starts before the pass is over. Otherwise, the first downloads of the pass could start before their turn.
-    var holdsStarts = false
+    var holdsStarts: Bool { isOfResume || isOfRules }
     /// Hosts whose regime has changed, so that the wait reasons of their queued downloads may change.
     var hosts: Set<String> = []
     /// Probed folders, and the room still unassigned in each.
@@ -37,13 +40,13 @@ extension Ledger {
         }
         // Often called while nothing is held: skip the walk through 100,000 downloads.
         if !isPaused, counts.held == 0, pass == nil { return schedule(now: now) }
-        beginPass(now: now) { $0.holdsStarts = !isPaused }
+        beginPass(now: now) { $0.isOfResume = !isPaused }
     }
 
     /// Brings all downloads up to date, active downloads first. Absorbs the rest of an earlier pass.
     func beginPass(now: WallTime, _ how: (inout LedgerPass) -> Void) {
-        var pass = pass ?? LedgerPass()
-        (pass.numbers, pass.next) = (order.ordered, 0)
+        var pass = pass ?? LedgerPass(left: order.walk())
+        pass.left = order.walk()
         how(&pass)
         self.pass = pass
         for entry in running { visit(entry, pass, now: now) }
@@ -54,24 +57,28 @@ extension Ledger {
     func continuePass(now: WallTime) {
         guard var current = pass else { return }
         var left = sliceSize.cost
-        while current.next < current.numbers.count, left > 0 {
-            let number = current.numbers[current.next]
-            current.next += 1
+        var isOver = false
+        while left > 0 {
+            guard let number = current.left.next() else {
+                isOver = true
+                break
+            }
             left -= Self.costs.seen
             guard let entry = entries[number] else { continue }
             if visit(entry, current, now: now) { left -= Self.costs.changed }
             if giveRoom(to: entry, of: &current.rooms, now: now) { left -= Self.costs.changed }
+            if current.isOfRules { left -= regroup(entry) ? Self.costs.asked : Self.costs.seen }
             guard let host = entry.lane?.host.name, current.hosts.contains(host) else { continue }
             left -= review(entry, now: now) ? Self.costs.changed : Self.costs.asked
         }
-        pass = current.next < current.numbers.count ? current : nil
+        pass = isOver ? nil : current
         schedule(now: now)
     }
 
     /// Reviews the queued downloads of `host` in slices, because they are many and the host's regime has changed.
     func reviewSoon(_ host: HostLoad) {
-        var pass = pass ?? LedgerPass()
-        (pass.numbers, pass.next) = (order.ordered, 0)
+        var pass = pass ?? LedgerPass(left: order.walk())
+        pass.left = order.walk()
         pass.hosts.insert(host.name)
         self.pass = pass
     }

@@ -39,8 +39,8 @@ extension Ledger {
         change(&settings)
         guard settings != before else { return false }
         actions.append(.save(.set(settings)))
-        if settings.hostRules != before.hostRules { recount(now: now) }
-        if settings.maxPerHost != before.maxPerHost || settings.maxActive != before.maxActive { touched.formUnion(hosts.keys) }
+        if settings.hostRules != before.hostRules { rulesChanged(from: before.hostRules, now: now) }
+        if settings.maxPerHost != before.maxPerHost || settings.maxActive != before.maxActive { touchAll() }
         schedule(now: now)
         return true
     }

@@ -29,6 +29,10 @@ public struct SliceSize: Sendable {
     public var portion = 10
     /// Cost of a pass; `LedgerPass.swift` has the cost of each download.
     public var cost = 2000
+    /// Hosts that are refreshed, and queued downloads that are reviewed at them.
+    public var hosts = 200
+    /// Downloads that are started, or found unable to start.
+    public var starts = 20
     public init() {}
 }
 
@@ -37,10 +41,18 @@ extension Ledger {
     public typealias CallNumber = UInt64
 
     /// Whether the caller must send the event `slice`.
-    public var hasSlices: Bool { hasPass || !stretches.isEmpty }
+    public var hasSlices: Bool { hasPass || !stretches.isEmpty || isCut }
 
     /// Performs one slice. Stretches come before the pass.
-    func continueSlices(now: WallTime) { if stretches.isEmpty { continuePass(now: now) } else { continueStretch(now: now) } }
+    func continueSlices(now: WallTime) {
+        if !stretches.isEmpty {
+            continueStretch(now: now)
+        } else if pass != nil {
+            continuePass(now: now)
+        } else {
+            schedule(now: now)
+        }
+    }
 
     /// Cancels all unfinished downloads, except a download that is being committed, because it has all but ended.
     func cancelAll(answering call: CallNumber, now: WallTime) {

@@ -20,6 +20,15 @@ final class HostLoad {
     /// Transfers whose next request waits for its turn here.
     var hops: [RequestID] = []
     var turns = HostTurns()
+    /// What the host offers may be outdated: it is in `Ledger.touched`.
+    var isTouched = false
+    /// `Ledger.rulesCount` when `rule` was looked up.
+    var rulesCount: UInt64 = 0
+    /// The host is in `HostTable.dated`.
+    fileprivate var isDated = false
+    /// The host's place in `HostTable`, and the table's generation when the host was refreshed last.
+    fileprivate var place = -1
+    fileprivate var generation: UInt64 = 0
     /// When the host is due again: the only valid entry of the host in `hostWakes`.
     var wakeAt: WallTime?
     /// At most this many intervals of downloads are distinguished. A further interval is rounded up, to a known interval or a power of two.
@@ -58,8 +67,11 @@ final class HostLoad {
             if unsent.remove(id) != nil { last = max(last ?? time, time) }
         }
 
-        /// Adopts the last request of `other`. Requests in flight are not adopted, because they may be counted elsewhere now.
-        mutating func join(_ other: Pacing) { if let time = other.last { passed(time) } }
+        /// Takes the last request of `other`, which keeps its requests in flight.
+        mutating func take(_ other: inout Pacing) {
+            if let time = other.last { passed(time) }
+            other.last = nil
+        }
 
         mutating func gaveUp(_ id: RequestID) { unsent.remove(id) }
 
@@ -134,11 +146,27 @@ final class HostLoad {
         if spacing > .zero { spacings[spacing, default: Pacing()].started(id, at: start) }
     }
 
-    /// Adopts the last requests of `former`, a load of the same host under earlier rules. Requests in flight are not adopted.
-    func inherit(_ former: HostLoad) {
-        pacing.join(former.pacing)
-        for (spacing, pacing) in former.spacings { spacings[spacing, default: Pacing()].join(pacing) }
+    /// The request `id` is not counted here any more, whether it has gone out or not.
+    func gaveUp(_ id: RequestID, spacing: Duration) {
+        pacing.gaveUp(id)
+        spacings[spacing]?.gaveUp(id)
     }
+
+    /// Takes the last requests of `former`, a load of the same host under earlier rules. Requests in flight stay with `former`.
+    func inherit(_ former: HostLoad) {
+        pacing.take(&former.pacing)
+        for spacing in former.spacings.keys { spacings[spacing, default: Pacing()].take(&former.spacings[spacing, default: Pacing()]) }
+    }
+
+    /// The last requests that are remembered.
+    var requests: [HostRequest] {
+        ([(.zero, pacing)] + spacings.map { ($0.key, $0.value) }).compactMap { spacing, pacing in
+            pacing.last.map { HostRequest(host: name, spacing: spacing, at: $0, isSent: pacing.unsent.isEmpty) }
+        }
+    }
+
+    /// Whether `shift` changes anything, or the host is due at an instant.
+    var hasInstants: Bool { wakeAt != nil || pacing.last != nil || !spacings.isEmpty }
 
     func shift(by delta: Duration) {
         pacing.shift(by: delta)
@@ -149,6 +177,84 @@ final class HostLoad {
     func isIdle(now: WallTime) -> Bool {
         lanes.isEmpty && active == 0 && hops.isEmpty && opens(now: now).map { $0 <= now } ?? false
             && spacings.allSatisfy { $0.value.next($0.key, now: now).map { $0 <= now } ?? false }
+    }
+}
+
+/// The hosts, by name. All of them become outdated in one step, and are refreshed in many.
+struct HostTable {
+    /// By a part of the hash value, so that no insertion moves all hosts.
+    private var byName = [[String: HostLoad]](repeating: [:], count: 64)
+    private var all: [HostLoad] = []
+    /// Contains all hosts that have instants.
+    private var dated: [HostLoad] = []
+    /// A host refreshed in an earlier generation is outdated.
+    private var generation: UInt64 = 0
+    /// All hosts before this place have been refreshed in this generation, or are in `Ledger.touched`.
+    private var next = 0
+
+    var count: Int { all.count }
+    subscript(name: String) -> HostLoad? { byName[part(of: name)][name] }
+
+    private func part(of name: String) -> Int { Int(truncatingIfNeeded: UInt(bitPattern: name.hashValue) % UInt(byName.count)) }
+
+    /// An instant of `host` may have been set, or its last request noted.
+    mutating func noteInstants(of host: HostLoad) {
+        guard !host.isDated, host.hasInstants else { return }
+        host.isDated = true
+        dated.append(host)
+    }
+
+    /// The hosts with instants. They are few: requests have started there, or wait for an instant.
+    mutating func withInstants() -> [HostLoad] {
+        let found = dated.filter { host in
+            host.isDated = contains(host) && host.hasInstants
+            return host.isDated
+        }
+        dated = found
+        return found
+    }
+
+    func contains(_ host: HostLoad) -> Bool { host.place >= 0 }
+
+    mutating func insert(_ host: HostLoad) {
+        (host.place, host.generation) = (all.count, generation)
+        all.append(host)
+        byName[part(of: host.name)][host.name] = host
+    }
+
+    /// - Returns: a host that must be refreshed, because `nextOutdated` passes it over otherwise.
+    mutating func remove(_ host: HostLoad) -> HostLoad? {
+        byName[part(of: host.name)][host.name] = nil
+        let (place, last) = (host.place, all.removeLast())
+        host.place = -1
+        var skipped: HostLoad?
+        if last !== host {
+            all[place] = last
+            last.place = place
+            if place < next, isOutdated(last) { skipped = last }
+        }
+        next = min(next, all.count)
+        return skipped
+    }
+
+    mutating func outdateAll() {
+        generation += 1
+        next = 0
+    }
+
+    func isOutdated(_ host: HostLoad) -> Bool { host.generation != generation }
+    func noteRefresh(of host: HostLoad) { host.generation = generation }
+
+    var hasOutdated: Bool { next < all.count }
+
+    /// - Returns: the next host to refresh; nil: none is outdated.
+    mutating func nextOutdated() -> HostLoad? {
+        while next < all.count {
+            let host = all[next]
+            next += 1
+            if isOutdated(host) { return host }
+        }
+        return nil
     }
 }
 

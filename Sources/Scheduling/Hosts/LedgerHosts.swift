@@ -15,11 +15,12 @@ extension Ledger {
         let (name, rule) = settings.hostRules.governing(host)
         if let load = hosts[name] { return load }
         let load = HostLoad(name: name, rule: rule)
+        load.rulesCount = rulesCount
         if hosts.count >= hostsBeforeSweep {
-            touched.formUnion(hosts.keys)
+            touchAll()
             hostsBeforeSweep *= 2
         }
-        hosts[name] = load
+        hosts.insert(load)
         for request in lastRequests.removeValue(forKey: name) ?? [] {
             if request.spacing == .zero {
                 load.pacing = HostLoad.Pacing(last: request.at)
@@ -27,6 +28,7 @@ extension Ledger {
                 load.spacings[request.spacing] = HostLoad.Pacing(last: request.at)
             }
         }
+        hosts.noteInstants(of: load)
         return load
     }
 
@@ -40,15 +42,37 @@ extension Ledger {
         return settings.maxActive == 0 || limit < Int(settings.maxActive) +| host.silent ? limit : 0
     }
 
+    // MARK: Refreshing
+
+    /// Marks `host` as changed: what it offers may be outdated until it is refreshed.
+    func touch(_ host: HostLoad) {
+        guard !host.isTouched else { return }
+        host.isTouched = true
+        touched.append(host)
+    }
+
+    private func touch(named name: String) { if let host = hosts[name] { touch(host) } }
+
+    /// Marks all hosts as changed.
+    func touchAll() { hosts.outdateAll() }
+
+    /// Whether what `host` offers may be outdated.
+    func isOutdated(_ host: HostLoad) -> Bool { host.isTouched || hosts.isOutdated(host) }
+
     /// Refreshes hosts that are due, and hosts that have changed.
     func openHosts(now: WallTime) {
+        var due = 0
         while let (time, name) = nextHostWake, time <= now {
+            // The rest is due in the next slice.
+            guard due < sliceSize.hosts else { return isCut = true }
+            due += 1
             hostWakes.removeFirst()
-            hosts[name]?.wakeAt = nil
-            touched.insert(name)
+            guard let host = hosts[name], host.wakeAt == time else { continue }
+            host.wakeAt = nil
+            touch(host)
         }
         if !awaitingSlot.isEmpty, hasSlotForHop {
-            touched.formUnion(awaitingSlot)
+            for name in awaitingSlot.sorted() { touch(named: name) }
             awaitingSlot = []
         }
         refreshHosts(now: now)
@@ -60,17 +84,33 @@ extension Ledger {
         return hostWakes.first
     }
 
+    /// Refreshes the changed hosts, as many as this turn may refresh. What the others offer is outdated until the next slice.
     func refreshHosts(now: WallTime) {
-        while !touched.isEmpty {
-            let names = touched.sorted()
-            touched = []
-            for name in names { if let host = hosts[name] { refresh(host, now: now) } }
+        while !touched.isEmpty, refreshesLeft > 0 {
+            let some = touched.prefix(refreshesLeft).sorted { $0.name < $1.name }
+            touched.removeFirst(some.count)
+            for (index, host) in some.enumerated() {
+                guard refreshesLeft > 0 else {
+                    touched.insert(contentsOf: some[index...], at: 0)
+                    break
+                }
+                refresh(host, now: now)
+            }
         }
+        while refreshesLeft > 0, let host = hosts.nextOutdated() { refresh(host, now: now) }
+        if !touched.isEmpty || hosts.hasOutdated { isCut = true }
         if hosts.count < hostsBeforeSweep / 4 { hostsBeforeSweep = max(1024, 2 * hosts.count) }
     }
 
     /// Permits hops and offers the downloads that may start at `host`, withdraws the others, and sets the next wake.
-    private func refresh(_ host: HostLoad, now: WallTime) {
+    func refresh(_ host: HostLoad, now: WallTime) {
+        guard isOutdated(host), hosts.contains(host) else { return }
+        host.isTouched = false
+        hosts.noteRefresh(of: host)
+        refreshesLeft -= 1
+        if host.rulesCount != rulesCount {
+            (host.rulesCount, host.rule) = (rulesCount, settings.hostRules.governing(host.name).rule)
+        }
         let limit = limit(of: host)
         var (wake, awaited) = grantHops(host, limit, now: now)
         let fronts = fronts(of: host, limit, now: now)
@@ -88,10 +128,11 @@ extension Ledger {
             host.wakeAt = wake
             if let wake { hostWakes.insert(wake, host.name) }
         }
+        hosts.noteInstants(of: host)
         review(host, now: now)
         if host.isIdle(now: now) {
             for spacing in host.pacings { actions.append(.save(.requestOver(host: host.name, spacing: spacing))) }
-            hosts[host.name] = nil
+            if let moved = hosts.remove(host) { touch(moved) }
             (recentHost, recentLane) = (nil, nil)
         }
     }
@@ -187,7 +228,7 @@ extension Ledger {
     func comesNext(_ entry: LedgerEntry) {
         guard let lane = entry.lane else { return }
         lane.host.turns.comesNext(claim(of: lane))
-        touched.insert(lane.host.name)
+        touch(lane.host)
     }
 
     /// A download that was to go before a redirect but got no slot loses its turn. So it delays no request that needs no slot or has one.
@@ -197,7 +238,7 @@ extension Ledger {
                 let host = one.lane.host
                 host.turns.took(one.claim)
                 if one.owed != one.claim { host.turns.took(one.owed) }
-                touched.insert(host.name)
+                touch(host)
             }
             awaited = []
             refreshHosts(now: now)
@@ -275,7 +316,7 @@ extension Ledger {
         atHosts[id] = request
         load.active += 1
         load.turns.took(claim(of: entry, request))
-        touched.insert(load.name)
+        touch(load)
         let spacing = entry.spacing
         let isSlowed = !entry.isUrgent && (paces[request.origin].map { $0.interval > .zero } ?? false)
         entry.isPaced = load.interval > .zero || spacing > .zero || isSlowed
@@ -289,6 +330,7 @@ extension Ledger {
             load.spacings[spacing, default: HostLoad.Pacing()].started(id, at: now)
             actions.append(.save(.requested(HostRequest(host: load.name, spacing: spacing, at: now, isSent: false))))
         }
+        hosts.noteInstants(of: load)
     }
 
     private func leaveHost(_ entry: LedgerEntry) {
@@ -296,15 +338,14 @@ extension Ledger {
         guard let request = atHosts[id], !request.hasLeft else { return }
         atHosts[id]?.hasLeft = true
         let load = load(of: request.host)
-        touched.insert(load.name)
+        touch(load)
         if let hop = load.hops.firstIndex(of: id) {
             load.hops.remove(at: hop)
             return
         }
         load.active -= 1
         paces.gaveUp(request.origin, id)
-        load.pacing.gaveUp(id)
-        load.spacings[entry.spacing]?.gaveUp(id)
+        load.gaveUp(id, spacing: entry.spacing)
     }
 
     /// A request that was started or permitted while `isPaced` has gone out.
@@ -319,7 +360,7 @@ extension Ledger {
             guard let last = pacing.last, pacing.unsent.isEmpty else { continue }
             actions.append(.save(.requested(HostRequest(host: load.name, spacing: spacing, at: last, isSent: true))))
         }
-        touched.insert(load.name)
+        touch(load)
         schedule(now: now)
     }
 
@@ -335,7 +376,7 @@ extension Ledger {
         let load = load(of: host)
         atHosts[id] = PlacedRequest(host: host, origin: origin ?? "http://\(host):80", startedAt: now)
         load.hops.append(id)
-        touched.insert(load.name)
+        touch(load)
         setIdle(entry, isHeld: true, silentSince: nil)
         schedule(now: now)
         // Announce the wait only if the request really waits.
@@ -409,7 +450,7 @@ extension Ledger {
         idleTransfers += (isHeld || isSilent ? 1 : 0) - (wasHeld || wasSilent ? 1 : 0)
         guard isSilent != wasSilent, let host = hostNow(of: entry) else { return }
         host.silent += isSilent ? 1 : -1
-        touched.insert(host.name)
+        touch(host)
     }
 
     // MARK: Refusals
@@ -455,7 +496,7 @@ extension Ledger {
         settings.hostRules.governing(DownloadURL.host(of: origin)).rule.requestInterval ?? .zero
     }
 
-    private func touchOrigin(_ origin: String) { touched.insert(settings.hostRules.governing(DownloadURL.host(of: origin)).name) }
+    private func touchOrigin(_ origin: String) { touch(named: settings.hostRules.governing(DownloadURL.host(of: origin)).name) }
 
     /// A caller resumed `entry`, which is queued or waits for its next request: try at once, whatever pause or pace its origin has.
     func defyPace(_ entry: LedgerEntry) {
@@ -469,7 +510,7 @@ extension Ledger {
         entry.isUrgent = true
         if isRunnable { makeRunnable(entry) }
         if isQueued { untold.append(entry) }
-        if let host = hostNow(of: entry) { touched.insert(host.name) }
+        if let host = hostNow(of: entry) { touch(host) }
     }
 
     /// The origins whose refusals still delay requests, by `DownloadURL.origin`.
@@ -481,37 +522,76 @@ extension Ledger {
         for origin in paces.all(now: now).keys where settings.hostRules.governing(DownloadURL.host(of: origin)).name == name {
             paces.forget(origin)
         }
-        touched.insert(name)
+        touch(named: name)
         schedule(now: now)
     }
 
     // MARK: Rules
 
-    /// The host rules have changed: count all hosts again.
-    func recount(now: WallTime) {
-        let queued = runnable.ordered.compactMap { entries[$0] }
-        for entry in queued { leaveLane(entry) }
-        let old = hosts.values.sorted { $0.name < $1.name }
-        let (waiting, unsent) = (Set(old.flatMap(\.hops)), Set(old.flatMap(\.unsent)))
-        (hosts, touched, hostWakes, recentHost, recentLane, awaitingSlot) = ([:], [], WakeHeap(), nil, nil, [])
-        for former in old { load(of: former.name).inherit(former) }
+    /// The host rules have changed. Requests under way count at their host of now, at once. Queued downloads whose host has changed follow
+    /// in slices, and nothing starts before all of them have.
+    func rulesChanged(from before: HostRules, now: WallTime) {
+        (recentHost, recentLane) = (nil, nil)
+        rulesCount += 1
+        // Each other host takes its rule of now when it is refreshed, before anything starts there.
+        touchAll()
+        let changed = settings.hostRules.changes(since: before)
+        for name in changed { hosts[name]?.rule = settings.hostRules.governing(name).rule }
+        // The last requests at hosts that another host counts now go to that host.
+        for former in hosts.withInstants().sorted(by: { $0.name < $1.name }) {
+            let load = load(of: former.name)
+            guard load !== former else { continue }
+            actions += former.pacings.map { .save(.requestOver(host: former.name, spacing: $0)) }
+            load.inherit(former)
+            hosts.noteInstants(of: load)
+            actions += load.requests.map { .save(.requested($0)) }
+        }
         for (id, request) in placed.sorted(by: { $0.key < $1.key }) {
-            let load = load(of: request.host)
-            if waiting.contains(id) {
-                load.hops.append(id)
-                continue
+            let (old, load) = (before.governing(request.host).name, load(of: request.host))
+            if old != load.name, let former = hosts[old] { count(id, request, at: load, insteadOf: former) }
+            load.rule = settings.hostRules.governing(load.name).rule
+            // Requests that kept no interval went out at an unknown time: the interval begins now.
+            if load.active > 0, load.interval > .zero { load.pacing.begins(at: now) }
+            hosts.noteInstants(of: load)
+        }
+        // A rule for all other hosts groups no hosts.
+        let groups = changed.subtracting([HostRules.others])
+        if groups.contains(where: { before.given[$0] == nil || settings.hostRules.given[$0] == nil }) {
+            beginPass(now: now) { $0.isOfRules = true }
+        }
+    }
+
+    private func count(_ id: RequestID, _ request: PlacedRequest, at host: HostLoad, insteadOf former: HostLoad) {
+        if let hop = former.hops.firstIndex(of: id) {
+            former.hops.remove(at: hop)
+            host.hops.append(id)
+        } else {
+            former.active -= 1
+            host.active += 1
+            guard let entry = entries[id.download] else { return }
+            if entry.silentSince != nil {
+                former.silent -= 1
+                host.silent += 1
             }
-            load.active += 1
-            if entries[id.download]?.silentSince != nil { load.silent += 1 }
             // The host that counts the request now is told when it has gone out.
-            if let entry = entries[id.download], unsent.contains(id) {
-                load.awaitsSent(id, spacing: entry.spacing, since: request.startedAt)
+            if former.unsent.contains(id) {
+                former.gaveUp(id, spacing: entry.spacing)
+                host.awaitsSent(id, spacing: entry.spacing, since: request.startedAt)
             }
         }
-        // Requests that kept no interval went out at an unknown time: begin the interval now.
-        for load in hosts.values where load.active > 0 && load.interval > .zero { load.pacing.begins(at: now) }
-        for entry in queued { makeRunnable(entry) }
-        touched.formUnion(hosts.keys)
+        touch(former)
+        touch(host)
+    }
+
+    /// Puts a queued download into a lane of its host of now.
+    ///
+    /// - Returns: whether it was in another.
+    func regroup(_ entry: LedgerEntry) -> Bool {
+        guard let lane = entry.lane, !entry.record.isWhole, settings.hostRules.governing(entry.host).name != lane.host.name else {
+            return false
+        }
+        makeRunnable(entry)
+        return true
     }
 
     /// Restores the pauses that servers requested. A pause longer than any possible one is from a clock that was set back since.
@@ -530,11 +610,12 @@ extension Ledger {
 
     func shiftHosts(by delta: Duration) {
         paces.shift(by: delta)
-        for host in hosts.values {
+        hostWakes = WakeHeap()
+        for host in hosts.withInstants() {
             host.shift(by: delta)
             host.wakeAt = nil
-            touched.insert(host.name)
         }
+        touchAll()
         for (id, request) in atHosts { atHosts[id]?.startedAt = request.startedAt + delta }
         for entry in placed.compactMap({ self.entries[$0.key.download] }) {
             entry.startedAt = entry.startedAt + delta
@@ -548,11 +629,5 @@ extension Ledger {
     }
 
     /// All remembered last requests.
-    var requests: [HostRequest] {
-        hosts.values.flatMap { host in
-            ([(Duration.zero, host.pacing)] + host.spacings.map { ($0.key, $0.value) }).compactMap { spacing, pacing in
-                pacing.last.map { HostRequest(host: host.name, spacing: spacing, at: $0, isSent: pacing.unsent.isEmpty) }
-            }
-        } + lastRequests.values.joined()
-    }
+    var requests: [HostRequest] { hosts.withInstants().flatMap(\.requests) + lastRequests.values.joined() }
 }

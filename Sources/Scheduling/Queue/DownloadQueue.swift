@@ -7,7 +7,7 @@ public struct DownloadQueue: Sendable {
     /// The distance between neighbouring positions, so that many moves need no renumbering.
     private static let gap: Int64 = 1 << 20
 
-    private struct Entry: Comparable, Sendable {
+    fileprivate struct Entry: Comparable, Sendable {
         var lane: UInt32
         var priority: Int32
         var position: Int64
@@ -68,18 +68,29 @@ public struct DownloadQueue: Sendable {
         }
     }
 
+    /// Walks over the downloads of the queue as it is now, whatever changes meanwhile. Without a copy of each.
+    public struct Walk: IteratorProtocol, Sendable {
+        private let lists: [[Entry]]
+        private let isReversed: Bool
+        private var (list, index) = (0, 0)
+
+        fileprivate init(_ lists: [[Entry]], isReversed: Bool) { (self.lists, self.isReversed) = (lists, isReversed) }
+
+        public mutating func next() -> DownloadNumber? {
+            guard list < lists.count else { return nil }
+            let entries = lists[isReversed ? lists.count - 1 - list : list]
+            let number = entries[isReversed ? entries.count - 1 - index : index].number
+            (list, index) = index + 1 < entries.count ? (list, index + 1) : (list + 1, 0)
+            return number
+        }
+    }
+
+    public func walk(isReversed: Bool = false) -> Walk { Walk(chunks.lists, isReversed: isReversed) }
+
     /// The first download in order for which `isWanted` returns true.
     public func first(where isWanted: (DownloadNumber) -> Bool) -> DownloadNumber? {
         for chunk in chunks.lists {
             for entry in chunk where isWanted(entry.number) { return entry.number }
-        }
-        return nil
-    }
-
-    /// The last download in order for which `isWanted` returns true.
-    public func last(where isWanted: (DownloadNumber) -> Bool) -> DownloadNumber? {
-        for chunk in chunks.lists.reversed() {
-            for entry in chunk.reversed() where isWanted(entry.number) { return entry.number }
         }
         return nil
     }

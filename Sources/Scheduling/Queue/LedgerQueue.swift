@@ -20,19 +20,26 @@ extension Ledger {
             tellQueued(now: now)
             isScheduled = true
         }
-        (sliceAt, awaited) = (nil, [])
+        (sliceAt, awaited, isCut, refreshesLeft) = (nil, [], false, sliceSize.hosts)
         guard !isEnding, !isAsleep, !settings.paused, !isJournalFull else { return }
         guard stretches.isEmpty, entering.isEmpty, pass?.holdsStarts != true else { return }
         takeIn(now: now)
         openHosts(now: now)
-        var settled = 0
+        var left = sliceSize.starts
         repeat {
             while hasSlot, let entry = nextInTurn(now: now) {
+                guard left > 0 else {
+                    isCut = true
+                    return loseTurns(now: now)
+                }
+                left -= 1
+                // Its host is not refreshed yet, and may have no place for it any more.
+                if let host = entry.lane?.host, isOutdated(host) {
+                    refresh(host, now: now)
+                    continue
+                }
                 // The network or the clock may have changed since the download was queued.
                 guard obstacle(of: entry, now: now) == .queued else {
-                    // The pass reaches all of them, in slices.
-                    if pass != nil, settled == Self.mostSettled { return loseTurns(now: now) }
-                    settled += 1
                     settle(entry, now: now)
                     refreshHosts(now: now)
                     if entry.state == .queued { break }
@@ -44,9 +51,6 @@ extension Ledger {
         } while makeRoom(now: now) || makePlace(now: now)
         loseTurns(now: now)
     }
-
-    /// How many queued downloads that may not start are settled in one turn while a pass is under way.
-    private static let mostSettled = 20
 
     /// Whether another download may start. A transfer that waits for its host, or for a silent server, takes no slot.
     var hasSlot: Bool {
@@ -80,7 +84,10 @@ extension Ledger {
     ///
     /// - Returns: whether a slot is free now.
     private func makeRoom(now: WallTime) -> Bool {
-        guard settings.maxActive > 0, !hasSlot, let next = nextInTurn(now: now), let owed = next.lane?.app else { return false }
+        guard settings.maxActive > 0, !hasSlot, let next = nextInTurn(now: now), let lane = next.lane,
+            !isOutdated(lane.host)
+        else { return false }
+        let owed = lane.app
         var candidate: LedgerEntry?
         var isContended = false
         for (id, _) in placed {
@@ -152,7 +159,7 @@ extension Ledger {
         entry.lane = lane
         lane.count += 1
         runnable.insert(record.number, lane: lane.id, priority: record.options.priority, position: record.position)
-        touched.insert(lane.host.name)
+        touch(lane.host)
     }
 
     func leaveLane(_ entry: LedgerEntry) {
@@ -162,7 +169,7 @@ extension Ledger {
         lane.count -= 1
         runnable.remove(entry.number)
         if lane.offered == entry.number { withdraw(lane) }
-        touched.insert(lane.host.name)
+        touch(lane.host)
         guard lane.count == 0 else { return }
         lane.host.lanes.removeAll { $0 === lane }
         lane.app.lanes -= 1

@@ -51,7 +51,7 @@ public final class Restoration {
     public func finish(now: WallTime) -> Restored {
         ended.sort { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }
         for record in ended { add(record, isShared: false, now: now) }
-        ledger.touched.formUnion(ledger.hosts.keys)
+        ledger.touchAll()
         ledger.dropEmptyBatches()
         toasts += ledger.restoreOwedToasts()
         for number in Array(ledger.sweeps.numbers) {

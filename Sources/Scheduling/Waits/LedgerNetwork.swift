@@ -14,7 +14,7 @@ extension Ledger {
         guard condition != before else { return }
         network = condition
         if condition?.reach != before?.reach { reachCount &+= 1 }
-        touched.formUnion(hosts.keys)
+        touchAll()
         // If nothing hindered any download before or now, only the start of downloads changes.
         guard (before ?? .open) != (condition ?? .open) else { return schedule(now: now) }
         let isBack = before.map { $0.reach != .online } ?? false && condition?.reach ?? .online == .online

@@ -7,6 +7,7 @@ extension Ledger {
         [nextEntryWake, settings.paused || isEnding || isAsleep ? nil : nextHostWake?.time, sliceAt].compactMap { $0 }.min()
     }
 
+    /// The instant of an outdated entry, which comes before the others, if there are very many of these.
     private var nextEntryWake: WallTime? {
         wakes.dropStale { number, time in entries[number]?.wakeAt == time }
         return wakes.first?.time
@@ -26,8 +27,8 @@ extension Ledger {
     func tick(now: WallTime) {
         var due: [LedgerEntry] = []
         // Any further due downloads make the next tick due at once.
-        while due.count < Self.mostDue, let time = nextEntryWake, time <= now, let number = wakes.removeFirst(), let entry = entries[number]
-        {
+        while due.count < Self.mostDue, let time = nextEntryWake, time <= now, let number = wakes.removeFirst() {
+            guard let entry = entries[number], entry.wakeAt == time else { break }
             entry.wakeAt = nil
             due.append(entry)
         }
@@ -136,6 +137,8 @@ extension DownloadFailure {
 
 /// A binary heap of instants, earliest first. An outdated instant stays until it reaches the top.
 struct WakeHeap<Name: Comparable> {
+    /// At most so many outdated instants are dropped at a time.
+    private static var mostStale: Int { 1000 }
     private var entries: [(time: WallTime, name: Name)] = []
 
     var first: (time: WallTime, name: Name)? { entries.first }
@@ -152,7 +155,11 @@ struct WakeHeap<Name: Comparable> {
     }
 
     mutating func dropStale(_ holds: (Name, WallTime) -> Bool) {
-        while let first, !holds(first.name, first.time) { removeFirst() }
+        var left = Self.mostStale
+        while left > 0, let first, !holds(first.name, first.time) {
+            removeFirst()
+            left -= 1
+        }
     }
 
     @discardableResult

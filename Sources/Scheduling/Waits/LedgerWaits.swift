@@ -129,6 +129,7 @@ extension Ledger {
 
     /// - Returns: whether the wait reason has changed and is announced.
     @discardableResult func review(_ entry: LedgerEntry, now: WallTime) -> Bool {
+        refreshesLeft -= 1
         let reason = hold(of: entry, now: now)?.reason
         guard reason != entry.toldHold else { return false }
         entry.toldHold = reason

@@ -199,6 +199,24 @@ extension Client {
         #expect(answers.dropFirst().allSatisfy { (try? $0.get()) == Counts(0, 0, 1500) } && answers.count == 257)
     }
 
+    /// The downloads are counted in slices, and end meanwhile.
+    @Test func `counts each once, whenever it ends`() async throws {
+        let running = try await Running.start()
+        let (waiter, other) = (running.client, try await running.world.client())
+        for round in 0..<5 {
+            let items = (0..<3000).map { ("http://127.0.0.1:1/\(round)/\($0)", tagged("t\(round)")) }
+            _ = try await other.batch(items, running.options(["notify": .string("never")]))
+            async let counts = waiter.waitAll(["tag": .string("t\(round)")])
+            // Those that are cancelled before they are looked at are not in this state any more.
+            async let inState = waiter.waitAll(["tag": .string("t\(round)"), "states": .strings(["paused"])])
+            async let cancelled: Void = other.call(Manager.cancelAll, (), timeout: .seconds(60))
+            #expect(try await counts == Counts(0, 0, 3000), "round \(round)")
+            let some = try await inState
+            #expect(some.finished == 0 && some.failed == 0 && some.cancelled <= 3000, "round \(round): \(some)")
+            try await cancelled
+        }
+    }
+
     @Test func `keeps the service, and is forgotten with its caller`() async throws {
         let running = try await Running.start(["--idle-exit", "5"])
         let path = try await running.download("http://127.0.0.1:1/a", paused)

@@ -1,2 +1,0 @@
-/// The folder of `Package.swift`, as the compiler saw it.
-public let repository = "/" + #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
