@@ -20,7 +20,7 @@ internal import Scheduling
         case reply(success: () -> Message?, failure: (Refusal) -> Message?)
         /// A new download, or a batch with its members: announced when the rows are on disk, taken back if the commit fails.
         /// `enter`: runs in steps once `done` has run, until it returns true.
-        case addition([DownloadNumber], done: () -> Void, enter: () -> Bool, undo: (Refusal) -> Message?)
+        case addition([DownloadNumber], done: () -> Void, enter: (() -> Bool)?, undo: (Refusal) -> Message?)
         case effect(() -> Void)
     }
 
@@ -49,6 +49,8 @@ internal import Scheduling
     private var writings: [() -> Bool] = [] { didSet { hold.isHeld = isBusy } }
     /// Whether the first of `writings` has begun.
     private var isWriting = false
+    /// Whether `writeSome` is called in another turn of the loop.
+    private var isStepDue = false
     private let unsentBytes: () -> Int
 
     /// - Parameters:
@@ -129,7 +131,7 @@ internal import Scheduling
     ///
     /// - Parameter enter: called after `done`, in turns of the loop, until it returns true. No message is sent before.
     func addition(
-        of numbers: [DownloadNumber], done: @escaping () -> Void, enter: @escaping () -> Bool = { true },
+        of numbers: [DownloadNumber], done: @escaping () -> Void, enter: (() -> Bool)? = nil,
         undo: @escaping (Refusal) -> Message?
     ) {
         queue.post(.addition(numbers, done: done, enter: enter, undo: undo))
@@ -199,9 +201,18 @@ internal import Scheduling
     ///
     /// - Precondition: it is called while a message is released, so no answer is being written.
     private func holdBack(until step: @escaping () -> Bool) {
-        isWriting = true
         writings.insert(step, at: 0)
-        if writings.count == 1 { BusActor.spawn { [self] in writeSome() } }
+        writeSoon()
+    }
+
+    /// Continues `writeSome` in another turn of the loop.
+    private func writeSoon() {
+        guard !isStepDue else { return }
+        isStepDue = true
+        BusActor.spawn { [self] in
+            isStepDue = false
+            writeSome()
+        }
     }
 
     private func writeSome() {
@@ -212,7 +223,7 @@ internal import Scheduling
             // Messages that have waited for this answer go before the next one.
             release()
         }
-        if !writings.isEmpty { BusActor.spawn { [self] in writeSome() } }
+        if !writings.isEmpty { writeSoon() }
     }
 
     /// Stops saving. Work that ends later, such as the deletion of a part file, is found done at the next start.
@@ -278,17 +289,21 @@ internal import Scheduling
 
     /// Sends the messages and starts the effects whose changes are on disk. What effects post meanwhile goes to the end of the queue.
     private func release() {
-        guard !isWriting else { return }  // `writeSome` calls this again
+        // While a long answer is written, nothing is released: `writeSome` calls this again.
         var left = Self.portion
         let step = StepTime()
-        while let item = queue.next() {
+        while !isWriting, let item = queue.next() {
             switch item {
             case .message(let message): send(message)
             case .late(let make): send(make())
             case .reply(let success, _): if let message = success() { send(message) }
             case .addition(_, let done, let enter, _):
+                // The messages that `done` posts wait for `enter`, too.
+                if enter != nil { isWriting = true }
                 done()
+                guard let enter else { break }
                 if !enter() { return holdBack(until: enter) }
+                isWriting = false
             case .effect(let effect): effect()
             }
             left -= 1

@@ -80,6 +80,23 @@ internal import Testing
         #expect(try await running.client.list() == [])
     }
 
+    @Test func `by DownloadBatch may come to its end while a long answer is written`() async throws {
+        let running = try await Running.start()
+        let client = running.client
+        let options: [String: Variant] = ["directory": .string(running.world.folder), "start": .bool(false)]
+        func items(_ count: Int) -> [(String, [String: Variant])] { (0..<count).map { ("http://127.0.0.1:1/\($0)", [:]) } }
+        _ = try await client.batch(items(10_000), options)
+        let other = try await running.world.client()
+        for round in 2...3 {
+            // The rows of the batch are on disk in the middle of one of the answers.
+            async let added = client.batch(items(10_000), options).1
+            while try await other.get(Manager.remaining) < UInt32(round) * 10_000 {}
+            for _ in 0..<12 { _ = try await other.call(Manager.describe, (["limit": .uint32(1000)], [])) }
+            #expect(try await added.count == 10_000)
+        }
+        #expect(try await client.get(Manager.remaining) == 30_000)
+    }
+
     @Test func `by DownloadBatch is read and announced in portions, in the order of its caller, all or nothing`() async throws {
         let running = try await Running.start()
         let (bus, folder) = (running.world.bus, running.world.folder)
