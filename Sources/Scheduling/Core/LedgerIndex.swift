@@ -103,7 +103,7 @@ extension Ledger {
     }
 
     /// - Parameters:
-    ///   - app: nil: of any application. The walk may also contain downloads of others: see `isListed`.
+    ///   - app: nil: of any application. The walk may also contain downloads of others: see `listed`.
     ///   - tag: likewise.
     public func walk(app: String?, tag: String?, isReversed: Bool = false) -> Walk {
         if let candidates = index.candidates(app: app, tag: tag), candidates.count <= Self.fewCandidates {
