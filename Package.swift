@@ -52,6 +52,7 @@ let package = Package(
         .target(name: "CSound"),
         .target(name: "CCrypto"),
         .target(name: "CCoding"),
+        .target(name: "CArchive"),
 
         // Rooms
         room("EventLoop", ["CSystem"]),
@@ -61,6 +62,7 @@ let package = Package(
         room("PartFiles", ["CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
         room("Transport", ["CCurl", "CCoding", "CSystem", "DownloadModel", "EventLoop"]),
         room("TransferEngine", ["PartFiles", "Transport", "CSystem", "DownloadModel", "EventLoop"]),
+        room("Extraction", ["CArchive", "CCoding", "CSystem", "PartFiles", "DownloadModel", "EventLoop"]),
         room("DownloadStore", ["CSQLite", "CSystem", "DownloadModel", "EventLoop"]),
         room("Localization", ["DownloadModel"], resources: [.embedInCode("Resources/ja.po")]),
         room("Desktop", ["CNotify", "CSound", "DBus", "DownloadModel", "EventLoop", "Localization"]),
@@ -97,6 +99,8 @@ let package = Package(
             name: "todoku-simulation", dependencies: ["DownloadModel", "Scheduling"], path: "Tests/Simulation", swiftSettings: strict),
         .executableTarget(
             name: "todoku-segments", dependencies: ["DownloadModel", "PartFiles"], path: "Tests/SegmentWriter", swiftSettings: strict),
+        .executableTarget(
+            name: "todoku-unpack", dependencies: ["DownloadModel", "Extraction"], path: "Tests/Unpacker", swiftSettings: strict),
         .target(name: "TestSupport", dependencies: ["DBus", "EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: strict),
         suite("EventLoopTests", ["EventLoop"]),
         suite("DBusTests", ["DBus", "EventLoop"]),
@@ -104,6 +108,7 @@ let package = Package(
         suite("SchedulingTests", ["DownloadModel", "Scheduling"]),
         suite("PartFilesTests", ["PartFiles", "DownloadModel", "EventLoop"]),
         suite("TransferEngineTests", ["TransferEngine", "PartFiles", "Transport", "DownloadModel", "EventLoop"]),
+        suite("ExtractionTests", ["Extraction", "PartFiles", "DownloadModel", "EventLoop", "CArchive", "todoku-unpack"]),
         suite("DownloadStoreTests", ["DownloadStore", "Scheduling", "DownloadModel", "EventLoop"]),
         suite("LocalizationTests", ["Localization", "DownloadModel"]),
         suite("DesktopTests", ["Desktop", "Localization", "DBus", "DownloadModel", "EventLoop"]),

@@ -29,12 +29,14 @@ let package = Package(
         .target(name: "CCurl"),
         .target(name: "CCrypto"),
         .target(name: "CCoding"),
+        .target(name: "CArchive"),
         room("EventLoop", ["CSystem"]),
         room("DBus", ["CDBus", "EventLoop"]),
         room("DownloadModel"),
         room("PartFiles", ["CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
         room("Transport", ["CCurl", "CCoding", "CSystem", "DownloadModel", "EventLoop"]),
         room("TransferEngine", ["PartFiles", "Transport", "CSystem", "DownloadModel", "EventLoop"]),
+        room("Extraction", ["CArchive", "CCoding", "CSystem", "PartFiles", "DownloadModel", "EventLoop"]),
         room("DownloadStore", ["CSQLite", "DownloadModel", "EventLoop"]),
         room(
             "DownloaderInterface", ["DBus", "DownloadModel"],
@@ -46,7 +48,7 @@ let package = Package(
             name: "todoku-fuzz",
             dependencies: [
                 "CCoding", "CFuzzer", "CSystem", "DBus", "DownloadModel", "DownloadStore", "DownloaderInterface", "EventLoop",
-                "PartFiles", "Transport", "TransferEngine",
+                "Extraction", "PartFiles", "Transport", "TransferEngine",
             ],
             swiftSettings: settings),
     ]

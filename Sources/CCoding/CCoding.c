@@ -26,6 +26,33 @@ enum { brotli_error = 0, brotli_success = 1, brotli_needs_input = 2, brotli_need
 struct zstd_in { const void *bytes; size_t size, position; };
 struct zstd_out { void *bytes; size_t size, position; };
 enum { zstd_window_log_max = 100 };  // ZSTD_d_windowLogMax
+enum { zstd_window_too_large = 16 };  // ZSTD_error_frameParameter_windowTooLarge
+
+// liblzma.so.5.
+struct lzma_state {
+  const uint8_t *next_in;
+  size_t avail_in;
+  uint64_t total_in;
+  uint8_t *next_out;
+  size_t avail_out;
+  uint64_t total_out;
+  const void *allocator;
+  void *state, *reserved_pointers[4];
+  uint64_t reserved_numbers[2];
+  size_t reserved_sizes[2];
+  int reserved_enums[2];
+};
+enum { lzma_ok = 0, lzma_stream_end = 1, lzma_mem_error = 5, lzma_memlimit_error = 6, lzma_buf_error = 10 };
+
+// libbz2.so.1.0.
+struct bz_state {
+  const uint8_t *next_in;
+  unsigned int avail_in, total_in[2];
+  uint8_t *next_out;
+  unsigned int avail_out, total_out[2];
+  void *state, *allocate, *release, *opaque;
+};
+enum { bz_ok = 0, bz_stream_end = 4, bz_mem_error = -3 };
 
 #if __has_include(<zlib.h>)
 #include <zlib.h>
@@ -46,6 +73,24 @@ _Static_assert(sizeof(struct zstd_in) == sizeof(ZSTD_inBuffer) && offsetof(struc
                    sizeof(struct zstd_out) == sizeof(ZSTD_outBuffer) && (int)zstd_window_log_max == (int)ZSTD_d_windowLogMax,
                "zstd");
 #endif
+#if __has_include(<zstd_errors.h>)
+#include <zstd_errors.h>
+_Static_assert((int)zstd_window_too_large == (int)ZSTD_error_frameParameter_windowTooLarge, "zstd");
+#endif
+#if __has_include(<lzma.h>)
+#include <lzma.h>
+_Static_assert(sizeof(struct lzma_state) == sizeof(lzma_stream) && offsetof(struct lzma_state, state) == offsetof(lzma_stream, internal) &&
+                   (int)lzma_memlimit_error == (int)LZMA_MEMLIMIT_ERROR && (int)lzma_mem_error == (int)LZMA_MEM_ERROR &&
+                   (int)lzma_buf_error == (int)LZMA_BUF_ERROR,
+               "lzma");
+#endif
+#if __has_include(<bzlib.h>)
+#include <bzlib.h>
+_Static_assert(sizeof(struct bz_state) == sizeof(bz_stream) && offsetof(struct bz_state, avail_out) == offsetof(bz_stream, avail_out) &&
+                   offsetof(struct bz_state, state) == offsetof(bz_stream, state) && (int)bz_stream_end == (int)BZ_STREAM_END &&
+                   (int)bz_mem_error == (int)BZ_MEM_ERROR,
+               "bzip2");
+#endif
 
 static struct {
   int (*init)(struct z_state *, int bits, const char *version, int size);
@@ -64,9 +109,20 @@ static struct {
   size_t (*set)(void *, int parameter, int value);
   size_t (*run)(void *, struct zstd_out *, struct zstd_in *);
   unsigned (*is_error)(size_t);
+  int (*code)(size_t);
 } zstd;
+static struct {
+  int (*init)(struct lzma_state *, uint64_t most_memory, uint32_t flags);
+  int (*run)(struct lzma_state *, int action);
+  void (*end)(struct lzma_state *);
+} lzma;
+static struct {
+  int (*init)(struct bz_state *, int verbosity, int small);
+  int (*run)(struct bz_state *);
+  int (*end)(struct bz_state *);
+} bzip2;
 
-static bool has_zlib, has_brotli, has_zstd;
+static bool has_zlib, has_brotli, has_zstd, has_lzma, has_bzip2;
 #define FIND(field, name) ((field) = (__typeof__(field))dlsym(library, name))
 
 static void load_zlib(void) {
@@ -82,7 +138,18 @@ static void load_brotli(void) {
 static void load_zstd(void) {
   void *library = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
   has_zstd = library && FIND(zstd.make, "ZSTD_createDCtx") && FIND(zstd.free, "ZSTD_freeDCtx") && FIND(zstd.set, "ZSTD_DCtx_setParameter") &&
-             FIND(zstd.run, "ZSTD_decompressStream") && FIND(zstd.is_error, "ZSTD_isError");
+             FIND(zstd.run, "ZSTD_decompressStream") && FIND(zstd.is_error, "ZSTD_isError") &&
+             FIND(zstd.code, "ZSTD_getErrorCode");
+}
+static void load_lzma(void) {
+  void *library = dlopen("liblzma.so.5", RTLD_NOW | RTLD_LOCAL);
+  has_lzma = library && FIND(lzma.init, "lzma_stream_decoder") && FIND(lzma.run, "lzma_code") && FIND(lzma.end, "lzma_end");
+}
+static void load_bzip2(void) {
+  void *library = dlopen("libbz2.so.1.0", RTLD_NOW | RTLD_LOCAL);
+  if (!library) library = dlopen("libbz2.so.1", RTLD_NOW | RTLD_LOCAL);  // the name outside of Debian
+  has_bzip2 = library && FIND(bzip2.init, "BZ2_bzDecompressInit") && FIND(bzip2.run, "BZ2_bzDecompress") &&
+              FIND(bzip2.end, "BZ2_bzDecompressEnd");
 }
 
 struct todoku_decoder {
@@ -90,7 +157,17 @@ struct todoku_decoder {
   struct z_state z;
   bool has_z, has_ended;
   void *other;
+  struct lzma_state xz;
+  uint64_t most_memory;
+  struct bz_state bz;
+  bool has_bz;
+  bool tells_width;
 };
+
+static bool begin_bzip2(struct todoku_decoder *decoder) {
+  decoder->has_bz = bzip2.init(&decoder->bz, 0, 0) == bz_ok;
+  return decoder->has_bz;
+}
 
 static bool begin_zlib(struct todoku_decoder *decoder, int bits) {
   decoder->has_z = zlib.init(&decoder->z, bits, "1", (int)sizeof decoder->z) == z_ok;
@@ -98,10 +175,19 @@ static bool begin_zlib(struct todoku_decoder *decoder, int bits) {
 }
 
 struct todoku_decoder *todoku_decoder_make(enum todoku_coding coding) {
+  // RFC 9659: no window over 8 MiB in HTTP.
+  struct todoku_decoder *decoder = todoku_decoder_make_wide(coding, 23);
+  if (decoder) decoder->tells_width = false;
+  return decoder;
+}
+
+struct todoku_decoder *todoku_decoder_make_wide(enum todoku_coding coding, int window_log) {
   static pthread_once_t zlib_once = PTHREAD_ONCE_INIT, brotli_once = PTHREAD_ONCE_INIT, zstd_once = PTHREAD_ONCE_INIT;
+  static pthread_once_t lzma_once = PTHREAD_ONCE_INIT, bzip2_once = PTHREAD_ONCE_INIT;
   struct todoku_decoder *decoder = calloc(1, sizeof *decoder);
   if (!decoder) return NULL;
   decoder->coding = coding;
+  decoder->tells_width = true;
   bool made = false;
   switch (coding) {
   case TODOKU_CODING_GZIP:
@@ -116,8 +202,17 @@ struct todoku_decoder *todoku_decoder_make(enum todoku_coding coding) {
     break;
   case TODOKU_CODING_ZSTD:
     pthread_once(&zstd_once, load_zstd);
-    // RFC 9659: no window over 8 MiB in HTTP.
-    made = has_zstd && (decoder->other = zstd.make()) && !zstd.is_error(zstd.set(decoder->other, zstd_window_log_max, 23));
+    made = has_zstd && (decoder->other = zstd.make()) && !zstd.is_error(zstd.set(decoder->other, zstd_window_log_max, window_log));
+    break;
+  case TODOKU_CODING_XZ:
+    pthread_once(&lzma_once, load_lzma);
+    // A decoder needs less than 1 MiB beside the window.
+    decoder->most_memory = ((uint64_t)1 << window_log) + (1 << 20);
+    made = has_lzma && lzma.init(&decoder->xz, decoder->most_memory, 0) == lzma_ok;
+    break;
+  case TODOKU_CODING_BZIP2:
+    pthread_once(&bzip2_once, load_bzip2);
+    made = has_bzip2 && begin_bzip2(decoder);
     break;
   }
   if (made) return decoder;
@@ -129,6 +224,8 @@ void todoku_decoder_free(struct todoku_decoder *decoder) {
   if (decoder->has_z) zlib.end(&decoder->z);
   if (decoder->other && decoder->coding == TODOKU_CODING_BROTLI) brotli.free(decoder->other);
   if (decoder->other && decoder->coding == TODOKU_CODING_ZSTD) zstd.free(decoder->other);
+  if (decoder->xz.state) lzma.end(&decoder->xz);
+  if (decoder->has_bz) bzip2.end(&decoder->bz);
   free(decoder);
 }
 
@@ -179,8 +276,56 @@ static enum todoku_decoded run_zstd(
   size_t code = zstd.run(decoder->other, &out, &in);
   *used = in.position;
   *made = out.position;
-  if (zstd.is_error(code)) return TODOKU_DECODED_BROKEN;
+  if (zstd.is_error(code)) {
+    return decoder->tells_width && zstd.code(code) == zstd_window_too_large ? TODOKU_DECODED_WIDE : TODOKU_DECODED_BROKEN;
+  }
   return code == 0 ? TODOKU_DECODED_END : TODOKU_DECODED_MORE;
+}
+
+static enum todoku_decoded run_xz(
+    struct todoku_decoder *decoder, const uint8_t *input, size_t count, size_t *used, uint8_t *output, size_t room, size_t *made) {
+  if (decoder->has_ended) {
+    if (lzma.init(&decoder->xz, decoder->most_memory, 0) != lzma_ok) return TODOKU_DECODED_NO_MEMORY;
+    decoder->has_ended = false;
+  }
+  decoder->xz.next_in = input;
+  decoder->xz.avail_in = count;
+  decoder->xz.next_out = output;
+  decoder->xz.avail_out = room;
+  int code = lzma.run(&decoder->xz, 0);
+  *used = count - decoder->xz.avail_in;
+  *made = room - decoder->xz.avail_out;
+  switch (code) {
+  case lzma_stream_end: decoder->has_ended = true; return TODOKU_DECODED_END;
+  case lzma_ok:
+  case lzma_buf_error: return TODOKU_DECODED_MORE;
+  case lzma_mem_error: return TODOKU_DECODED_NO_MEMORY;
+  case lzma_memlimit_error: return TODOKU_DECODED_WIDE;
+  default: return TODOKU_DECODED_BROKEN;
+  }
+}
+
+static enum todoku_decoded run_bzip2(
+    struct todoku_decoder *decoder, const uint8_t *input, size_t count, size_t *used, uint8_t *output, size_t room, size_t *made) {
+  if (decoder->has_ended) {
+    bzip2.end(&decoder->bz);
+    if (!begin_bzip2(decoder)) return TODOKU_DECODED_NO_MEMORY;
+    decoder->has_ended = false;
+  }
+  unsigned int limit = 1u << 30;
+  decoder->bz.next_in = input;
+  decoder->bz.avail_in = count < limit ? (unsigned int)count : limit;
+  decoder->bz.next_out = output;
+  decoder->bz.avail_out = room < limit ? (unsigned int)room : limit;
+  int code = bzip2.run(&decoder->bz);
+  *used = (size_t)(decoder->bz.next_in - input);
+  *made = (size_t)(decoder->bz.next_out - output);
+  switch (code) {
+  case bz_stream_end: decoder->has_ended = true; return TODOKU_DECODED_END;
+  case bz_ok: return TODOKU_DECODED_MORE;
+  case bz_mem_error: return TODOKU_DECODED_NO_MEMORY;
+  default: return TODOKU_DECODED_BROKEN;
+  }
 }
 
 enum todoku_decoded todoku_decoder_run(
@@ -189,6 +334,8 @@ enum todoku_decoded todoku_decoder_run(
   switch (decoder->coding) {
   case TODOKU_CODING_BROTLI: return run_brotli(decoder, input, count, used, output, room, made);
   case TODOKU_CODING_ZSTD: return run_zstd(decoder, input, count, used, output, room, made);
+  case TODOKU_CODING_XZ: return run_xz(decoder, input, count, used, output, room, made);
+  case TODOKU_CODING_BZIP2: return run_bzip2(decoder, input, count, used, output, room, made);
   default: return run_zlib(decoder, input, count, used, output, room, made);
   }
 }

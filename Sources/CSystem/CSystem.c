@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/utsname.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -31,6 +32,28 @@ int todoku_rename_noreplace(int folder, const char *from, int new_folder, const 
 
 int todoku_start_writeback(int fd, off_t offset, off_t length) {
   return sync_file_range(fd, offset, length, SYNC_FILE_RANGE_WRITE) == 0 ? 0 : errno;
+}
+
+int todoku_sync_file_system(int fd) { return syncfs(fd) == 0 ? 0 : errno; }
+
+bool todoku_is_flushed_whole(int fd) {
+  struct utsname kernel;
+  int major = 0, minor = 0;
+  if (uname(&kernel) != 0 || sscanf(kernel.release, "%d.%d", &major, &minor) != 2 || major < 5 || (major == 5 && minor < 8)) return false;
+  struct statfs status;
+  if (fstatfs(fd, &status) != 0) return false;
+  switch ((unsigned long)status.f_type & 0xFFFFFFFF) {
+  case 0xEF53:      // ext2, ext3, ext4
+  case 0x9123683E:  // btrfs
+  case 0x58465342:  // XFS
+  case 0xF2F52010:  // F2FS
+  case 0x01021994:  // tmpfs
+  case 0x4D44:      // FAT
+  case 0x2011BAB0:  // exFAT
+  case 0xCA451A4E:  // bcachefs
+    return true;
+  default: return false;
+  }
 }
 
 #ifndef STATX_MNT_ID

@@ -28,6 +28,7 @@ enum Target: String, CaseIterable {
     case times
     case responseHeads = "response-heads"
     case codings
+    case archives
     case options
     case rows
     case messages
@@ -41,6 +42,7 @@ enum Target: String, CaseIterable {
         case .times: { run(fuzzTimes, $0, $1) }
         case .responseHeads: { run(fuzzResponseHead, $0, $1) }
         case .codings: { run(fuzzCoding, $0, $1) }
+        case .archives: { run(fuzzArchive, $0, $1) }
         case .options: { run(fuzzOptions, $0, $1) }
         case .rows: { run(fuzzRows, $0, $1) }
         case .messages: { run(fuzzMessage, $0, $1) }

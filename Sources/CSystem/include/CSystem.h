@@ -23,6 +23,13 @@ int todoku_rename_noreplace(int folder, const char *from, int new_folder, const 
 /// sync_file_range(2) with SYNC_FILE_RANGE_WRITE: starts writing back, waits for nothing. 0 or errno.
 int todoku_start_writeback(int fd, off_t offset, off_t length);
 
+/// syncfs(2): flushes the whole file system of an open file. 0 or errno.
+int todoku_sync_file_system(int fd);
+
+/// Whether syncfs(2) leaves all of an open file's file system on its disk, and tells of every failure: for file systems of a local disk
+/// that are known to, on Linux 5.8 and newer. FUSE does not pass it on, network file systems differ.
+bool todoku_is_flushed_whole(int fd);
+
 /// Which file one is, as statx(2) tells.
 struct todoku_file_identity {
   uint64_t device, inode;

@@ -3,7 +3,7 @@
 public typealias ForeignDecoder = @Sendable (_ charset: String, _ bytes: [UInt8]) -> String?
 
 /// Text whose charset the server named, or must be guessed.
-enum ForeignText {
+package enum ForeignText {
     /// UTF-8 if it is valid, else Shift_JIS or EUC-JP, else windows-1252.
     static func guess(_ bytes: [UInt8], decode: ForeignDecoder) -> String {
         String(validating: bytes, as: UTF8.self) ?? japanese(bytes, decode: decode) ?? windows1252(bytes)
@@ -11,7 +11,7 @@ enum ForeignText {
 
     /// Shift_JIS or EUC-JP, whichever is valid. If both are, the reading with fewer half-width katakana wins: most EUC-JP bytes are
     /// half-width katakana in Shift_JIS, and file names rarely hold those.
-    static func japanese(_ bytes: [UInt8], decode: ForeignDecoder) -> String? {
+    package static func japanese(_ bytes: [UInt8], decode: ForeignDecoder) -> String? {
         let readings = ["CP932", "EUC-JP"].compactMap { decode($0, bytes) }
         func halfWidth(_ text: String) -> Int { text.unicodeScalars.count { (0xFF61...0xFF9F).contains($0.value) } }
         return readings.min { halfWidth($0) < halfWidth($1) }  // the first of two equal ones

@@ -279,11 +279,15 @@ public enum Commit {
 /// The system calls that give a file a free name; each returns 0 or errno. Tests replace them to simulate other file systems.
 package struct NamingCalls: Sendable {
     /// renameat2(2) with RENAME_NOREPLACE.
-    var renameNoReplace: @Sendable (_ folder: Int32, _ from: String, _ to: String) -> Int32 = { todoku_rename_noreplace($0, $1, $0, $2) }
+    package var renameNoReplace: @Sendable (_ folder: Int32, _ from: String, _ to: String) -> Int32 = {
+        todoku_rename_noreplace($0, $1, $0, $2)
+    }
     /// linkat(2).
     var link: @Sendable (_ folder: Int32, _ from: String, _ to: String) -> Int32 = { linkat($0, $1, $0, $2, 0) == 0 ? 0 : errno }
     /// unlinkat(2).
     var unlink: @Sendable (_ folder: Int32, _ name: String) -> Int32 = { unlinkat($0, $1, 0) == 0 ? 0 : errno }
+
+    package init() {}
 }
 
 /// A part file and its folder, open for a commit. Refuses anything but a regular file. Only its identity tells whether it is ours.

@@ -4,17 +4,18 @@ internal import Glibc
 /// A system call on a file that failed.
 package struct DiskError: Error, Equatable {
     /// What we tried to do, completing "cannot \(action)".
-    let action: String
+    package let action: String
     package let code: Int32
     /// The missing space, if the disk is full and the amount is known.
-    let shortage: Shortage?
+    package let shortage: Shortage?
     /// The whole message, if one of our rules refused and no system call failed.
-    let refusal: String?
+    package let refusal: String?
 
     /// The missing bytes, and the free ones.
     package struct Shortage: Equatable {
-        var missing: ByteCount
-        var room: ByteCount
+        package var missing: ByteCount
+        package var room: ByteCount
+        package init(missing: ByteCount, room: ByteCount) { (self.missing, self.room) = (missing, room) }
     }
 
     package init(_ action: String, _ code: Int32 = errno, shortage: Shortage? = nil, refusal: String? = nil) {

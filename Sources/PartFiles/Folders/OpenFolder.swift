@@ -26,14 +26,14 @@ package final class OpenFolder {
     /// For `…at` calls and fsync(2); open while this object lives.
     package let descriptor: Int32
     /// The folder's path without symbolic links, at the time when it was opened.
-    let path: String
+    package let path: String
 
     private init(adopting descriptor: Int32, path: String) { (self.descriptor, self.path) = (descriptor, path) }
 
     deinit { close(descriptor) }
 
     /// Flushes the folder's names to the disk. A file system without fsync for folders returns EINVAL.
-    func sync() -> Bool { fsync(descriptor) == 0 || errno == EINVAL }
+    package func sync() -> Bool { fsync(descriptor) == 0 || errno == EINVAL }
 
     /// Opens `directory`, an absolute path. Follows at most `linkLimit` symbolic links, only of this user and of root.
     ///
@@ -122,7 +122,7 @@ package final class OpenFolder {
     }
 
     /// A folder in this one, opened without following a symbolic link. With `make`, a missing folder is made for this user only.
-    func subfolder(_ name: String, make: Bool) throws(DiskError) -> OpenFolder {
+    package func subfolder(_ name: String, make: Bool) throws(DiskError) -> OpenFolder {
         if make, mkdirat(descriptor, name, 0o700) != 0, errno != EEXIST { throw DiskError("make the folder \(name)") }
         let opened = openUninterrupted(descriptor, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
         guard opened >= 0 else { throw DiskError("open the folder \(name)") }
@@ -244,7 +244,7 @@ extension stat {
 }
 
 /// openat(2), repeated after an interrupting signal, as happens on network and FUSE file systems.
-func openUninterrupted(_ folder: Int32, _ name: String, _ flags: Int32, _ mode: mode_t = 0) -> Int32 {
+package func openUninterrupted(_ folder: Int32, _ name: String, _ flags: Int32, _ mode: UInt32 = 0) -> Int32 {
     while true {
         let descriptor = openat(folder, name, flags, mode)
         if descriptor >= 0 || errno != EINTR { return descriptor }

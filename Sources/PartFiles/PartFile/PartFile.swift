@@ -334,7 +334,7 @@ package final class PartFile {
 
 extension statvfs {
     /// Free bytes for us beside `reserve`; nil if the file system reports no size, or an impossible one.
-    func room(beside reserve: DiskReserve) -> ByteCount? {
+    package func room(beside reserve: DiskReserve) -> ByteCount? {
         let size = ByteCount(f_blocks).multipliedReportingOverflow(by: ByteCount(f_frsize))
         let free = ByteCount(f_bavail).multipliedReportingOverflow(by: ByteCount(f_frsize))
         guard f_blocks > 0, !size.overflow, !free.overflow else { return nil }
@@ -344,7 +344,7 @@ extension statvfs {
 
 extension FileIdentity {
     /// Whether both identify one part file, as far as we can tell. After a reboot device numbers may differ; inodes do not.
-    func isSamePart(as other: FileIdentity) -> Bool {
+    package func isSamePart(as other: FileIdentity) -> Bool {
         isSameFile(as: other) && (boot != other.boot || device == other.device)
     }
 }

@@ -1,0 +1,156 @@
+internal import CArchive
+internal import DownloadModel
+internal import Glibc
+
+/// An entry as its archive describes it; nothing of it is checked.
+struct ArchiveEntry {
+    enum Kind: Equatable {
+        case file, folder, device, fifo, socket, unknown
+        case symbolicLink(target: [UInt8])
+        case hardLink(target: [UInt8])
+    }
+
+    var name: [UInt8]
+    var kind: Kind
+    /// The size of the file; nil: unknown before its data is read.
+    var size: ByteCount?
+    var isExecutable: Bool
+    var setsUserID: Bool
+    var isEncrypted: Bool
+    var modified: timespec?
+    /// The method of compression of a zip's entry that is not unpacked; nil: it is.
+    var foreignMethod: String?
+}
+
+/// libarchive's reader over an `ArchiveSource`. Of one thread: the one that made it, which has a locale of UTF-8 meanwhile.
+struct ArchiveReader: ~Copyable {
+    private let raw: OpaquePointer
+    private let formerLocale: UnsafeMutableRawPointer?
+    let source: ArchiveSource
+
+    init(_ source: ArchiveSource) throws(ExtractionFailure) {
+        if let text = todoku_archive_load() { throw .unavailable(reason: String(cString: text)) }
+        let context = Unmanaged.passUnretained(source).toOpaque()  // `self` keeps it alive
+        let former = todoku_archive_use_utf8()
+        let made =
+            if source.kind == .zip {
+                todoku_archive_open_zip(context, sourceRead, sourceSeek)
+            } else {
+                todoku_archive_open_tar(context, sourceRead)
+            }
+        guard let made else {
+            todoku_archive_restore_locale(former)
+            throw .unavailable(reason: "there is not enough memory")
+        }
+        (raw, formerLocale, self.source) = (made, former, source)
+    }
+
+    deinit {
+        todoku_archive_close(raw)
+        todoku_archive_restore_locale(formerLocale)
+    }
+
+    /// The next entry; nil at the end, which is complete. `last` is the name of the entry before, for messages.
+    func next(after last: String?) throws(ExtractionFailure) -> ArchiveEntry? {
+        let isTar = source.kind != .zip
+        if isTar { source.begin(budget: ArchiveSource.headerBudget) }
+        defer { source.begin(budget: .max) }
+        var entry = todoku_archive_entry()
+        let code = todoku_archive_next(raw, &entry)
+        source.endDirectory()
+        switch code {
+        case ARCHIVE_OK: break
+        // In a tar, an owner or an attribute that cannot be read, which we do not use. In a zip, directory and header differ.
+        case ARCHIVE_WARN where isTar && entry.name != nil: break
+        case ARCHIVE_EOF:
+            if let failure = source.failure { throw failure }
+            guard !isTar || todoku_archive_end_mark(raw) > 0 else { throw .damaged(entry: last, reason: "it ends too early") }
+            return nil
+        default: throw failed(at: last)
+        }
+        return try read(entry)
+    }
+
+    private func read(_ entry: todoku_archive_entry) throws(ExtractionFailure) -> ArchiveEntry {
+        let name = entry.name.map { bytes($0) } ?? []
+        let kind: ArchiveEntry.Kind =
+            if let target = entry.hard_link {
+                .hardLink(target: bytes(target))
+            } else {
+                switch mode_t(entry.kind) {
+                case S_IFREG: .file
+                case S_IFDIR: .folder
+                case S_IFLNK: .symbolicLink(target: entry.symbolic_link.map { bytes($0) } ?? [])
+                case S_IFCHR, S_IFBLK: .device
+                case S_IFIFO: .fifo
+                case S_IFSOCK: .socket
+                default: .unknown
+                }
+            }
+        guard entry.size >= -1 else { throw .damaged(entry: text(name), reason: "its size is negative") }
+        return ArchiveEntry(
+            name: name, kind: kind, size: entry.size < 0 ? nil : ByteCount(clamping: entry.size),
+            isExecutable: entry.permissions & 0o100 != 0, setsUserID: entry.permissions & 0o6000 != 0,
+            isEncrypted: entry.is_encrypted, modified: entry.has_modified ? entry.modified : nil, foreignMethod: foreignMethod)
+    }
+
+    /// Stored, deflate, bzip2 and zstd are unpacked. The windows of others have no bound in libarchive.
+    private var foreignMethod: String? {
+        guard source.kind == .zip else { return nil }
+        let format = String(cString: todoku_archive_format(raw))
+        guard let start = format.firstIndex(of: "("), let end = format.lastIndex(of: ")"), start < end else { return nil }
+        let method = format[format.index(after: start)..<end]
+        return ["uncompressed", "deflation", "bzip", "zstd"].contains(method) ? nil : String(method)
+    }
+
+    /// Gives the bytes of the present entry's file to `body`, with their places. Gaps are holes.
+    func data(
+        of name: String, _ body: (UnsafeRawBufferPointer, ByteCount) throws(ExtractionFailure) -> Void
+    ) throws(ExtractionFailure) {
+        while true {
+            var (start, count, offset): (UnsafeRawPointer?, Int, Int64) = (nil, 0, 0)
+            switch todoku_archive_data(raw, &start, &count, &offset) {
+            case ARCHIVE_OK:
+                guard offset >= 0 else { throw .damaged(entry: name, reason: "the place of its data is negative") }
+                try body(UnsafeRawBufferPointer(start: start, count: start == nil ? 0 : count), ByteCount(clamping: offset))
+            case ARCHIVE_EOF:
+                if let failure = source.failure { throw failure }
+                return
+            default: throw failed(at: name)
+            }
+        }
+    }
+
+    /// Passes over the present entry's data.
+    func skip(_ name: String) throws(ExtractionFailure) {
+        guard todoku_archive_skip(raw) == ARCHIVE_OK, source.failure == nil else { throw failed(at: name) }
+    }
+
+    private func failed(at entry: String?) -> ExtractionFailure {
+        if let failure = source.failure { return failure }
+        return .damaged(entry: entry, reason: String(cString: todoku_archive_error(raw)))
+    }
+}
+
+private func bytes(_ text: UnsafePointer<CChar>) -> [UInt8] {
+    Array(UnsafeBufferPointer(start: text, count: strlen(text)).lazy.map { UInt8(bitPattern: $0) })
+}
+
+/// A name for messages.
+func text(_ name: [UInt8]) -> String { String(decoding: name, as: UTF8.self) }
+
+private func sourceRead(
+    _: OpaquePointer?, _ context: UnsafeMutableRawPointer?, _ bytes: UnsafeMutablePointer<UnsafeRawPointer?>?
+) -> la_ssize_t {
+    guard let context, let bytes else { return la_ssize_t(ARCHIVE_FATAL) }
+    let source = Unmanaged<ArchiveSource>.fromOpaque(context).takeUnretainedValue()  // +0: the reader keeps it alive
+    guard let chunk = source.next() else { return la_ssize_t(ARCHIVE_FATAL) }
+    bytes.pointee = chunk.baseAddress
+    return chunk.count
+}
+
+private func sourceSeek(_: OpaquePointer?, _ context: UnsafeMutableRawPointer?, _ offset: la_int64_t, _ whence: Int32) -> la_int64_t {
+    guard let context else { return la_int64_t(ARCHIVE_FATAL) }
+    let source = Unmanaged<ArchiveSource>.fromOpaque(context).takeUnretainedValue()
+    return source.seek(offset, whence) ?? la_int64_t(ARCHIVE_FATAL)
+}

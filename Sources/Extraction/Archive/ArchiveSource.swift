@@ -1,0 +1,226 @@
+internal import CCoding
+internal import DownloadModel
+internal import Glibc
+internal import PartFiles
+
+/// The bytes that libarchive reads: those of a zip, or of a tar after its decompression.
+///
+/// Decompression is here, and not in libarchive, because only so are its memory and the bytes of one header bounded. Each chunk has at most
+/// `chunkSize` bytes. What stops a callback is kept in `failure`: libarchive knows only that it failed.
+final class ArchiveSource {
+    static let chunkSize = 256 << 10
+    /// Most bytes that libarchive may read for one header. It keeps some of those, such as a map of holes, in memory. The long names and
+    /// attributes of an honest one have some kilobytes.
+    static let headerBudget: ByteCount = 2 << 20
+    /// libarchive remembers each entry of a zip's directory.
+    private static let directoryMark: [UInt8] = [0x50, 0x4B, 1, 2]
+
+    let kind: ArchiveKind
+    let size: ByteCount
+    /// A zip that is nothing but the end of its directory: libarchive takes it for no zip.
+    let isEmptyZip: Bool
+    private let descriptor: Int32
+    private let limits: ExtractionLimits
+    private let control: ExtractionControl
+    private let decoder: OpaquePointer?
+    /// As read, and decompressed.
+    private let raw: UnsafeMutablePointer<UInt8>
+    private let plain: UnsafeMutablePointer<UInt8>
+    /// What of `raw` is not decompressed yet.
+    private var pending = 0..<0
+    private var isAtStreamEnd = false
+    /// The first chunk, decompressed to see whether it is of a tar; not given to libarchive yet.
+    private var peeked: Int?
+    private(set) var position: ByteCount = 0
+    /// Bytes given to libarchive.
+    private var given: ByteCount = 0
+    private let mostGiven: ByteCount
+    /// Bytes that may still be given in the present call of libarchive.
+    private var budget: ByteCount = .max
+    /// While libarchive reads a zip's directory: the entries seen, the end of the last chunk, and its place.
+    private var directory: (entries: Int, tail: [UInt8], end: ByteCount)? = (0, [], 0)
+    private(set) var failure: ExtractionFailure?
+
+    init(_ descriptor: Int32, limits: ExtractionLimits, control: ExtractionControl) throws(ExtractionFailure) {
+        (self.descriptor, self.limits, self.control) = (descriptor, limits, control)
+        var status = stat()
+        guard fstat(descriptor, &status) == 0 else { throw .disk(DiskError("look at the archive")) }
+        size = ByteCount(clamping: status.st_size)
+        control.report(size: size)
+        let head = [UInt8](unsafeUninitializedCapacity: ArchiveKind.headSize) { bytes, count in
+            count = max(0, pread(descriptor, bytes.baseAddress, bytes.count, 0))
+        }
+        kind = try ArchiveKind(head: head)
+        isEmptyZip = kind == .zip && size == 22 && head.starts(with: [0x50, 0x4B, 5, 6])
+        switch kind {
+        case .zip: (decoder, mostGiven) = (nil, size *| 2 +| 64 << 20)
+        case .tar(let compression):
+            // Beside the files: headers, and what fills the last block of each.
+            mostGiven = limits.mostUnpacked(of: size) +| ByteCount(clamping: limits.entries) *| 4096 +| 16 << 20
+            let made = compression.flatMap { todoku_decoder_make_wide($0.coding, limits.windowLog) }
+            if let compression, made == nil {
+                throw .unavailable(reason: "the library of \(compression.rawValue) cannot be loaded")
+            }
+            decoder = made
+        }
+        // A class that throws before it is complete runs no deinit: nothing above is to be freed.
+        raw = .allocate(capacity: Self.chunkSize)
+        plain = .allocate(capacity: Self.chunkSize)
+        if case .tar(let compression?) = kind { try peek(compression) }
+    }
+
+    deinit {
+        if let decoder { todoku_decoder_free(decoder) }
+        raw.deallocate()
+        plain.deallocate()
+    }
+
+    private func peek(_ compression: ArchiveKind.Compression) throws(ExtractionFailure) {
+        let count = try fill()
+        let head = Array(UnsafeBufferPointer(start: plain, count: min(count, ArchiveKind.headSize)))
+        guard ArchiveKind.isTar(head) else {
+            let inner = head.isEmpty ? "nothing" : ArchiveKind.name(of: head)
+            throw .unsupported(found: "a file of \(compression.rawValue) that holds no tar archive, but \(inner)")
+        }
+        peeked = count
+    }
+
+    // MARK: For libarchive
+
+    /// Bounds what libarchive reads until the next call of this.
+    func begin(budget: ByteCount) { self.budget = budget }
+
+    /// The first header of a zip is read: its directory is in libarchive's memory.
+    func endDirectory() { directory = nil }
+
+    /// The next chunk; empty at the end, nil if there is a `failure`.
+    func next() -> UnsafeRawBufferPointer? {
+        guard failure == nil else { return nil }
+        do throws(ExtractionFailure) {
+            let count = if let peeked { peeked } else { try fill() }
+            peeked = nil
+            given +|= ByteCount(clamping: count)
+            // The chunk that exceeds the budget is still given: it may begin before the header.
+            guard budget > 0 || count == 0 else { throw .excessive("The archive is not unpacked: one of its headers is too long.") }
+            budget = budget -| ByteCount(clamping: count)
+            guard given <= mostGiven else { throw tooMuch }
+            let chunk = UnsafeRawBufferPointer(start: plain, count: count)
+            if kind == .zip { try countDirectory(chunk) }
+            return chunk
+        } catch {
+            failure = error
+            return nil
+        }
+    }
+
+    /// lseek(2) for a zip; nil: impossible.
+    func seek(_ offset: Int64, _ whence: Int32) -> Int64? {
+        let base: Int64
+        switch whence {
+        case SEEK_SET: base = 0
+        case SEEK_CUR: base = Int64(clamping: position)
+        case SEEK_END: base = Int64(clamping: size)
+        default: return nil
+        }
+        let place = base +| offset
+        guard place >= 0, place <= Int64(clamping: size) else { return nil }
+        position = ByteCount(clamping: place)
+        return place
+    }
+
+    /// Reads the rest of the compressed stream, whose checksum comes last. Only zeros may follow a tar, and not many.
+    func drain() throws(ExtractionFailure) {
+        guard decoder != nil else { return }
+        var rest: ByteCount = 16 << 20
+        while true {
+            let count = try fill()
+            if count == 0 { return }
+            guard rest >= ByteCount(clamping: count) else {
+                throw .damaged(entry: nil, reason: "more than 16 MiB follow its end")
+            }
+            rest = rest -| ByteCount(clamping: count)
+        }
+    }
+
+    private var tooMuch: ExtractionFailure {
+        .excessive("The archive is not unpacked: it would make more than \(HumanText.size(limits.mostUnpacked(of: size))).")
+    }
+
+    private func countDirectory(_ chunk: UnsafeRawBufferPointer) throws(ExtractionFailure) {
+        guard var seen = directory else { return }
+        let start = position -| ByteCount(clamping: chunk.count)
+        // libarchive looks at the end of the file before it reads the directory, from its first entry to its last.
+        if seen.end != start { seen = (0, [], start) }
+        let bytes = seen.tail + chunk
+        var place = 0
+        while let found = bytes[place...].firstIndex(of: 0x50), found +| 4 <= bytes.count {
+            let isMark = bytes[found..<(found +| 4)].elementsEqual(Self.directoryMark)
+            if isMark { seen.entries +|= 1 }
+            place = found +| 1
+        }
+        (seen.tail, seen.end) = (Array(bytes.suffix(3)), position)
+        directory = seen
+        guard seen.entries <= limits.entries else {
+            throw .excessive("The archive is not unpacked: it has more than \(limits.entries) entries.")
+        }
+    }
+
+    // MARK: Decompression
+
+    /// Fills `plain`. Returns the number of bytes; 0 at the end.
+    private func fill() throws(ExtractionFailure) -> Int {
+        guard !control.isCancelled else { throw .cancelled }
+        guard let decoder else { return try read(into: plain) }
+        var made = 0
+        while made < Self.chunkSize {
+            var isInputAtEnd = false
+            if pending.isEmpty {
+                guard !control.isCancelled else { throw .cancelled }
+                pending = try 0..<read(into: raw)
+                isInputAtEnd = pending.isEmpty
+            }
+            if isAtStreamEnd {
+                // Tapes and some programs append zeros; no stream begins with one.
+                while let first = pending.first, raw[first] == 0 { pending = (first +| 1)..<pending.upperBound }
+                if isInputAtEnd { break }
+                if pending.isEmpty { continue }
+            }
+            let count = try decode(decoder, into: plain + made, Self.chunkSize -| made)
+            made +|= count
+            if isInputAtEnd, count == 0, !isAtStreamEnd { throw .damaged(entry: nil, reason: "it ends too early") }
+        }
+        return made
+    }
+
+    private func decode(_ decoder: OpaquePointer, into room: UnsafeMutablePointer<UInt8>, _ size: Int) throws(ExtractionFailure) -> Int {
+        var (used, made) = (0, 0)
+        let answer = todoku_decoder_run(decoder, raw + pending.lowerBound, pending.count, &used, room, size, &made)
+        let wasEmpty = pending.isEmpty
+        pending = (pending.lowerBound +| used)..<pending.upperBound
+        switch answer {
+        case TODOKU_DECODED_MORE:
+            // A step that reads and writes nothing would loop for ever.
+            guard used > 0 || made > 0 || wasEmpty else { throw .damaged(entry: nil, reason: "it cannot be decompressed") }
+            if used > 0 || made > 0 { isAtStreamEnd = false }
+        case TODOKU_DECODED_END: isAtStreamEnd = true
+        case TODOKU_DECODED_WIDE:
+            let most = HumanText.size(1 << ByteCount(clamping: limits.windowLog))
+            throw .excessive("The archive is not unpacked: its decompression needs a window of more than \(most).")
+        case TODOKU_DECODED_NO_MEMORY: throw .unavailable(reason: "there is not enough memory")
+        default: throw .damaged(entry: nil, reason: isAtStreamEnd ? "something else follows its end" : "it cannot be decompressed")
+        }
+        return made
+    }
+
+    /// Reads the archive's next bytes. Returns 0 at its end.
+    private func read(into buffer: UnsafeMutablePointer<UInt8>) throws(ExtractionFailure) -> Int {
+        while true {
+            let count = pread(descriptor, buffer, Self.chunkSize, off_t(clamping: position))
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { throw .disk(DiskError("read the archive")) }
+            position +|= ByteCount(clamping: count)
+            control.report(read: min(position, size))
+            return count
+        }
+    }
+}

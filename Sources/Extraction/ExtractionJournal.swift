@@ -1,0 +1,141 @@
+internal import DownloadModel
+internal import Glibc
+internal import PartFiles
+
+/// A small file beside the unfinished folder: which archive it is of, and how many of the archive's entries are complete in it.
+///
+/// There are two counts. `written` counts entries whose bytes the kernel has: it survives the death of this process exactly as they do, and
+/// is worthless after a reboot or on another mount. `durable` counts entries that were flushed before it was written. All of it is one
+/// write of `size` bytes with a checksum; a journal that is not whole counts for nothing.
+struct ExtractionJournal: Equatable {
+    static let size = 512
+    private static let magic = Array("todoku-journal 1".utf8)
+
+    var archiveSize: ByteCount
+    var fingerprint: [UInt8]
+    var folder: FileIdentity
+    var written: UInt64 = 0
+    var durable: UInt64 = 0
+    /// The bytes of the files that `durable` counts.
+    var bytes: ByteCount = 0
+    /// Every entry is there and flushed: the folder only needs its name.
+    var isWhole = false
+
+    /// How many entries count in the open folder with this identity; nil: it is another one.
+    func count(in found: FileIdentity) -> UInt64? {
+        guard found.isSamePart(as: folder) else { return nil }
+        return !found.boot.isEmpty && found.isSameFileAndMount(as: folder) ? max(written, durable) : durable
+    }
+
+    // MARK: The file
+
+    /// All numbers are little-endian.
+    func encoded() -> [UInt8] {
+        var out = Self.magic
+        func put(_ number: UInt64) { withUnsafeBytes(of: number.littleEndian) { out.append(contentsOf: $0) } }
+        func put(_ text: [UInt8]) {
+            let kept = text.prefix(ExtractionRequest.longestFingerprint)
+            out.append(UInt8(truncatingIfNeeded: kept.count))
+            out.append(contentsOf: kept)
+        }
+        for number in [archiveSize, written, durable, bytes, isWhole ? 1 : 0, folder.device, folder.inode, folder.mount] { put(number) }
+        put(UInt64(bitPattern: folder.born ?? 0))
+        put(Array(folder.boot.utf8))
+        put(fingerprint)
+        out.append(contentsOf: repeatElement(0, count: Self.size -| 8 -| out.count))
+        put(Self.checksum(out[...]))
+        return out
+    }
+
+    /// nil unless `bytes` are a whole journal.
+    init?(_ file: [UInt8]) {
+        guard file.count == Self.size, file.starts(with: Self.magic) else { return nil }
+        var rest = file[Self.magic.count...]
+        func number() -> UInt64 {
+            let taken = rest.prefix(8)
+            rest = rest.dropFirst(8)
+            return taken.reversed().reduce(0) { $0 << 8 | UInt64(truncatingIfNeeded: $1) }
+        }
+        func text() -> [UInt8] {
+            let count = rest.popFirst().map { Int(truncatingIfNeeded: $0) } ?? 0
+            let taken = rest.prefix(count)
+            rest = rest.dropFirst(count)
+            return Array(taken)
+        }
+        (archiveSize, written, durable, bytes) = (number(), number(), number(), number())
+        isWhole = number() == 1
+        let (device, inode, mount, born) = (number(), number(), number(), Int64(bitPattern: number()))
+        let boot = String(decoding: text(), as: UTF8.self)
+        folder = FileIdentity(device: device, inode: inode, mount: mount, boot: boot, born: born == 0 ? nil : born)
+        fingerprint = text()
+        rest = file[(Self.size -| 8)...]
+        guard number() == Self.checksum(file[..<(Self.size -| 8)]) else { return nil }
+    }
+
+    init(archiveSize: ByteCount, fingerprint: [UInt8], folder: FileIdentity) {
+        (self.archiveSize, self.folder) = (archiveSize, folder)
+        self.fingerprint = Array(fingerprint.prefix(ExtractionRequest.longestFingerprint))
+    }
+
+    /// FNV-1a.
+    private static func checksum(_ bytes: ArraySlice<UInt8>) -> UInt64 {
+        bytes.reduce(0xCBF2_9CE4_8422_2325) { ($0 ^ UInt64(truncatingIfNeeded: $1)) &* 0x100_0000_01B3 }
+    }
+
+    /// Reads the journal `name`; nil if there is none, or none of ours that is whole.
+    static func read(_ name: String, in parent: OpenFolder) -> ExtractionJournal? {
+        let file = openUninterrupted(parent.descriptor, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+        guard file >= 0 else { return nil }
+        defer { close(file) }
+        var status = stat()
+        guard fstat(file, &status) == 0, parent.isOurs(status) else { return nil }
+        var bytes = [UInt8](repeating: 0, count: size +| 1)
+        let count = pread(file, &bytes, bytes.count, 0)
+        return ExtractionJournal(Array(bytes.prefix(max(0, count))))
+    }
+}
+
+/// The journal's open file.
+struct JournalFile: ~Copyable {
+    private let descriptor: Int32
+    private let calls: ExtractionCalls
+    private(set) var journal: ExtractionJournal
+
+    /// Opens the journal `name` to continue it, or makes it anew.
+    init(_ name: String, in parent: OpenFolder, _ journal: ExtractionJournal, isNew: Bool, calls: ExtractionCalls) throws(DiskError) {
+        (self.journal, self.calls) = (journal, calls)
+        let flags = O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (isNew ? O_CREAT | O_EXCL : 0)
+        calls.before(.journal)
+        descriptor = openUninterrupted(parent.descriptor, name, flags, 0o600)
+        guard descriptor >= 0 else { throw DiskError("open the journal") }
+    }
+
+    deinit { if descriptor >= 0 { close(descriptor) } }
+
+    /// Notes that this many entries are complete, as far as this boot is concerned.
+    mutating func note(written: UInt64) throws(DiskError) {
+        journal.written = written
+        try write()
+    }
+
+    /// Notes that all entries so far are flushed. On disk when it returns.
+    mutating func noteDurable(bytes: ByteCount, isWhole: Bool) throws(DiskError) {
+        (journal.durable, journal.bytes, journal.isWhole) = (journal.written, bytes, isWhole)
+        try write()
+        calls.before(.flushJournal)
+        guard fdatasync(descriptor) == 0 else { throw DiskError("save the journal") }
+    }
+
+    /// After a failed flush only what was flushed before counts: the kernel may have dropped the rest.
+    mutating func forgetWritten() {
+        journal.written = journal.durable
+        // If the count cannot be taken back, no journal may say otherwise.
+        if (try? write()) == nil { _ = ftruncate(descriptor, 0) }
+    }
+
+    private func write() throws(DiskError) {
+        calls.before(.journal)
+        let bytes = journal.encoded()
+        guard pwrite(descriptor, bytes, bytes.count, 0) == bytes.count else { throw DiskError("write the journal") }
+    }
+}

@@ -1,0 +1,101 @@
+package import DownloadModel
+internal import Synchronization
+
+/// An archive to unpack into a new folder.
+package struct ExtractionRequest: Sendable {
+    /// The whole archive, verified, open for reading. It is read by position, and stays open with the caller.
+    package var archive: Int32
+    /// What tells this archive from another, for example its digest: an interrupted extraction continues only with the same fingerprint.
+    /// At most `longestFingerprint` bytes count.
+    package var fingerprint: [UInt8]
+    /// The absolute path of the existing folder in which the new one is made.
+    package var directory: String
+    /// The bare name of the new folder: at most `longestName` bytes.
+    package var name: String
+    package var limits: ExtractionLimits
+    /// The size of all files together, if known: so much room is asked for before. It is no limit.
+    package var expectedSize: ByteCount?
+    package var reserve: DiskReserve
+    /// Whether `directory` may have a component with a leading dot.
+    package var allowHidden: Bool
+    /// Reads names in a zip that are not UTF-8 as Japanese ones, where they can be; nil: names keep their bytes.
+    package var decode: ForeignDecoder?
+
+    package static let longestFingerprint = 64
+    /// The names of the journal and of the unfinished folder have more bytes, and fit 255.
+    package static let longestName = 200
+
+    package init(
+        archive: Int32, fingerprint: [UInt8], directory: String, name: String, limits: ExtractionLimits = ExtractionLimits(),
+        expectedSize: ByteCount? = nil, reserve: DiskReserve = .automatic, allowHidden: Bool = false, decode: ForeignDecoder? = nil
+    ) {
+        (self.archive, self.fingerprint, self.directory, self.name) = (archive, fingerprint, directory, name)
+        (self.limits, self.expectedSize, self.reserve, self.allowHidden) = (limits, expectedSize, reserve, allowHidden)
+        self.decode = decode
+    }
+}
+
+/// Bounds of what an archive may make us write, read and remember.
+package struct ExtractionLimits: Equatable, Sendable {
+    /// Most files, links and folders, with those that only the paths of others name. Each takes some 40 bytes of memory, in a zip 250.
+    package var entries = 100_000
+    /// Most components of a path.
+    package var depth = 32
+    /// Most bytes of a path.
+    package var pathLength = 1024
+    /// Most bytes of all files together; nil: `ratio` alone counts.
+    package var unpacked: ByteCount?
+    /// All files together may have `unsuspicious` bytes, or this many times the archive's size.
+    package var ratio: ByteCount = 100
+    /// The widest window of zstd and xz, as a power of two: 128 MiB, as in the command zstd.
+    package var windowLog: Int32 = 27
+
+    /// As for an HTTP body that is unpacked.
+    package static let unsuspicious: ByteCount = 64 << 20
+
+    package init() {}
+
+    /// Most bytes of all files together, for an archive of `size` bytes.
+    func mostUnpacked(of size: ByteCount) -> ByteCount { min(unpacked ?? .max, max(Self.unsuspicious, size *| ratio)) }
+}
+
+/// How far an extraction is.
+package struct ExtractionProgress: Equatable, Sendable {
+    /// Bytes of the archive read, and its size.
+    package var read: ByteCount = 0
+    package var size: ByteCount = 0
+    /// Bytes of all files so far, those of an earlier run included.
+    package var written: ByteCount = 0
+    package var entries: UInt64 = 0
+
+    package init() {}
+}
+
+/// Joins an extraction on its thread with the thread that asked for it, without a lock.
+package final class ExtractionControl: Sendable {
+    private let cancelled = Atomic<Bool>(false)
+    private let read = Atomic<UInt64>(0)
+    private let size = Atomic<UInt64>(0)
+    private let written = Atomic<UInt64>(0)
+    private let entries = Atomic<UInt64>(0)
+
+    package init() {}
+
+    /// Has the extraction end with `.cancelled` before its next chunk of at most 256 KiB. What is unpacked stays for a later run.
+    package func cancel() { cancelled.store(true, ordering: .relaxed) }
+
+    package var isCancelled: Bool { cancelled.load(ordering: .relaxed) }
+
+    /// From any thread. The numbers may be of moments that are a chunk apart.
+    package var progress: ExtractionProgress {
+        var progress = ExtractionProgress()
+        (progress.read, progress.size) = (read.load(ordering: .relaxed), size.load(ordering: .relaxed))
+        (progress.written, progress.entries) = (written.load(ordering: .relaxed), entries.load(ordering: .relaxed))
+        return progress
+    }
+
+    func report(size: ByteCount) { self.size.store(size, ordering: .relaxed) }
+    func report(read: ByteCount) { self.read.store(read, ordering: .relaxed) }
+    func report(written: ByteCount) { self.written.store(written, ordering: .relaxed) }
+    func report(entries: UInt64) { self.entries.store(entries, ordering: .relaxed) }
+}

@@ -1,0 +1,71 @@
+internal import DownloadModel
+internal import Glibc
+package import PartFiles
+
+/// A symbolic link that names one of the folders beside it: which version is current.
+///
+/// The link is replaced by one rename(2), so who opens it finds the old version or the new one, whole. A program that wants to stay with
+/// one version opens the folder once, and everything else relative to it. All calls block: use the pool.
+package enum VersionLink {
+    /// The name of the folder that `link` names; nil if there is no link.
+    ///
+    /// - Parameter directory: the absolute path of the folder that holds the link.
+    package static func current(_ link: String, directory: String, allowHidden: Bool) -> Result<String?, DiskError> {
+        do throws(DiskError) {
+            return .success(try read(link, in: OpenFolder.open(directory, allowHidden: allowHidden)))
+        } catch {
+            return .failure(error)
+        }
+    }
+
+    /// Has `link` name the folder `version` beside it, whose content is on disk already. The link is on disk when this returns.
+    package static func point(
+        _ link: String, to version: String, directory: String, allowHidden: Bool, calls: ExtractionCalls = ExtractionCalls()
+    ) -> Result<Void, DiskError> {
+        do throws(DiskError) {
+            let parent = try OpenFolder.open(directory, allowHidden: allowHidden)
+            guard isName(version), isName(link) else { throw DiskError("use the name \(shown(version))", EINVAL) }
+            guard let folder = parent.status(version), folder.st_mode & S_IFMT == S_IFDIR else {
+                throw DiskError("find the version \(version)", ENOENT)
+            }
+            // A folder or a file of that name is not ours, and is not replaced.
+            let isThere = try read(link, in: parent) == version
+            let draft = ".todoku-switch-\(link)"
+            calls.before(.remove)
+            guard unlinkat(parent.descriptor, draft, 0) == 0 || errno == ENOENT else { throw DiskError("make the link \(link)") }
+            if !isThere {
+                calls.before(.symbolicLink)
+                guard symlinkat(version, parent.descriptor, draft) == 0 else { throw DiskError("make the link \(link)") }
+                calls.before(.rename)
+                guard renameat(parent.descriptor, draft, parent.descriptor, link) == 0 else { throw DiskError("switch the link \(link)") }
+            }
+            calls.before(.flushParent)
+            guard parent.sync() else { throw DiskError("save the folder") }
+            return .success(())
+        } catch {
+            return .failure(error)
+        }
+    }
+
+    private static func read(_ link: String, in parent: OpenFolder) throws(DiskError) -> String? {
+        var bytes = [CChar](repeating: 0, count: Int(PATH_MAX))
+        let count = readlinkat(parent.descriptor, link, &bytes, bytes.count)
+        guard count >= 0 else {
+            if errno == ENOENT { return nil }
+            throw errno == EINVAL
+                ? DiskError("use the link \(link)", EEXIST, refusal: "\(parent.path)/\(link) is no link: Todoku did not make it.")
+                : DiskError("read the link \(link)")
+        }
+        let target = String(decoding: bytes.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        guard isName(target) else {
+            throw DiskError(
+                "use the link \(link)", EEXIST, refusal: "\(parent.path)/\(link) leads somewhere else: Todoku did not make it.")
+        }
+        return target
+    }
+
+    /// Whether a text is one component: no link leads out of its folder.
+    private static func isName(_ text: String) -> Bool {
+        !text.isEmpty && text != "." && text != ".." && text.utf8.count <= 200 && !text.utf8.contains { $0 == UInt8(ascii: "/") || $0 == 0 }
+    }
+}

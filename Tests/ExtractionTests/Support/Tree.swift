@@ -1,0 +1,99 @@
+import DownloadModel
+import Glibc
+import TestSupport
+import Testing
+
+@testable internal import Extraction
+
+/// What is in a folder, by path: "folder", "link to TARGET", "file MODE SIZE SUM".
+func tree(_ path: String) -> [String: String] {
+    var found: [String: String] = [:]
+    func walk(_ folder: String, _ prefix: String) {
+        for name in listFolder(folder) {
+            var status = stat()
+            lstat("\(folder)/\(name)", &status)
+            let key = prefix + name
+            switch status.st_mode & S_IFMT {
+            case S_IFDIR:
+                found[key] = "folder"
+                walk("\(folder)/\(name)", "\(key)/")
+            case S_IFLNK: found[key] = "link to \(target(of: "\(folder)/\(name)") ?? "")"
+            default:
+                let sum = (readFile("\(folder)/\(name)") ?? []).reduce(UInt64(1)) { $0 &* 31 &+ UInt64($1) }
+                found[key] = "file \(String(status.st_mode & 0o7777, radix: 8)) \(status.st_size) \(sum)"
+            }
+        }
+    }
+    walk(path, "")
+    return found
+}
+
+func target(of path: String) -> String? {
+    var bytes = [UInt8](repeating: 0, count: 4096)
+    let count = bytes.withUnsafeMutableBytes { readlink(path, $0.bindMemory(to: CChar.self).baseAddress!, $0.count) }
+    return count < 0 ? nil : String(decoding: bytes.prefix(count), as: UTF8.self)
+}
+
+func status(_ path: String) -> stat {
+    var found = stat()
+    lstat(path, &found)
+    return found
+}
+
+/// A folder with an archive, and the folder into which it is unpacked.
+final class Place: Sendable {
+    let folder = TemporaryFolder("todoku-extraction")
+    var archive: String { folder("archive") }
+    var files: String { folder("files") }
+
+    init(_ archive: [UInt8]? = nil) {
+        umask(0o022)
+        folder.makeFolder("files")
+        if let archive { write(archive) }
+    }
+
+    func write(_ bytes: [UInt8]) { writeFile(archive, bytes) }
+
+    func request(_ fingerprint: String = "a", limits: ExtractionLimits = ExtractionLimits(), in directory: String? = nil)
+        -> ExtractionRequest
+    {
+        ExtractionRequest(
+            archive: open(archive, O_RDONLY | O_CLOEXEC), fingerprint: Array(fingerprint.utf8), directory: directory ?? files, name: "new",
+            limits: limits)
+    }
+
+    func unpack(
+        _ request: ExtractionRequest, _ control: ExtractionControl = ExtractionControl(), calls: ExtractionCalls = ExtractionCalls()
+    )
+        -> Result<ExtractedFolder, ExtractionFailure>
+    {
+        defer { close(request.archive) }
+        return Unpacking.run(request, control, calls: calls)
+    }
+
+    func unpack(
+        _ fingerprint: String = "a", limits: ExtractionLimits = ExtractionLimits(), calls: ExtractionCalls = ExtractionCalls()
+    ) -> Result<ExtractedFolder, ExtractionFailure> { unpack(request(fingerprint, limits: limits), calls: calls) }
+
+    /// The failure, after which nothing may be left.
+    func failure(limits: ExtractionLimits = ExtractionLimits(), _ location: SourceLocation = #_sourceLocation) -> ExtractionFailure? {
+        let result = unpack(limits: limits)
+        #expect(listFolder(files) == [], sourceLocation: location)
+        #expect(listFolder(folder.path) == ["archive", "files"], sourceLocation: location)
+        guard case .failure(let failure) = result else { return nil }
+        #expect(!failure.message(folder: files).isEmpty)
+        return failure
+    }
+}
+
+extension Result where Success == ExtractedFolder, Failure == ExtractionFailure {
+    var folder: ExtractedFolder? { try? get() }
+    var failure: ExtractionFailure? { if case .failure(let failure) = self { failure } else { nil } }
+}
+
+/// Runs a shell line with these words as $1…; its output.
+@discardableResult func shell(_ line: String, _ words: String..., folder: String? = nil) async -> String {
+    let exit = await Child.run(["sh", "-ec", line, "sh"] + words, folder: folder)
+    #expect(exit.status == 0, "\(line): \(exit.errors)")
+    return exit.output
+}
