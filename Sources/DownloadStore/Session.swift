@@ -227,11 +227,12 @@ final class Session {
 
     // MARK: Writing
 
-    /// Commits all changes in one transaction, or none.
+    /// Commits the changes of all parts, in order, in one transaction; or none.
     ///
     /// - Parameter isEverything: first deletes what an earlier try may have saved, whose outcome is unknown. Settings and cached copies
     ///   stay.
-    func commit(_ changes: [StoreChange], nextNumber: DownloadNumber, isEverything: Bool = false) throws(StoreError) {
+    func commit(_ parts: [[StoreChange]], nextNumber: DownloadNumber, isEverything: Bool = false) throws(StoreError) {
+        let changes = parts.joined()
         guard !changes.isEmpty || nextNumber > savedNumber else { return }
         guard file.isInPlace else {
             throw StoreError(.damaged, "The database \(folder.database) was removed while Todoku used it.")

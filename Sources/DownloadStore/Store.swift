@@ -148,7 +148,7 @@ public actor Store {
         guard isWhole else { throw lost }
         let session = if let session { session } else { try reopened(nextNumber) }
         self.session = session
-        do throws(StoreError) { try session.commit(changes, nextNumber: nextNumber) } catch {
+        do throws(StoreError) { try session.commit([changes], nextNumber: nextNumber) } catch {
             // SQLite does not recover from some failures by itself: a connection that could not open its log stays read-only.
             if error.reason != .diskFull { self.session = nil }
             throw error
@@ -193,11 +193,11 @@ public actor Store {
         return try? session.copy(for: key)
     }
 
-    /// Sets aside a database that a commit has found `damaged`, and saves `changes`, which are everything there is, in a new one. If this
-    /// fails, call it again: until it succeeds, nothing else can be saved.
+    /// Sets aside a database that a commit has found `damaged`, and saves the changes of all `parts`, which are everything there is, in a
+    /// new one: all of them in one transaction, in order. If this fails, call it again: until it succeeds, nothing else can be saved.
     ///
     /// - Returns: where the old database is now; nil if it was gone.
-    public func startAnew(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) -> String? {
+    public func startAnew(_ parts: [[StoreChange]], nextNumber: DownloadNumber) throws(StoreError) -> String? {
         try checkOpen()
         // A file that an earlier try of this method created is not set aside again.
         if isWhole || folder.id != current?.id { current = nil }
@@ -209,7 +209,7 @@ public actor Store {
         current = file.hold()
         do throws(StoreError) {
             let session = try Session(folder, file, first: nextNumber, wait: wait, mostPages: mostPages)
-            try session.commit(changes, nextNumber: nextNumber, isEverything: true)
+            try session.commit(parts, nextNumber: nextNumber, isEverything: true)
             lock?.note(session.mark())
             self.session = session
         } catch {

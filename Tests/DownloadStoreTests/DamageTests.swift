@@ -241,7 +241,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             #expect(isSpoilt ? rename(folder("other.db"), folder("todoku.db")) == 0 : unlink(folder("todoku.db")) == 0)
             let error = await storeError { try await store.commit([.put(plainRecord(2))], nextNumber: DownloadNumber(3)) }
             #expect(error?.reason == .damaged)
-            let aside = try await store.startAnew([.put(plainRecord(1)), .put(plainRecord(2))], nextNumber: DownloadNumber(3))
+            let aside = try await store.startAnew([[.put(plainRecord(1))], [.put(plainRecord(2))]], nextNumber: DownloadNumber(3))
             #expect((aside != nil) == isSpoilt)
             try await store.commit([.put(plainRecord(3))], nextNumber: DownloadNumber(4))
             await store.close()
@@ -263,13 +263,13 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(await storeError { try await store.commit([known[1]], nextNumber: DownloadNumber(10)) }?.reason == .damaged)
         var large = plainRecord(3)
         large.options.metadata = [UInt8](repeating: 7, count: 300_000)
-        let error = await storeError { _ = try await store.startAnew(known + [.put(large)], nextNumber: DownloadNumber(10)) }
+        let error = await storeError { _ = try await store.startAnew([known, [.put(large)]], nextNumber: DownloadNumber(10)) }
         #expect(error?.reason == .diskFull)
         // The next change alone would be all that the new one holds.
         for _ in 0..<2 {
             #expect(await storeError { try await store.commit([.put(plainRecord(4))], nextNumber: DownloadNumber(10)) }?.reason == .damaged)
         }
-        let aside = try await store.startAnew(known + [.put(plainRecord(4))], nextNumber: DownloadNumber(10))
+        let aside = try await store.startAnew([known, [.put(plainRecord(4))]], nextNumber: DownloadNumber(10))
         #expect((aside != nil) == isSpoilt)
         let kept = listFolder(folder.path).filter { $0.contains("corrupt") && !$0.hasSuffix("-wal") && !$0.hasSuffix("-shm") }
         #expect(kept.count == (isSpoilt ? 1 : 0), "our own is not set aside")
@@ -292,7 +292,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             for suffix in ["", "-wal", "-shm"] { unlink(folder("todoku.db\(suffix)")) }
             if !isEmpty { writeFile(folder("todoku.db"), try #require(readFile(backup("todoku.db"))), inode: inode) }
             #expect(await storeError { try await store.commit([.put(plainRecord(2))], nextNumber: DownloadNumber(3)) }?.reason == .damaged)
-            let aside = try await store.startAnew([.put(plainRecord(1)), .put(plainRecord(2))], nextNumber: DownloadNumber(3))
+            let aside = try await store.startAnew([[.put(plainRecord(1))], [.put(plainRecord(2))]], nextNumber: DownloadNumber(3))
             #expect((aside != nil) != isEmpty)
             await store.close()
             #expect(try await reopened(folder.path).records == [plainRecord(1), plainRecord(2)])
@@ -308,7 +308,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         for name in listFolder(path) { unlink("\(path)/\(name)") }
         #expect(rmdir(path) == 0 && rmdir(folder("state")) == 0)
         #expect(await storeError { try await store.commit([.put(plainRecord(2))], nextNumber: DownloadNumber(3)) }?.reason == .damaged)
-        #expect(try await store.startAnew([.put(plainRecord(1)), .put(plainRecord(2))], nextNumber: DownloadNumber(3)) == nil)
+        #expect(try await store.startAnew([[.put(plainRecord(1))], [.put(plainRecord(2))]], nextNumber: DownloadNumber(3)) == nil)
         let second = Store(folder: path, mostPages: Store.mostPages, wait: .milliseconds(20))
         #expect(await storeError { _ = try await second.open() }?.reason == .inUse)
         await store.close()

@@ -206,8 +206,8 @@ private final class Desk {
         desk.ledger.remove(entries[0], now: now)
         desk.fail(entries[1])
         var records: [DownloadNumber: DownloadRecord] = [:]
-        for change in desk.ledger.everything { if case .put(let record) = change { records[record.number] = record } }
-        let batches = desk.ledger.everything.compactMap { change in if case .putBatch(let record) = change { record } else { nil } }
+        for change in desk.ledger.allRows { if case .put(let record) = change { records[record.number] = record } }
+        let batches = desk.ledger.allRows.compactMap { change in if case .putBatch(let record) = change { record } else { nil } }
         var stray = records[entries[2].number]!
         stray.batch = BatchNumber(77)
         let next = Desk()
@@ -222,6 +222,15 @@ private final class Desk {
         let another = Desk()
         another.ledger.restore([stray], batches: [], sweeps: [:], now: now)
         #expect(another.ledger[stray.number]?.record.batch == nil)
+    }
+
+    @Test func `is in a new database with all members while they take their places`() {
+        let desk = Desk()
+        let (batch, entries) = desk.add(1, 2000, enter: false)
+        desk.ledger.enter(Array(entries.prefix(7)), of: batch, now: now)
+        let rows = desk.ledger.allRows
+        #expect(rows.compactMap { if case .put(let record) = $0 { record.number } else { nil } } == entries.map(\.number))
+        #expect(rows.contains(.putBatch(batch.record)))
     }
 
     @Test func `with an impossible row has at most 10,000 members`() {

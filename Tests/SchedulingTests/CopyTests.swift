@@ -160,6 +160,6 @@ private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
         #expect(!desk.ledger.isDone(number), "the file is to be emptied")
         desk.ledger.swept(number, isGone: true, now: desk.now)
         #expect(desk.ledger.isDone(number) && desk.ledger.isDone(DownloadNumber(77)))
-        #expect(!desk.ledger.everything.contains { if case .sweep = $0 { true } else { false } })
+        #expect(!desk.ledger.allRows.contains { if case .sweep = $0 { true } else { false } })
     }
 }

@@ -692,7 +692,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     @Test func `is forgotten when no download needs it, however many hosts there were`() {
         let desk = Desk { try? $0.hostRules.set("*", second) }
         func remembered() -> Int {
-            desk.ledger.everything.count { if case .requested = $0 { true } else { false } }
+            desk.ledger.allRows.count { if case .requested = $0 { true } else { false } }
         }
         for number in 1...6000 {
             desk.add(UInt64(number), "http://h\(number)/f")

@@ -167,7 +167,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
             #expect(sweeps() == (hasBegun ? 1 : 0))
             if hasBegun { desk.ledger.swept(entry.number, isGone: true, now: desk.now) }
             #expect(!desk.ledger.hasWork)
-            #expect(!desk.ledger.everything.contains { if case .sweep = $0 { true } else { false } })
+            #expect(!desk.ledger.allRows.contains { if case .sweep = $0 { true } else { false } })
         }
     }
 

@@ -322,17 +322,25 @@ extension World {
             inFlight = gate.beginCommit()
             return
         }
+        if anew == nil, gate.owesEverything || b % 40 == 2 {
+            tell("the database is lost")
+            gate.owesEverything = true
+            anew = NewDatabase(ledger.walkRows(), changes)
+        }
+        if anew?.isWhole == false { return gatherRows() }
         if b % 40 == 1, !isEnding {
             tell("a commit hangs")
             (isHanging, owesRecovery) = (true, true)
             return gate.commitHangs(Refusal(.storage, "hangs"))
         }
-        (inFlight, isHanging) = (nil, false)
+        let rows = anew?.rows
+        (inFlight, anew, isHanging) = (nil, nil, false)
         if b % 10 == 0 {
             tell("a commit fails")
             gate.commitFailed(Refusal(.storage, "full"))
         } else {
-            for change in changes { saved.take(change, plant) }
+            if rows != nil { (saved, gate.owesEverything) = (Saved(), false) }
+            for change in rows ?? changes { saved.take(change, plant) }
             saved.next = max(saved.next, nextNumber)
             gate.commitSucceeded()
         }
@@ -342,6 +350,21 @@ extension World {
             decide()
         }
         gate.commitIsOver()
+    }
+
+    /// One part of the rows for the new database. Calls and transfers go on between two parts.
+    private func gatherRows() {
+        if let part = ledger.nextRows(&anew!.walk) {
+            anew?.rows += part.filter { plant != .partial || !isWithoutPlace($0) }
+        } else {
+            anew?.rows += gate.extendCommit()
+            anew?.isWhole = true
+        }
+    }
+
+    /// Whether the row is of a download that has no place in the queue yet.
+    private func isWithoutPlace(_ row: StoreChange) -> Bool {
+        if case .put(let record) = row { ledger[record.number]?.isEntered == false } else { false }
     }
 
     /// From now on, server, disk and network work: everything must come to its end.

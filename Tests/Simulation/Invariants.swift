@@ -221,11 +221,7 @@ extension World {
     private func checkIndex() {
         let all = (ledger.order.ordered + ledger.ended.ordered).compactMap { ledger[$0] }
         for app in Set(all.map(\.record.options.app)) {
-            var found: [DownloadNumber] = []
-            ledger.visit(app: app, tag: nil) { entry in
-                found.append(entry.number)
-                return false
-            }
+            let found = ledger.some(.max, app: app).map(\.number)
             let expected = all.filter { $0.record.options.app == app }.map(\.number)
             if found != expected { fail("of the app \(app), \(found) are found, and should be \(expected)") }
         }

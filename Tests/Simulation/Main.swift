@@ -92,6 +92,8 @@ enum Plant: String, CaseIterable {
     case stuck
     /// The clock forgets the alarm.
     case sleepless
+    /// A new database is written without the downloads that have no place in the queue yet.
+    case partial
 
     var isOfExecutor: Bool { [.early, .backwards, .eager, .nested].contains(self) }
 }

@@ -63,6 +63,16 @@ struct Saved {
     }
 }
 
+/// A database that is written anew, from the rows that the process knows.
+struct NewDatabase {
+    var walk: Ledger.RowWalk
+    var rows: [StoreChange]
+    /// The walk has ended, and the changes since its begin are among the rows.
+    var isWhole = false
+
+    init(_ walk: Ledger.RowWalk, _ changes: [StoreChange]) { (self.walk, rows) = (walk, changes) }
+}
+
 /// A transfer in the engine.
 struct Transfer {
     let id: RequestID
@@ -136,6 +146,8 @@ final class World {
     var isHanging = false
     var owesRecovery = false
     var inFlight: [StoreChange]?
+    /// The commit in flight found the database lost: the rows of a new one.
+    var anew: NewDatabase?
     var nextNumber = DownloadNumber(1)
     var transfers: [DownloadNumber: Transfer] = [:]
     var pool: [Work] = []
@@ -296,7 +308,7 @@ final class World {
         endsUntold = 0
         tell(power ? "power cut" : "kill -9")
         // The commit in flight may or may not be on disk.
-        if let inFlight, random.below(2) == 0 { for change in inFlight { saved.take(change, plant) } }
+        if let inFlight, anew == nil, random.below(2) == 0 { for change in inFlight { saved.take(change, plant) } }
         if power {
             boot += 1
             for work in pool {
@@ -310,7 +322,7 @@ final class World {
             }
             disk.cutPower(&random)
         }
-        (inFlight, transfers, pool, delayed, sweeping, asked) = (nil, [:], [], [], [], [])
+        (inFlight, anew, transfers, pool, delayed, sweeping, asked) = (nil, nil, [:], [], [], [], [])
         (toasts, loop, isCommitDue, alarm) = ([], [], false, nil)
         isHeld = false
         (isAnswering, entering, isHanging, owesRecovery) = (false, nil, false, false)

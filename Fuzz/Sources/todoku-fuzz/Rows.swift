@@ -35,7 +35,7 @@ func fuzzRows(_ bytes: [UInt8]) {
         check(first.nextNumber.value < UInt64.max / 2, "the numbers are at their end: \(first.nextNumber)")
         // Written by us, they are read as the same.
         try store.database.execute("DELETE FROM download; DELETE FROM course")
-        try store.session.commit(first.records.map { .put($0) }, nextNumber: first.nextNumber)
+        try store.session.commit([first.records.map { .put($0) }], nextNumber: first.nextNumber)
         let again = try load()
         check(Set(again.records.map(\.number)) == Set(first.records.map(\.number)), "\(again.records) for \(first.records)")
         if Set(first.records.map(\.number)).count == count {

@@ -388,7 +388,16 @@ extension Downloader: TurnHost {
 }
 
 extension Downloader: JournalOwner {
-    var everything: [StoreChange] { ledger.everything }
+    func allRows() async -> [[StoreChange]] {
+        var (walk, parts, step) = (ledger.walkRows(), [[StoreChange]](), StepTime())
+        while let part = ledger.nextRows(&walk) {
+            parts.append(part)
+            guard step.isOver else { continue }
+            await Task.yield()
+            step = StepTime()
+        }
+        return parts
+    }
 
     func databaseWasSetAside(_ path: String) {
         (setAside, salvaged) = (path, SalvageReport())

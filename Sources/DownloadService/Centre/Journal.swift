@@ -164,8 +164,9 @@ internal import Scheduling
             guard error.reason == .damaged else { throw error }
             log.error("the database was damaged: writing a new one", metadata: ["cause": "\(error)"])
             gate.owesEverything = true
-            // `everything` goes last: a row of `changes` may be older.
-            let aside = try await store.startAnew(changes + (owner?.everything ?? []), nextNumber: nextNumber)
+            // In this order: a row of `changes` may be older than the same row of `rows`, and a change since then is newer.
+            let rows = await owner?.allRows() ?? []
+            let aside = try await store.startAnew([changes] + rows + [gate.extendCommit()], nextNumber: nextNumber)
             gate.owesEverything = false
             owner?.databaseWasSetAside(aside ?? "")
         }
@@ -206,8 +207,8 @@ extension Journal: CommitGateHost {
 }
 
 @BusActor protocol JournalOwner: AnyObject {
-    /// All rows, for a new database if the old one is damaged.
-    var everything: [StoreChange] { get }
+    /// All rows, in parts, for a new database if the old one is damaged. Gathered in steps, so that calls are answered in between.
+    func allRows() async -> [[StoreChange]]
     /// A new database holds everything that this process knows.
     ///
     /// - Parameter path: the damaged database; empty: it was gone.

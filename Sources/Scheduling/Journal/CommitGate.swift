@@ -149,6 +149,9 @@ public final class CommitGate<Host: CommitGateHost> {
         return queue.begin(isDue: owesEverything)
     }
 
+    /// Takes all changes since `beginCommit` into the commit in flight, which has not reached the store yet.
+    public func extendCommit() -> [StoreChange] { queue.extend() }
+
     /// The commit in flight is on disk. Call `release` next, then `commitIsOver`.
     public func commitSucceeded() {
         failures = 0

@@ -108,6 +108,18 @@ public struct JournalQueue<Item> {
         return changes
     }
 
+    /// Takes the changes appended since `begin` into the commit in flight.
+    ///
+    /// - Precondition: a commit is in flight, and the store has not begun it yet.
+    /// - Returns: these changes, which come after those of `begin`.
+    public mutating func extend() -> [StoreChange] {
+        let more = changes
+        inFlight?.changes += more
+        inFlight?.upTo = ticket
+        (changes, places, otherPlaces) = ([], NumberTable(), [:])
+        return more
+    }
+
     /// The commit in flight is on disk.
     public mutating func succeeded() {
         committed = inFlight?.upTo ?? committed

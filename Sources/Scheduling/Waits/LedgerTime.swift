@@ -79,19 +79,6 @@ extension Ledger {
         return true
     }
 
-    /// All data, as changes to an empty store. Without rows that are not on disk yet.
-    public var everything: [StoreChange] {
-        var changes: [StoreChange] = [.set(settings)]
-        changes += batches.values.lazy.filter(\.isEntered).map { .putBatch($0.record) }
-        changes += entries.values.filter(\.isEntered).sorted { $0.number < $1.number }.map { .put($0.record) }
-        changes += requests.map { .requested($0) }
-        for number in sweeps.numbers {
-            if let sweep = sweeps[number], !sweep.directory.isEmpty { changes.append(.sweep(number, directory: sweep.directory)) }
-        }
-        changes += unswept.compactMap { number in entries[number].map { .sweep(number, directory: $0.record.directory) } }
-        return changes
-    }
-
     // MARK: Disks
 
     /// A folder was probed: `free` bytes are available to downloads; nil: the folder is missing or not writable.

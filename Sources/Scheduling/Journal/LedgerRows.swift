@@ -1,0 +1,59 @@
+public import DownloadModel
+
+extension Ledger {
+    /// A walk over all rows, for a database that is written anew. It is taken in parts, because 100,000 rows take long; the ledger may
+    /// decide between two parts.
+    ///
+    /// A row is as new as its part. The changes that the ledger decides during the walk must be saved after it, in the same commit.
+    public struct RowWalk {
+        fileprivate enum Part {
+            case settings
+            case batches(ArraySlice<BatchNumber>)
+            case downloads(page: UInt64)
+            case sweeps(page: UInt64)
+            case unswept(ArraySlice<DownloadNumber>)
+        }
+
+        fileprivate var parts: ArraySlice<Part>
+    }
+
+    /// The most rows of one part.
+    private static var part: Int { 768 }
+
+    public func walkRows() -> RowWalk {
+        var parts: [RowWalk.Part] = [.settings]
+        parts += batches.keys.sorted().chunked(by: Self.part).map { .batches($0) }
+        parts += entries.pages.keys.sorted().map { .downloads(page: $0) }
+        parts += sweeps.pages.keys.sorted().map { .sweeps(page: $0) }
+        parts += unswept.sorted().chunked(by: Self.part).map { .unswept($0) }
+        return RowWalk(parts: parts[...])
+    }
+
+    /// The rows of the next part; nil after the last.
+    ///
+    /// Contains the rows of additions that are not on disk yet: their changes are saved in the same commit. (Of an addition whose row is on
+    /// disk, the download may not have its place in the queue yet.)
+    public func nextRows(_ walk: inout RowWalk) -> [StoreChange]? {
+        switch walk.parts.popFirst() {
+        case .settings: [.set(settings)] + requests.map { .requested($0) }
+        case .batches(let numbers): numbers.compactMap { batches[$0].map { .putBatch($0.record) } }
+        case .downloads(let page):
+            entries.pages[page]?.values.sorted { $0.number < $1.number }.map { .put($0.record) } ?? []
+        case .sweeps(let page):
+            sweeps.pages[page]?.compactMap { $1.directory.isEmpty ? nil : .sweep($0, directory: $1.directory) } ?? []
+        case .unswept(let numbers):
+            numbers.compactMap { number in
+                guard unswept.contains(number), let entry = entries[number] else { return nil }
+                return .sweep(number, directory: entry.record.directory)
+            }
+        case nil: nil
+        }
+    }
+}
+
+extension Array {
+    /// The elements in order, in slices of `length`; the last may be shorter.
+    fileprivate func chunked(by length: Int) -> [ArraySlice<Element>] {
+        stride(from: 0, to: count, by: length).map { self[$0...].prefix(length) }
+    }
+}
