@@ -65,15 +65,17 @@ public struct ObjectPath: Hashable, Comparable, Sendable, CustomStringConvertibl
     /// hexadecimal digits; the empty string becomes `_`. Reversible.
     public static func escape(_ text: String) -> String {
         if text.isEmpty { return "_" }
-        var result = ""
-        for (index, byte) in text.utf8.enumerated() {
+        let (digits, underscore) = (Array("0123456789abcdef".utf8), UInt8(ascii: "_"))
+        var result: [UInt8] = []
+        result.reserveCapacity(text.utf8.count)
+        for byte in text.utf8 {
             let isDigit = (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
-            if isElementByte(byte), byte != UInt8(ascii: "_"), !(index == 0 && isDigit) {
-                result.unicodeScalars.append(Unicode.Scalar(byte))
+            if isElementByte(byte), byte != underscore, !(result.isEmpty && isDigit) {
+                result.append(byte)
             } else {
-                result += "_" + (byte < 16 ? "0" : "") + String(byte, radix: 16)
+                result += [underscore, digits[Int(byte >> 4)], digits[Int(byte & 15)]]
             }
         }
-        return result
+        return String(decoding: result, as: UTF8.self)
     }
 }

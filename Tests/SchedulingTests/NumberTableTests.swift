@@ -32,3 +32,34 @@ internal import Testing
         #expect(set.remove(DownloadNumber(7)) && !set.remove(DownloadNumber(7)) && set.remove(DownloadNumber(70_000)) && set.isEmpty)
     }
 }
+
+@Suite struct `A table by key` {
+    @Test func `holds the same values as a dictionary`() {
+        var random = SystemRandomNumberGenerator()
+        var (table, model) = (KeyTable<String, Int>(), [String: Int]())
+        for step in 0..<20_000 {
+            let key = "key \(Int.random(in: 0..<3000, using: &random))"
+            switch Int.random(in: 0..<4, using: &random) {
+            case 0: (table[key, default: 7], model[key, default: 7]) = (table[key, default: 7] + 1, model[key, default: 7] + 1)
+            case 1:
+                table[key]? = step
+                model[key]? = step
+            case 2: (table[key], model[key]) = (step, step)
+            default: (table[key], model[key]) = (nil, nil)
+            }
+            #expect(table[key] == model[key] && table.isEmpty == model.isEmpty)
+        }
+        #expect(table.keys.sorted() == model.keys.sorted())
+    }
+
+    @Test func `of sets drops a set with its last number`() {
+        var table = KeyTable<String, NumberSet>()
+        table.insert(DownloadNumber(1), at: "a")
+        table.insert(DownloadNumber(2), at: "a")
+        table.remove(DownloadNumber(1), at: "a")
+        table.remove(DownloadNumber(3), at: "b")
+        #expect(Array(table.keys) == ["a"])
+        table.remove(DownloadNumber(2), at: "a")
+        #expect(table.isEmpty)
+    }
+}

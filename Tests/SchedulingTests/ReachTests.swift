@@ -79,18 +79,10 @@ import Testing
                 let expected = all.filter {
                     (app ?? $0.record.options.app, tag ?? $0.record.options.tag) == ($0.record.options.app, $0.record.options.tag)
                 }
-                var found: [DownloadNumber] = []
-                ledger.visit(app: app, tag: tag) { entry in
-                    found.append(entry.number)
-                    return false
-                }
+                var (walk, found) = (ledger.walk(app: app, tag: tag), [DownloadNumber]())
+                while let number = walk.next() { if ledger.listed(number, app: app, tag: tag) != nil { found.append(number) } }
                 #expect(found == expected.map(\.number))
-                found = []
-                ledger.visit(app: app, tag: tag) { entry in
-                    found.append(entry.number)
-                    return found.count == 3
-                }
-                #expect(found == expected.prefix(3).map(\.number))
+                if tag == nil { #expect(ledger.some(3, app: app).map(\.number) == Array(found.prefix(3))) }
             }
         }
     }

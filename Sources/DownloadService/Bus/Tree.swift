@@ -22,36 +22,36 @@ internal import Scheduling
         return [DownloadFace.face.of(download)]
     }
 
+    /// Of more downloads than this, introspection may miss some that have no token.
+    private static let mostLooks = 5000
+
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] {
         if path == BusName.downloadsPath {
-            var names: [String] = []
-            downloader.ledger.visit(app: caller.app, tag: nil) { entry in
-                if entry.record.options.token == nil { names.append("\(entry.number)") }
-                return names.count >= limit - 1
-            }
-            let visible = caller.tokensPrefix
-            let hasTokens = visible.isEmpty ? !downloader.tokens.isEmpty : downloader.tokens.keys.contains { $0.hasPrefix(visible) }
-            return (hasTokens ? ["by_token"] : []) + names
+            let names = downloader.ledger.some(Self.mostLooks, app: caller.app).lazy.filter { $0.record.options.token == nil }
+            return (tokenApps(for: caller, limit: 1).isEmpty ? [] : ["by_token"]) + names.prefix(limit - 1).map { "\($0.number)" }
         }
         let batches = downloader.batches.values.lazy.filter { caller.owns($0) }
         if path == BusName.managerPath.value { return (batches.isEmpty ? [] : ["batch"]) + ["download"] }
-        if path == BusName.batchesPath { return batches.map(\.number).sorted().prefix(limit).map { "\($0)" } }
-        if path == BusName.tokensPath || path.hasPrefix(BusName.tokensPath + "/") {
-            let visible = caller.tokensPrefix
-            let names = downloader.tokens.keys.lazy.filter { $0.hasPrefix(path + "/") && $0.hasPrefix(visible) }
-                .compactMap { $0.dropFirst(path.utf8.count + 1).split(separator: "/").first.map(String.init) }
-            return Array(Set(names).sorted().prefix(limit))
+        if path == BusName.batchesPath { return batches.prefix(limit).map(\.number).sorted().map { "\($0)" } }
+        if path == BusName.tokensPath { return tokenApps(for: caller, limit: limit) }
+        if path.hasPrefix(BusName.tokensPath + "/") {
+            let app = String(path.dropFirst(BusName.tokensPath.utf8.count + 1))
+            guard let numbers = downloader.tokens.numbers(of: app), caller.app.map({ ObjectPath.escape($0) == app }) ?? true else {
+                return []
+            }
+            return numbers.prefix(limit).compactMap { downloader.ledger[$0]?.record.options.token.map(ObjectPath.escape) }.sorted()
         }
         // The nodes above the manager.
         let prefix = path == "/" ? "/" : path + "/"
         guard BusName.managerPath.value.hasPrefix(prefix) else { return [] }
         return [String(BusName.managerPath.value.dropFirst(prefix.utf8.count).prefix { $0 != "/" })]
     }
-}
 
-extension CallerIdentity {
-    /// The prefix of the token paths that this caller may see; empty: all.
-    fileprivate var tokensPrefix: String { app.map { "\(BusName.tokensPath)/\(ObjectPath.escape($0))/" } ?? "" }
+    /// The apps whose downloads with a token `caller` may see, as they are in paths.
+    private func tokenApps(for caller: CallerIdentity, limit: Int) -> [String] {
+        guard let app = caller.app.map(ObjectPath.escape) else { return downloader.tokens.apps(limit) }
+        return downloader.tokens.numbers(of: app) == nil ? [] : [app]
+    }
 }
 
 extension Downloader {

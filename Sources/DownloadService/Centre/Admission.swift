@@ -350,11 +350,17 @@ internal import TransferEngine
         prepareSome(request)
     }
 
-    private func prepareSome(_ request: Request) {
+    /// - Parameter isLong: the preparation takes more than one slice. Then what follows is a step of its own.
+    private func prepareSome(_ request: Request, isLong: Bool = false) {
         let step = StepTime()
         while request.prepareSome() {
-            if step.isOver { return BusActor.spawn { [self] in prepareSome(request) } }
+            if step.isOver { return BusActor.spawn { [self] in prepareSome(request, isLong: true) } }
         }
+        guard isLong else { return goOn(with: request) }
+        BusActor.spawn { [self] in goOn(with: request) }
+    }
+
+    private func goOn(with request: Request) {
         drain(request.caller)
         armTimer()
     }
@@ -431,8 +437,8 @@ internal import TransferEngine
 
     /// The download that the token of `wanted` names already.
     func holder(of wanted: Wanted) -> LedgerEntry? {
-        guard let token = wanted.options.token, !downloader.tokens.isEmpty else { return nil }
-        return downloader.tokens[BusName.path(app: wanted.options.app, token: token).value].flatMap { downloader.ledger[$0] }
+        guard let token = wanted.options.token else { return nil }
+        return downloader.holder(of: BusName.path(app: wanted.options.app, token: token))
     }
 
     /// Reserves `count` numbers, which nothing else will get. Returns the first.

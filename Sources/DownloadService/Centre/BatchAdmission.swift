@@ -73,9 +73,14 @@ internal import Scheduling
     /// it.
     private(set) var wanted: [Admission.Wanted]
     private(set) var apps: Set<String> = []
+    /// The paths of the members.
+    private(set) var paths: [ObjectPath] = []
+    /// The index of each item with a token, by path.
+    private(set) var places: [String: Int] = [:]
     /// The members, once all are made; or the refusal of the first item whose folder is refused.
     private(set) var entries: Result<[LedgerEntry], Refusal> = .success([])
     private var made: [LedgerEntry] = []
+    private var comparison: TokenComparison?
     private let admission: Admission
     private let defaultDirectory: String
     private lazy var now = WallTime.now
@@ -85,15 +90,18 @@ internal import Scheduling
         (wanted, defaultDirectory, self.admission) = (reading.takeWanted(), reading.defaultDirectory, admission)
         count = wanted.count
         made.reserveCapacity(wanted.count)
+        paths.reserveCapacity(wanted.count)
+        if hasTokens { places.reserveCapacity(wanted.count) }
     }
 
-    /// Makes one member. When all are made, releases the items one by one, unless they are still needed to compare tokens.
+    /// Makes one member. When all are made, compares the items one by one with the downloads that have their tokens; without tokens, it
+    /// releases the items.
     ///
     /// - Returns: false when nothing is left to do, or the batch is refused.
     func makeSome(_ verdicts: [ByteText: Result<String, Refusal>]) -> Bool {
         let index = made.count
         guard index < count else {
-            if !hasTokens, wanted.popLast() != nil { return true }
+            if hasTokens ? compareOne() : wanted.popLast() != nil { return true }
             (entries, made) = (.success(made), [])
             return false
         }
@@ -110,10 +118,48 @@ internal import Scheduling
             var record = admission.makeRecord(wanted[index], directory, number: own, now: now)
             record.batch = number
             apps.insert(record.options.app)
+            let path = BusName.path(of: record)
+            if let token = record.options.token, let first = places.updateValue(index, forKey: path.value) {
+                let refusal = Refusal(.alreadyExists, "The token \(token) already names item \(first); choose a new token.")
+                entries = .failure(refusal.about(item: index))
+                return false
+            }
+            paths.append(path)
             made.append(admission.downloader.ledger.prepare(record))
             return true
         case .failure, nil: return false
         }
+    }
+
+    /// Releases items and members in slices. Call when they are in the ledger, or are not needed any more.
+    func drop() {
+        if case .success(let members) = entries, !members.isEmpty { (made, entries) = (members, .success([])) }
+        let step = StepTime()
+        while wanted.popLast() != nil || made.popLast() != nil {
+            if step.isOver { return BusActor.spawn { [self] in drop() } }
+        }
+    }
+
+    /// - Returns: false when no item is left to compare.
+    private func compareOne() -> Bool {
+        let generation = admission.downloader.tokens.generation
+        if comparison?.generation != generation { comparison = TokenComparison(generation: generation) }
+        guard let index = comparison?.compared, index < count else { return false }
+        comparison?.compare(wanted[index], admission.downloader.holder(of: paths[index]), in: admission.downloader)
+        return true
+    }
+
+    /// The batch that an earlier, identical call added; nil: none did.
+    ///
+    /// - Throws: `AlreadyExists` if a token names another request.
+    func batchHeld() throws(Refusal) -> ManagedBatch? {
+        guard hasTokens else { return nil }
+        // Nothing is left to compare, unless tokens have changed since.
+        while compareOne() {}
+        guard let comparison, let taken = comparison.taken else { return nil }
+        if let held = comparison.repeated(count) { return held }
+        let (app, token) = (wanted[taken].options.app, wanted[taken].options.token ?? "")
+        throw Refusal(.alreadyExists, "The token \(token) of \(app) already names another request; choose a new token.").about(item: taken)
     }
 
     /// The refusal of the first item whose folder is refused.
@@ -124,6 +170,46 @@ internal import Scheduling
             }
         }
         return nil
+    }
+}
+
+/// Compares the items of a batch with the downloads that have their tokens already.
+private struct TokenComparison {
+    /// Of `TokenTable`.
+    let generation: UInt64
+    /// The number of compared items.
+    private(set) var compared = 0
+    /// The index of the first item whose token is taken; or of the first item that shows that no identical call was made before.
+    private(set) var taken: Int?
+    private var held: ManagedBatch?
+    private var isRepetition = true
+    private var isDecided = false
+
+    init(generation: UInt64) { self.generation = generation }
+
+    /// - Parameter holder: the download with the token of `item`; nil: there is none.
+    @BusActor mutating func compare(_ item: Admission.Wanted, _ holder: LedgerEntry?, in downloader: Downloader) {
+        let index = compared
+        compared += 1
+        guard !isDecided else { return }
+        guard let holder, item.options.token != nil else {
+            isRepetition = false
+            return
+        }
+        taken = taken ?? index
+        let batch = holder.record.batch.flatMap { downloader.batch($0) }
+        if batch == nil || held.map({ $0 !== batch }) == true || !item.isSame(as: holder.record) {
+            (isRepetition, isDecided, taken) = (false, true, index)
+        }
+        held = batch
+    }
+
+    /// The batch of which the items are a repetition; nil: of none.
+    ///
+    /// - Parameter count: of the items.
+    @BusActor func repeated(_ count: Int) -> ManagedBatch? {
+        guard isRepetition, let held, held.record.count == count else { return nil }
+        return held
     }
 }
 
@@ -159,12 +245,16 @@ extension Admission {
         try checkRoom(for: load)
         let request = begin(load, for: reply.call.sender)
         readings.append(BatchReading(next, count, defaults, defaultDirectory, settings, request, reply))
-        if !isReading { readSome() }
+        guard !isReading else { return }
+        isReading = true
+        // A large message has already cost a step: libdbus has checked it.
+        if count > Self.fewItems { BusActor.spawn { [self] in readSome() } } else { readSome() }
     }
+
+    private static let fewItems = 500
 
     /// Reads one slice of the batches.
     private func readSome() {
-        isReading = true
         let step = StepTime()
         while let reading = readings.first {
             do {
@@ -203,48 +293,14 @@ extension Admission {
     ) throws(Refusal) {
         let (entries, defaults, reply) = (try members.entries.get(), reading.defaults, reading.reply)
         guard let first = entries.first else { return }
-        if let batch = try batchHeld(by: members.wanted) {
-            let paths = members.wanted.compactMap { holder(of: $0).map { BusName.path(of: $0.record) } }
-            return downloader.journal.answer(reply, (batch.path, paths))
+        defer { BusActor.spawn { members.drop() } }
+        if let batch = try members.batchHeld() {
+            return downloader.journal.answer(reply, (batch.path, members.paths))
         }
         let record = BatchRecord(
             number: members.number, count: UInt32(entries.count), app: members.apps.count == 1 ? members.apps.first ?? "" : "",
             directory: defaults.directory.flatMap { try? verdicts[ByteText($0)]?.get() } ?? first.record.directory, options: defaults)
-        downloader.add(record, entries, reply: reply)
-    }
-
-    /// The batch that an earlier, identical call added; nil: none did.
-    ///
-    /// - Throws: `AlreadyExists` if a token names another request.
-    private func batchHeld(by wanted: [Wanted]) throws(Refusal) -> ManagedBatch? {
-        var seen: [ByteText: Int] = [:]
-        var held: ManagedBatch?
-        var taken: Int?
-        var isRepetition = true
-        for (index, item) in wanted.enumerated() {
-            guard let token = item.options.token else {
-                isRepetition = false
-                continue
-            }
-            if let first = seen.updateValue(index, forKey: ByteText("\(item.options.app)/\(token)")) {
-                throw Refusal(.alreadyExists, "The token \(token) already names item \(first); choose a new token.").about(item: index)
-            }
-            guard let download = holder(of: item) else {
-                isRepetition = false
-                continue
-            }
-            taken = taken ?? index
-            let batch = download.record.batch.flatMap { downloader.batch($0) }
-            if batch == nil || held.map({ $0 !== batch }) == true || !item.isSame(as: download.record) {
-                (isRepetition, taken) = (false, index)
-                break
-            }
-            held = batch
-        }
-        guard let taken else { return nil }
-        if isRepetition, let held, held.record.count == wanted.count { return held }
-        let (app, token) = (wanted[taken].options.app, wanted[taken].options.token ?? "")
-        throw Refusal(.alreadyExists, "The token \(token) of \(app) already names another request; choose a new token.").about(item: taken)
+        downloader.add(record, entries, members.paths, members.places, reply: reply)
     }
 }
 

@@ -12,11 +12,16 @@ internal import TransferEngine
 extension Downloader {
     /// Adds a batch. The answer, and a `DownloadAdded` for each member, follow when the whole batch is on disk.
     ///
-    /// - Parameter entries: the members, made by `Ledger.prepare`.
-    func add(_ record: BatchRecord, _ entries: [LedgerEntry], reply: Reply<(ObjectPath, [ObjectPath])>) {
+    /// - Parameters:
+    ///   - entries: the members, made by `Ledger.prepare`.
+    ///   - paths: of the members, in the same order.
+    ///   - places: of the members with a token, by path.
+    func add(
+        _ record: BatchRecord, _ entries: [LedgerEntry], _ paths: [ObjectPath], _ places: [String: Int],
+        reply: Reply<(ObjectPath, [ObjectPath])>
+    ) {
         let path = BusName.path(ofBatch: record.number)
         executor.add(record, entries) { [self] _ in
-            let paths = entries.map { BusName.path(of: $0.record) }
             journal.post(reply.message((path, paths)))
             journal.post(Manager.batchAdded.message(from: BusName.managerPath, path))
             for (entry, path) in zip(entries, paths) {
@@ -24,15 +29,18 @@ extension Downloader {
             }
             log.info("batch added", metadata: ["batch": "\(record.number)", "downloads": "\(record.count)"])
         } entering: { [self] in
+            track($0.record)
             callers.began($0.number)
+        } entered: { [self] in
+            settle(record.number)
         } undone: { [self] batch, refusal in
             for entry in entries { giveUp(entry, refusal) }
+            settle(batch.number)
             untrack(batch.number)?.giveUp(refusal)
             return reply.message(failing: refusal)
         }
         guard let batch = ledger.batch(record.number) else { return }
-        track(batch)
-        for entry in entries { track(entry.record) }
+        track(batch, places)
     }
 
     /// The last unfinished member of the batch has ended.

@@ -52,11 +52,11 @@ internal import TransferEngine
     /// The objects of downloads that know more than the ledger: running downloads, and those with waiting calls or unsent signals. For
     /// other downloads, an object is made when needed and then released.
     private var downloads: [DownloadNumber: ManagedDownload] = [:]
-    private(set) var tokens: [String: DownloadNumber] = [:]
+    private(set) var tokens = TokenTable()
     /// The downloads that `Fetch` has added, by what they fetch.
-    private(set) var fetches: [CopyKey: Set<DownloadNumber>] = [:]
+    private(set) var fetches = KeyTable<CopyKey, NumberSet>()
     /// For each download in `fetches`, the key as it was added. A fresh link changes the URL, but not what was asked for.
-    private(set) var fetchKeys: [DownloadNumber: CopyKey] = [:]
+    private(set) var fetchKeys = NumberTable<CopyKey>()
     let descriptors: Descriptors
     private(set) var batches: [BatchNumber: ManagedBatch] = [:]
     /// The pause before the next slice while the bus has not taken the signals sent so far.
@@ -83,16 +83,27 @@ internal import TransferEngine
         for batch in ledger.batches.values { track(batch) }
     }
 
-    /// Indexes a download of the ledger by the path of its token, and by what it fetches.
+    /// Indexes a download of the ledger by its path, if that contains a token, and by what it fetches.
     func track(_ record: DownloadRecord) {
         guard record.options.token != nil || record.isFetch, ledger[record.number] != nil else { return }
-        if record.options.token != nil { tokens[BusName.path(of: record).value] = record.number }
+        tokens.insert(record)
         guard record.isFetch else { return }
         fetchKeys[record.number] = record.copyKey
-        fetches[record.copyKey, default: []].insert(record.number)
+        fetches.insert(record.number, at: record.copyKey)
     }
 
+    /// The download whose token makes this path.
+    func holder(of path: ObjectPath) -> LedgerEntry? { tokens[path.value].flatMap { ledger[$0] } }
+
     func track(_ batch: LedgerBatch) { batches[batch.number] = ManagedBatch(batch, in: self) }
+
+    /// Likewise, of a new batch. Its members are tracked in slices, before `settle`.
+    func track(_ batch: LedgerBatch, _ places: [String: Int]) {
+        track(batch)
+        tokens.insert(batch.number, places)
+    }
+
+    func settle(_ batch: BatchNumber) { tokens.settle(batch) }
 
     @discardableResult func untrack(_ number: BatchNumber) -> ManagedBatch? {
         let batch = batches.removeValue(forKey: number)
@@ -113,11 +124,8 @@ internal import TransferEngine
     }
 
     func untrack(_ entry: LedgerEntry) {
-        if entry.record.options.token != nil { tokens[BusName.path(of: entry.record).value] = nil }
-        if let key = fetchKeys.removeValue(forKey: entry.number) {
-            fetches[key]?.remove(entry.number)
-            if fetches[key]?.isEmpty == true { fetches[key] = nil }
-        }
+        tokens.remove(entry.record)
+        if let key = fetchKeys.removeValue(for: entry.number) { fetches.remove(entry.number, at: key) }
         guard let download = downloads.removeValue(forKey: entry.number) else { return }
         if let timer = download.propertiesTimer { Poller.shared.cancel(timer) }
         download.propertiesTimer = nil

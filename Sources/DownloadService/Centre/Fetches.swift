@@ -18,7 +18,7 @@ extension Downloader {
     /// Removes the ended downloads of earlier Fetches of `key` from the list, so that a caller who polls does not fill it. A download stays
     /// if it has a token, or if its owner has yet to acknowledge the end.
     func removeFormerFetches(of key: CopyKey) {
-        let former = (fetches[key] ?? []).sorted().compactMap { ledger[$0] }.filter { entry in
+        let former = (fetches[key]?.sorted() ?? []).compactMap { ledger[$0] }.filter { entry in
             let (record, options) = (entry.record, entry.record.options)
             return entry.state.hasEnded && options.token == nil && (options.activate == nil || record.isAcknowledged)
         }

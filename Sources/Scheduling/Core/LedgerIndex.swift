@@ -2,29 +2,31 @@ public import DownloadModel
 
 /// Finds the downloads of an app or a tag among 100,000.
 struct LedgerIndex {
-    private var apps: [String: NumberSet] = [:]
-    private var tags: [String: NumberSet] = [:]
+    private var apps = KeyTable<String, NumberSet>()
+    private var tags = KeyTable<String, NumberSet>()
     /// The bytes that the downloads of an app hold (`DownloadOptions.heldBytes`).
-    private var bytes: [String: Int] = [:]
+    private var bytes = KeyTable<String, Int>()
 
     mutating func insert(_ record: DownloadRecord) {
-        if !record.options.app.isEmpty { apps[record.options.app, default: NumberSet()].insert(record.number) }
+        if !record.options.app.isEmpty { apps.insert(record.number, at: record.options.app) }
         count(record, 1)
-        if !record.options.tag.isEmpty { tags[record.options.tag, default: NumberSet()].insert(record.number) }
+        if !record.options.tag.isEmpty { tags.insert(record.number, at: record.options.tag) }
     }
 
-    /// Most members of a batch share their options: look up app and tag once for each run of such members.
+    /// Most members of a batch are of one app and have one tag: look up app and tag once for each run of such members.
     mutating func insert(_ members: [LedgerEntry]) {
         var rest = members[...]
         while let first = rest.first?.record {
-            let run = rest.prefix { $0.record.sharesOptions(with: first) }
-            rest = rest.dropFirst(run.count)
-            let options = first.options
-            if !options.app.isEmpty {
-                apps[options.app, default: NumberSet()].insert(run.lazy.map(\.number))
-                add(options.heldBytes(with: run.lazy.map(\.record.url)), of: options.app)
+            let (app, tag) = (first.options.app, first.options.tag)
+            let run = rest.prefix {
+                $0.record.sharesOptions(with: first) || $0.record.options.app == app && $0.record.options.tag == tag
             }
-            if !options.tag.isEmpty { tags[options.tag, default: NumberSet()].insert(run.lazy.map(\.number)) }
+            rest = rest.dropFirst(run.count)
+            if !app.isEmpty {
+                apps[app, default: NumberSet()].insert(run.lazy.map(\.number))
+                add(run.reduce(0) { $0 + $1.record.options.heldBytes(with: $1.record.url) }, of: app)
+            }
+            if !tag.isEmpty { tags[tag, default: NumberSet()].insert(run.lazy.map(\.number)) }
         }
     }
 
@@ -32,9 +34,9 @@ struct LedgerIndex {
     func bytes(of app: String) -> Int { bytes[app] ?? 0 }
 
     mutating func remove(_ record: DownloadRecord) {
-        Self.remove(record.number, from: &apps, record.options.app)
+        apps.remove(record.number, at: record.options.app)
         count(record, -1)
-        Self.remove(record.number, from: &tags, record.options.tag)
+        tags.remove(record.number, at: record.options.tag)
     }
 
     /// Adds (`sign` 1) or subtracts (-1) the bytes that `record` holds.
@@ -47,12 +49,6 @@ struct LedgerIndex {
         guard held != 0 else { return }
         let sum = bytes(of: app) + held
         bytes[app] = sum == 0 ? nil : sum
-    }
-
-    private static func remove(_ number: DownloadNumber, from sets: inout [String: NumberSet], _ key: String) {
-        guard let index = sets.index(forKey: key) else { return }
-        sets.values[index].remove(number)
-        if sets.values[index].isEmpty { sets.remove(at: index) }
     }
 
     /// The smaller of the two sets; nil if neither app nor tag is given, so that any download may match.
@@ -69,7 +65,7 @@ extension Ledger {
         (index.count(of: app) - (endedOfApps[app]?.count ?? 0), index.bytes(of: app))
     }
 
-    /// Above this number, sorting the candidates costs more than walking through all downloads until `visit` has enough.
+    /// Above this number, sorting the candidates costs more than walking through all downloads until a caller has enough.
     private static let fewCandidates = 2000
 
     /// A walk over the downloads that are listed now: unfinished downloads in queue order, then ended downloads, oldest end first; or all
@@ -131,12 +127,18 @@ extension Ledger {
         return entry
     }
 
-    /// Visits all downloads of `app` and `tag` (nil: of any) until `visit` returns true, in the order of `walk`.
-    public func visit(app: String?, tag: String?, _ visit: (LedgerEntry) -> Bool) {
-        var walk = walk(app: app, tag: tag)
-        while let number = walk.next() {
-            if let entry = listed(number, app: app, tag: tag), visit(entry) { return }
+    /// At most `most` downloads of `app` (nil: of any): the first ones of `walk`, or of an app with many downloads any of them. Does not
+    /// walk through the downloads of others.
+    public func some(_ most: Int, app: String?) -> [LedgerEntry] {
+        if let candidates = index.candidates(app: app, tag: nil), candidates.count > Self.fewCandidates {
+            return candidates.prefix(most).compactMap { listed($0, app: app, tag: nil) }
         }
+        var walk = walk(app: app, tag: nil)
+        var found: [LedgerEntry] = []
+        while found.count < most, let number = walk.next() {
+            if let entry = listed(number, app: app, tag: nil) { found.append(entry) }
+        }
+        return found
     }
 
     /// The order of `List`: `order`, then `ended`.

@@ -80,16 +80,18 @@ open class TurnExecutor<Host: TurnHost> {
     ///   - entries: the members, made by `Ledger.prepare`.
     ///   - saved: called when all rows are on disk.
     ///   - entering: called for each member before it takes its place.
+    ///   - entered: called when all members have their places.
     ///   - undone: called if the rows could not be saved; returns the answer to the call. The batch is still on the list.
     public func add(
         _ record: BatchRecord, _ entries: [LedgerEntry], saved: @escaping (LedgerBatch) -> Void,
-        entering: @escaping (LedgerEntry) -> Void = { _ in }, undone: @escaping (LedgerBatch, Refusal) -> Message?
+        entering: @escaping (LedgerEntry) -> Void = { _ in }, entered: @escaping () -> Void = {},
+        undone: @escaping (LedgerBatch, Refusal) -> Message?
     ) {
         decide(.addBatch(record, entries))
         guard let batch = ledger.batch(record.number) else { return }
-        gate.append(.addBatch(record, entries.map(\.record)))
+        gate.append(.addBatch(record, entries.map { $0.record }))
         var rest = entries[...]
-        gate.addition(of: [record.number] + entries.map(\.number)) {
+        gate.addition(of: [record.number] + entries.map { $0.number }) {
             saved(batch)
         } enter: { [self] in
             let step = gate.host.beginStep()
@@ -101,6 +103,7 @@ open class TurnExecutor<Host: TurnHost> {
                 decide(.savedMembers(batch, Array(some)))
             }
             decide(.savedBatch(batch, entries))
+            entered()
             return true
         } undo: { [self] refusal in
             let answer = undone(batch, refusal)

@@ -182,8 +182,7 @@ final class HostLoad {
 
 /// The hosts, by name. All of them become outdated in one step, and are refreshed in many.
 struct HostTable {
-    /// By a part of the hash value, so that no insertion moves all hosts.
-    private var byName = [[String: HostLoad]](repeating: [:], count: 64)
+    private var byName = KeyTable<String, HostLoad>()
     private var all: [HostLoad] = []
     /// Contains all hosts that have instants.
     private var dated: [HostLoad] = []
@@ -193,9 +192,7 @@ struct HostTable {
     private var next = 0
 
     var count: Int { all.count }
-    subscript(name: String) -> HostLoad? { byName[part(of: name)][name] }
-
-    private func part(of name: String) -> Int { Int(truncatingIfNeeded: UInt(bitPattern: name.hashValue) % UInt(byName.count)) }
+    subscript(name: String) -> HostLoad? { byName[name] }
 
     /// An instant of `host` may have been set, or its last request noted.
     mutating func noteInstants(of host: HostLoad) {
@@ -219,12 +216,12 @@ struct HostTable {
     mutating func insert(_ host: HostLoad) {
         (host.place, host.generation) = (all.count, generation)
         all.append(host)
-        byName[part(of: host.name)][host.name] = host
+        byName[host.name] = host
     }
 
     /// - Returns: a host that must be refreshed, because `nextOutdated` passes it over otherwise.
     mutating func remove(_ host: HostLoad) -> HostLoad? {
-        byName[part(of: host.name)][host.name] = nil
+        byName[host.name] = nil
         let (place, last) = (host.place, all.removeLast())
         host.place = -1
         var skipped: HostLoad?

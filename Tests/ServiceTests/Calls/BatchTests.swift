@@ -554,6 +554,31 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(try await client.get(Download.batch, at: single).value == "/")
     }
 
+    @Test func `of many items with tokens that two callers send at once is one batch, and each member is found by its path`() async throws {
+        let running = try await Running.start()
+        let other = try await running.world.client()
+        let options = running.options(paused.merging(["app": .string("org.example.App")]) { $1 })
+        let items = (0..<3000).map { ("\(nowhere)/\($0)", ["token": Variant.string("t\($0)")]) }
+        for round in 0..<5 {
+            let pipeline = Pipeline()
+            for client in [running.client, other] {
+                await pipeline.start {
+                    let (batch, members) = try await client.batch(items, options)
+                    // Its places in the queue may not be taken yet.
+                    for member in [members[0], members[2999]] { _ = try await client.get(Download.state, at: member) }
+                    return "\(batch) \(members.count)"
+                }
+            }
+            let answers = await pipeline.answers(2).map { $0 ?? "" }
+            #expect(Set(answers).count == 1 && answers[0].hasSuffix(" 3000"), "round \(round): \(answers)")
+            let batch = ObjectPath(String(answers[0].prefix { $0 != " " }))
+            #expect(try await running.client.counts(batch)[0] == 3000)
+            try await running.client.call(Batch.remove, at: batch, false)
+            let gone = await thrown { try await other.get(Download.state, at: BusName.path(app: "org.example.App", token: "t7")) }
+            #expect(gone?.name == "org.freedesktop.DBus.Error.UnknownObject")
+        }
+    }
+
     @Test func `that is off the list takes no memory any more`() async throws {
         if let sanitizer = underSanitizer() { return print("memory of batches: not checked under the \(sanitizer) sanitizer") }
         let running = try await Running.start()

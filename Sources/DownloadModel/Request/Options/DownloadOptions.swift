@@ -95,13 +95,7 @@ public struct DownloadOptions: Equatable, Sendable {
 
 extension DownloadOptions {
     /// Bytes of URL, headers, metadata and other texts that a download of `url` makes us hold. The first KiB is not counted.
-    public func heldBytes(with url: String) -> Int { heldBytes(with: CollectionOfOne(url)) }
-
-    /// The same of several downloads with these options.
-    public func heldBytes(with urls: some Sequence<String>) -> Int {
-        let own = textBytes
-        return urls.reduce(0) { $0 + max(0, own + $1.utf8.count - 1024) }
-    }
+    public func heldBytes(with url: String) -> Int { max(0, textBytes + url.utf8.count - 1024) }
 
     private var textBytes: Int {
         func size(_ text: String?) -> Int { text?.utf8.count ?? 0 }
