@@ -19,7 +19,7 @@ TODOKU = "org.todoku.Downloader1"
 MANAGER = "/org/todoku/Downloader1"
 DOWNLOAD = "org.todoku.Download1"
 TAG, TOKEN = "background", "the_one"
-# With app and token the path is known before the call: so nothing is missed of what is told from there. Escaped is all but letters and digits.
+# With app and token, the path is known before the call, so no signal from there is missed. All but letters and digits are escaped.
 PATH = "/".join([MANAGER, "download", "by_token", ID.replace(".", "_2e"), TOKEN.replace("_", "_5f")])
 
 

@@ -86,7 +86,7 @@ private final class ExchangeRound {
         }
     }
 
-    /// Whatever came before it on the connections that are kept: a download that is answered well ends well.
+    /// Checks that a correctly served download finishes, whatever earlier downloads left on the kept connections.
     func innocent() {
         removeFiles(in: folder)
         server.isKind = true
@@ -133,7 +133,7 @@ private final class ExchangeRound {
         return ended ?? .stopped(nil)
     }
 
-    /// What a failed transfer leaves is what answers of one representation said, by the record and by the written map.
+    /// Checks that the bytes a failed transfer keeps, by its record and by its written map, all belong to one representation.
     private func checkHeld(_ resume: ResumeData?, _ request: TransferRequest, _ reader: ReferenceReader) {
         let names = fileNames(in: folder)
         check(!names.contains(".todoku-\(request.number.value).new.part"), "a second part file is left: \(names)")
@@ -229,7 +229,8 @@ private func readWhole(_ path: String) -> [UInt8] {
     return Array(bytes.prefix(max(0, count)))
 }
 
-/// What is made once and stays: the bus loop, what libcurl keeps, the look at the mounts (which what a failed download leaves needs).
+/// Creates what later rounds reuse (the bus loop, libcurl's caches, the mount table), so that the check for leaked descriptors does not
+/// count it.
 private let warmUp: Void = {
     let cut = "1HTTP/1.1 200 OK\r\nETag: \"v1\"\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nright\r\n"
     scriptServer.begin([ServerAnswer(Array(cut.utf8)[...], origin: scriptServer.origin)])

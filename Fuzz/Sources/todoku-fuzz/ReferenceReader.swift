@@ -171,7 +171,7 @@ struct ReferenceAnswer {
         return nil
     }
 
-    /// Whether the coding may be that of the file itself, which is an archive by its name or its type; or is one that nobody knows.
+    /// Whether the body may be stored as received: its name or type is that of an archive in this coding, or the coding is unknown.
     func mayBeStoredCoded(_ path: String) -> Bool {
         let known = ["gzip", "x-gzip", "deflate", "br", "zstd"]
         guard let coding, coding.split(separator: ",").allSatisfy({ known.contains(String($0)) }) else { return true }

@@ -1,8 +1,8 @@
-// Undoing gzip, deflate, br and zstd by zlib, libbrotlidec and libzstd, each loaded by dlopen(3) when it is first needed. libcurl depends
-// on the three, and could undo them itself, but does not tell of a coded stream that ends early or is followed by something else.
+// Decodes gzip, deflate, br and zstd by zlib, libbrotlidec and libzstd. Each is loaded by dlopen(3) when it is first needed. libcurl
+// depends on the three and could decode them, but it does not report a stream that ends early or has bytes behind it.
 //
-// Likewise xz and bzip2 by liblzma and libbz2, for archives. libarchive depends on the two, and could undo them itself, but puts no bound
-// on the memory that a stream of xz asks for, nor on the bytes that it unpacks at a time.
+// Likewise xz and bzip2 by liblzma and libbz2, for archives. libarchive depends on the two and could decode them, but it does not bound the
+// memory that a stream of xz asks for, nor the bytes that it unpacks at a time.
 //
 // Their prototypes are declared in CCoding.c, so that a build needs none of their headers; where a header is there, the compiler compares.
 #pragma once

@@ -29,21 +29,22 @@ extern struct todoku_curl_table todoku_curl;
 /// NULL, or what dlopen(3) or libcurl said, for ever.
 const char *todoku_curl_load(void);
 
-/// Whether a socket joins these two ends. `remote`: an address as libcurl writes it. False for what is no such socket, or none at all.
+/// Whether `descriptor` is a socket connected from `local_port` to `remote` and `remote_port`. `remote` is an address as libcurl writes it.
+/// False for any other descriptor, also a closed one.
 bool todoku_socket_joins(int descriptor, int local_port, const char *remote, int remote_port);
 
 enum todoku_unread { TODOKU_UNREAD_NOTHING, TODOKU_UNREAD_BYTES, TODOKU_UNREAD_END };
-/// What lies in a socket for us to read: nothing, bytes, or its end or an error. Takes nothing out, and does not wait.
+/// What can be read from a socket: nothing, bytes, or its end or an error. Reads nothing, and does not wait.
 enum todoku_unread todoku_socket_unread(int descriptor);
 
-/// Whether a TLS record with data lies first in a socket (RFC 8446, section 5.1). An alert, as the one that closes a connection, is none;
-/// it has 2 bytes, which TLS 1.3 sends as a data record of 19. Takes nothing out, and does not wait.
+/// Whether the next unread bytes of a socket begin a TLS record with application data (RFC 8446, section 5.1). A closing alert does not
+/// count: TLS 1.3 wraps its 2 bytes in a data record of 19 bytes, which is recognised by its length. Reads nothing, and does not wait.
 bool todoku_socket_has_tls_data(int descriptor);
 
 /// Whether the other side's kernel has not confirmed yet all that was sent (TCP_INFO).
 bool todoku_socket_has_unacknowledged(int descriptor);
 
-/// How many bytes of the connection in use the TLS library has decrypted that nobody has read; -1 where it cannot tell. In libcurl's
+/// The number of decrypted bytes that the TLS library still holds for the handle's connection; -1 if unknown. Call only in libcurl's
 /// callbacks.
 int todoku_curl_tls_pending(CURL *easy);
 

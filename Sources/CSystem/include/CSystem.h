@@ -49,7 +49,7 @@ extern const int todoku_o_direct;
 
 /// The seals of a memory file, fcntl(2) with F_GET_SEALS; -1: it can have none.
 int todoku_get_seals(int fd);
-/// Those that forbid writing (F_SEAL_WRITE, F_SEAL_FUTURE_WRITE), becoming longer, becoming shorter.
+/// The seals against writing (F_SEAL_WRITE, F_SEAL_FUTURE_WRITE), growing and shrinking.
 extern const int todoku_seal_write, todoku_seal_grow, todoku_seal_shrink;
 
 /// Whether an open file lies on a file system in memory: tmpfs, hugetlbfs or ramfs.
@@ -62,17 +62,17 @@ bool todoku_is_unbounded_memory(int fd);
 /// pipe2(2) with O_CLOEXEC. 0 or errno.
 int todoku_pipe(int descriptors[2]);
 
-/// Keeps malloc(3) to one arena and gives large blocks back at once: for a program of few threads that lives long and should stay small.
-/// To be called before the first thread starts.
+/// Limits malloc(3) to one arena, and makes it return large blocks to the kernel at once: for a program of few threads that lives long and
+/// should stay small. Call before the first thread starts.
 void todoku_keep_heap_small(void);
 
-/// Has a crash of this process (SIGILL, SIGTRAP, SIGSEGV, SIGBUS, SIGABRT, SIGFPE) append a line to the file `path`: the number of what the
-/// crashing thread worked on, or of the one transfer under way. Then the signal does what it did before. Not for SIGKILL: nobody hears of
-/// it. The calling thread hears of its own stack overflow, too; other threads need `todoku_take_alternate_stack`.
+/// Installs a handler for SIGILL, SIGTRAP, SIGSEGV, SIGBUS, SIGABRT and SIGFPE. On a crash it appends a line to the file `path`: the number
+/// of the download that the crashing thread worked on, else of the only running transfer. The previous action of the signal follows.
+/// SIGKILL cannot be handled. The calling thread gets an alternate stack; other threads need `todoku_take_alternate_stack`.
 void todoku_mark_crashes(const char *path);
 
-/// Gives the calling thread a stack for its signals: where its own has overflowed, a handler has no other. NULL where there is one already,
-/// or no memory. To be given back by the same thread before it ends.
+/// Gives the calling thread an alternate signal stack, so that a handler can run after a stack overflow. Returns NULL if the thread has one
+/// already, or without memory. The same thread must return it before it ends.
 void *todoku_take_alternate_stack(void);
 void todoku_drop_alternate_stack(void *memory);
 

@@ -20,7 +20,7 @@ public enum WaitReason: String, CaseIterable, Sendable {
     case pausedAll = "paused-all"
 }
 
-/// The state of a download. Only `after(_:)` changes it.
+/// The state of a download. `after(_:)` defines all transitions; a start and a set clock also compute a wait anew.
 public enum DownloadState: Equatable, Sendable {
     case queued
     case waiting(WaitReason, until: WallTime?)

@@ -34,7 +34,7 @@ extension `The fault campaign` {
             await report.finish(expecting: StallCase.allCases.map(\.description))
         }
 
-        @Test func `is told to every caller in the same words and time, to the second as to the first, also where many ask at once`()
+        @Test func `is reported to every caller after the same time and in the same words, however many call`()
             async throws
         {
             let report = await Report(

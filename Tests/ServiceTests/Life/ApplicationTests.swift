@@ -288,8 +288,8 @@ private struct Session {
             info = Gio.DesktopAppInfo.new_from_filename(sys.argv[1])
             info.launch([], None)
             info.launch_action("pause-all", None)
-            # Neither waits, and calls of one that leaves before it is known who it was are dropped. This one is answered behind them; a Ping
-            # would be by libdbus, before.
+            # Neither call waits for an answer, and the service drops calls of a caller that leaves before it is identified. The
+            # answer to this call follows them. (libdbus would answer a Ping at once.)
             Gio.bus_get_sync(Gio.BusType.SESSION).call_sync(
                 "\(BusName.service)", "\(manager)", "org.freedesktop.DBus.Properties", "Get",
                 GLib.Variant("(ss)", ("\(Manager.interface)", "Version")), None, 0, 60000)

@@ -143,7 +143,7 @@ import TransferEngine
         #expect(after?.written == 1_800_000 && after?.validator == .entityTag("\"v2\"") && after?.identity.inode != resume.identity.inode)
         #expect(listFolder(fixture.folder.path).filter { $0.hasPrefix(".todoku") } == [".todoku-1.part"])
         #expect(fixture.part.map { $0[...] == Self.new[..<1_800_000] } == true)
-        // The checkpoint that gives the old bytes up comes after them, and the map tells of the new file alone.
+        // The checkpoint that drops the old bytes follows all checkpoints about them, and the map describes only the new file.
         let checkpoints = await fixture.log.checkpoints()
         let start = try #require(checkpoints.firstIndex { $0.validator == .entityTag("\"v2\"") })
         #expect(checkpoints[start].written == 0 && checkpoints[..<start].allSatisfy { $0.validator == .entityTag("\"v1\"") })

@@ -46,7 +46,7 @@ import Testing
         #expect(facts.map(\.offset) == [1_400_000] && facts.allSatisfy { !$0.discarded && $0.isResumable })
     }
 
-    @Test func `stays held when a gap is cut, and is gone on with`() async throws {
+    @Test func `is kept when the transfer of a gap is cut, and the next transfer resumes from it`() async throws {
         let server = ScriptedServer { request, reply in
             guard request.number == 1 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
             reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes 1500000-1999999/3000000"], length: 500_000)

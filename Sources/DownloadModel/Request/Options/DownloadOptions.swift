@@ -49,7 +49,7 @@ public struct DownloadOptions: Equatable, Sendable {
     public var priority: Int32 = 0
     /// Most bytes per second over all connections of the download. nil: no limit.
     public var speedLimit: Speed?
-    /// An attempt that receives no byte for this long is abandoned.
+    /// An attempt that brings less than a byte a second for this long is ended.
     public var stallTimeout: Duration = .milliseconds(30_000)
     /// Retries when a server refuses or cannot be reached. 0: none.
     public var retries: UInt32 = 10

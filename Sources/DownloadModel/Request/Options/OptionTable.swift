@@ -111,7 +111,7 @@ extension OptionRow {
         OptionRow("speed-limit", \.speedLimit, .uint64, none: .uint64(0), sandbox: .free, help: "Most bytes per second, such as 500K."),
         OptionRow(
             "stall-timeout", \.stallTimeout, .milliseconds.checked { $0 > .zero ? nil : "must be a number of milliseconds above 0." },
-            sandbox: .free, help: "End an attempt after this time without a byte (default: 30s)."),
+            sandbox: .free, help: "End an attempt that brings less than a byte a second for this time (default: 30s)."),
         OptionRow(
             "retries", \.retries, .uint32, sandbox: .free,
             help: "Most retries if the server refuses or cannot be reached (default: 10)."),
