@@ -176,15 +176,19 @@ func report(seed: UInt64, _ arguments: Arguments) -> Bool {
             }
             finish(0)
         }
-        var failures = 0
-        for pid in children {
+        var isViolated = false
+        while !children.isEmpty {
             var status: Int32 = 0
-            waitpid(pid, &status, 0)
-            if status != 0 { failures += 1 }
+            let pid = wait(&status)
+            children.removeAll { $0 == pid }
+            guard status != 0, !isViolated else { continue }
+            // The first violation is enough.
+            isViolated = true
+            for other in children { kill(other, SIGKILL) }
         }
         var ended = timespec()
         clock_gettime(CLOCK_MONOTONIC, &ended)
-        if failures > 0 {
+        if isViolated {
             print("simulation: an invariant was violated")
             exit(1)
         }
