@@ -203,25 +203,28 @@ final class Session {
             """
         ).run(oldest.microseconds, now.microseconds)
         try database.prepare("SELECT host, spacing, at, is_sent FROM request ORDER BY at DESC LIMIT \(Self.mostRequests)").each {
-            (host: String, spacing: Int64, at: UInt64, isSent: Bool) in
-            let request = HostRequest(host: host, spacing: .microseconds(spacing), at: WallTime(microseconds: at), isSent: isSent)
-            let interval = spacing > 0 ? request.spacing : rules.governing(host).rule.requestInterval ?? .zero
+            (host: String, requestInterval: Int64, at: UInt64, isSent: Bool) in
+            let request = HostRequest(
+                host: host, requestInterval: .microseconds(requestInterval), at: WallTime(microseconds: at), isSent: isSent)
+            let interval = requestInterval > 0 ? request.requestInterval : rules.governing(host).rule.requestInterval ?? .zero
             let isOver = at < oldest.microseconds || isSent && now - request.at > interval + interval / 64
             if isOver { over.append(request) } else { requests.append(request) }
         }
         if !over.isEmpty {
-            try? transaction { () throws(SQLiteError) in for request in over { try forget(request.host, request.spacing) } }
+            try? transaction { () throws(SQLiteError) in for request in over { try forget(request.host, request.requestInterval) } }
         }
         return requests
     }
 
-    private func forget(_ host: String, _ spacing: Duration) throws(SQLiteError) { try requestOver.run(host, spacing.microseconds) }
+    private func forget(_ host: String, _ requestInterval: Duration) throws(SQLiteError) {
+        try requestOver.run(host, requestInterval.microseconds)
+    }
 
     /// `number` if we may have given it; nil for a number that only another program's row can have. So our numbers never run out.
     private static func given(_ number: DownloadNumber) -> DownloadNumber? { number.value <= UInt64(Int64.max) / 2 ? number : nil }
 
     /// The cached copy of `key`; nil also if its row cannot be read.
-    func copy(for key: CopyKey) throws(StoreError) -> CopyHeld? {
+    func copy(for key: CopyKey) throws(StoreError) -> CachedCopy? {
         do throws(SQLiteError) { return try CopyRow.find(key, findCopy) } catch { throw StoreError(error, folder) }
     }
 
@@ -275,8 +278,9 @@ final class Session {
             try removeCourse.run(number.value)
         case .sweep(let number, let directory): try sweep.run(number.value, directory)
         case .swept(let number): try swept.run(number.value)
-        case .requested(let request): try requested.run(request.host, request.spacing.microseconds, request.at.microseconds, request.isSent)
-        case .requestOver(let host, let spacing): try forget(host, spacing)
+        case .requested(let request):
+            try requested.run(request.host, request.requestInterval.microseconds, request.at.microseconds, request.isSent)
+        case .requestOver(let host, let requestInterval): try forget(host, requestInterval)
         case .keepCopy(let copy): try CopyRow.put(copy, keepCopy)
         case .putBatch(let record): try record.put(by: putBatch)
         case .addBatch(let record, let members):

@@ -188,7 +188,7 @@ public actor Store {
         return try Session(folder, file, first: nextNumber, wait: wait, mostPages: mostPages)
     }
     /// The cached copy of `key`, as committed; nil: none is known, or the database cannot be read now.
-    public func copy(for key: CopyKey) -> CopyHeld? {
+    public func copy(for key: CopyKey) -> CachedCopy? {
         guard let session else { return nil }
         return try? session.copy(for: key)
     }

@@ -22,7 +22,7 @@ final class Attempt: BodySink {
         /// The held bytes are useless: ask again, without a range.
         case restart
         /// A 304 about the cached copy.
-        case unchanged(CopyHeld)
+        case unchanged(CachedCopy)
         case failed(DownloadFailure)
         case taken(path: String)
     }

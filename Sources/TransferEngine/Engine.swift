@@ -187,14 +187,14 @@ public actor Engine {
             if transfer.isCheckpointDue(now: now) { sync(transfer) }
         }
         for segment in segments { look(at: segment, now) }
-        for transfer in fetching where transfer.isFetching { checkSilence(transfer, now) }
+        for transfer in fetching where transfer.isFetching { for segment in transfer.segments { checkSilence(segment, now) } }
         reportEvents()
         if !snapshot.isEmpty { send(snapshot) }
     }
 
     private func look(at segment: Segment, _ now: SuspendingClock.Instant) {
         let isHolding = segment.pace.isHolding
-        if segment.pace.letGo() { resume(segment) }
+        if segment.pace.release() { resume(segment) }
         if let attempt = segment.attempt, attempt.drags(now) { return follow(segment, attempt) }
         segment.listen(now, isHolding: isHolding)
         checkStall(segment, now, isHolding: isHolding)
@@ -208,12 +208,11 @@ public actor Engine {
         }
     }
 
-    /// A transfer is stalled if all its segments are silent.
-    private func checkSilence(_ transfer: Transfer, _ now: SuspendingClock.Instant) {
-        let isStalled = transfer.segments.allSatisfy { now - $0.lastHeard >= Self.silence }
-        guard isStalled != transfer.isStalled else { return }
-        transfer.isStalled = isStalled
-        transfer.events.append(.stalled(transfer.request.number, isStalled))
+    private func checkSilence(_ segment: Segment, _ now: SuspendingClock.Instant) {
+        let isStalled = now - segment.lastHeard >= Self.silence
+        guard isStalled != segment.isStalled else { return }
+        segment.isStalled = isStalled
+        segment.transfer.events.append(.stalled(segment.id, isStalled))
     }
 
     private func checkStall(_ segment: Segment, _ now: SuspendingClock.Instant, isHolding: Bool) {
@@ -246,7 +245,7 @@ public actor Engine {
     private func limit(_ number: DownloadNumber, _ limit: Speed?) {
         guard let transfer = transfers[number] else { return }
         transfer.setLimit(limit ?? 0)
-        for segment in transfer.segments where segment.pace.letGo() { resume(segment) }
+        for segment in transfer.segments where segment.pace.release() { resume(segment) }
     }
 
     // MARK: A transfer's way

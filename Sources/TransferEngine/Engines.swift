@@ -72,7 +72,7 @@ internal import Transport
         // While the previous transfer hangs, a second one would write into the same file.
         if runs[number] != nil {
             heldBack[number] = HeldBack(request: request, disk: disk, since: .now)
-            tell(.stalled(number, true))
+            tell(.diskStalled(number, true))
             return watch()
         }
         guard let lane = lane(of: disk) else {
@@ -158,7 +158,7 @@ internal import Transport
             }
             if !run.isLost { report(event) }
             if let held = heldBack.removeValue(forKey: number) {
-                report(.stalled(number, false))
+                report(.diskStalled(number, false))
                 start(held.request, on: held.disk)
             }
         case .checkpoint(let number, let resume):
@@ -167,9 +167,10 @@ internal import Transport
         case .progress(let all):
             let heard = all.filter { isHeard($0.number) }
             if !heard.isEmpty { report(.progress(heard)) }
-        case .stalled(let number, let isStalled):
-            // Stalls that the disk causes are reported by `look`.
-            if isHeard(number), runs[number]?.isStalled == false || isStalled { report(event) }
+        case .stalled(let id, let isStalled):
+            // While the disk blocks the engine, `look` says that the transfer is stalled.
+            if isHeard(id.download), runs[id.download]?.isStalled == false || isStalled { report(event) }
+        case .diskStalled: break  // our own
         case .asks(let id, _), .sent(let id, _): if isHeard(id.download) { report(event) }
         case .began(let number, _): if isHeard(number) { report(event) }
         }
@@ -202,7 +203,7 @@ internal import Transport
                     lose(number)
                 } else if run.isStalled != (busy >= Self.silence) {
                     runs[number]?.isStalled.toggle()
-                    report(.stalled(number, !run.isStalled))
+                    report(.diskStalled(number, !run.isStalled))
                 }
             }
             lane.engine.findFlushes(longerThan: Self.patience) { [weak self] in for number in $0 { self?.lose(number) } }

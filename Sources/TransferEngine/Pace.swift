@@ -54,7 +54,7 @@ final class Pace {
     }
 
     /// Whether held bytes may come now. If so, the hold ends.
-    func letGo() -> Bool {
+    func release() -> Bool {
         guard isHolding, !hasLimit || available >= 1 else { return false }
         isHolding = false
         return true

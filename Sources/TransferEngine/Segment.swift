@@ -47,6 +47,8 @@ final class Segment {
     var pieces = 0
     private var piecesAtTick = 0
     private(set) var lastHeard = SuspendingClock.now
+    /// Whether the last event about the silence of the server said that it is silent.
+    var isStalled = false
 
     init(of transfer: Transfer, id: RequestID, pace: Pace) {
         (self.transfer, self.id, self.pace) = (transfer, id, pace)

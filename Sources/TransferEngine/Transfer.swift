@@ -26,7 +26,7 @@ final class Transfer {
     private(set) var segments: [Segment] = []
     var ask = Ask.conditional
     /// The cached copy that may answer this request. It was unmodified when the transfer began.
-    private var copy: CopyHeld?
+    private var copy: CachedCopy?
     /// The validators of the representation being received.
     var validators: CopyValidators?
     /// Whether a response contradicted the held bytes. Then only a whole body counts.
@@ -37,7 +37,6 @@ final class Transfer {
     var isFurtherPiece = false
     private var heldAtStart: ByteCount = 0
 
-    var isStalled = false
     var meter = SpeedMeter()
     var reported: TransferProgress?
     var received: ByteCount { (candidate ?? part)?.written ?? 0 }
@@ -168,7 +167,7 @@ final class Transfer {
     // MARK: The copy held
 
     /// Whether the cached copy satisfies this request, if the server confirms that the copy is current.
-    private func serves(_ copy: CopyHeld) -> Bool {
+    private func serves(_ copy: CachedCopy) -> Bool {
         guard copy.validators != nil, !request.hasChecksum || copy.checksum == request.checksum else { return false }
         if let expected = request.expectedSize, copy.stamp.size != expected { return false }
         if let most = request.maxSize, copy.stamp.size > most { return false }
@@ -176,7 +175,7 @@ final class Transfer {
         return copy.mediaType.map { expected.hasSuffix("/*") ? $0.hasPrefix(expected.dropLast()) : $0 == expected } ?? false
     }
 
-    private func isIntact(_ copy: CopyHeld) -> Bool {
+    private func isIntact(_ copy: CachedCopy) -> Bool {
         guard copy.key.directory.isSameBytes(as: request.directory), let status = folder?.status(copy.name) else { return false }
         return folder?.isOurs(status) == true && copy.stamp.isOf(status.stamp(boot: boot))
     }
@@ -189,7 +188,7 @@ final class Transfer {
     }
 
     /// The copy, if a 304 with this head can be about it, and the copy is still unmodified.
-    func unchangedCopy(_ head: ResponseHead) -> CopyHeld? {
+    func unchangedCopy(_ head: ResponseHead) -> CachedCopy? {
         guard let copy, copy.validators?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) == true,
             isIntact(copy)
         else { return nil }

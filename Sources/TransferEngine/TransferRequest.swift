@@ -58,7 +58,7 @@ public struct TransferRequest: Sendable {
     /// Under `skip` and `fail`, a taken name ends the transfer before the body is fetched.
     public var ifExists = ExistingFilePolicy.rename
     /// The cached copy that a conditional request is about. Not used while newer bytes are held.
-    public var copy: CopyHeld?
+    public var copy: CachedCopy?
     /// The disk space to leave free.
     public var diskReserve = DiskReserve.bytes(0)
     /// Written into instead of a part file. `directory` and `partName` are empty then.
@@ -145,7 +145,7 @@ public enum TransferEnd: Equatable, Sendable {
     /// The name is taken, and the policy is `skip` or `fail`. No body was fetched.
     case nameTaken(path: String)
     /// A 304: the server has nothing newer than `TransferRequest.copy`, which was unmodified.
-    case unchanged(CopyHeld)
+    case unchanged(CachedCopy)
 }
 
 public enum TransferEvent: Equatable, Sendable {
@@ -153,8 +153,10 @@ public enum TransferEvent: Equatable, Sendable {
     case asks(RequestID, DownloadURL)
     /// A request goes out now; reported if `tellsSent` asked for it.
     case sent(RequestID, at: WallTime)
-    /// Nothing has arrived for `Engine.silence` (true), or bytes arrive again (false).
-    case stalled(DownloadNumber, Bool)
+    /// The server of a request has sent nothing for `Engine.silence` (true), or sends again (false).
+    case stalled(RequestID, Bool)
+    /// The disk of a transfer has not answered for `Engines.silence` (true), or answers again (false).
+    case diskStalled(DownloadNumber, Bool)
     /// A response was accepted; reported before its first byte counts. Reported again if the transfer starts over.
     case began(DownloadNumber, TransferFacts)
     /// One snapshot of all changes, at most 10 a second.
@@ -169,8 +171,8 @@ extension TransferEvent {
     /// The transfer of the event; nil: several.
     public var number: DownloadNumber? {
         switch self {
-        case .asks(let id, _), .sent(let id, _): id.download
-        case .stalled(let number, _), .began(let number, _), .checkpoint(let number, _), .ended(let number, _): number
+        case .asks(let id, _), .sent(let id, _), .stalled(let id, _): id.download
+        case .diskStalled(let number, _), .began(let number, _), .checkpoint(let number, _), .ended(let number, _): number
         case .progress: nil
         }
     }

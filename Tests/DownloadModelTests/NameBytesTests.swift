@@ -15,9 +15,9 @@ private let (composed, decomposed) = ("/d/caf\u{E9}", "/d/cafe\u{301}")
         }
         #expect(key(composed, nil) != key(decomposed, nil) && key("/d", composed) != key("/d", decomposed))
         #expect(Set([key(composed, nil), key(decomposed, nil), key(composed, "")]).count == 3)
-        func copy(_ name: String) -> CopyHeld {
+        func copy(_ name: String) -> CachedCopy {
             let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "")
-            return CopyHeld(key: key("/d", nil), name: name, stamp: FileStamp(identity: identity, size: 1, modified: 1), validators: nil)
+            return CachedCopy(key: key("/d", nil), name: name, stamp: FileStamp(identity: identity, size: 1, modified: 1), validators: nil)
         }
         #expect(copy(composed) != copy(decomposed) && copy(composed) == copy(composed))
     }

@@ -12,9 +12,9 @@ internal import Testing
         CopyKey(app: "org.example.App", url: url, directory: "/d", wantedName: name)
     }
 
-    private func copy(_ key: CopyKey, name: String = "写真 (1).zip", full: Bool = true) -> CopyHeld {
+    private func copy(_ key: CopyKey, name: String = "写真 (1).zip", full: Bool = true) -> CachedCopy {
         let identity = FileIdentity(device: .max, inode: 1 << 63, mount: 7, boot: "b", born: full ? -9 : nil)
-        return CopyHeld(
+        return CachedCopy(
             key: key, name: name, stamp: FileStamp(identity: identity, size: 1 << 63, modified: -5),
             validators: full ? CopyValidators(entityTag: "W/\"é\"", lastModified: "yesterday", source: "http://h/x") : nil,
             mediaType: full ? "a/b" : nil, checksum: full ? Checksum(.md5, digest: [UInt8](repeating: 9, count: 16)) : nil)

@@ -135,8 +135,8 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
 
     @Test func `has the last requests, until nothing can be waiting for them any more`() async throws {
         let now = WallTime(microseconds: UInt64(time(nil)) * 1_000_000)
-        func request(_ host: String, _ spacing: Duration, before: Duration, isSent: Bool = true) -> HostRequest {
-            HostRequest(host: host, spacing: spacing, at: now + (.zero - before), isSent: isSent)
+        func request(_ host: String, _ requestInterval: Duration, before: Duration, isSent: Bool = true) -> HostRequest {
+            HostRequest(host: host, requestInterval: requestInterval, at: now + (.zero - before), isSent: isSent)
         }
         let wanted = [
             request("a", .seconds(7200), before: .seconds(3600)), request("b", .seconds(60), before: .seconds(3600), isSent: false),
@@ -151,12 +151,12 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
             try settings.hostRules.set("ruled", HostRule(requestInterval: .seconds(7200)))
             try await store.commit([.set(settings)] + (wanted + over).map { .requested($0) }, nextNumber: DownloadNumber(1))
             try await store.commit(
-                [.requested(request("c", .seconds(7200), before: .zero)), .requestOver(host: "c", spacing: .seconds(7200))],
+                [.requested(request("c", .seconds(7200), before: .zero)), .requestOver(host: "c", requestInterval: .seconds(7200))],
                 nextNumber: DownloadNumber(1))
         }
         // What cannot be deleted, as on a full disk, does not keep anybody from starting.
         try tamper(folder.path, "CREATE TRIGGER refuse BEFORE DELETE ON request BEGIN SELECT RAISE(ABORT, 'refused by a test'); END")
-        func hosts(_ state: StoredState) -> [String] { state.requests.map { "\($0.host) \($0.spacing)" }.sorted() }
+        func hosts(_ state: StoredState) -> [String] { state.requests.map { "\($0.host) \($0.requestInterval)" }.sorted() }
         #expect(hosts(try await reopened(folder.path)) == hosts(StoredState(requests: wanted)))
         try tamper(folder.path, "DROP TRIGGER refuse")
         #expect(hosts(try await reopened(folder.path)) == hosts(StoredState(requests: wanted)))
@@ -167,7 +167,7 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
     @Test func `has the last requests to so many hosts only`() async throws {
         let now = WallTime(microseconds: UInt64(time(nil)) * 1_000_000)
         let requests = (1...10_100).map {
-            HostRequest(host: "h\($0)", spacing: .seconds(24 * 3600), at: now + .milliseconds($0 - 100_000), isSent: true)
+            HostRequest(host: "h\($0)", requestInterval: .seconds(24 * 3600), at: now + .milliseconds($0 - 100_000), isSent: true)
         }
         try await withStore(folder.path) { store, _ in
             try await store.commit(requests.map { .requested($0) }, nextNumber: DownloadNumber(1))

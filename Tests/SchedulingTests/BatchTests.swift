@@ -20,7 +20,7 @@ private final class Desk {
     }
 
     func take() {
-        for action in ledger.takeActions() {
+        for action in ledger.output.take() {
             switch action {
             case .save(let change): saved.append(change)
             case .announceEnd(let entry): order.append("end \(entry.number)")

@@ -77,7 +77,7 @@ private struct Desk {
     let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
     let now = WallTime(microseconds: 1_000_000_000_000_000)
     let entry: LedgerEntry
-    let copy: CopyHeld
+    let copy: CachedCopy
 
     init(state: DownloadState = .queued, _ change: (inout DownloadRecord) -> Void = { _ in }) {
         var record = DownloadRecord(
@@ -85,7 +85,7 @@ private struct Desk {
             queuedAt: WallTime(microseconds: 1), position: 0)
         record.isFetch = true
         change(&record)
-        copy = CopyHeld(
+        copy = CachedCopy(
             key: record.copyKey, name: "a", stamp: FileStamp(identity: identity, size: 10, modified: 5),
             validators: CopyValidators(entityTag: "\"1\"", lastModified: nil, source: source), mediaType: "text/plain")
         ledger.restore([record], sweeps: [:], now: now)
@@ -93,7 +93,7 @@ private struct Desk {
         ledger.schedule(now: now)
     }
 
-    func actions() -> [Ledger.Action] { ledger.takeActions() }
+    func actions() -> [Ledger.Action] { ledger.output.take() }
     var saves: [StoreChange] { actions().compactMap { if case .save(let change) = $0 { change } else { nil } } }
 }
 

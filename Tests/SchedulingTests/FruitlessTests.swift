@@ -28,7 +28,7 @@ private final class Desk {
 
     /// Counts the requested deletions of the part file, and performs them.
     func sweeps() -> Int {
-        let count = ledger.takeActions().count { if case .sweep = $0 { true } else { false } }
+        let count = ledger.output.take().count { if case .sweep = $0 { true } else { false } }
         if count > 0 { ledger.swept(entry.number, isGone: true, now: now) }
         return count
     }
@@ -42,7 +42,7 @@ private final class Desk {
         _ = sweeps()
         now = ledger.nextWake ?? now
         ledger.tick(now: now)
-        _ = ledger.takeActions()
+        _ = ledger.output.take()
     }
 }
 
@@ -109,7 +109,7 @@ private func held(_ written: ByteCount) -> ResumeData {
     ) {
         let desk = Desk()
         desk.begin(isResumable: isResumable)
-        _ = desk.ledger.takeActions()
+        _ = desk.ledger.output.take()
         desk.fail(failure, resume)
         #expect(desk.entry.state.name == "waiting")
         #expect(desk.sweeps() == sweeps)
@@ -121,7 +121,7 @@ private func held(_ written: ByteCount) -> ResumeData {
             let desk = Desk()
             desk.begin(isResumable: false)
             try desk.ledger.apply(.pause, to: desk.entry, now: desk.now)
-            _ = desk.ledger.takeActions()
+            _ = desk.ledger.output.take()
             desk.ledger.transferEnded(
                 desk.entry.number, isWhole ? .complete(size: 100, fileName: "f", held(0)) : .stopped(nil), now: desk.now)
             #expect(desk.sweeps() == (isWhole ? 0 : 1))

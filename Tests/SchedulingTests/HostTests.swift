@@ -39,15 +39,15 @@ private final class Desk {
     }
 
     func take() {
-        for action in ledger.takeActions() {
+        for action in ledger.output.take() {
             switch action {
             case .startTransfer(let entry, _): started.append(entry.number.value)
             case .permit(let id, _): permitted.append(id.download.value)
             case .tellWait(let entry): told.append(entry.number.value)
             case .save(.requested(let request)):
                 saved.append(request)
-                rows.insert([request.host, "\(request.spacing)"])
-            case .save(.requestOver(let host, let spacing)): rows.remove([host, "\(spacing)"])
+                rows.insert([request.host, "\(request.requestInterval)"])
+            case .save(.requestOver(let host, let requestInterval)): rows.remove([host, "\(requestInterval)"])
             default: break
             }
         }
@@ -123,7 +123,7 @@ private final class Desk {
     }
 }
 
-private let copy = CopyHeld(
+private let copy = CachedCopy(
     key: CopyKey(app: "", url: "http://h/f", directory: "/d", wantedName: nil), name: "f",
     stamp: FileStamp(identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"), size: 1, modified: 1), validators: nil)
 private let second = HostRule(requestInterval: .seconds(1))
@@ -888,10 +888,10 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     @Test func `are not taken by servers that send nothing`() {
         let desk = Desk { $0.maxActive = 1 }
         for number in 1...3 { desk.add(UInt64(number)) }
-        desk.ledger.stalled(desk.entry(1), true, now: desk.now)
+        desk.ledger.stalled(desk.entry(1).request, true, now: desk.now)
         desk.take()
         #expect(desk.started == [1, 2])
-        desk.ledger.stalled(desk.entry(1), false, now: desk.now)
+        desk.ledger.stalled(desk.entry(1).request, false, now: desk.now)
         desk.finish(2)
         #expect(desk.started == [1, 2])
         desk.finish(1)
@@ -902,7 +902,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         let desk = Desk { $0.maxActive = 1 }
         for number in 1...80 {
             desk.add(UInt64(number), "http://a\(number)/f", app: "A")
-            if desk.started.contains(UInt64(number)) { desk.ledger.stalled(desk.entry(UInt64(number)), true, now: desk.now) }
+            if desk.started.contains(UInt64(number)) { desk.ledger.stalled(desk.entry(UInt64(number)).request, true, now: desk.now) }
             desk.take()
         }
         #expect(desk.started.count == 65)
@@ -916,7 +916,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
         for number in 1...8 {
             desk.add(UInt64(number), app: "A")
-            if number <= 6 { desk.ledger.stalled(desk.entry(UInt64(number)), true, now: desk.now) }
+            if number <= 6 { desk.ledger.stalled(desk.entry(UInt64(number)).request, true, now: desk.now) }
             desk.take()
         }
         #expect(desk.started == [1, 2, 3, 4, 5, 6])
@@ -1053,14 +1053,14 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
         for number in 1...7 {
             desk.add(UInt64(number))
-            if number <= 6 { desk.ledger.stalled(desk.entry(UInt64(number)), true, now: desk.now) }
+            if number <= 6 { desk.ledger.stalled(desk.entry(UInt64(number)).request, true, now: desk.now) }
             desk.take()
         }
         #expect(desk.hold(7) == .hostLimit)
-        desk.ledger.stalled(desk.entry(1), false, now: desk.now)
+        desk.ledger.stalled(desk.entry(1).request, false, now: desk.now)
         desk.take()
         #expect(desk.hold(7) == .hostLimit && desk.told == [])
-        for number in 2...6 { desk.ledger.stalled(desk.entry(UInt64(number)), false, now: desk.now) }
+        for number in 2...6 { desk.ledger.stalled(desk.entry(UInt64(number)).request, false, now: desk.now) }
         desk.take()
         #expect(desk.hold(7) == nil && desk.told == [7], "now it is a slot, too, that is not there")
     }

@@ -3,8 +3,8 @@ import Testing
 @testable import Scheduling
 
 @Suite struct `The turn at a host` {
-    private func claim(_ app: String, _ origin: String? = nil, _ spacing: Duration = .zero) -> HostTurns.Claim {
-        HostTurns.Claim(app: app, slowedOrigin: origin, spacing: spacing)
+    private func claim(_ app: String, _ origin: String? = nil, _ requestInterval: Duration = .zero) -> HostTurns.Claim {
+        HostTurns.Claim(app: app, slowedOrigin: origin, requestInterval: requestInterval)
     }
 
     @Test func `is counted by application, origin and interval`() {
@@ -24,9 +24,9 @@ import Testing
             (nil, .seconds(1), nil, .seconds(1), true), (nil, .seconds(1), nil, .seconds(2), false), (nil, .zero, nil, .zero, false),
         ] as [(String?, Duration, String?, Duration, Bool)])
     func `is awaited by downloads with the same interval`(
-        origin: String?, spacing: Duration, otherOrigin: String?, otherSpacing: Duration, isSame: Bool
+        origin: String?, requestInterval: Duration, otherOrigin: String?, otherSpacing: Duration, isSame: Bool
     ) {
-        #expect(claim("A", origin, spacing).contends(with: claim("B", otherOrigin, otherSpacing)) == isSame)
+        #expect(claim("A", origin, requestInterval).contends(with: claim("B", otherOrigin, otherSpacing)) == isSame)
     }
 
     @Test func `comes to every application, however many there are`() {

@@ -160,7 +160,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
             #expect(entry.state == .active)
             try desk.ledger.apply(.cancel, to: entry, now: desk.now)
             if isRemoved { desk.ledger.remove(entry, now: desk.now) }
-            func sweeps() -> Int { desk.ledger.takeActions().count { if case .sweep = $0 { true } else { false } } }
+            func sweeps() -> Int { desk.ledger.output.take().count { if case .sweep = $0 { true } else { false } } }
             #expect(sweeps() == 0, "the transfer still writes it")
             if hasBegun { desk.ledger.transferBegan(entry, fileName: "a", mediaType: nil, total: 9, offset: 0, now: desk.now) }
             desk.ledger.transferEnded(entry.number, .stopped(nil), now: desk.now)
@@ -169,6 +169,18 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
             #expect(!desk.ledger.hasWork)
             #expect(!desk.ledger.allRows.contains { if case .sweep = $0 { true } else { false } })
         }
+    }
+
+    @Test func `reports a transition of its own that the state does not allow, and leaves the download as it was`() {
+        let desk = Desk([])
+        let entry = desk.ledger.insert(Desk.record(1))
+        desk.ledger.enter(entry, now: desk.now)
+        _ = desk.ledger.output.take()
+        #expect(!desk.ledger.applyOwn(.verified, to: entry, now: desk.now))
+        let turn = desk.ledger.turn([], at: desk.now)
+        #expect(turn.faults.map(\.number) == [entry.number] && turn.faults.first?.transition.state == .active)
+        #expect(turn.actions.isEmpty && entry.state == .active)
+        #expect(desk.ledger.turn([], at: desk.now).faults.isEmpty)
     }
 
     /// The resume data in the rows that `actions` save, in order.
@@ -185,9 +197,9 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
                 try desk.ledger.apply(.pause, to: desk.entry(1), now: desk.now)
                 desk.ledger.transferEnded(desk.entry(1).number, .stopped(held), now: desk.now)
             }
-            _ = desk.ledger.takeActions()
+            _ = desk.ledger.output.take()
             try desk.ledger.apply(.cancel, to: desk.entry(1), now: desk.now)
-            let saved = savedBytes(desk.ledger.takeActions())
+            let saved = savedBytes(desk.ledger.output.take())
             #expect(!saved.isEmpty && saved.allSatisfy { $0 == nil })
         }
         // A row of an earlier version.
@@ -200,8 +212,8 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         let desk = Desk([Desk.record(1)])
         let added = desk.ledger.insert(Desk.record(2))
         func ends() -> [UInt32] {
-            desk.ledger.takeActions().compactMap {
-                if case .allEnded(let finished, let failed, let cancelled) = $0 { finished + failed + cancelled } else { nil }
+            desk.ledger.output.take().compactMap {
+                if case .allEnded(let counts) = $0 { counts.finished + counts.failed + counts.cancelled } else { nil }
             }
         }
         try desk.ledger.apply(.cancel, to: desk.entry(1), now: desk.now)
@@ -323,7 +335,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         var queue = JournalQueue<String>()
         let (one, two) = (DownloadNumber(1), DownloadNumber(2))
         func request(_ host: String, _ at: UInt64) -> HostRequest {
-            HostRequest(host: host, spacing: .zero, at: WallTime(microseconds: at), isSent: true)
+            HostRequest(host: host, requestInterval: .zero, at: WallTime(microseconds: at), isSent: true)
         }
         for round in 1...100 as ClosedRange<UInt64> {
             queue.append(.set(Settings()))
@@ -333,15 +345,15 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
             queue.append(.sweep(two, directory: "/a"))
             if round == 50 {
                 _ = queue.begin()
-                queue.append(.requestOver(host: "b", spacing: .zero))
+                queue.append(.requestOver(host: "b", requestInterval: .zero))
                 queue.failed { _ in .keep }
             }
         }
-        queue.append(.requestOver(host: "b", spacing: .zero))
+        queue.append(.requestOver(host: "b", requestInterval: .zero))
         #expect(queue.changeCount == 5)
         #expect(
             queue.begin() == [
-                .set(Settings()), .requested(request("a", 100)), .requestOver(host: "b", spacing: .zero), .swept(one),
+                .set(Settings()), .requested(request("a", 100)), .requestOver(host: "b", requestInterval: .zero), .swept(one),
                 .sweep(two, directory: "/a"),
             ])
     }

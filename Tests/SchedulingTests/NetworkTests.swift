@@ -35,7 +35,7 @@ private final class Desk {
 
     /// Takes the actions so far, as texts.
     func orders() -> [String] {
-        ledger.takeActions().compactMap { action in
+        ledger.output.take().compactMap { action in
             switch action {
             case .startTransfer(let entry, _): "start \(entry.number)"
             case .stopTransfer(let entry): "stop \(entry.number)"

@@ -61,7 +61,7 @@ private final class Desk {
     /// Writes all changes to disk.
     func write() {
         while true {
-            let actions = ledger.takeActions()
+            let actions = ledger.output.take()
             if actions.isEmpty { return }
             for action in actions {
                 switch action {
@@ -134,7 +134,7 @@ private let failure = DownloadFailure(.network, "No route.")
 
     @Test func `is not owed for an app in front, nor for a download into an app's own file`() {
         let desk = Desk([Desk.record(2) { $0.options.app = "org.example.App" }, Desk.record(3)])
-        desk.ledger.appsInFront = ["org.example.App"]
+        desk.ledger.conditions.appsInFront = ["org.example.App"]
         for number in [2, 3] as [UInt64] { #expect(desk.apply(.fail(failure), number)) }
         #expect(desk.entry(2).owedToast == nil && desk.entry(3).owedToast != nil)
         let own = Desk([Desk.record(2) { ($0.isToDescriptor, $0.directory) = (true, "") }])

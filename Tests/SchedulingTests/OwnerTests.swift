@@ -38,7 +38,7 @@ private struct Desk {
     mutating func calls() -> Int {
         var count = 0
         while true {
-            let actions = ledger.takeActions()
+            let actions = ledger.output.take()
             if actions.isEmpty { return count }
             for action in actions {
                 switch action {
@@ -54,7 +54,7 @@ private struct Desk {
 
     /// The service dies after it has saved its changes and before it calls.
     mutating func save() {
-        for action in ledger.takeActions() { if case .save(.put(let record)) = action { row = record } }
+        for action in ledger.output.take() { if case .save(.put(let record)) = action { row = record } }
     }
 
     mutating func pass(_ time: Duration) {

@@ -30,7 +30,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
     }
 
     private func saved(_ ledger: Ledger) -> [StoreChange] {
-        ledger.takeActions().compactMap { if case .save(let change) = $0 { change } else { nil } }
+        ledger.output.take().compactMap { if case .save(let change) = $0 { change } else { nil } }
     }
 
     @Test func `are deleted from the row of a finished download`() throws {

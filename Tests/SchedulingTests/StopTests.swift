@@ -54,9 +54,9 @@ private enum Stop: String, CaseIterable {
         try stop.stop(ledger, entry, now)
         if !isToldBefore { begin() }
         let part = ResumeData(written: 4, total: 9, validator: nil, identity: identity)
-        _ = ledger.takeActions()
+        _ = ledger.output.take()
         ledger.transferEnded(entry.number, .complete(size: 9, fileName: "told", part), now: now)
-        let rows = ledger.takeActions().compactMap { if case .save(.put(let record)) = $0 { record } else { nil } }
+        let rows = ledger.output.take().compactMap { if case .save(.put(let record)) = $0 { record } else { nil } }
         let row = try #require(rows.last)
         #expect((row.fileName, row.mediaType, row.total) == ("told", "a/b", 9))
         #expect(row.isSpliced, "only a checksum proves that its pieces belong together")

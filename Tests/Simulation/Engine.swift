@@ -42,7 +42,7 @@ extension World {
         let (name, rule) = ledger.settings.hostRules.governing(host)
         let limit = rule.connections ?? ledger.settings.maxPerHost
         let there = ledger.entries.values.count { other in
-            guard other.state == .active, !other.isHeld else { return false }
+            guard other.state == .active, !ledger.isHeld(other) else { return false }
             return ledger.settings.hostRules.governing(transfers[other.number]?.host ?? self.host(of: other.record)).name == name
         }
         if limit > 0, there > limit { fail("\(number) goes to \(host), where \(there) of \(limit) are") }
@@ -72,12 +72,12 @@ extension World {
         guard rule.requestInterval ?? .zero > .zero, isPlain else { return }
         let slowed = ledger.slowedOrigins(now: now)
         func waits(_ other: LedgerEntry) -> Bool {
-            let host = other.isHeld ? transfers[other.number]?.host ?? "" : self.host(of: other.record)
+            let host = ledger.isHeld(other) ? transfers[other.number]?.host ?? "" : self.host(of: other.record)
             guard ledger.settings.hostRules.governing(host).name == name, slowed["http://\(host):80"] == nil,
                 other.record.options.requestInterval == nil
             else { return false }
             // A queued download may also wait for a slot, or behind a higher priority.
-            return other.isHeld
+            return ledger.isHeld(other)
                 || ledger.settings.maxActive == 0 && hindrance(other) == nil
                     && other.record.options.priority >= entry.record.options.priority && !other.record.isWhole
                     && other.state == .queued && ledger.hold(of: other, now: now)?.reason == .rateLimit
@@ -107,7 +107,7 @@ extension World {
         if pool.contains(where: { $0.touches(number) }) { fail("\(number) starts while the pool works on its files") }
         tell("start \(number)")
         transfers[number] = Transfer(
-            id: entry.request, host: host(of: entry.record), isPaced: entry.isPaced && unpaced.remove(number) == nil)
+            id: entry.request, host: host(of: entry.record), isPaced: ledger.isPaced(entry.request) && unpaced.remove(number) == nil)
     }
 
     /// One step of a transfer.
@@ -293,12 +293,12 @@ extension World {
         decide(.began(entry, response))
     }
 
-    private func copy(of entry: LedgerEntry) -> CopyHeld? {
+    private func copy(of entry: LedgerEntry) -> CachedCopy? {
         entry.record.options.onlyIfChanged && !entry.record.isToDescriptor ? saved.copies[entry.record.copyKey] : nil
     }
 
     /// Whether the copy's file has not changed since it was written.
-    func isIntact(_ copy: CopyHeld) -> Bool {
+    func isIntact(_ copy: CachedCopy) -> Bool {
         guard disk.isFolderThere, let file = disk.finals[copy.path] else { return false }
         return file.inode == copy.stamp.identity.inode && file.modified == copy.stamp.modified
     }
@@ -422,11 +422,11 @@ extension World {
 
     private func reportCommitted(_ number: DownloadNumber, _ path: String) {
         guard let entry = ledger[number] else { return }
-        var copy: CopyHeld?
+        var copy: CachedCopy?
         if entry.record.keepsCopy, let file = disk.finals[path] {
             let now = FileStamp(identity: identity(file.inode), size: file.content.length, modified: file.modified)
             let stamp = stamps[number] ?? now  // found after a restart: no validators are known
-            copy = CopyHeld(
+            copy = CachedCopy(
                 key: entry.record.copyKey, name: String(path.split(separator: "/").last ?? ""), stamp: stamp, validators: validators[number]
             )
         }

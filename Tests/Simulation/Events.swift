@@ -173,7 +173,7 @@ extension World {
     private func isResumed(_ entry: LedgerEntry) {
         if !entry.state.hasEnded { isWantedAtOnce(entry.number) }
         // Nothing delays an active download, so a resume has no effect, not even on a later redirect.
-        if entry.state == .active, !entry.isHeld { hastened.remove(entry.number) }
+        if entry.state == .active, !ledger.isHeld(entry) { hastened.remove(entry.number) }
         // The same of a queued download that no server's pause delays now.
         let isSlowed = ledger.slowedOrigins(now: now)["http://\(host(of: entry.record)):80"] != nil
         if entry.state == .queued, !isSlowed { hastened.remove(entry.number) }

@@ -139,6 +139,8 @@ extension World: TurnHost, CommitGateHost {
 
     func carriedOut() {}
 
+    func failed(_ fault: Ledger.Fault) { fail("the ledger asks for the impossible: \(fault)") }
+
     // MARK: The bus
 
     /// Some members of a batch have their places, and others do not yet.

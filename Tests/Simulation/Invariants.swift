@@ -81,7 +81,7 @@ extension World {
     /// No download waits for a server's pause longer than the server may delay it.
     private func checkPause(_ entry: LedgerEntry) {
         // In the slices after a change of the rules, a download is still told the wait of an earlier rule.
-        guard !ledger.hasSlices, entry.state == .queued || entry.isHeld, let hold = ledger.hold(of: entry, now: now),
+        guard !ledger.hasSlices, entry.state == .queued || ledger.isHeld(entry), let hold = ledger.hold(of: entry, now: now),
             hold.reason == .rateLimit
         else { return }
         let hosts = ledger.settings.hostRules

@@ -34,7 +34,7 @@ struct Saved {
     var sweeps: [DownloadNumber: String] = [:]
     var requests: [String: HostRequest] = [:]
     var next = DownloadNumber(1)
-    var copies: [CopyKey: CopyHeld] = [:]
+    var copies: [CopyKey: CachedCopy] = [:]
 
     mutating func take(_ change: StoreChange, _ plant: Plant?) {
         switch change {
@@ -55,8 +55,8 @@ struct Saved {
             self.settings = settings
         case .sweep(let number, let directory): if plant != .forgetful { sweeps[number] = directory }
         case .swept(let number): sweeps[number] = nil
-        case .requested(let request): if plant != .hasty { requests["\(request.host) \(request.spacing)"] = request }
-        case .requestOver(let host, let spacing): requests["\(host) \(spacing)"] = nil
+        case .requested(let request): if plant != .hasty { requests["\(request.host) \(request.requestInterval)"] = request }
+        case .requestOver(let host, let requestInterval): requests["\(host) \(requestInterval)"] = nil
         case .scrubLog: break
         case .keepCopy(let copy): copies[copy.key] = copy
         }

@@ -69,7 +69,7 @@ private struct Simulation {
                 }
             }
             shared.deal(limit, seconds: tick, to: paces)
-            for pace in paces { _ = pace.letGo() }
+            for pace in paces { _ = pace.release() }
         }
     }
 

@@ -67,7 +67,7 @@ private func load() throws -> Loaded {
 private func number(_ a: DownloadRecord, _ b: DownloadRecord) -> Bool { a.number < b.number }
 
 private func insert(_ tape: inout Tape, _ number: Int) throws {
-    // What is plain, unless the tape says otherwise: so that a few bytes reach far.
+    // Plain values for columns that the tape does not choose, so that a short input already makes a readable row.
     try insert(&tape, number, "download", Column.self, [(.state, "queued"), (.url, "http://h/a"), (.directory, "/home"), (.options, "")])
     if tape.flag() { try insert(&tape, number, "course", CourseColumn.self, []) }
 }

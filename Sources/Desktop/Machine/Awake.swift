@@ -30,7 +30,7 @@ internal import Glibc
     private var round: UInt64 = 0
     private var askedIn: UInt64?
 
-    /// - Parameter sleeps: called with true when the machine is about to sleep; logind then waits a few seconds for `letGo`. Called with
+    /// - Parameter sleeps: called with true when the machine is about to sleep; logind then waits a few seconds for `release`. Called with
     ///   false when the machine is awake again.
     public init(system: SystemBus, session: Connection, sleeps: @escaping @BusActor (Bool) -> Void) {
         (self.system, self.session, self.sleeps) = (system, session, sleeps)
@@ -47,14 +47,14 @@ internal import Glibc
         } else if isNeeded, lingerTimer == nil {
             lingerTimer = Poller.shared.schedule(after: Self.linger) { [self] in
                 (lingerTimer, isNeeded) = (nil, false)
-                letGo()
+                release()
                 leaveBus()
             }
         }
     }
 
     /// Releases all locks.
-    public func letGo() {
+    public func release() {
         round += 1
         block = nil
         delay = nil

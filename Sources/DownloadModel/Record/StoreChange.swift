@@ -16,9 +16,9 @@ public enum StoreChange: Equatable, Sendable {
     /// A request is about to be sent to a host with a request interval.
     case requested(HostRequest)
     /// No download waits for that request's interval any more (names as in `HostRequest`).
-    case requestOver(host: String, spacing: Duration)
+    case requestOver(host: String, requestInterval: Duration)
     /// The last file fetched for its key; replaces the previous one.
-    case keepCopy(CopyHeld)
+    case keepCopy(CachedCopy)
     /// This commit removes secrets from rows, so their older versions in the write-ahead log must go, too.
     case scrubLog
 }
@@ -69,12 +69,12 @@ public struct HostRequest: Equatable, Sendable {
     /// As `HostRules.governing` names it.
     public var host: String
     /// The option `request-interval` of the request; zero: the host's own interval.
-    public var spacing: Duration
+    public var requestInterval: Duration
     public var at: WallTime
     /// The request had been sent by then. A request with false may have been sent at any time before its process ended.
     public var isSent: Bool
 
-    public init(host: String, spacing: Duration, at: WallTime, isSent: Bool) {
-        (self.host, self.spacing, self.at, self.isSent) = (host, spacing, at, isSent)
+    public init(host: String, requestInterval: Duration, at: WallTime, isSent: Bool) {
+        (self.host, self.requestInterval, self.at, self.isSent) = (host, requestInterval, at, isSent)
     }
 }

@@ -10,15 +10,15 @@ enum ApplicationFace {
         methods: [
             Row(Application.activate) { downloader, platform, reply in
                 try reply.refuseSandboxed("open files outside of its sandbox")
-                try downloader.clicks?.activate(activationToken(in: platform), reply)
+                try downloader.applicationActions?.activate(activationToken(in: platform), reply)
             },
             Row(Application.open) { downloader, arguments, reply in
                 try reply.refuseSandboxed("open files outside of its sandbox; call Download instead")
-                try downloader.clicks?.open(arguments.0, activationToken(in: arguments.1), reply)
+                try downloader.applicationActions?.open(arguments.0, activationToken(in: arguments.1), reply)
             },
             Row(Application.activateAction) { downloader, arguments, reply in
                 try reply.refuseSandboxed("open files outside of its sandbox; call the methods of its own downloads")
-                try downloader.clicks?.perform(arguments.0, arguments.1, activationToken(in: arguments.2), reply)
+                try downloader.applicationActions?.perform(arguments.0, arguments.1, activationToken(in: arguments.2), reply)
             },
         ])
 

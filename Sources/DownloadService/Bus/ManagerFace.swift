@@ -209,7 +209,7 @@ extension Downloader {
                             return true
                         }
                         guard let entry = ledger.listed(number, app: app, tag: tag),
-                            entry.state.hasEnded || filter.mayMatch(entry, in: ledger), let download = glance(number)
+                            entry.state.hasEnded || filter.mayMatch(entry, in: ledger), let download = peek(number)
                         else { continue }
                         group.gather(download, liveSince: callers.liveTick(of: number))
                     }
@@ -323,7 +323,7 @@ extension Downloader {
             if number == after { self.after = nil }
             return
         }
-        guard filter.mayMatch(entry, in: downloader.ledger), let download = downloader.glance(number), caller.owns(download),
+        guard filter.mayMatch(entry, in: downloader.ledger), let download = downloader.peek(number), caller.owns(download),
             filter.matches(download)
         else { return }
         found.append(download)

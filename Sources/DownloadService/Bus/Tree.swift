@@ -57,11 +57,11 @@ internal import Scheduling
 extension Downloader {
     /// The download at an object path: by number, or by token.
     func download(at path: String) -> ManagedDownload? {
-        if let number = tokens[path] { return glance(number) }
+        if let number = tokens[path] { return peek(number) }
         guard path.hasPrefix(BusName.downloadsPath + "/") else { return nil }
         let text = path.dropFirst(BusName.downloadsPath.utf8.count + 1)
         guard let value = UInt64(text), String(value) == text else { return nil }
-        return glance(DownloadNumber(value))
+        return peek(DownloadNumber(value))
     }
 
     /// The download at an object path, if `caller` may see it.

@@ -14,7 +14,7 @@ internal import Scheduling
 
     private let connection: Connection
     private var callers: [String: Caller] = [:] { didSet { hold.isHeld = !callers.isEmpty } }
-    private let hold: Residence.Hold
+    private let hold: IdleExit.Hold
     /// The number of each connection's calls that will wait for a download that is not added yet.
     private var arriving: [String: Int] = [:]
     /// The unanswered calls of `WaitAll`, in the order of their arrival.
@@ -26,7 +26,7 @@ internal import Scheduling
     private var liveSince: [DownloadNumber: UInt64] = [:]
 
     /// - Parameter hold: held while any call waits.
-    init(connection: Connection, hold: Residence.Hold) { (self.connection, self.hold) = (connection, hold) }
+    init(connection: Connection, hold: IdleExit.Hold) { (self.connection, self.hold) = (connection, hold) }
 
     /// Keeps `reply` until `download` ends.
     ///
@@ -135,7 +135,7 @@ internal import Scheduling
     }
 
     /// Removes and returns the Fetch calls that wait for a download that could not be saved.
-    func letGo(_ download: ManagedDownload) -> [FetchReply] {
+    func release(_ download: ManagedDownload) -> [FetchReply] {
         let fetching = download.fetching
         download.fetching = []
         answered(fetching.map(\.call.sender), download.number)

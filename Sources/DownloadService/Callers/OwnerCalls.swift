@@ -20,7 +20,7 @@ internal import Logging
     /// How many more calls to a missing owner are dropped with the failed one, in one turn of the loop.
     private static let mostLetGo = 256
     /// How many owners that did not answer are remembered, so that each is logged once.
-    private static let mostBlamed = 1000
+    private static let mostFailing = 1000
 
     /// The calls to make to one owner, in order.
     private struct Queue {
@@ -43,14 +43,14 @@ internal import Logging
     private let log: Logger
     private let starts: OwnerStarts
     private var queues: [String: Queue] = [:] { didSet { hold.isHeld = !queues.isEmpty } }
-    private let hold: Residence.Hold
+    private let hold: IdleExit.Hold
     /// Owners whose next call may begin, in order.
     private var turns: [String] = []
     private var underWay = 0
-    private var blamed: Set<String> = []
+    private var failing: Set<String> = []
 
     /// - Parameter hold: held while any call to an owner is in flight or queued.
-    init(connection: Connection, starts: OwnerStarts, hold: Residence.Hold, log: Logger) {
+    init(connection: Connection, starts: OwnerStarts, hold: IdleExit.Hold, log: Logger) {
         (self.connection, self.starts, self.hold, self.log) = (connection, starts, hold, log)
     }
 
@@ -75,7 +75,7 @@ internal import Logging
             BusActor.spawn { [self] in
                 let failure = await call(owner, download)
                 underWay -= 1
-                if let failure { blame(owner, failure) } else { blamed.remove(owner) }
+                if let failure { recordFailure(owner, failure) } else { failing.remove(owner) }
                 // An owner that could not be started is not tried again for each of its downloads: their calls come again at later times.
                 if failure?.isNotThere == true, !download.record.options.isSandboxed {
                     for _ in 0..<Self.mostLetGo where nextWanted(of: owner) == nil { break }
@@ -116,9 +116,9 @@ internal import Logging
         } catch { return error }
     }
 
-    private func blame(_ owner: String, _ error: DBusError) {
-        if blamed.count >= Self.mostBlamed { blamed = [] }
-        guard blamed.insert(owner).inserted else { return }
+    private func recordFailure(_ owner: String, _ error: DBusError) {
+        if failing.count >= Self.mostFailing { failing = [] }
+        guard failing.insert(owner).inserted else { return }
         log.notice(
             "an application with the option activate did not answer; it is called again later",
             metadata: ["owner": "\(owner)", "error": "\(error.name)"])

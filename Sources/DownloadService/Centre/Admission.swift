@@ -129,7 +129,7 @@ internal import TransferEngine
             for folder in missing { saw(folder, .failure(.silentFolder(folder.text))) }
         }
 
-        /// Goes on, once. Lets go of what goes on: that of a batch holds this request and all items.
+        /// Calls `then` once and releases it, because the closure of a batch retains this request and all items.
         fileprivate func proceed() {
             let proceed = then
             (prepare, then) = (nil, { _ in })
@@ -156,7 +156,7 @@ internal import TransferEngine
     unowned let downloader: Downloader  // the downloader owns its admission
     /// The waiting requests, by caller.
     private var queues: [String: Queue] = [:] { didSet { hold.isHeld = !queues.isEmpty } }
-    private let hold: Residence.Hold
+    private let hold: IdleExit.Hold
     /// How many downloads the waiting requests ask for.
     private var waiting = 0
     /// What the waiting requests of each sandboxed app ask for.
@@ -170,7 +170,7 @@ internal import TransferEngine
     var isReading = false
 
     /// - Parameter hold: held while any call is neither admitted nor refused.
-    init(_ downloader: Downloader, hold: Residence.Hold) { (self.downloader, self.hold) = (downloader, hold) }
+    init(_ downloader: Downloader, hold: IdleExit.Hold) { (self.downloader, self.hold) = (downloader, hold) }
 
     /// Admits one call of `Download`, `Fetch` or `DownloadToFd`.
     ///
@@ -422,7 +422,7 @@ internal import TransferEngine
     private func answer(_ ask: Ask, by entry: LedgerEntry) {
         switch ask.answer {
         case .path(let reply): downloader.journal.answer(reply, BusName.path(of: entry.record))
-        case .fetch(let reply): if let download = downloader.glance(entry.number) { downloader.answerFetch(reply, by: download) }
+        case .fetch(let reply): if let download = downloader.peek(entry.number) { downloader.answerFetch(reply, by: download) }
         }
     }
 

@@ -17,10 +17,10 @@ internal import TransferEngine
     /// The descriptors of each holder, counted from the arrival of the call.
     private var counts: [String: Int] = [:]
     private var total = 0 { didSet { hold.isHeld = isHolding } }
-    private let hold: Residence.Hold
+    private let hold: IdleExit.Hold
 
     /// - Parameter hold: held while any descriptor is counted.
-    init(hold: Residence.Hold) { self.hold = hold }
+    init(hold: IdleExit.Hold) { self.hold = hold }
 
     /// Whether any descriptor is counted. A download into a descriptor cannot outlive this process.
     var isHolding: Bool { total > 0 }
@@ -72,7 +72,7 @@ internal import TransferEngine
     }
 
     /// Releases the descriptors of the downloads that are done.
-    func letGo(where isDone: (DownloadNumber) -> Bool) {
+    func release(where isDone: (DownloadNumber) -> Bool) {
         for (number, entry) in held where isDone(number) {
             held[number] = nil
             release(for: entry.holder)
@@ -101,7 +101,7 @@ extension Downloader {
             held?.empty()
         } then: { [self] in
             decide(.swept(number, isGone: true))
-            glance(number)?.rewind()
+            peek(number)?.rewind()
         }
     }
 }

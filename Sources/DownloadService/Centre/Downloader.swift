@@ -23,14 +23,14 @@ internal import TransferEngine
     private let ownerCalls: OwnerCalls
     let log: Logger
     private(set) lazy var executor = TurnExecutor(ledger, journal.gate, host: self)
-    private(set) lazy var admission = Admission(self, hold: residence.makeHold())
-    private let residence: Residence
+    private(set) lazy var admission = Admission(self, hold: idleExit.makeHold())
+    private let idleExit: IdleExit
     /// Held while there is work, and while an app in front has unfinished downloads.
-    private let hold: Residence.Hold
+    private let hold: IdleExit.Hold
     /// The parts that need to know what happens to downloads. `begin` gives them.
     private var observers: [any DownloadObserver] = []
     /// What the user asks for by clicks; nil before `begin`.
-    private(set) var clicks: Clicks?
+    private(set) var applicationActions: ApplicationActions?
     private lazy var alarm = WallAlarm { [weak self] in
         self?.tick()
     } clockSet: { [weak self] delta in
@@ -65,9 +65,9 @@ internal import TransferEngine
     init(
         journal: Journal, engine: Engines, announcer: Announcer, callers: Callers, foreground: Foreground,
         ownerCalls: OwnerCalls, restored: Restored, opening: StoreOpening, mapFolder: String, allowsHiddenFolders: Bool,
-        residence: Residence, log: Logger
+        idleExit: IdleExit, log: Logger
     ) {
-        (self.residence, hold, descriptors) = (residence, residence.makeHold(), Descriptors(hold: residence.makeHold()))
+        (self.idleExit, hold, descriptors) = (idleExit, idleExit.makeHold(), Descriptors(hold: idleExit.makeHold()))
         (self.journal, self.engine, self.announcer) = (journal, engine, announcer)
         (self.callers, self.foreground, self.ownerCalls, self.log) = (callers, foreground, ownerCalls, log)
         (self.mapFolder, partNames) = (mapFolder, opening.partNames)
@@ -114,7 +114,7 @@ internal import TransferEngine
     /// Drops a download whose row could not be saved, and answers the calls that wait for it.
     func giveUp(_ entry: LedgerEntry, _ refusal: Refusal) {
         if let download = downloads[entry.number] {
-            for reply in callers.letGo(download) { reply.fail(refusal) }
+            for reply in callers.release(download) { reply.fail(refusal) }
             let waiting = download.waiting
             download.waiting = []
             callers.answered(waiting.map(\.call.sender), entry.number)
@@ -137,8 +137,10 @@ internal import TransferEngine
     ///   - crashed: the downloads at which earlier processes crashed again and again.
     ///   - observers: in the order in which they are called. They outlive the last call of the centre.
     ///   - owed: the toasts that earlier processes owed.
-    func begin(crashed: [DownloadNumber], owed: [Ledger.OwedToast], clicks: Clicks, observers: [any DownloadObserver]) {
-        (self.clicks, self.observers) = (clicks, observers)
+    func begin(
+        crashed: [DownloadNumber], owed: [Ledger.OwedToast], applicationActions: ApplicationActions, observers: [any DownloadObserver]
+    ) {
+        (self.applicationActions, self.observers) = (applicationActions, observers)
         announcer.begin(with: self)
         if settings.speedLimit > 0 { engine.setTotalSpeedLimit(settings.speedLimit) }
         decide(.begins(crashed: crashed, owed: owed))
@@ -150,7 +152,7 @@ internal import TransferEngine
         decide(.ends)
     }
 
-    /// The service leaves: what it showed on the desktop goes.
+    /// The service exits: removes its dock marks and its jobs.
     func leave() { tell { $0.left($1) } }
 
     // MARK: Looking
@@ -161,7 +163,7 @@ internal import TransferEngine
     /// The object of a download, kept so that changes of it are not lost.
     func download(_ number: DownloadNumber) -> ManagedDownload? {
         if let download = downloads[number] { return download }
-        let download = glance(number)
+        let download = peek(number)
         downloads[number] = download
         return download
     }
@@ -171,7 +173,7 @@ internal import TransferEngine
     func batch(_ number: BatchNumber) -> ManagedBatch? { batches[number] }
 
     /// The object of a download to read from, or to announce. It may not be kept: other changes of it may be lost.
-    func glance(_ number: DownloadNumber) -> ManagedDownload? {
+    func peek(_ number: DownloadNumber) -> ManagedDownload? {
         downloads[number] ?? ledger[number].map { ManagedDownload($0, in: self) }
     }
 
@@ -314,8 +316,13 @@ extension Downloader: TurnHost {
         if journal.isBehind { Poller.shared.schedule(after: Self.breath, next) } else { BusActor.spawn { next() } }
     }
 
+    func failed(_ fault: Ledger.Fault) {
+        log.critical("the ledger has made a mistake", metadata: ["fault": "\(fault)"])
+        assertionFailure("\(fault)")
+    }
+
     func carriedOut() {
-        if descriptors.isHolding { descriptors.letGo(where: ledger.isDone) }
+        if descriptors.isHolding { descriptors.release(where: ledger.isDone) }
         announcer.flushManager(of: self)
         tell { $0.decided($1) }
         weigh()
@@ -332,7 +339,7 @@ extension Downloader: TurnHost {
         tell { $0.changed(change, $1) }
         let entry = change.entry
         guard let download = download(entry.number) else { return }
-        // Bytes are told before the state that ends their transfer.
+        // Send the last `Progress` before the state change that ends the transfer.
         if change.shownBefore != nil { announcer.flushProgress(of: download) }
         if entry.work == .idle { download.rewind() }
         announcer.compare(download, with: change)
@@ -391,7 +398,7 @@ extension Downloader: TurnHost {
     }
 
     func callOwner(_ entry: LedgerEntry) {
-        ownerCalls.ask(for: glance(entry.number) ?? ManagedDownload(entry, in: self)) { [self] in executor.beginOwnerCall(entry) }
+        ownerCalls.ask(for: peek(entry.number) ?? ManagedDownload(entry, in: self)) { [self] in executor.beginOwnerCall(entry) }
     }
 }
 

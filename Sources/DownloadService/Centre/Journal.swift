@@ -16,7 +16,7 @@ internal import Scheduling
     private let log: Logger
     private let transmit: (Message) -> Void
     private(set) lazy var gate = CommitGate(host: self)
-    private let hold: Residence.Hold
+    private let hold: IdleExit.Hold
     /// When the commit in flight began.
     private var committingSince: SuspendingClock.Instant?
     private var commitWatch: Poller.Token?
@@ -32,7 +32,7 @@ internal import Scheduling
     ///   - hold: held while a change is not on disk yet, or anything waits for it.
     ///   - unsentBytes: the bytes that the bus has not taken yet.
     init(
-        store: Store, nextNumber: DownloadNumber, hold: Residence.Hold, log: Logger, unsentBytes: @escaping () -> Int,
+        store: Store, nextNumber: DownloadNumber, hold: IdleExit.Hold, log: Logger, unsentBytes: @escaping () -> Int,
         send: @escaping (Message) -> Void
     ) {
         (self.store, self.nextNumber, self.hold, self.log) = (store, nextNumber, hold, log)
@@ -82,7 +82,7 @@ internal import Scheduling
     }
 
     /// The cached copy of `key`, as committed.
-    func copy(for key: CopyKey) async -> CopyHeld? { await store.copy(for: key) }
+    func copy(for key: CopyKey) async -> CachedCopy? { await store.copy(for: key) }
 
     /// Sends `message` after all changes appended so far are on disk, and after all messages posted before it.
     func post(_ message: Message?) { if let message { gate.post(message) } }

@@ -38,11 +38,11 @@ public struct ServiceOptions: Sendable {
     private let notifier: Notifier
     private let toaster: Toaster
     private let downloader: Downloader
-    private let clicks: Clicks
+    private let applicationActions: ApplicationActions
     private let culprits: Culprits
     private let observers: [any DownloadObserver]
     private let owedToasts: [Ledger.OwedToast]
-    private let residence: Residence
+    private let idleExit: IdleExit
     private var signals: SignalSource?
     private var isEnding = false
     private var ended: (Int32) -> Void = { _ in }
@@ -113,9 +113,9 @@ public struct ServiceOptions: Sendable {
     ) {
         let log = options.logger
         let links = Links()
-        let residence = Residence(connection: connection, idle: options.idle, log: log)
+        let idleExit = IdleExit(connection: connection, idle: options.idle, log: log)
         journal = Journal(
-            store: store, nextNumber: opening.nextNumber, hold: residence.makeHold(), log: log, unsentBytes: { connection.outgoingBytes },
+            store: store, nextNumber: opening.nextNumber, hold: idleExit.makeHold(), log: log, unsentBytes: { connection.outgoingBytes },
             send: { connection.send($0) })
         var configuration = EngineConfiguration(version: Self.version)
         let proxies = DesktopProxies(connection: connection)
@@ -128,23 +128,23 @@ public struct ServiceOptions: Sendable {
         }
         let foreground = Foreground(connection: connection)
         let opener = Opener(connection: connection)
-        let callers = Callers(connection: connection, hold: residence.makeHold())
+        let callers = Callers(connection: connection, hold: idleExit.makeHold())
         downloader = Downloader(
             journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes },
             callers: callers, foreground: foreground,
-            ownerCalls: OwnerCalls(connection: connection, starts: OwnerStarts("\(folder)/starts"), hold: residence.makeHold(), log: log),
+            ownerCalls: OwnerCalls(connection: connection, starts: OwnerStarts("\(folder)/starts"), hold: idleExit.makeHold(), log: log),
             restored: restored, opening: opening, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
-            residence: residence, log: log)
-        clicks = Clicks(downloader, opener: opener, dataHome: Folders.data(), hold: residence.makeHold())
+            idleExit: idleExit, log: log)
+        applicationActions = ApplicationActions(downloader, opener: opener, dataHome: Folders.data(), hold: idleExit.makeHold())
         toaster = Toaster(
-            downloader, clicks: clicks, notifier: notifier, opener: opener,
+            downloader, applicationActions: applicationActions, notifier: notifier, opener: opener,
             lasting: LastingToasts(connection: connection, application: BusName.service), clickable: options.clickable,
-            hold: residence.makeHold(), log: log)
+            hold: idleExit.makeHold(), log: log)
         observers = [
-            callers, toaster, Surroundings(downloader, session: connection), FolderProbe(downloader),
-            DockIcons(downloader, session: connection), DesktopJobs(downloader, session: connection, hold: residence.makeHold()), culprits,
+            callers, toaster, SystemEvents(downloader, session: connection), FolderProbe(downloader),
+            DockIcons(downloader, session: connection), DesktopJobs(downloader, session: connection, hold: idleExit.makeHold()), culprits,
         ]
-        let asking = residence.makeHold()
+        let asking = idleExit.makeHold()
         let gate = CallerGate {
             Refusal(.limitExceeded, $0).dbusError
         } asks: {
@@ -153,7 +153,7 @@ public struct ServiceOptions: Sendable {
             CallerInspection.finding($0, arrival: $1)
         }
         connection.guardCalls(by: gate)
-        self.residence = residence
+        self.idleExit = idleExit
         (self.options, self.connection, self.store) = (options, connection, store)
         owedToasts = restored.owedToasts
         self.culprits = culprits
@@ -178,8 +178,8 @@ public struct ServiceOptions: Sendable {
             }
             connection.export(Tree(downloader))
             culprits.keep { downloader.ledger[$0].map { !$0.state.hasEnded } ?? false }
-            downloader.begin(crashed: culprits.repeated, owed: owedToasts, clicks: clicks, observers: observers)
-            residence.begin { [weak self] in self?.end(status: 0) }
+            downloader.begin(crashed: culprits.repeated, owed: owedToasts, applicationActions: applicationActions, observers: observers)
+            idleExit.begin { [weak self] in self?.end(status: 0) }
         }
     }
 

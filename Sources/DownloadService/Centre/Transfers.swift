@@ -21,14 +21,14 @@ extension Downloader {
     }
 
     /// - Parameter disk: the disk that the transfer writes to; nil: the disk does not answer.
-    private func startTransfer(_ entry: LedgerEntry, _ copy: CopyHeld?, on disk: DiskKey?) {
+    private func startTransfer(_ entry: LedgerEntry, _ copy: CachedCopy?, on disk: DiskKey?) {
         let (record, options) = (entry.record, entry.record.options)
-        guard entry.work == .running, !ledger.isEnding, let download = download(entry.number) else {
+        guard entry.work == .running, !ledger.conditions.isEnding, let download = download(entry.number) else {
             return decide(.transferEnded(record.number, .stopped(record.resume)))
         }
         guard let url = try? DownloadURL(record.url) else {
             // The URL was checked when it was added: only a damaged database gets here.
-            let failure = DownloadFailure(.invalidUrl, "The stored URL is damaged.")
+            let failure = DownloadFailure(.invalidUrl, "The stored URL is damaged; give a new one with ReplaceUrl, or remove the download.")
             return decide(.transferEnded(record.number, .failed(failure, madeProgress: false, nil)))
         }
         var request = TransferRequest(
@@ -55,7 +55,7 @@ extension Downloader {
         request.mapPath = record.isToDescriptor ? nil : mapPath(of: record.number)
         request.ifExists = options.ifExists
         request.diskReserve = settings.diskReserve
-        (request.ordinal, request.tellsSent) = (entry.request.ordinal, entry.isPaced)
+        (request.ordinal, request.tellsSent) = (entry.request.ordinal, ledger.isPaced(entry.request))
         request.copy = copy
         request.descriptor = descriptors[record.number]
         if request.descriptor?.isInMemory == true { request.maxSize = min(options.maxSize ?? .max, Limits.memoryFileBytes) }
@@ -75,9 +75,8 @@ extension Downloader {
         switch event {
         case .asks(let id, let url): decide(.asks(id, host: url.host, origin: url.origin))
         case .sent(let id, let time): decide(.sent(id, at: time))
-        case .stalled(let number, let isStalled):
-            guard let entry = ledger[number] else { return }
-            decide(.stalled(entry.request, isStalled))
+        case .stalled(let id, let isStalled): decide(.stalled(id, isStalled))
+        case .diskStalled(let number, let isStalled): decide(.diskStalled(number, isStalled))
         case .began(let number, let facts):
             guard let entry = ledger[number] ?? ledger.leaving[number] else { return }
             began(entry, facts)
@@ -150,7 +149,7 @@ extension Downloader {
         findCopy(for: entry) { [self] in verify(entry, $0) }
     }
 
-    private func verify(_ entry: LedgerEntry, _ copy: CopyHeld?) {
+    private func verify(_ entry: LedgerEntry, _ copy: CachedCopy?) {
         let record = entry.record
         guard let expected = record.resume?.identity else { return decide(.partLost(entry)) }
         let (map, allowHidden, part) = (mapPath(of: entry.number), allowsHiddenFolders, partNames.name(of: entry.number))
@@ -252,7 +251,7 @@ extension Downloader {
             CrashMarks.working(on: number.value) { Commit.discard(directory: directory, partName: part, mapPath: map) }
         } then: { [self] isGone in
             decide(.swept(number, isGone: isGone))
-            glance(number)?.rewind()
+            peek(number)?.rewind()
         }
     }
 }

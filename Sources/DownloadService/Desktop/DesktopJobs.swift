@@ -34,12 +34,12 @@ internal import Scheduling
     } servedChanged: { [weak self] in
         self?.weigh()
     }
-    private let hold: Residence.Hold
+    private let hold: IdleExit.Hold
     private let session: Connection
     private var shown: [DownloadNumber: Shown] = [:] { didSet { weigh() } }
     private var catalog = Catalog(.japanese)
 
-    init(_ downloader: Downloader, session: Connection, hold: Residence.Hold) {
+    init(_ downloader: Downloader, session: Connection, hold: IdleExit.Hold) {
         (self.downloader, self.session, self.hold) = (downloader, session, hold)
     }
 
@@ -149,7 +149,7 @@ internal import Scheduling
     }
 
     private func describe(_ number: DownloadNumber, _ content: inout JobContent) {
-        guard let download = downloader.glance(number) else { return }
+        guard let download = downloader.peek(number) else { return }
         let record = download.record
         content.title = catalog.text("Downloading")
         (content.received, content.total, content.speed) = (download.received, download.total, download.speed)

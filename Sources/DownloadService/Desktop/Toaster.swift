@@ -53,19 +53,20 @@ internal import TransferEngine
     private var waiting: [DownloadNumber: DownloadNumber] = [:]
     /// How many downloads each of these toasts is for.
     private var waiters: [DownloadNumber: Int] = [:]
-    private let hold: Residence.Hold
+    private let hold: IdleExit.Hold
     /// Called once the desktop has answered for all toasts offered at the end, or after `moment`.
     private var handedOn: (() -> Void)?
     private unowned let downloader: Downloader  // the centre outlives its observers
     /// Runs the work of a click, and keeps the service while the work runs.
-    private let clicks: Clicks
+    private let applicationActions: ApplicationActions
 
     init(
-        _ downloader: Downloader, clicks: Clicks, notifier: Notifier, opener: Opener, lasting: LastingToasts, clickable: Duration,
-        hold: Residence.Hold,
+        _ downloader: Downloader, applicationActions: ApplicationActions, notifier: Notifier, opener: Opener, lasting: LastingToasts,
+        clickable: Duration,
+        hold: IdleExit.Hold,
         log: Logger
     ) {
-        (self.downloader, self.clicks, foreground) = (downloader, clicks, downloader.foreground)
+        (self.downloader, self.applicationActions, foreground) = (downloader, applicationActions, downloader.foreground)
         (self.notifier, self.opener, self.lasting, self.hold) = (notifier, opener, lasting, hold)
         (self.clickable, self.log) = (clickable, log)
         sound = Sound { log.debug("a sound was not played", metadata: ["error": "\($0)"]) }
@@ -293,7 +294,7 @@ internal import TransferEngine
         case .closed(let number): forget(number)
         case .failed(let number):
             log.debug("toast not shown", metadata: ["download": "\(number)"])
-            if let owed = handedOver(number)?.owed, !downloader.ledger.isEnding { settle(owed) }
+            if let owed = handedOver(number)?.owed, !downloader.ledger.conditions.isEnding { settle(owed) }
         case .progressDismissed: progress.dismissed()
         case .sounds(let name): sound.play(name)
         }
@@ -370,14 +371,14 @@ internal import TransferEngine
             return
         default: return
         }
-        clicks.start { [log] in
+        applicationActions.start { [log] in
             guard await work() == .failed else { return }
             log.notice("a click opened nothing: no program could be started", metadata: ["download": "\(number)", "action": "\(action)"])
         }
     }
 
     /// The object of a download or batch; nil: it is off the list.
-    private func path(of number: DownloadNumber) -> ObjectPath? { downloader.glance(number)?.path ?? downloader.batch(number)?.path }
+    private func path(of number: DownloadNumber) -> ObjectPath? { downloader.peek(number)?.path ?? downloader.batch(number)?.path }
 
     private func handedOver(_ number: DownloadNumber) -> (toast: EndToast, owed: Ledger.OwedToast?)? {
         guard var toasts = handed.removeValue(forKey: number) else { return nil }

@@ -16,7 +16,7 @@ enum CopyRow {
         FROM copy WHERE app = ? AND url = ? AND directory = ? AND wanted_name = ?
         """
 
-    static func put(_ copy: CopyHeld, _ statement: borrowing Statement) throws(SQLiteError) {
+    static func put(_ copy: CachedCopy, _ statement: borrowing Statement) throws(SQLiteError) {
         let (key, stamp, identity) = (copy.key, copy.stamp, copy.stamp.identity)
         try statement.run(
             key.app, key.url, key.directory, key.wantedName ?? "", copy.name, stamp.size, stamp.modified, identity.device, identity.inode,
@@ -24,18 +24,18 @@ enum CopyRow {
             copy.validators?.source, copy.mediaType, copy.checksum?.description)
     }
 
-    static func find(_ key: CopyKey, _ statement: borrowing Statement) throws(SQLiteError) -> CopyHeld? {
+    static func find(_ key: CopyKey, _ statement: borrowing Statement) throws(SQLiteError) -> CachedCopy? {
         try statement.bind(key.app, at: 0)
         try statement.bind(key.url, at: 1)
         try statement.bind(key.directory, at: 2)
         try statement.bind(key.wantedName ?? "", at: 3)
-        var copy: CopyHeld?
-        try statement.eachRow { copy = CopyHeld(key, $0) }
+        var copy: CachedCopy?
+        try statement.eachRow { copy = CachedCopy(key, $0) }
         return copy
     }
 }
 
-extension CopyHeld {
+extension CachedCopy {
     /// Unreadable values count as unknown. At worst, this costs a transfer.
     fileprivate init?(_ key: CopyKey, _ row: Row) {
         let name: String = row.value(0)

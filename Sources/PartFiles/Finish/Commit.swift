@@ -35,7 +35,7 @@ public enum Verification: Equatable, Sendable {
     /// The file is flushed and matches checksum and size.
     case proved(FileIdentity)
     /// The file has the same bytes as the cached copy, which is unchanged.
-    case unchanged(CopyHeld)
+    case unchanged(CachedCopy)
     /// The file is not the one that was whole, or it was written before the last boot.
     case lost
     /// `ChecksumMismatch`, `SizeMismatch`, `WriteFailed`, `DiskFull`, `PermissionDenied`.

@@ -14,7 +14,7 @@ extension Commit {
     }
 
     /// Whether the part file has the same bytes as `copy`, and the copy is still as it was written.
-    public static func isCopy(directory: String, partName: String, of copy: CopyHeld) -> Bool {
+    public static func isCopy(directory: String, partName: String, of copy: CachedCopy) -> Bool {
         guard copy.key.directory.isSameBytes(as: directory), let folder = try? OpenFolder.open(directory, allowHidden: true) else {
             return false
         }
@@ -29,7 +29,7 @@ extension Commit {
             && folder.status(copy.name).map { copy.stamp.isOf($0.stamp(boot: bootIdentity())) } == true
     }
 
-    private static func isAsWritten(_ descriptor: Int32, _ copy: CopyHeld, in folder: OpenFolder) -> Bool {
+    private static func isAsWritten(_ descriptor: Int32, _ copy: CachedCopy, in folder: OpenFolder) -> Bool {
         var status = stat()
         return fstat(descriptor, &status) == 0 && folder.isOurs(status)
             && copy.stamp.isOf(status.stamp(boot: bootIdentity()))

@@ -142,7 +142,7 @@ extension Ledger {
     func dropEmptyBatches() {
         for batch in batches.values where batch.present == 0 {
             batches[batch.number] = nil
-            actions.append(.save(.removeBatch(batch.number)))
+            output.append(.save(.removeBatch(batch.number)))
         }
     }
 
@@ -152,13 +152,13 @@ extension Ledger {
         batch.record.removed.insert(entry.state)
         if entry.state == .finished { batch.record.removedBytes &+= entry.record.total ?? entry.record.received }
         if batch.present > 0 {
-            actions.append(.save(.putBatch(batch.record)))
+            output.append(.save(.putBatch(batch.record)))
             return
         }
         batch.isRemoved = true
         batches[batch.number] = nil
-        actions.append(.save(.removeBatch(batch.number)))
-        actions.append(.batchRemoved(batch))
+        output.append(.save(.removeBatch(batch.number)))
+        output.append(.batchRemoved(batch))
     }
 
     /// Removes a member of a removed batch, cancelled first if it has not ended. Called again once the member's commit is over.

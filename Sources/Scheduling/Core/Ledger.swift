@@ -30,7 +30,7 @@ public final class Ledger {
         /// The last unfinished member of the batch has ended.
         case batchEnded(LedgerBatch, OutcomeCounts)
         /// No unfinished download is left. Counts the downloads that ended since the last `allEnded`.
-        case allEnded(finished: UInt32, failed: UInt32, cancelled: UInt32)
+        case allEnded(OutcomeCounts)
         /// Toasts that earlier processes owed.
         case showOwed([OwedToast])
         /// The download was removed from the list.
@@ -48,7 +48,7 @@ public final class Ledger {
         public let entry: LedgerEntry
         public let before: DownloadRecord
         /// The state that the bus showed before; nil if the state did not change.
-        public fileprivate(set) var shownBefore: DownloadState?
+        public internal(set) var shownBefore: DownloadState?
     }
 
     public internal(set) var entries = NumberTable<LedgerEntry>()
@@ -83,13 +83,13 @@ public final class Ledger {
     var hostWakes = WakeHeap<String>()
     /// The last requests of earlier processes, by host, until this process uses that host.
     var lastRequests: [String: [HostRequest]] = [:]
-    /// The requests in flight and those that wait for their host, until their transfers end.
+    /// The requests of all transfers.
     var atHosts: [RequestID: PlacedRequest] = [:]
     var apps: [String: AppShare] = [:]
     var laneNumber: UInt32 = 0
-    /// Transfers of `counts.active` that take no slot; and those of them that wait for their next request.
-    var idleTransfers = 0
-    var heldTransfers = 0
+    /// The idle ones of `atHosts`; and those of them that wait.
+    var idleRequests = 0
+    var waitingRequests = 0
     /// Hosts that would accept the next request of a transfer that has no slot for this request.
     var awaitingSlot: Set<String> = []
     /// Queued downloads that precede a redirect at their host, as found in this `schedule`.
@@ -98,26 +98,17 @@ public final class Ledger {
     var hostsBeforeSweep = 1024
     /// When to check again whether one application owes another a slot.
     var sliceAt: WallTime?
-    /// The ended downloads, oldest end first.
-    public internal(set) var ended = DownloadQueue()
-    var endedOfApps: [String: DownloadQueue] = [:]
-    private var endings: Int64 = 0
+    public internal(set) var ended = EndedList()
     let sums = Sums()
     var index = LedgerIndex()
-    /// The last record, and the last record of each app. The next record often equals one of them, and shares its options.
-    private var model: DownloadRecord?
-    private var models: [String: DownloadRecord] = [:]
-    private static let mostModels = 64
+    var sharing = RecordSharing()
     /// From this size on, a row says that the part file is whole before its verification: after a crash, no byte is fetched again.
     private static let sizeWorthARow: ByteCount = 1 << 20
     /// The number of transfers that have not ended.
     var working = 0
     /// Removed downloads whose files are still in use.
     public internal(set) var leaving = NumberTable<LedgerEntry>()
-    /// Part files to delete.
-    var sweeps = NumberTable<Sweep>()
-    /// Part files whose deletion failed. Their rows stay for the next startup, unless the part files are written again.
-    var unswept: Set<DownloadNumber> = []
+    var sweeps = PartFileSweeps()
     var wakes = WakeHeap<DownloadNumber>()
     /// A change to all downloads that has not reached each of them yet.
     var pass: LedgerPass?
@@ -127,65 +118,37 @@ public final class Ledger {
     public var sliceSize = SliceSize()
     /// Every jump of the wall clock. An entry counts how many of these jumps its instants already include.
     var clockJumps: [Duration] = []
-    private var tally = (finished: UInt32(0), failed: UInt32(0), cancelled: UInt32(0))
+    /// The outcomes since the last `allEnded`.
+    private var outcomes = OutcomeCounts()
+    /// Queued downloads whose wait may have changed in this turn, and is told at its end.
     var untold: [LedgerEntry] = []
-    var actions: [Action] = []
-    var recentAuthority = DownloadURL.Authority()
-    /// The service is exiting: start nothing.
-    public internal(set) var isEnding = false
-    /// The machine sleeps or is about to sleep: start nothing.
-    public internal(set) var isAsleep = false
-    /// The known condition of the network. nil: not known yet; nothing that needs the network starts.
-    public internal(set) var network: NetworkCondition?
-    /// Counts the changes of reach, so that a resume in spite of one reach does not count for the next reach.
-    var reachCount: Int32 = 0
-    /// The journal can take no more changes: transfers go on, and nothing starts.
-    var isJournalFull = false
-    /// Applications with a window in front. They show their outcomes themselves, unless a download always asks for a toast.
-    var appsInFront: Set<String> = []
+    var output = TurnOutput()
+    public internal(set) var conditions: Conditions
     /// Whether `schedule` has run since the last event.
     var isScheduled = true
     var jitter: Jitter
-    /// The index in `actions` of each download's `changed`. A download has at most one `changed` in a turn.
-    private var changes: [DownloadNumber: Int] = [:]
 
     /// - Parameter network: nil: not known yet.
     public init(settings: Settings, network: NetworkCondition? = .open, jitter: Jitter) {
-        (self.settings, self.network, self.jitter) = (settings, network, jitter)
+        (self.settings, self.jitter, conditions) = (settings, jitter, Conditions(network: network))
     }
 
     public subscript(_ number: DownloadNumber) -> LedgerEntry? { entries[number] }
-
-    /// The actions since the last call.
-    func takeActions() -> [Action] {
-        defer { (actions, changes) = ([], [:]) }
-        return actions
-    }
 
     // MARK: Adding and removing
 
     /// Adds a record whose row is not on disk yet: the download counts, but does not run before `enter`.
     func insert(_ record: DownloadRecord) -> LedgerEntry {
         let entry = take(record)
-        shareHost(with: entry)
+        sharing.joinHost(of: entry)
         entry.mayHavePart = false
         count(entry, in: record.state)
         return entry
     }
 
     func take(_ record: consuming DownloadRecord) -> LedgerEntry {
-        join(&record)
+        sharing.join(&record)
         return add(record)
-    }
-
-    /// Makes the record share its options with an equal earlier record.
-    private func join(_ record: inout DownloadRecord) {
-        if !(model?.isJoined(record) ?? false) {
-            if models.count >= Self.mostModels { models = [:] }
-            if let model { models[model.options.app] = model }
-            if let model = models[record.options.app] { record.join(model) }
-            model = record
-        }
     }
 
     func add(_ record: consuming DownloadRecord) -> LedgerEntry {
@@ -207,16 +170,11 @@ public final class Ledger {
 
     /// Makes a member of a batch, unknown to the ledger until `insert`: the members of a large batch can be made in slices.
     public func prepare(_ record: consuming DownloadRecord) -> LedgerEntry {
-        join(&record)
+        sharing.join(&record)
         let entry = LedgerEntry(record, sums: sums)
         entry.mayHavePart = false
-        shareHost(with: entry)
+        sharing.joinHost(of: entry)
         return entry
-    }
-
-    /// Shares the strings of host and origin with the last entry, if they are equal.
-    func shareHost(with entry: LedgerEntry) {
-        if let host = recentAuthority.host(of: entry.record.url) { (entry.host, entry.origin) = (host, recentAuthority.origin) }
     }
 
     /// The row of `entry` is on disk: the download takes its place in the queue.
@@ -251,10 +209,7 @@ public final class Ledger {
     /// - Parameter record: the record of `entry`, passed in because each access to `entry.record` copies it.
     private func place(_ entry: LedgerEntry, _ record: DownloadRecord) {
         if record.state.hasEnded {
-            endings += 1
-            entry.ending = endings
-            ended.insert(record.number, priority: 0, position: endings)
-            endedOfApps[record.options.app, default: DownloadQueue()].insert(record.number, priority: 0, position: endings)
+            entry.ending = ended.insert(record.number, app: record.options.app)
         } else {
             sums.add(entry)
             order.insert(record.number, priority: record.options.priority, position: record.position)
@@ -274,7 +229,7 @@ public final class Ledger {
         index.remove(entry.record)
         sums.remove(entry)
         order.remove(entry.number)
-        leaveEnded(entry)
+        ended.remove(entry.number, app: entry.record.options.app)
         entry.wakeAt = nil
     }
 
@@ -284,33 +239,26 @@ public final class Ledger {
     func remove(_ entry: LedgerEntry, now: WallTime) {
         precondition(entry.state.hasEnded, "only what has ended is taken off the list")
         forget(entry, now: now)
-        actions.append(.save(.remove(entry.number)))
-        if entry.record.options.holdsSecrets { actions.append(.save(.scrubLog)) }
-        actions.append(.removed(entry))
+        output.append(.save(.remove(entry.number)))
+        if entry.record.options.holdsSecrets { output.append(.save(.scrubLog)) }
+        output.append(.removed(entry))
         if case .failed = entry.state { sweep(entry) }
         leaveBatch(entry)
-    }
-
-    private func leaveEnded(_ entry: LedgerEntry) {
-        ended.remove(entry.number)
-        let app = entry.record.options.app
-        endedOfApps[app]?.remove(entry.number)
-        if endedOfApps[app]?.count == 0 { endedOfApps[app] = nil }
     }
 
     /// Removes ended downloads that are too old or too many.
     func prune(now: WallTime) {
         let oldest = now + (.zero - Limits.endedAge)
-        while let first = ended.next, let entry = entries[first], (entry.record.endedAt ?? now) < oldest { remove(entry, now: now) }
+        while let first = ended.oldest, let entry = entries[first], (entry.record.endedAt ?? now) < oldest { remove(entry, now: now) }
         while ended.count > Limits.endedDownloads, let entry = mostDispensable(now: now) { remove(entry, now: now) }
     }
 
     /// The oldest ended download of the application that has the most. A download whose owner is still to be called, or that has just
     /// ended, is chosen only if all others are such downloads, too.
     private func mostDispensable(now: WallTime) -> LedgerEntry? {
-        guard let most = endedOfApps.max(by: { ($0.value.count, $1.key) < ($1.value.count, $0.key) })?.value else { return nil }
+        guard let most = ended.most else { return nil }
         let dispensable = most.first { number in
-            entries[number].map { $0.ending < endings && !$0.record.remindsOwner(at: now) } ?? false
+            entries[number].map { $0.ending < ended.last && !$0.record.remindsOwner(at: now) } ?? false
         }
         return (dispensable ?? most.next).flatMap { entries[$0] }
     }
@@ -330,7 +278,7 @@ public final class Ledger {
         // The new state is announced whole.
         let isOfAll = event == .hold || event == .release
         let isWatched = !isOfAll || before == .active
-        if isWatched { noteChange(of: entry, shown: shownState(of: entry, now: now)) }
+        if isWatched { output.noteChange(of: entry, shown: shownState(of: entry, now: now)) }
         entry.record.take(event, from: before, to: next, now: now)
         // Before the row is saved: a later attempt must not look for deleted bytes. A finished (skipped) download keeps its size.
         if effects.contains(.deletePart), next != .finished { entry.record.forgetBytes() }
@@ -338,14 +286,14 @@ public final class Ledger {
             (entry.isRevived, entry.isCallDue) = (true, false)
             if let batch = entry.batch { forgiveToast(of: batch) }
             if let last = settings.cancelsThrough, entry.number <= last, settings.spared.insert(entry.number).inserted {
-                actions.append(.save(.set(settings)))
+                output.append(.save(.set(settings)))
             }
         }
         if next.hasEnded, !before.hasEnded {
             oweToast(of: entry)
             forgetSecrets(of: entry, now: now)
         }
-        if event == .resume, case .waiting(.offline, _) = before { entry.defiedReach = reachCount }
+        if event == .resume, case .waiting(.offline, _) = before { entry.defiedReach = conditions.reachCount }
         if event == .resume || event == .retry || event == .renew { entry.isUrgent = true }
         move(entry, from: before, to: next, now: now)
         if event == .pause || event == .cancel { entry.isUrgent = false }
@@ -363,7 +311,7 @@ public final class Ledger {
             untold.append(entry)
             if isOfAll { entry.isToldWhole = true }
         } else {
-            actions.append(isOfAll ? .tellWait(entry) : .tell(entry))
+            output.append(isOfAll ? .tellWait(entry) : .tell(entry))
         }
         for effect in effects { perform(effect, of: entry, now: now) }
         if case .failed = next { dropUselessBytes(entry) }
@@ -381,15 +329,15 @@ public final class Ledger {
         return true
     }
 
-    /// Applies an event that the ledger itself raises because of the state of `entry`. A refusal is a mistake of the ledger, and traps in
-    /// builds with assertions, unless `entry` first had to catch up with PauseAll or ResumeAll.
+    /// Applies an event that the ledger itself raises because of the state of `entry`. A refusal is a mistake of the ledger and becomes a
+    /// fault of the turn, unless `entry` first had to catch up with PauseAll or ResumeAll.
     ///
     /// - Returns: whether the event was applied.
     @discardableResult
     func applyOwn(_ event: DownloadEvent, to entry: LedgerEntry, now: WallTime) -> Bool {
         let before = entry.state
         do throws(IllegalTransition) { try apply(event, to: entry, now: now) } catch {
-            assert(entry.state != before, "download \(entry.number): \(error)")
+            if entry.state == before { output.note(Fault(number: entry.number, transition: error)) }
             return false
         }
         return true
@@ -418,26 +366,12 @@ public final class Ledger {
     public var awaitedFolders: Set<ByteText> { Set(folderWaits.keys) }
 
     func change(_ entry: LedgerEntry, _ body: (inout DownloadRecord) -> Void) {
-        noteChange(of: entry)
+        output.noteChange(of: entry)
         body(&entry.record)
     }
 
-    /// Call before the record of `entry` changes.
-    ///
-    /// - Parameter state: the state that the bus shows now; nil if the state does not change.
-    private func noteChange(of entry: LedgerEntry, shown state: DownloadState? = nil) {
-        if let index = changes[entry.number] {
-            guard case .changed(var change) = actions[index], change.shownBefore == nil, let state else { return }
-            change.shownBefore = state
-            actions[index] = .changed(change)
-        } else {
-            changes[entry.number] = actions.count
-            actions.append(.changed(Change(entry: entry, before: entry.record, shownBefore: state)))
-        }
-    }
-
     func save(_ entry: LedgerEntry) {
-        if !entry.isRemoved { actions.append(.save(.put(entry.record))) }
+        if !entry.isRemoved { output.append(.save(.put(entry.record))) }
     }
 
     private func move(_ entry: LedgerEntry, from before: DownloadState, to next: DownloadState, now: WallTime) {
@@ -456,7 +390,7 @@ public final class Ledger {
             sums.end(entry)
             place(entry)
         case (true, false):
-            leaveEnded(entry)
+            ended.remove(entry.number, app: entry.record.options.app)
             sums.revive(entry, from: before)
             place(entry)
         default:
@@ -469,20 +403,20 @@ public final class Ledger {
         switch effect {
         case .startTransfer:
             entry.work = .running
-            if unswept.remove(entry.number) != nil { actions.append(.save(.swept(entry.number))) }
+            if sweeps.forgetFailure(of: entry.number) { output.append(.save(.swept(entry.number))) }
             working += 1
-            actions.append(.startTransfer(entry, afterSave: entry.isRevived || entry.isPaced))
+            output.append(.startTransfer(entry, afterSave: entry.isRevived || isPaced(entry.request)))
             entry.isRevived = false
         case .stopTransfer:
             guard entry.work == .running else { return }
             entry.work = .stopping
-            actions.append(.stopTransfer(entry))
+            output.append(.stopTransfer(entry))
         case .verify:
             entry.isInPool = true
-            actions.append(.verify(entry))
+            output.append(.verify(entry))
         case .commit:
             entry.isInPool = true
-            actions.append(.commit(entry))
+            output.append(.commit(entry))
         case .deletePart: sweep(entry)
         case .announceEnd: announceEnd(entry, now: now)
         }
@@ -490,21 +424,17 @@ public final class Ledger {
 
     /// Announces that no unfinished download is left, if any has ended since the last such announcement.
     private func announceAllEnded() {
-        guard counts.remaining == 0, tally != (0, 0, 0) else { return }
-        actions.append(.allEnded(finished: tally.finished, failed: tally.failed, cancelled: tally.cancelled))
-        tally = (0, 0, 0)
+        guard counts.remaining == 0, outcomes != OutcomeCounts() else { return }
+        output.append(.allEnded(outcomes))
+        outcomes = OutcomeCounts()
     }
 
     private func announceEnd(_ entry: LedgerEntry, now: WallTime) {
-        actions.append(.announceEnd(entry))
-        switch entry.state {
-        case .finished: tally.finished +|= 1
-        case .failed: tally.failed +|= 1
-        default: tally.cancelled +|= 1
-        }
+        output.append(.announceEnd(entry))
+        outcomes.insert(entry.state)
         if let batch = entry.batch, batch.hasEnded {
             oweToast(of: batch, now: now)
-            actions.append(.batchEnded(batch, batch.outcomes))
+            output.append(.batchEnded(batch, batch.outcomes))
         }
         announceAllEnded()
         if entry.record.options.activate != nil { callOwner(entry, now: now) }

@@ -25,7 +25,7 @@ public final class LedgerEntry {
     /// The lane of a download that may start.
     var lane: Lane?
     /// The download's own request interval, as its host distinguishes it from others; zero: none.
-    var spacing = Duration.zero
+    var requestInterval = Duration.zero
     /// The application whose slot the active download takes, and since when.
     var share: AppShare?
     var startedAt = WallTime(microseconds: 0)
@@ -36,12 +36,6 @@ public final class LedgerEntry {
     public var request: RequestID { RequestID(number, requestCount) }
     /// Transfers started in this process.
     var requestCount: UInt32 = 0
-    /// The request keeps an interval: the engine must report when the request has gone out.
-    public internal(set) var isPaced = false
-    /// The active download waits for its next request, and takes no slot.
-    public internal(set) var isHeld = false
-    /// Since when the server has sent nothing.
-    var silentSince: WallTime?
     /// The wait reason last announced for the queued or active download.
     var toldHold: WaitReason?
     /// Announce the state even if the wait reason stays the same, because nobody compared the state before the change.

@@ -62,7 +62,7 @@ struct LedgerIndex {
 extension Ledger {
     /// The number of unfinished downloads of `app`, which is not empty, and the bytes that all its downloads hold.
     public func holdings(of app: String) -> (remaining: Int, bytes: Int) {
-        (index.count(of: app) - (endedOfApps[app]?.count ?? 0), index.bytes(of: app))
+        (index.count(of: app) - ended.count(of: app), index.bytes(of: app))
     }
 
     /// Above this number, sorting the candidates costs more than walking through all downloads until a caller has enough.

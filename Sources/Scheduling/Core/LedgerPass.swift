@@ -36,7 +36,7 @@ extension Ledger {
         // This one row decides the state of every download, after a restart, too.
         if settings.paused != isPaused {
             settings.paused = isPaused
-            actions.append(.save(.set(settings)))
+            output.append(.save(.set(settings)))
         }
         // Often called while nothing is held: skip the walk through 100,000 downloads.
         if !isPaused, counts.held == 0, pass == nil { return schedule(now: now) }

@@ -23,13 +23,13 @@ extension Ledger {
         if order.contains(entry.number) { order.insert(entry.number, priority: priority, position: entry.record.position) }
         if entry.lane != nil { makeRunnable(entry) }
         save(entry)
-        actions.append(.tell(entry))
+        output.append(.tell(entry))
     }
 
     func setSpeedLimit(_ entry: LedgerEntry, _ limit: Speed?) {
         change(entry) { $0.options.speedLimit = limit }
         save(entry)
-        actions.append(.tell(entry))
+        output.append(.tell(entry))
     }
 
     /// Changes the settings. Returns false if nothing changed.
@@ -38,7 +38,7 @@ extension Ledger {
         let before = settings
         change(&settings)
         guard settings != before else { return false }
-        actions.append(.save(.set(settings)))
+        output.append(.save(.set(settings)))
         if settings.hostRules != before.hostRules { rulesChanged(from: before.hostRules, now: now) }
         if settings.maxPerHost != before.maxPerHost || settings.maxActive != before.maxActive { touchAll() }
         schedule(now: now)

@@ -57,7 +57,7 @@ extension Ledger {
     /// Cancels all unfinished downloads, except a download that is being committed, because it has all but ended.
     func cancelAll(answering call: CallNumber, now: WallTime) {
         let numbers = order.ordered
-        guard let last = numbers.max() else { return actions.append(.stretchEnded(call)) }
+        guard let last = numbers.max() else { return output.append(.stretchEnded(call)) }
         // One row cancels all downloads; without this row, a crash would leave some of them uncancelled.
         // This call also cancels the downloads that were retried since an earlier call.
         set(now: now) { ($0.cancelsThrough, $0.spared) = (last, []) }
@@ -117,7 +117,7 @@ extension Ledger {
                 set(now: now) { ($0.cancelsThrough, $0.spared) = (nil, []) }
             }
             if stretches.isEmpty { schedule(now: now) }
-            if let call = stretch.call { actions.append(.stretchEnded(call)) }
+            if let call = stretch.call { output.append(.stretchEnded(call)) }
         }
     }
 

@@ -46,6 +46,8 @@ extension Ledger {
         case sent(RequestID, at: WallTime)
         /// The server has stopped sending (true), or sends again (false).
         case stalled(RequestID, Bool)
+        /// Likewise of all requests of a transfer, because its disk does not answer.
+        case diskStalled(DownloadNumber, Bool)
         case began(LedgerEntry, Response)
         case checkpoint(LedgerEntry, ResumeData)
         /// Every `Action.startTransfer` is answered by exactly one `transferEnded`.
@@ -56,9 +58,9 @@ extension Ledger {
         case verified(LedgerEntry, FileIdentity)
         case endingFailed(LedgerEntry, DownloadFailure)
         /// The file is at `path`; `skipped`: `path` is an existing file instead. `copy`: the cached copy for later `Fetch` calls.
-        case committed(LedgerEntry, path: String, skipped: Bool = false, copy: CopyHeld? = nil)
+        case committed(LedgerEntry, path: String, skipped: Bool = false, copy: CachedCopy? = nil)
         case partLost(LedgerEntry)
-        case foundUnchanged(LedgerEntry, CopyHeld)
+        case foundUnchanged(LedgerEntry, CachedCopy)
         /// The part file is deleted. `isGone` false: the file may still exist; the next startup tries again.
         case swept(DownloadNumber, isGone: Bool)
 
@@ -116,6 +118,15 @@ extension Ledger {
         public let actions: [Action]
         /// The first refused event and the state that refused it. All other events took effect.
         public let refusal: IllegalTransition?
+        /// Mistakes of the ledger. The downloads stay as they were.
+        public let faults: [Fault]
+    }
+
+    /// A transition that the ledger wanted by itself, and that the state of the download does not allow.
+    public struct Fault: CustomStringConvertible {
+        public let number: DownloadNumber
+        public let transition: IllegalTransition
+        public var description: String { "download \(number): \(transition)" }
     }
 
     /// Applies `events` in order, starts every download that may run now, and returns the actions.
@@ -129,7 +140,7 @@ extension Ledger {
             do throws(IllegalTransition) { try take(event, now: now) } catch { refusal = refusal ?? error }
         }
         if !isScheduled { schedule(now: now) }
-        return Turn(actions: takeActions(), refusal: refusal)
+        return Turn(actions: output.take(), refusal: refusal, faults: output.takeFaults())
     }
 
     private func take(_ event: Event, now: WallTime) throws(IllegalTransition) {
@@ -152,7 +163,7 @@ extension Ledger {
         case .set(let settings): set(now: now) { $0 = settings }
         case .resetHost(let host): resetHost(host, now: now)
         case .acknowledge(let entry): acknowledge(entry)
-        case .inFront(let apps): appsInFront = apps
+        case .inFront(let apps): conditions.appsInFront = apps
         case .add(let record): _ = insert(record)
         case .addBatch(let record, let members): _ = insert(record, members)
         case .saved(let entry): enter(entry, now: now)
@@ -163,7 +174,9 @@ extension Ledger {
         case .asks(let id, let host, let origin): hop(id, to: host, origin: origin, now: now)
         case .sent(let id, let time): requestSent(id, at: time, now: now)
         case .stalled(let id, let isStalled):
-            if let entry = entries[id.download], entry.request == id { stalled(entry, isStalled, now: now) }
+            stalled(id, isStalled, now: now)
+        case .diskStalled(let number, let isStalled):
+            if let entry = entries[number] { stalled(entry.request, isStalled, now: now) }
         case .began(let entry, let response):
             transferBegan(
                 entry, fileName: response.fileName, mediaType: response.mediaType, source: response.source, total: response.total,
@@ -183,13 +196,13 @@ extension Ledger {
         case .sleeps: sleep(now: now)
         case .wakes: wake(now: now)
         case .folderSeen(let directory, let free): folderSeen(directory, free: free, now: now)
-        case .journalFull(let isFull): isJournalFull = isFull
+        case .journalFull(let isFull): conditions.isJournalFull = isFull
         case .toastSettled(let toast): settle(toast)
         case .ownerCalled(let entry): takeOwnerCall(entry, now: now)
         case .begins(let crashed, let owed): begin(crashed: crashed, owed: owed, now: now)
         case .slice: continueSlices(now: now)
         case .ends:
-            isEnding = true
+            conditions.isEnding = true
             interruptDescriptors(now: now)
         }
     }
@@ -198,6 +211,6 @@ extension Ledger {
         setAside(crashed, now: now)
         goOnCancelling(now: now)
         let toasts = dropStale(owed, now: now)
-        if !toasts.isEmpty { actions.append(.showOwed(toasts)) }
+        if !toasts.isEmpty { output.append(.showOwed(toasts)) }
     }
 }

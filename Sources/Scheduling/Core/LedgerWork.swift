@@ -10,7 +10,7 @@ public enum TransferOutcome: Equatable, Sendable {
     /// The file name is taken, and `if-exists` is `skip` or `fail`; nothing was fetched.
     case nameTaken(path: String)
     /// The server has nothing newer than the cached copy; nothing was fetched.
-    case unchanged(CopyHeld)
+    case unchanged(CachedCopy)
 }
 
 /// Events from the engine and the pool.
@@ -44,7 +44,7 @@ extension Ledger {
         // The end of the download may cross it, too: then the bytes are deleted, unless the transfer leaves resume data.
         guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number]?.isUnlessResumable ?? true else { return }
         let isRunning = entry.work == .running
-        if isRunning { answered(entry, now: now) }
+        if isRunning { answered(entry.request, now: now) }
         change(entry) { record in
             (record.fileName, record.mediaType, record.total) = (fileName, mediaType, total)
             record.source = source
@@ -64,7 +64,7 @@ extension Ledger {
     func transferEnded(_ number: DownloadNumber, _ outcome: TransferOutcome, now: WallTime) {
         guard let entry = entries[number] ?? leaving.removeValue(for: number) else { return }
         let (wasStopped, request) = (entry.state != .active, entry.request)
-        defer { atHosts[request] = nil }
+        defer { put(nil, request) }
         entry.work = .idle
         working -= 1
         var outcome = outcome
@@ -80,7 +80,7 @@ extension Ledger {
             // The transfer was told to stop, or the service is exiting: whatever the outcome, keep its bytes.
             if let sweep = sweeps[number], sweep.isUnlessResumable, outcome.resume != nil, !entry.isRemoved {
                 sweeps[number] = nil
-                actions.append(.save(.swept(number)))
+                output.append(.save(.swept(number)))
             }
             if sweeps[number] == nil, !entry.isRemoved {
                 change(entry) { record in
@@ -93,7 +93,7 @@ extension Ledger {
                     }
                 }
                 save(entry)
-                actions.append(.tell(entry))
+                output.append(.tell(entry))
                 switch entry.state {
                 case .failed: dropUselessBytes(entry)
                 case .paused, .waiting: dropBytesOfWait(entry)
@@ -120,7 +120,7 @@ extension Ledger {
                 advance(entry, .fail(.alreadyExists(path)), now: now)
             }
         case .unchanged(let copy):
-            answered(entry, now: now)
+            answered(entry.request, now: now)
             end(entry, with: copy, now: now)
         case .stopped: break
         }
@@ -199,10 +199,10 @@ extension Ledger {
     }
 
     /// The file is at `path`; `skipped`: `path` is an existing file, and the part file is deleted. `copy`: for later `Fetch` calls.
-    func committed(_ entry: LedgerEntry, path: String, skipped: Bool, copy: CopyHeld? = nil, now: WallTime) {
+    func committed(_ entry: LedgerEntry, path: String, skipped: Bool, copy: CachedCopy? = nil, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .committing else { return }
         change(entry) { $0.path = path.isEmpty ? nil : path }  // nil for a caller's descriptor
-        if let copy { actions.append(.save(.keepCopy(copy))) }
+        if let copy { output.append(.save(.keepCopy(copy))) }
         advance(entry, skipped ? .skipped : .committed, now: now)
     }
 
@@ -232,8 +232,8 @@ extension Ledger {
         if !unlessResumable { sweeps[entry.number]?.isUnlessResumable = false }
         // A transfer may have created a part file without having reported so yet.
         guard sweeps[entry.number] == nil, entry.mayHavePart || entry.work != .idle else { return }
-        sweeps[entry.number] = Sweep(directory: entry.record.directory, isUnlessResumable: unlessResumable)
-        if !entry.record.isToDescriptor { actions.append(.save(.sweep(entry.number, directory: entry.record.directory))) }
+        sweeps[entry.number] = PartFileSweeps.Sweep(directory: entry.record.directory, isUnlessResumable: unlessResumable)
+        if !entry.record.isToDescriptor { output.append(.save(.sweep(entry.number, directory: entry.record.directory))) }
         if !entry.isRemoved, entry.record.resume != nil {
             // A skipped download keeps showing how many bytes were received.
             if entry.state == .finished { entry.record.resume = nil } else { entry.record.forgetBytes() }
@@ -247,24 +247,22 @@ extension Ledger {
         guard let sweep = sweeps[entry.number], !sweep.isUnderWay, !isAtWork(entry) else { return }
         if entry.mayHavePart { return begin(sweep, of: entry.number) }
         sweeps[entry.number] = nil
-        if !entry.record.isToDescriptor { actions.append(.save(.swept(entry.number))) }
+        if !entry.record.isToDescriptor { output.append(.save(.swept(entry.number))) }
     }
 
-    func begin(_ sweep: Sweep, of number: DownloadNumber) {
+    func begin(_ sweep: PartFileSweeps.Sweep, of number: DownloadNumber) {
         sweeps[number]?.isUnderWay = true
-        actions.append(.sweep(number, directory: sweep.directory))
+        output.append(.sweep(number, directory: sweep.directory))
     }
 
     /// The part file of `number` is deleted. `isGone` false: the file may still exist; the next startup tries again.
     func swept(_ number: DownloadNumber, isGone: Bool, now: WallTime) {
-        guard let sweep = sweeps.removeValue(for: number) else { return }
+        guard let sweep = sweeps.end(number, isGone: isGone) else { return }
         if sweep.directory.isEmpty {
             entries[number]?.mayHavePart = false  // a descriptor has no row
         } else if isGone {
             entries[number]?.mayHavePart = false
-            actions.append(.save(.swept(number)))
-        } else {
-            unswept.insert(number)
+            output.append(.save(.swept(number)))
         }
         schedule(now: now)
     }
@@ -294,18 +292,10 @@ extension Ledger {
         (entry.host, entry.origin, entry.isLocal) = (url.host, url.origin, isLoopbackAddress(url.host))
         if isInLane || entry.state == .queued { makeRunnable(entry) }
         save(entry)
-        actions.append(.tell(entry))
+        output.append(.tell(entry))
         try apply(.renew, to: entry, now: now)
         schedule(now: now)
     }
-}
-
-/// A part file to delete.
-struct Sweep {
-    let directory: String
-    /// Keep the part file if the ending transfer leaves resume data.
-    var isUnlessResumable = false
-    var isUnderWay = false
 }
 
 extension TransferOutcome {

@@ -3,18 +3,18 @@ public import DownloadModel
 /// Cached copies, and callers' descriptors.
 extension Ledger {
     /// The received bytes equal `copy`, which becomes the outcome. The received bytes are deleted.
-    func foundUnchanged(_ entry: LedgerEntry, _ copy: CopyHeld, now: WallTime) {
+    func foundUnchanged(_ entry: LedgerEntry, _ copy: CachedCopy, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .verifying else { return }
         end(entry, with: copy, now: now)
     }
 
     /// Ends `entry` with `copy`, and saves `copy` as the newest cached copy, with the server's latest answer about it.
-    func end(_ entry: LedgerEntry, with copy: CopyHeld, now: WallTime) {
+    func end(_ entry: LedgerEntry, with copy: CachedCopy, now: WallTime) {
         change(entry) { record in
             (record.path, record.fileName, record.mediaType) = (copy.path, copy.name, copy.mediaType ?? record.mediaType)
             (record.total, record.retriesUsed, record.lastFailure) = (copy.stamp.size, 0, nil)
         }
-        actions.append(.save(.keepCopy(copy)))
+        output.append(.save(.keepCopy(copy)))
         advance(entry, .unchanged, now: now)
         // The received bytes are deleted; the file of the outcome is the copy.
         change(entry) { record in

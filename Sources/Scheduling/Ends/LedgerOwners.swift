@@ -12,7 +12,7 @@ extension Ledger {
         }
         entry.isCallDue = true
         arm(entry)
-        actions.append(.callOwner(entry))
+        output.append(.callOwner(entry))
     }
 
     /// At startup, calls the owner at once, whatever the schedule. The remaining calls of the first hour follow on schedule.

@@ -11,7 +11,7 @@ extension Ledger {
         index.count(entry.record, -1)
         change(entry) { $0.options.forgetSecrets() }
         index.count(entry.record, 1)
-        actions.append(.save(.scrubLog))
+        output.append(.save(.scrubLog))
         return true
     }
 }

@@ -19,7 +19,7 @@ extension Ledger {
         switch policy {
         case .always: true
         case .never: false
-        case .background: !appsInFront.contains(app)
+        case .background: !conditions.appsInFront.contains(app)
         }
     }
 
@@ -29,7 +29,7 @@ extension Ledger {
             return
         }
         batch.record.toastOwedSince = now
-        actions.append(.save(.putBatch(batch.record)))
+        output.append(.save(.putBatch(batch.record)))
     }
 
     /// Whether the batch fetched any file that was not there before.
@@ -42,7 +42,7 @@ extension Ledger {
     func forgiveToast(of batch: LedgerBatch) {
         guard batch.record.toastOwedSince != nil else { return }
         batch.record.toastOwedSince = nil
-        actions.append(.save(.putBatch(batch.record)))
+        output.append(.save(.putBatch(batch.record)))
     }
 
     /// The toast was shown, or never will be. A download or batch that has ended again since owes a new toast.

@@ -31,6 +31,7 @@ open class TurnExecutor<Host: TurnHost> {
     /// - Returns: the reason why the state of a download does not allow what a caller asks for.
     @discardableResult public func decide(_ events: [Ledger.Event]) -> IllegalTransition? {
         let turn = ledger.turn([[.journalFull(host.isJournalFull)], events].flatMap { $0 }, at: host.now)
+        for fault in turn.faults { host.failed(fault) }
         enqueue(turn.actions)
         carryOut()
         return turn.refusal
@@ -155,8 +156,7 @@ open class TurnExecutor<Host: TurnHost> {
         case .tellWait(let entry): host.tellWait(entry)
         case .announceEnd(let entry): afterCommit(host.announceEnd(entry))
         case .batchEnded(let batch, let outcomes): if let effect = host.announceEnd(batch, outcomes) { afterCommit(effect) }
-        case .allEnded(let finished, let failed, let cancelled):
-            host.allEnded(OutcomeCounts(finished: finished, failed: failed, cancelled: cancelled))
+        case .allEnded(let outcomes): host.allEnded(outcomes)
         case .showOwed(let toasts): host.showOwed(toasts)
         case .removed(let entry): host.removed(entry)
         case .batchRemoved(let batch): host.removed(batch)
@@ -180,9 +180,9 @@ open class TurnExecutor<Host: TurnHost> {
     /// queue behind those.
     public func continueSlices() {
         let step = gate.host.beginStep()
-        while !ledger.isEnding, ledger.hasSlices, !gate.host.isBehind, !step.isOver { decide(.slice) }
+        while !ledger.conditions.isEnding, ledger.hasSlices, !gate.host.isBehind, !step.isOver { decide(.slice) }
         isContinuing = false
-        if !ledger.isEnding, ledger.hasSlices { continueSoon() }
+        if !ledger.conditions.isEnding, ledger.hasSlices { continueSoon() }
     }
 }
 
@@ -227,6 +227,8 @@ public protocol TurnHost: AnyObject {
     /// Asks for a call of the owner. When its turn comes, `beginOwnerCall` says whether it is still due.
     func callOwner(_ entry: LedgerEntry)
 
+    /// The ledger has made a mistake.
+    func failed(_ fault: Ledger.Fault)
     /// The next action.
     func willPerform(_ action: Ledger.Action)
     /// All actions of a turn have been performed, and those of the turns nested in it.

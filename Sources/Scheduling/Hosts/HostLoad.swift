@@ -13,7 +13,7 @@ final class HostLoad {
     var silent = 0
     /// The last requests that kept the host's interval, and by interval those that kept an interval of their own.
     var pacing = Pacing()
-    var spacings: [Duration: Pacing] = [:]
+    var requestIntervals: [Duration: Pacing] = [:]
 
     /// Lanes of the downloads that may start.
     var lanes: [Lane] = []
@@ -32,7 +32,7 @@ final class HostLoad {
     /// When the host is due again: the only valid entry of the host in `hostWakes`.
     var wakeAt: WallTime?
     /// At most this many intervals of downloads are distinguished. A further interval is rounded up, to a known interval or a power of two.
-    private static let mostSpacings = 64
+    private static let mostRequestIntervals = 64
     private static let mostOrigins = 64
     /// The regime of the last review of the downloads: see `Ledger.review`.
     var regime: Regime?
@@ -98,22 +98,22 @@ final class HostLoad {
     /// When the host's next request may start; nil: once the started requests have gone out.
     func opens(now: WallTime) -> WallTime? { pacing.next(interval, now: now) }
 
-    /// When the next request with its own interval `spacing` may start; nil: once the started requests have gone out.
-    func opens(spacing: Duration, now: WallTime) -> WallTime? {
+    /// When the next request with its own interval `requestInterval` may start; nil: once the started requests have gone out.
+    func opens(requestInterval: Duration, now: WallTime) -> WallTime? {
         guard let opens = opens(now: now) else { return nil }
-        guard spacing > .zero, let pacing = spacings[spacing] else { return opens }
-        return pacing.next(spacing, now: now).map { max($0, opens) }
+        guard requestInterval > .zero, let pacing = requestIntervals[requestInterval] else { return opens }
+        return pacing.next(requestInterval, now: now).map { max($0, opens) }
     }
 
-    /// The interval under which a download with the interval `spacing` is counted.
-    func told(apart spacing: Duration) -> Duration {
-        guard spacing > .zero else { return .zero }
-        let known = Set(lanes.lazy.map(\.spacing)).union(spacings.keys).subtracting([.zero])
-        if known.contains(spacing) || known.count < Self.mostSpacings { return spacing }
-        if let longer = known.filter({ $0 > spacing }).min() { return longer }
+    /// The interval under which a download with the interval `requestInterval` is counted.
+    func told(apart requestInterval: Duration) -> Duration {
+        guard requestInterval > .zero else { return .zero }
+        let known = Set(lanes.lazy.map(\.requestInterval)).union(requestIntervals.keys).subtracting([.zero])
+        if known.contains(requestInterval) || known.count < Self.mostRequestIntervals { return requestInterval }
+        if let longer = known.filter({ $0 > requestInterval }).min() { return longer }
         // Powers of two, in milliseconds: few different intervals.
         var longer: Duration = .milliseconds(1)
-        while longer < spacing { longer = longer * 2 }
+        while longer < requestInterval { longer = longer * 2 }
         return longer
     }
 
@@ -127,56 +127,59 @@ final class HostLoad {
     /// Forgets intervals that delay no request any more, once many are remembered.
     ///
     /// - Returns: the forgotten intervals.
-    func forgetSpacings(now: WallTime) -> [Duration] {
-        guard spacings.count >= Self.mostSpacings else { return [] }
-        let over = spacings.filter { spacing, pacing in pacing.next(spacing, now: now).map { $0 <= now } ?? false }.keys.sorted()
-        for spacing in over { spacings[spacing] = nil }
+    func forgetRequestIntervals(now: WallTime) -> [Duration] {
+        guard requestIntervals.count >= Self.mostRequestIntervals else { return [] }
+        let over = requestIntervals.filter { requestInterval, pacing in pacing.next(requestInterval, now: now).map { $0 <= now } ?? false }
+            .keys.sorted()
+        for requestInterval in over { requestIntervals[requestInterval] = nil }
         return over
     }
 
     /// The intervals whose last request is remembered; zero: the host's own.
-    var pacings: [Duration] { (pacing.last == nil ? [] : [.zero]) + spacings.keys.sorted() }
+    var pacings: [Duration] { (pacing.last == nil ? [] : [.zero]) + requestIntervals.keys.sorted() }
 
     /// Started requests that are not known to have gone out.
-    var unsent: Set<RequestID> { spacings.values.reduce(into: pacing.unsent) { $0.formUnion($1.unsent) } }
+    var unsent: Set<RequestID> { requestIntervals.values.reduce(into: pacing.unsent) { $0.formUnion($1.unsent) } }
 
     /// Counts the request `id`, started at `start` and counted elsewhere before, as not yet known to have gone out.
-    func awaitsSent(_ id: RequestID, spacing: Duration, since start: WallTime) {
+    func awaitsSent(_ id: RequestID, requestInterval: Duration, since start: WallTime) {
         if interval > .zero { pacing.started(id, at: start) }
-        if spacing > .zero { spacings[spacing, default: Pacing()].started(id, at: start) }
+        if requestInterval > .zero { requestIntervals[requestInterval, default: Pacing()].started(id, at: start) }
     }
 
     /// The request `id` is not counted here any more, whether it has gone out or not.
-    func gaveUp(_ id: RequestID, spacing: Duration) {
+    func gaveUp(_ id: RequestID, requestInterval: Duration) {
         pacing.gaveUp(id)
-        spacings[spacing]?.gaveUp(id)
+        requestIntervals[requestInterval]?.gaveUp(id)
     }
 
     /// Takes the last requests of `former`, a load of the same host under earlier rules. Requests in flight stay with `former`.
     func inherit(_ former: HostLoad) {
         pacing.take(&former.pacing)
-        for spacing in former.spacings.keys { spacings[spacing, default: Pacing()].take(&former.spacings[spacing, default: Pacing()]) }
+        for requestInterval in former.requestIntervals.keys {
+            requestIntervals[requestInterval, default: Pacing()].take(&former.requestIntervals[requestInterval, default: Pacing()])
+        }
     }
 
     /// The last requests that are remembered.
     var requests: [HostRequest] {
-        ([(.zero, pacing)] + spacings.map { ($0.key, $0.value) }).compactMap { spacing, pacing in
-            pacing.last.map { HostRequest(host: name, spacing: spacing, at: $0, isSent: pacing.unsent.isEmpty) }
+        ([(.zero, pacing)] + requestIntervals.map { ($0.key, $0.value) }).compactMap { requestInterval, pacing in
+            pacing.last.map { HostRequest(host: name, requestInterval: requestInterval, at: $0, isSent: pacing.unsent.isEmpty) }
         }
     }
 
     /// Whether `shift` changes anything, or the host is due at an instant.
-    var hasInstants: Bool { wakeAt != nil || pacing.last != nil || !spacings.isEmpty }
+    var hasInstants: Bool { wakeAt != nil || pacing.last != nil || !requestIntervals.isEmpty }
 
     func shift(by delta: Duration) {
         pacing.shift(by: delta)
-        for spacing in spacings.keys { spacings[spacing]?.shift(by: delta) }
+        for requestInterval in requestIntervals.keys { requestIntervals[requestInterval]?.shift(by: delta) }
     }
 
     /// Whether the host can be forgotten without loss.
     func isIdle(now: WallTime) -> Bool {
         lanes.isEmpty && active == 0 && hops.isEmpty && opens(now: now).map { $0 <= now } ?? false
-            && spacings.allSatisfy { $0.value.next($0.key, now: now).map { $0 <= now } ?? false }
+            && requestIntervals.allSatisfy { $0.value.next($0.key, now: now).map { $0 <= now } ?? false }
     }
 }
 
@@ -262,7 +265,7 @@ final class Lane {
     unowned let host: HostLoad  // the ledger keeps a host that has lanes
     let app: AppShare
     /// The downloads' own `request-interval`; zero: none.
-    let spacing: Duration
+    let requestInterval: Duration
     /// The origin of the downloads' URLs; empty: no request needed; nil: several origins.
     let origin: String?
     /// A caller wants these downloads at once: no pause or pace of an origin delays them.
@@ -271,8 +274,8 @@ final class Lane {
     /// The lane's first download while it may start: it is in `app.ready`.
     var offered: DownloadNumber?
 
-    init(id: UInt32, host: HostLoad, app: AppShare, spacing: Duration, origin: String?, isUrgent: Bool) {
-        (self.id, self.host, self.app, self.spacing) = (id, host, app, spacing)
+    init(id: UInt32, host: HostLoad, app: AppShare, requestInterval: Duration, origin: String?, isUrgent: Bool) {
+        (self.id, self.host, self.app, self.requestInterval) = (id, host, app, requestInterval)
         (self.origin, self.isUrgent) = (origin, isUrgent)
     }
 }
@@ -311,13 +314,33 @@ final class RecentLane {
     init(record: DownloadRecord, origin: String, lane: Lane) { (self.record, self.origin, self.lane) = (record, origin, lane) }
 }
 
-/// A request in flight, or waiting for its host.
+/// A request of a transfer, until the transfer ends.
 struct PlacedRequest {
+    enum Phase: Equatable {
+        /// Waits for its host, and takes no slot.
+        case waiting
+        case underWay
+        /// The server has sent nothing since.
+        case silent(since: WallTime)
+        /// The transfer has been stopped or has ended, so no host counts the request. The server's answer still counts.
+        case left
+    }
+
     let host: String
     /// `DownloadURL.origin` of the request's URL.
     let origin: String
+    let app: String
+    /// The download's own request interval, as the host distinguishes it from others; zero: none.
+    let requestInterval: Duration
     /// When the request was started or permitted; while it waits, when it began to wait.
     var startedAt: WallTime
-    /// The transfer has been stopped or has ended, so no host counts the request. The server's answer still counts.
-    var hasLeft = false
+    var phase: Phase
+    /// The request keeps an interval: the engine must report when the request has gone out.
+    var isPaced = false
+
+    var isWaiting: Bool { phase == .waiting }
+    var hasLeft: Bool { phase == .left }
+    var silentSince: WallTime? { if case .silent(let time) = phase { time } else { nil } }
+    /// Whether the request takes a slot that others may use meanwhile.
+    var isIdle: Bool { isWaiting || silentSince != nil }
 }

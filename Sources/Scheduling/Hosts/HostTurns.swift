@@ -6,17 +6,17 @@ struct HostTurns {
         /// The origin if it keeps a pace; else empty.
         let origin: String
         /// The application's own interval if the origin keeps no pace; else zero.
-        let spacing: Duration
+        let requestInterval: Duration
 
-        init(app: String, slowedOrigin: String?, spacing: Duration) {
-            (self.app, origin, self.spacing) = (app, slowedOrigin ?? "", slowedOrigin == nil ? spacing : .zero)
+        init(app: String, slowedOrigin: String?, requestInterval: Duration) {
+            (self.app, origin, self.requestInterval) = (app, slowedOrigin ?? "", slowedOrigin == nil ? requestInterval : .zero)
         }
 
         /// Whether the claim keeps an interval besides the host's.
-        var isPaced: Bool { !origin.isEmpty || spacing > .zero }
+        var isPaced: Bool { !origin.isEmpty || requestInterval > .zero }
 
         /// Whether both claims wait for the same interval. Without one, the host itself would take any number.
-        func contends(with other: Claim) -> Bool { isPaced && (origin, spacing) == (other.origin, other.spacing) }
+        func contends(with other: Claim) -> Bool { isPaced && (origin, requestInterval) == (other.origin, other.requestInterval) }
     }
 
     /// At most this many claims are remembered. The claims that had their turns earlier count as if their turns were simultaneous.

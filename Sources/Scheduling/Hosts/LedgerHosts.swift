@@ -22,10 +22,10 @@ extension Ledger {
         }
         hosts.insert(load)
         for request in lastRequests.removeValue(forKey: name) ?? [] {
-            if request.spacing == .zero {
+            if request.requestInterval == .zero {
                 load.pacing = HostLoad.Pacing(last: request.at)
             } else {
-                load.spacings[request.spacing] = HostLoad.Pacing(last: request.at)
+                load.requestIntervals[request.requestInterval] = HostLoad.Pacing(last: request.at)
             }
         }
         hosts.noteInstants(of: load)
@@ -131,7 +131,7 @@ extension Ledger {
         hosts.noteInstants(of: host)
         review(host, now: now)
         if host.isIdle(now: now) {
-            for spacing in host.pacings { actions.append(.save(.requestOver(host: host.name, spacing: spacing))) }
+            for requestInterval in host.pacings { output.append(.save(.requestOver(host: host.name, requestInterval: requestInterval))) }
             if let moved = hosts.remove(host) { touch(moved) }
             (recentHost, recentLane) = (nil, nil)
         }
@@ -152,7 +152,7 @@ extension Ledger {
     /// In the order of the host's lanes.
     private func fronts(of host: HostLoad, _ limit: Int, now: WallTime) -> [Front] {
         // While the network is unknown, only this machine takes requests.
-        guard network != nil || host.isLocal, limit == 0 || host.active < limit else { return [] }
+        guard conditions.network != nil || host.isLocal, limit == 0 || host.active < limit else { return [] }
         return host.lanes.compactMap { lane in
             guard let opens = opens(lane, now: now), opens <= now, let entry = runnable.next(in: lane.id).flatMap({ entries[$0] }) else {
                 return nil
@@ -188,17 +188,17 @@ extension Ledger {
         }
     }
 
-    private func claim(at origin: String, app: String, spacing: Duration, isUrgent: Bool) -> HostTurns.Claim {
+    private func claim(at origin: String, app: String, requestInterval: Duration, isUrgent: Bool) -> HostTurns.Claim {
         let isSlowed = !isUrgent && paces[origin].map { $0.interval > .zero } ?? false
-        return HostTurns.Claim(app: app, slowedOrigin: isSlowed ? origin : nil, spacing: spacing)
+        return HostTurns.Claim(app: app, slowedOrigin: isSlowed ? origin : nil, requestInterval: requestInterval)
     }
 
     private func claim(of lane: Lane) -> HostTurns.Claim {
-        claim(at: origin(of: lane), app: lane.app.name, spacing: lane.spacing, isUrgent: lane.isUrgent)
+        claim(at: origin(of: lane), app: lane.app.name, requestInterval: lane.requestInterval, isUrgent: lane.isUrgent)
     }
 
-    private func claim(of entry: LedgerEntry, _ request: PlacedRequest) -> HostTurns.Claim {
-        claim(at: request.origin, app: entry.record.options.app, spacing: entry.spacing, isUrgent: entry.isUrgent)
+    private func claim(of request: PlacedRequest, isUrgent: Bool) -> HostTurns.Claim {
+        claim(at: request.origin, app: request.app, requestInterval: request.requestInterval, isUrgent: isUrgent)
     }
 
     /// The queued download that goes before a redirect of `claim`; nil: none. A redirect yields if there is a slot, and if another
@@ -247,7 +247,7 @@ extension Ledger {
 
     /// When the first download of `lane` may start; nil: once the started requests have gone out.
     func opens(_ lane: Lane, now: WallTime) -> WallTime? {
-        opens(lane.host, origin(of: lane), app: lane.app.name, spacing: lane.spacing, isUrgent: lane.isUrgent, now: now)
+        opens(lane.host, origin(of: lane), app: lane.app.name, requestInterval: lane.requestInterval, isUrgent: lane.isUrgent, now: now)
     }
 
     /// The origin of the first download of `lane`, which delays those behind it.
@@ -256,15 +256,14 @@ extension Ledger {
     }
 
     /// As above for a transfer's next request.
-    func opens(_ host: HostLoad, _ entry: LedgerEntry, now: WallTime) -> WallTime? {
-        opens(
-            host, origin(of: entry.request), app: entry.record.options.app, spacing: entry.spacing, isUrgent: entry.isUrgent, now: now)
+    func opens(_ host: HostLoad, _ request: PlacedRequest, isUrgent: Bool, now: WallTime) -> WallTime? {
+        opens(host, request.origin, app: request.app, requestInterval: request.requestInterval, isUrgent: isUrgent, now: now)
     }
 
     private func opens(
-        _ host: HostLoad, _ origin: String, app: String, spacing: Duration, isUrgent: Bool, now: WallTime
+        _ host: HostLoad, _ origin: String, app: String, requestInterval: Duration, isUrgent: Bool, now: WallTime
     ) -> WallTime? {
-        guard let opens = host.opens(spacing: spacing, now: now) else { return nil }
+        guard let opens = host.opens(requestInterval: requestInterval, now: now) else { return nil }
         guard let pace = paces[origin] else { return opens }
         return pace.opens(for: app, isUrgent: isUrgent, now: now).map { max($0, opens) }
     }
@@ -297,12 +296,11 @@ extension Ledger {
         app.active += 1
         (entry.share, entry.startedAt) = (app, now)
         entry.requestCount &+= 1
-        begin(entry, PlacedRequest(host: entry.host, origin: entry.origin, startedAt: now), now: now)
+        begin(request(of: entry, to: entry.host, entry.origin, .underWay, now: now), entry.request, isUrgent: entry.isUrgent, now: now)
     }
 
     func leaveSlot(_ entry: LedgerEntry, now: WallTime) {
-        setIdle(entry, isHeld: false, silentSince: nil)
-        leaveHost(entry)
+        leaveHost(entry.request)
         guard let app = entry.share else { return }
         entry.share = nil
         app.charge(now: now)
@@ -310,33 +308,67 @@ extension Ledger {
         forgetIfIdle(app)
     }
 
-    /// Starts the request of `entry`.
-    private func begin(_ entry: LedgerEntry, _ request: PlacedRequest, now: WallTime) {
-        let (load, id) = (load(of: request.host), entry.request)
+    private func request(
+        of entry: LedgerEntry, to host: String, _ origin: String, _ phase: PlacedRequest.Phase, now: WallTime
+    ) -> PlacedRequest {
+        PlacedRequest(
+            host: host, origin: origin, app: entry.record.options.app, requestInterval: entry.requestInterval, startedAt: now, phase: phase)
+    }
+
+    /// Sets what is known of a request; nil: its transfer has ended.
+    func put(_ request: PlacedRequest?, _ id: RequestID) {
+        let before = atHosts[id]
         atHosts[id] = request
+        waitingRequests += (request?.isWaiting ?? false ? 1 : 0) - (before?.isWaiting ?? false ? 1 : 0)
+        idleRequests += (request?.isIdle ?? false ? 1 : 0) - (before?.isIdle ?? false ? 1 : 0)
+        for (silent, sign) in [(before, -1), (request, 1)] {
+            guard let silent, silent.silentSince != nil else { continue }
+            let host = load(of: silent.host)
+            host.silent += sign
+            touch(host)
+        }
+    }
+
+    private func set(_ phase: PlacedRequest.Phase, of id: RequestID) {
+        guard var request = atHosts[id], request.phase != phase else { return }
+        request.phase = phase
+        put(request, id)
+    }
+
+    /// Whether the active download waits for its next request, and takes no slot.
+    public func isHeld(_ entry: LedgerEntry) -> Bool { atHosts[entry.request]?.isWaiting ?? false }
+    /// Whether the request keeps an interval: the engine must report when the request has gone out.
+    public func isPaced(_ id: RequestID) -> Bool { atHosts[id]?.isPaced ?? false }
+
+    /// Starts a request.
+    private func begin(_ request: PlacedRequest, _ id: RequestID, isUrgent: Bool, now: WallTime) {
+        let (load, requestInterval) = (load(of: request.host), request.requestInterval)
+        let isSlowed = !isUrgent && (paces[request.origin].map { $0.interval > .zero } ?? false)
+        var request = request
+        (request.phase, request.startedAt) = (.underWay, now)
+        request.isPaced = load.interval > .zero || requestInterval > .zero || isSlowed
+        put(request, id)
         load.active += 1
-        load.turns.took(claim(of: entry, request))
+        load.turns.took(claim(of: request, isUrgent: isUrgent))
         touch(load)
-        let spacing = entry.spacing
-        let isSlowed = !entry.isUrgent && (paces[request.origin].map { $0.interval > .zero } ?? false)
-        entry.isPaced = load.interval > .zero || spacing > .zero || isSlowed
         if isSlowed { paces.change(request.origin, now: now) { $0.started(id, at: now) } }
         if load.interval > .zero {
             load.pacing.started(id, at: now)
-            actions.append(.save(.requested(HostRequest(host: load.name, spacing: .zero, at: now, isSent: false))))
+            output.append(.save(.requested(HostRequest(host: load.name, requestInterval: .zero, at: now, isSent: false))))
         }
-        if spacing > .zero {
-            for spacing in load.forgetSpacings(now: now) { actions.append(.save(.requestOver(host: load.name, spacing: spacing))) }
-            load.spacings[spacing, default: HostLoad.Pacing()].started(id, at: now)
-            actions.append(.save(.requested(HostRequest(host: load.name, spacing: spacing, at: now, isSent: false))))
+        if requestInterval > .zero {
+            for requestInterval in load.forgetRequestIntervals(now: now) {
+                output.append(.save(.requestOver(host: load.name, requestInterval: requestInterval)))
+            }
+            load.requestIntervals[requestInterval, default: HostLoad.Pacing()].started(id, at: now)
+            output.append(.save(.requested(HostRequest(host: load.name, requestInterval: requestInterval, at: now, isSent: false))))
         }
         hosts.noteInstants(of: load)
     }
 
-    private func leaveHost(_ entry: LedgerEntry) {
-        let id = entry.request
+    private func leaveHost(_ id: RequestID) {
         guard let request = atHosts[id], !request.hasLeft else { return }
-        atHosts[id]?.hasLeft = true
+        set(.left, of: id)
         let load = load(of: request.host)
         touch(load)
         if let hop = load.hops.firstIndex(of: id) {
@@ -345,7 +377,7 @@ extension Ledger {
         }
         load.active -= 1
         paces.gaveUp(request.origin, id)
-        load.gaveUp(id, spacing: entry.spacing)
+        load.gaveUp(id, requestInterval: request.requestInterval)
     }
 
     /// A request that was started or permitted while `isPaced` has gone out.
@@ -353,12 +385,13 @@ extension Ledger {
         guard let entry = entries[id.download], let request = atHosts[id], !request.hasLeft else { return }
         let load = load(of: request.host)
         if !entry.isUrgent { paces.change(request.origin, now: now) { $0.sent(id, at: time) } }
-        for spacing in [.zero, entry.spacing] {
-            guard var pacing = spacing == .zero ? load.pacing : load.spacings[spacing], pacing.unsent.contains(id) else { continue }
+        for requestInterval in [.zero, request.requestInterval] {
+            guard var pacing = requestInterval == .zero ? load.pacing : load.requestIntervals[requestInterval], pacing.unsent.contains(id)
+            else { continue }
             pacing.sent(id, at: time)
-            if spacing == .zero { load.pacing = pacing } else { load.spacings[spacing] = pacing }
+            if requestInterval == .zero { load.pacing = pacing } else { load.requestIntervals[requestInterval] = pacing }
             guard let last = pacing.last, pacing.unsent.isEmpty else { continue }
-            actions.append(.save(.requested(HostRequest(host: load.name, spacing: spacing, at: last, isSent: true))))
+            output.append(.save(.requested(HostRequest(host: load.name, requestInterval: requestInterval, at: last, isSent: true))))
         }
         touch(load)
         schedule(now: now)
@@ -370,17 +403,15 @@ extension Ledger {
     func hop(_ id: RequestID, to host: String, origin: String? = nil, now: WallTime) {
         // The transfer may be stopping.
         guard let entry = entries[id.download], entry.request == id, entry.work == .running, entry.state == .active else { return }
-        answered(entry, now: now)
-        setIdle(entry, isHeld: false, silentSince: nil)
-        leaveHost(entry)
+        answered(id, now: now)
+        leaveHost(id)
         let load = load(of: host)
-        atHosts[id] = PlacedRequest(host: host, origin: origin ?? "http://\(host):80", startedAt: now)
+        put(request(of: entry, to: host, origin ?? "http://\(host):80", .waiting, now: now), id)
         load.hops.append(id)
         touch(load)
-        setIdle(entry, isHeld: true, silentSince: nil)
         schedule(now: now)
         // Announce the wait only if the request really waits.
-        if entry.isHeld { review(entry, now: now) }
+        if isHeld(entry) { review(entry, now: now) }
     }
 
     /// Permits redirects whose turn it is.
@@ -395,7 +426,7 @@ extension Ledger {
         var places: [HostTurns.Claim: Int] = [:]
         for id in host.hops {
             guard let entry = entries[id.download], let request = atHosts[id] else { continue }
-            let claim = claim(of: entry, request)
+            let claim = claim(of: request, isUrgent: entry.isUrgent)
             if let place = places[claim] {
                 waiting[place].hops.append(id)
             } else {
@@ -407,10 +438,10 @@ extension Ledger {
             let next = waiting.indices.filter { !waiting[$0].hops.isEmpty }.min {
                 host.turns.last(waiting[$0].claim) < host.turns.last(waiting[$1].claim)
             }
-            guard let next, let id = waiting[next].hops.popFirst(), let entry = entries[id.download], var request = atHosts[id] else {
+            guard let next, let id = waiting[next].hops.popFirst(), let entry = entries[id.download], let request = atHosts[id] else {
                 break
             }
-            guard let opens = opens(host, entry, now: now) else { continue }
+            guard let opens = opens(host, request, isUrgent: entry.isUrgent, now: now) else { continue }
             guard opens <= now else {
                 wake = min(wake ?? opens, opens)
                 continue
@@ -427,30 +458,18 @@ extension Ledger {
                 continue
             }
             host.hops.removeAll { $0 == id }
-            request.startedAt = now
-            begin(entry, request, now: now)
-            setIdle(entry, isHeld: false, silentSince: nil)
-            actions.append(.permit(id, afterSave: entry.isPaced))
+            begin(request, id, isUrgent: entry.isUrgent, now: now)
+            output.append(.permit(id, afterSave: isPaced(id)))
             review(entry, now: now)
         }
         return (wake, awaitedLanes)
     }
 
-    /// The server of an active download has stopped sending, or sends again.
-    func stalled(_ entry: LedgerEntry, _ isStalled: Bool, now: WallTime) {
-        guard entry.state == .active, !entry.isHeld else { return }
-        setIdle(entry, isHeld: false, silentSince: isStalled ? entry.silentSince ?? now : nil)
+    /// The server of a request has stopped sending, or sends again.
+    func stalled(_ id: RequestID, _ isStalled: Bool, now: WallTime) {
+        guard let request = atHosts[id], !request.isWaiting, !request.hasLeft else { return }
+        set(isStalled ? .silent(since: request.silentSince ?? now) : .underWay, of: id)
         schedule(now: now)
-    }
-
-    private func setIdle(_ entry: LedgerEntry, isHeld: Bool, silentSince: WallTime?) {
-        let (wasHeld, wasSilent, isSilent) = (entry.isHeld, entry.silentSince != nil, silentSince != nil)
-        (entry.isHeld, entry.silentSince) = (isHeld, silentSince)
-        heldTransfers += (isHeld ? 1 : 0) - (wasHeld ? 1 : 0)
-        idleTransfers += (isHeld || isSilent ? 1 : 0) - (wasHeld || wasSilent ? 1 : 0)
-        guard isSilent != wasSilent, let host = hostNow(of: entry) else { return }
-        host.silent += isSilent ? 1 : -1
-        touch(host)
     }
 
     // MARK: Refusals
@@ -459,21 +478,21 @@ extension Ledger {
     func note(_ failure: DownloadFailure, of entry: LedgerEntry, now: WallTime) {
         guard let status = failure.httpStatus else { return }
         switch status {
-        case 429, 503: refused(entry, status, failure.retryAfter, now: now)
+        case 429, 503: refused(entry.request, status, failure.retryAfter, isUrgent: entry.isUrgent, now: now)
         case 408, 425, 500...: break  // the server is in trouble, which says nothing about its pace
-        default: answered(entry, now: now)
+        default: answered(entry.request, now: now)
         }
     }
 
-    private func refused(_ entry: LedgerEntry, _ status: UInt32, _ retryAfter: Duration?, now: WallTime) {
-        guard let request = atHosts[entry.request] else { return }
+    private func refused(_ id: RequestID, _ status: UInt32, _ retryAfter: Duration?, isUrgent: Bool, now: WallTime) {
+        guard let request = atHosts[id] else { return }
         let ruled = ruledInterval(of: request.origin)
         paces.change(request.origin, creates: true, now: now) { pace in
             pace.refused(
-                status, startedAt: request.startedAt, retryAfter: retryAfter, by: entry.record.options.app, ruled: ruled, now: now)
+                status, startedAt: request.startedAt, retryAfter: retryAfter, by: request.app, ruled: ruled, now: now)
         }
         touchOrigin(request.origin)
-        if entry.isUrgent { calm(request.origin) }
+        if isUrgent { calm(request.origin) }
     }
 
     /// The server refused a download that a caller wanted at once. All other urgent downloads of the origin that have not started now wait
@@ -484,9 +503,9 @@ extension Ledger {
         host.regime = nil  // announce each download's wait now
     }
 
-    /// The server answered the request of `entry`, whatever the answer.
-    func answered(_ entry: LedgerEntry, now: WallTime) {
-        guard let request = atHosts[entry.request], paces[request.origin] != nil else { return }
+    /// The server answered a request, whatever the answer.
+    func answered(_ id: RequestID, now: WallTime) {
+        guard let request = atHosts[id], paces[request.origin] != nil else { return }
         let ruled = ruledInterval(of: request.origin)
         paces.change(request.origin, now: now) { $0.answered(startedAt: request.startedAt, ruled: ruled, now: now) }
         touchOrigin(request.origin)
@@ -501,7 +520,7 @@ extension Ledger {
     /// A caller resumed `entry`, which is queued or waits for its next request: try at once, whatever pause or pace its origin has.
     func defyPace(_ entry: LedgerEntry) {
         let isQueued = entry.state == .queued
-        guard isQueued || entry.isHeld, !(entry.lane?.isUrgent ?? entry.isUrgent),
+        guard isQueued || isHeld(entry), !(entry.lane?.isUrgent ?? entry.isUrgent),
             paces[isQueued ? entry.origin : origin(of: entry.request)] != nil
         else { return }
         // A queued download whose former transfer still stops is held back, in no lane yet.
@@ -541,10 +560,10 @@ extension Ledger {
         for former in hosts.withInstants().sorted(by: { $0.name < $1.name }) {
             let load = load(of: former.name)
             guard load !== former else { continue }
-            actions += former.pacings.map { .save(.requestOver(host: former.name, spacing: $0)) }
+            output.append(former.pacings.map { StoreChange.requestOver(host: former.name, requestInterval: $0) })
             load.inherit(former)
             hosts.noteInstants(of: load)
-            actions += load.requests.map { .save(.requested($0)) }
+            output.append(load.requests.map { StoreChange.requested($0) })
         }
         for (id, request) in placed.sorted(by: { $0.key < $1.key }) {
             let (old, load) = (before.governing(request.host).name, load(of: request.host))
@@ -568,15 +587,14 @@ extension Ledger {
         } else {
             former.active -= 1
             host.active += 1
-            guard let entry = entries[id.download] else { return }
-            if entry.silentSince != nil {
+            if request.silentSince != nil {
                 former.silent -= 1
                 host.silent += 1
             }
             // The host that counts the request now is told when it has gone out.
             if former.unsent.contains(id) {
-                former.gaveUp(id, spacing: entry.spacing)
-                host.awaitsSent(id, spacing: entry.spacing, since: request.startedAt)
+                former.gaveUp(id, requestInterval: request.requestInterval)
+                host.awaitsSent(id, requestInterval: request.requestInterval, since: request.startedAt)
             }
         }
         touch(former)
@@ -616,16 +634,18 @@ extension Ledger {
             host.wakeAt = nil
         }
         touchAll()
-        for (id, request) in atHosts { atHosts[id]?.startedAt = request.startedAt + delta }
-        for entry in placed.compactMap({ self.entries[$0.key.download] }) {
-            entry.startedAt = entry.startedAt + delta
-            entry.silentSince = entry.silentSince.map { $0 + delta }
+        for (id, request) in atHosts {
+            atHosts[id]?.startedAt = request.startedAt + delta
+            if let since = request.silentSince { atHosts[id]?.phase = .silent(since: since + delta) }
+            if !request.hasLeft, let entry = entries[id.download] { entry.startedAt = entry.startedAt + delta }
         }
         for app in apps.values { app.shift(by: delta) }
         for (name, requests) in lastRequests {
-            lastRequests[name] = requests.map { HostRequest(host: name, spacing: $0.spacing, at: $0.at + delta, isSent: $0.isSent) }
+            lastRequests[name] = requests.map {
+                HostRequest(host: name, requestInterval: $0.requestInterval, at: $0.at + delta, isSent: $0.isSent)
+            }
         }
-        actions += requests.map { .save(.requested($0)) }
+        output.append(requests.map { StoreChange.requested($0) })
     }
 
     /// All remembered last requests.

@@ -65,8 +65,8 @@ public struct JournalQueue<Item> {
         case .removeBatch(let number): place(change, number)
         case .set: place(change, .settings)
         case .sweep(let number, _), .swept(let number): place(change, .sweep(number))
-        case .requested(let request): place(change, .request(host: request.host, spacing: request.spacing))
-        case .requestOver(let host, let spacing): place(change, .request(host: host, spacing: spacing))
+        case .requested(let request): place(change, .request(host: request.host, requestInterval: request.requestInterval))
+        case .requestOver(let host, let requestInterval): place(change, .request(host: host, requestInterval: requestInterval))
         case .keepCopy(let copy): place(change, .copy(copy.key))
         case .scrubLog: place(change, .log)
         }
@@ -193,7 +193,7 @@ public struct JournalMark: Sendable { fileprivate var number: UInt64 }
 private enum OtherRow: Hashable {
     case settings
     case sweep(DownloadNumber)
-    case request(host: String, spacing: Duration)
+    case request(host: String, requestInterval: Duration)
     case copy(CopyKey)
     case log
 }

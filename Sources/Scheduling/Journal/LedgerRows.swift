@@ -11,7 +11,7 @@ extension Ledger {
             case batches(ArraySlice<BatchNumber>)
             case downloads(page: UInt64)
             case sweeps(page: UInt64)
-            case unswept(ArraySlice<DownloadNumber>)
+            case failedSweeps(ArraySlice<DownloadNumber>)
         }
 
         fileprivate var parts: ArraySlice<Part>
@@ -24,8 +24,8 @@ extension Ledger {
         var parts: [RowWalk.Part] = [.settings]
         parts += batches.keys.sorted().chunked(by: Self.part).map { .batches($0) }
         parts += entries.pages.keys.sorted().map { .downloads(page: $0) }
-        parts += sweeps.pages.keys.sorted().map { .sweeps(page: $0) }
-        parts += unswept.sorted().chunked(by: Self.part).map { .unswept($0) }
+        parts += sweeps.pages.map { .sweeps(page: $0) }
+        parts += sweeps.failed.sorted().chunked(by: Self.part).map { .failedSweeps($0) }
         return RowWalk(parts: parts[...])
     }
 
@@ -40,10 +40,10 @@ extension Ledger {
         case .downloads(let page):
             entries.pages[page]?.values.sorted { $0.number < $1.number }.map { .put($0.record) } ?? []
         case .sweeps(let page):
-            sweeps.pages[page]?.compactMap { $1.directory.isEmpty ? nil : .sweep($0, directory: $1.directory) } ?? []
-        case .unswept(let numbers):
+            sweeps.rows(page: page)
+        case .failedSweeps(let numbers):
             numbers.compactMap { number in
-                guard unswept.contains(number), let entry = entries[number] else { return nil }
+                guard sweeps.failed.contains(number), let entry = entries[number] else { return nil }
                 return .sweep(number, directory: entry.record.directory)
             }
         case nil: nil

@@ -21,7 +21,7 @@ extension Ledger {
             isScheduled = true
         }
         (sliceAt, awaited, isCut, refreshesLeft) = (nil, [], false, sliceSize.hosts)
-        guard !isEnding, !isAsleep, !settings.paused, !isJournalFull else { return }
+        guard conditions.allowStarts, !settings.paused else { return }
         guard stretches.isEmpty, entering.isEmpty, pass?.holdsStarts != true else { return }
         takeIn(now: now)
         openHosts(now: now)
@@ -54,11 +54,11 @@ extension Ledger {
 
     /// Whether another download may start. A transfer that waits for its host, or for a silent server, takes no slot.
     var hasSlot: Bool {
-        settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: min(idleTransfers, Self.mostIdle))
+        settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: min(idleRequests, Self.mostIdle))
     }
 
     /// Whether a transfer that waits for its next request may go on.
-    var hasSlotForHop: Bool { settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: idleTransfers) }
+    var hasSlotForHop: Bool { settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: idleRequests) }
 
     /// The first ready download of the highest priority; among several applications, the one whose turn it is.
     private func nextInTurn(now: WallTime) -> LedgerEntry? {
@@ -90,14 +90,14 @@ extension Ledger {
         let owed = lane.app
         var candidate: LedgerEntry?
         var isContended = false
-        for (id, _) in placed {
+        for (id, request) in placed {
             guard let entry = entries[id.download], entry.state == .active, let app = entry.share, app !== owed, app.active > owed.active,
                 entry.record.options.priority <= next.record.options.priority
             else { continue }
             app.charge(now: now)
             isContended = true
             // Beyond `mostIdle`, held transfers take slots; a held transfer has nothing to lose yet.
-            let isIdle = isSilent(entry, now) || entry.isHeld && idleTransfers > Self.mostIdle
+            let isIdle = isSilent(request, now) || request.isWaiting && idleRequests > Self.mostIdle
             guard app.cost - owed.cost > Self.slice, now - entry.startedAt > Self.slice, entry.record.resume != nil || isIdle else {
                 continue
             }
@@ -110,22 +110,22 @@ extension Ledger {
     }
 
     /// Whether the server has been silent for so long that little is lost if the transfer starts again.
-    private func isSilent(_ entry: LedgerEntry, _ now: WallTime) -> Bool { entry.silentSince.map { now - $0 > Self.slice } ?? false }
+    private func isSilent(_ request: PlacedRequest, _ now: WallTime) -> Bool { request.silentSince.map { now - $0 > Self.slice } ?? false }
 
     /// At a full host, stops a long-silent transfer if another application waits and has fewer transfers there.
     ///
     /// - Returns: whether a transfer was stopped.
     private func makePlace(now: WallTime) -> Bool {
-        guard idleTransfers > heldTransfers else { return false }
+        guard idleRequests > waitingRequests else { return false }
         for (id, request) in placed.sorted(by: { $0.key < $1.key }) {
-            guard let entry = entries[id.download], let since = entry.silentSince, let app = entry.share else { continue }
+            guard let entry = entries[id.download], let since = request.silentSince, let app = entry.share else { continue }
             let host = load(of: request.host)
             guard limit(of: host) > 0, host.active >= limit(of: host)
             else { continue }
             let waiting = host.lanes.lazy.map(\.app) + host.hops.lazy.compactMap { self.entries[$0.download]?.share }
             let own = places(of: app, at: host)
             guard waiting.contains(where: { $0 !== app && places(of: $0, at: host) < own }) else { continue }
-            if isSilent(entry, now), applyOwn(.yield, to: entry, now: now) {
+            if isSilent(request, now), applyOwn(.yield, to: entry, now: now) {
                 refreshHosts(now: now)
                 return true
             }
@@ -140,7 +140,7 @@ extension Ledger {
     }
 
     /// Whether any transfer is active that does not wait for its next request.
-    public var isMoving: Bool { counts.active > heldTransfers }
+    public var isMoving: Bool { counts.active > waitingRequests }
 
     // MARK: Lanes
 
@@ -192,15 +192,16 @@ extension Ledger {
     private func findLane(of entry: LedgerEntry) -> Lane {
         // A whole part file needs no request; no host has the empty name.
         let host = load(of: entry.record.isWhole ? "" : entry.host)
-        let (app, spacing) = (entry.record.options.app, host.told(apart: entry.record.options.requestInterval ?? .zero))
-        entry.spacing = spacing
+        let (app, requestInterval) = (entry.record.options.app, host.told(apart: entry.record.options.requestInterval ?? .zero))
+        entry.requestInterval = requestInterval
         let (origin, isUrgent) = (entry.record.isWhole ? "" : host.told(apart: entry.origin), entry.isUrgent)
         let known = host.lanes.first { lane in
-            lane.app.name == app && lane.spacing == spacing && lane.origin == origin && lane.isUrgent == isUrgent
+            lane.app.name == app && lane.requestInterval == requestInterval && lane.origin == origin && lane.isUrgent == isUrgent
         }
         if let known { return known }
         laneNumber &+= 1
-        let lane = Lane(id: laneNumber, host: host, app: share(of: app), spacing: spacing, origin: origin, isUrgent: isUrgent)
+        let lane = Lane(
+            id: laneNumber, host: host, app: share(of: app), requestInterval: requestInterval, origin: origin, isUrgent: isUrgent)
         lane.app.lanes += 1
         host.lanes.append(lane)
         return lane

@@ -25,12 +25,12 @@ public final class Restoration {
     ) {
         self.ledger = ledger
         ledger.restore(batches)
-        for (number, directory) in sweeps { ledger.sweeps[number] = Sweep(directory: directory) }
+        for (number, directory) in sweeps { ledger.sweeps[number] = PartFileSweeps.Sweep(directory: directory) }
         // A request not known to have gone out may have gone out just now. So may a request in the future, since the clock was set back.
         ledger.lastRequests = Dictionary(
             grouping: requests.map { request in
                 request.isSent && request.at <= now
-                    ? request : HostRequest(host: request.host, spacing: request.spacing, at: now, isSent: true)
+                    ? request : HostRequest(host: request.host, requestInterval: request.requestInterval, at: now, isSent: true)
             }, by: \.host)
     }
 
@@ -54,7 +54,7 @@ public final class Restoration {
         ledger.touchAll()
         ledger.dropEmptyBatches()
         toasts += ledger.restoreOwedToasts()
-        for number in Array(ledger.sweeps.numbers) {
+        for number in ledger.sweeps.numbers {
             guard let sweep = ledger.sweeps[number], !sweep.isUnderWay else { continue }
             if !(ledger.entries[number].map(ledger.isAtWork) ?? false) { ledger.begin(sweep, of: number) }
         }
@@ -67,7 +67,7 @@ public final class Restoration {
     private func add(_ record: consuming DownloadRecord, isShared: Bool, now: WallTime) {
         let (isUntouched, isSought) = (record.isUntouched, record.isFetch || record.options.token != nil)
         let entry = isShared ? ledger.add(record) : ledger.take(record)
-        ledger.shareHost(with: entry)
+        ledger.sharing.joinHost(of: entry)
         if !isUntouched { resumeCourse(of: entry, now: now) }
         switch entry.state {
         case .queued, .active, .verifying, .waiting:

@@ -10,10 +10,9 @@ extension Ledger {
     /// missing network stops none, because the network may return before a connection is lost; but lost downloads wait for the network.
     /// Once the network is back, downloads that waited for it or failed with it resume at once. A pause that the server requested is kept.
     func network(_ condition: NetworkCondition?, now: WallTime) {
-        let before = network
+        let before = conditions.network
         guard condition != before else { return }
-        network = condition
-        if condition?.reach != before?.reach { reachCount &+= 1 }
+        conditions.set(condition)
         touchAll()
         // If nothing hindered any download before or now, only the start of downloads changes.
         guard (before ?? .open) != (condition ?? .open) else { return schedule(now: now) }
@@ -25,7 +24,7 @@ extension Ledger {
         let hindrance = hindrance(of: entry)
         switch (entry.state, hindrance) {
         case (.queued, .some): settle(entry, now: now)
-        case (.active, .offline?) where network?.reach == .offline: break
+        case (.active, .offline?) where conditions.network?.reach == .offline: break
         case (.active, let reason?): applyOwn(.hinder(reason), to: entry, now: now)
         case (.waiting(let old, _), let reason?) where old.yieldsToNetwork: applyOwn(.hinder(reason), to: entry, now: now)
         case (.waiting(.offline, _), nil), (.waiting(.metered, _), nil):
@@ -48,9 +47,9 @@ extension Ledger {
 
     /// The reason why the network hinders `entry`; nil: none.
     private func hindrance(of entry: LedgerEntry) -> WaitReason? {
-        guard let network, network != .open, !entry.isLocal else { return nil }
-        if network.reach == .offline || network.reach == .captive, entry.defiedReach != reachCount { return .offline }
-        return network.isMetered && !entry.record.options.allowsMetered ? .metered : nil
+        // Asking for the options costs more than the rest: only of a network that hinders some.
+        guard let network = conditions.network, network != .open, !entry.isLocal else { return nil }
+        return conditions.hindrance(defiedReach: entry.defiedReach, allowsMetered: entry.record.options.allowsMetered)
     }
 
     /// The state in which `entry` may go on, by its record and by the network. A wait that somebody must end comes first.
@@ -73,19 +72,19 @@ extension Ledger {
 
     /// The machine is about to sleep: stop all transfers with a checkpoint, and start nothing before `wake`.
     func sleep(now: WallTime) {
-        guard !isAsleep else { return }
-        isAsleep = true
+        guard !conditions.isAsleep else { return }
+        conditions.isAsleep = true
         for entry in running { applyOwn(.yield, to: entry, now: now) }
         schedule(now: now)
     }
 
     /// The machine is awake: the stopped downloads resume.
     func wake(now: WallTime) {
-        guard isAsleep else { return }
-        isAsleep = false
+        guard conditions.isAsleep else { return }
+        conditions.isAsleep = false
         schedule(now: now)
     }
 
     /// Whether all transfers stopped for the sleep have ended. Their checkpoints are then among the changes to save.
-    public var isAtRest: Bool { isAsleep && working == 0 }
+    public var isAtRest: Bool { conditions.isAsleep && working == 0 }
 }

@@ -4,7 +4,8 @@ public import DownloadModel
 extension Ledger {
     /// When the event `time` is due next; nil: nothing waits for an instant.
     public var nextWake: WallTime? {
-        [nextEntryWake, settings.paused || isEnding || isAsleep ? nil : nextHostWake?.time, sliceAt].compactMap { $0 }.min()
+        [nextEntryWake, settings.paused || conditions.isEnding || conditions.isAsleep ? nil : nextHostWake?.time, sliceAt].compactMap { $0 }
+            .min()
     }
 
     /// The instant of an outdated entry, which comes before the others, if there are very many of these.
@@ -74,7 +75,7 @@ extension Ledger {
         arm(entry)
         if entry.record.retryAt != nil || entry.record.expiresAt != nil {
             save(entry)
-            actions.append(.tell(entry))
+            output.append(.tell(entry))
         }
         return true
     }

@@ -14,9 +14,9 @@ extension Ledger {
     ///
     /// - Returns: the reason, and the end of the wait as far as it can be computed.
     public func hold(of entry: LedgerEntry, now: WallTime) -> (reason: WaitReason, until: WallTime?)? {
-        if entry.isHeld, let request = atHosts[entry.request] {
+        if let request = atHosts[entry.request], request.isWaiting {
             let host = load(of: request.host)
-            let (opens, limit) = (opens(host, entry, now: now), limit(of: host))
+            let (opens, limit) = (opens(host, request, isUrgent: entry.isUrgent, now: now), limit(of: host))
             if opens.map({ $0 > now }) ?? true { return (.rateLimit, opens) }
             return limit > 0 && host.active >= limit ? (.hostLimit, nil) : nil
         }
@@ -31,15 +31,17 @@ extension Ledger {
 
     private func queuedHold(of entry: LedgerEntry, now: WallTime) -> (reason: WaitReason, until: WallTime?, ahead: Int)? {
         guard entry.state == .queued, let lane = entry.lane else { return nil }
-        let (host, spacing, limit) = (lane.host, lane.spacing, bindingLimit(of: lane.host))
+        let (host, requestInterval, limit) = (lane.host, lane.requestInterval, bindingLimit(of: lane.host))
         let (opens, hostOpens) = (opens(lane, now: now), host.opens(now: now))
         let origin = entry.record.isWhole ? "" : entry.origin
         let slowness = lane.isUrgent ? .zero : paces[origin]?.interval ?? .zero
         let isClosed = opens.map { $0 > now } ?? true
-        guard isClosed || host.interval > .zero || spacing > .zero || slowness > .zero || limit > 0 else { return nil }
+        guard isClosed || host.interval > .zero || requestInterval > .zero || slowness > .zero || limit > 0 else { return nil }
         let ahead = ahead(of: entry, in: lane, { _ in true }, { _ in true })
         // Only downloads with the same interval keep it; only downloads of the same origin keep the origin's pace.
-        let ownAhead = spacing > .zero ? self.ahead(of: entry, in: lane, { $0.spacing == spacing }, { $0.spacing == spacing }) : 0
+        let ownAhead =
+            requestInterval > .zero
+            ? self.ahead(of: entry, in: lane, { $0.requestInterval == requestInterval }, { $0.requestInterval == requestInterval }) : 0
         let originAhead =
             slowness > .zero
             ? self.ahead(
@@ -48,10 +50,11 @@ extension Ledger {
         if isClosed || host.interval > .zero && ahead > 0 || ownAhead > 0 || originAhead > 0 {
             let byRule = max(hostOpens ?? now + host.interval, now) + host.interval * ahead
             let byOrigin =
-                spacing > .zero || slowness == .zero && opens == nil ? now : max(opens ?? now + slowness, now) + slowness * originAhead
+                requestInterval > .zero || slowness == .zero && opens == nil
+                ? now : max(opens ?? now + slowness, now) + slowness * originAhead
             let atHost = max(byRule, byOrigin)
-            guard spacing > .zero else { return (.rateLimit, atHost, ahead) }
-            let own = max(opens ?? (hostOpens == nil ? now : now + spacing), now) + spacing * ownAhead
+            guard requestInterval > .zero else { return (.rateLimit, atHost, ahead) }
+            let own = max(opens ?? (hostOpens == nil ? now : now + requestInterval), now) + requestInterval * ownAhead
             return (.rateLimit, max(atHost, own), own > atHost ? ownAhead : ahead)
         }
         return limit > 0 && host.active + ahead >= limit ? (.hostLimit, nil, ahead) : nil
@@ -133,7 +136,7 @@ extension Ledger {
         let reason = hold(of: entry, now: now)?.reason
         guard reason != entry.toldHold else { return false }
         entry.toldHold = reason
-        actions.append(.tellWait(entry))
+        output.append(.tellWait(entry))
         return true
     }
 
@@ -143,7 +146,7 @@ extension Ledger {
             let reason = hold(of: entry, now: now)?.reason
             let isWhole = entry.isToldWhole && entry.state == .queued
             entry.isToldWhole = false
-            if reason != nil || entry.toldHold != nil || isWhole { actions.append(.tellWait(entry)) } else { actions.append(.tell(entry)) }
+            if reason != nil || entry.toldHold != nil || isWhole { output.append(.tellWait(entry)) } else { output.append(.tell(entry)) }
             entry.toldHold = reason
         }
         untold = []

@@ -69,7 +69,7 @@ private struct WriteCase: Sendable, CustomStringConvertible {
 
 @BusActor private func holdWrite(_ lane: Lane) async throws -> Verdict {
     let (place, disks) = (Place(), try await MemoryDisks(1, stoppedAt: .heldWrite))
-    defer { disks.letGo() }
+    defer { disks.release() }
     var verdict = Verdict(row: "a write", name: "a write")
     let body = Bodies.large
     let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
@@ -89,7 +89,7 @@ private struct WriteCase: Sendable, CustomStringConvertible {
     verdict.waits += 1
     let asked = server.requests.count
     verdict.expect(asked == 1, "while the first transfer hung the server was asked \(asked) times")
-    disks.letGo()
+    disks.release()
     let end = try await lane.settle([path], within: .seconds(60))[path.value]
     verdict.expect(end?.state == "finished", "it is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
     verdict.expect(holds(end?.path, body, lane), "it holds wrong bytes")

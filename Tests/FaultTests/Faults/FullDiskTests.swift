@@ -77,7 +77,7 @@ private enum QuotaCase: String, CaseIterable, Sendable, CustomStringConvertible 
     verdict.note = "asked at \(arrivals.map { $0 - arrivals[0] }), from \(resumes)"
     verdict.wasMet = arrivals.count > 1
     verdict.waits += 1
-    disks.letGo()
+    disks.release()
     let end = try await lane.settle([path], within: .seconds(90))[path.value]
     verdict.expect(end?.state == "finished", "it is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
     verdict.expect(holds(end?.path, body, lane), "it holds wrong bytes")

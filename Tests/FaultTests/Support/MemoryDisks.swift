@@ -8,9 +8,9 @@ final class MemoryDisks: Sendable {
     /// The first call of this kind stops the server.
     enum Operation: String, CaseIterable, Sendable {
         case none, lookup, create, write, fsync, rename, statfs, flush
-        /// Only writes hang, from the first on, until `letGo`.
+        /// Only writes hang, from the first on, until `release`.
         case heldWrite = "held-write"
-        /// Until `letGo`, a write beyond a file's first MiB fails with EDQUOT, although statvfs(3) reports much room.
+        /// Until `release`, a write beyond a file's first MiB fails with EDQUOT, although statvfs(3) reports much room.
         case quota
     }
 
@@ -63,7 +63,7 @@ final class MemoryDisks: Sendable {
     }
 
     /// Lets held writes return, and lifts the quota.
-    func letGo() {
+    func release() {
         if let process { kill(process, SIGUSR1) }
     }
 }

@@ -10,7 +10,7 @@ internal import TransferEngine
 
 /// What the user asks for from outside: clicks on our entry in a dock or menu, and on its actions; clicks on toasts of an earlier process;
 /// and the trash.
-@BusActor final class Clicks {
+@BusActor final class ApplicationActions {
     /// How long after its end a file is opened by `Activate`, which names no download. Older toasts are seldom still on screen.
     static let freshFor: Duration = .seconds(12 * 3600)
     /// How many of the newest files are tried, in case the newest were deleted.
@@ -25,10 +25,10 @@ internal import TransferEngine
     /// Toasts of downloads that ended before this time can reach this process only by `Activate`.
     private let begun = WallTime.now
     private var underWay = 0 { didSet { hold.isHeld = underWay > 0 } }
-    private let hold: Residence.Hold
+    private let hold: IdleExit.Hold
 
     /// - Parameter hold: held while a program of the desktop is asked to do something.
-    init(_ downloader: Downloader, opener: Opener, dataHome: String, hold: Residence.Hold) {
+    init(_ downloader: Downloader, opener: Opener, dataHome: String, hold: IdleExit.Hold) {
         (self.downloader, self.opener, self.dataHome, self.hold) = (downloader, opener, dataHome, hold)
     }
 
@@ -256,14 +256,14 @@ extension Downloader {
     /// download.
     func trash(_ download: ManagedDownload, _ reply: Reply<Void>) throws {
         let entry = download.entry
-        guard download.state == .finished, let path = download.record.path, !path.isEmpty, let clicks else {
+        guard download.state == .finished, let path = download.record.path, !path.isEmpty, let applicationActions else {
             return try remove(download, deletingFile: false, reply)
         }
-        try clicks.checkRoom()
+        try applicationActions.checkRoom()
         let identity = download.record.resume?.identity
-        clicks.start { [self] in
+        applicationActions.start { [self] in
             do throws(Refusal) {
-                try await clicks.throwAway(path, identity)
+                try await applicationActions.throwAway(path, identity)
                 if entry.isRemoved { return reply() }
                 decide(.remove(entry))
                 journal.answer(reply, ())

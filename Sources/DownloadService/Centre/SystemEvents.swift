@@ -8,7 +8,7 @@ internal import Scheduling
 internal import TransferEngine
 
 /// Connects the ledger with the machine's network and sleep.
-@BusActor final class Surroundings: DownloadObserver {
+@BusActor final class SystemEvents: DownloadObserver {
     private unowned let downloader: Downloader  // the centre outlives its observers
     private let network: NetworkState
     private var awake: Awake?
@@ -32,7 +32,7 @@ internal import TransferEngine
         network.needed(ledger.counts.queued + ledger.counts.active + ledger.counts.waitingForTime > 0)
         guard isExpected, ledger.isAtRest else { return }
         isExpected = false
-        downloader.journal.afterCommit { [self] in if downloader.ledger.isAtRest { awake?.letGo() } }
+        downloader.journal.afterCommit { [self] in if downloader.ledger.isAtRest { awake?.release() } }
     }
 
     private func sleeps(_ isAsleep: Bool) {

@@ -4,16 +4,16 @@ internal import EventLoop
 internal import Logging
 
 /// Ends the idle service: some time after the last hold ended.
-@BusActor final class Residence {
+@BusActor final class IdleExit {
     /// One reason for the service to stay. The owner of the reason says when it begins and when it ends.
     @BusActor final class Hold {
-        private weak var residence: Residence?
+        private weak var idleExit: IdleExit?
 
-        fileprivate init(_ residence: Residence) { self.residence = residence }
+        fileprivate init(_ idleExit: IdleExit) { self.idleExit = idleExit }
 
         /// Whether the reason applies now.
         var isHeld = false {
-            didSet { if isHeld != oldValue { residence?.changed(by: isHeld ? 1 : -1) } }
+            didSet { if isHeld != oldValue { idleExit?.changed(by: isHeld ? 1 : -1) } }
         }
     }
 

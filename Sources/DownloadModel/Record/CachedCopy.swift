@@ -36,7 +36,7 @@ public struct FileStamp: Equatable, Sendable {
 }
 
 /// The last file fetched for a key. The next Fetch revalidates it, and returns it if the server has nothing newer.
-public struct CopyHeld: Equatable, Sendable {
+public struct CachedCopy: Equatable, Sendable {
     public var key: CopyKey
     /// The file's bare name in the key's folder.
     public var name: String
@@ -56,7 +56,7 @@ public struct CopyHeld: Equatable, Sendable {
 
     public var path: String { "\(key.directory)/\(name)" }
 
-    public static func == (a: CopyHeld, b: CopyHeld) -> Bool {
+    public static func == (a: CachedCopy, b: CachedCopy) -> Bool {
         a.key == b.key && a.name.isSameBytes(as: b.name) && a.stamp == b.stamp && a.validators == b.validators && a.mediaType == b.mediaType
             && a.checksum == b.checksum
     }

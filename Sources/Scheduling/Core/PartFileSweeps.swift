@@ -1,0 +1,43 @@
+internal import DownloadModel
+
+/// The part files to delete.
+struct PartFileSweeps {
+    /// The deletion of one part file.
+    struct Sweep {
+        /// The folder of the part file; empty: a caller's descriptor, which has no row.
+        let directory: String
+        /// Keep the part file if the ending transfer leaves resume data.
+        var isUnlessResumable = false
+        var isUnderWay = false
+    }
+
+    private var all = NumberTable<Sweep>()
+    /// Part files whose deletion failed. Their rows stay for the next startup, unless the part files are written again.
+    private(set) var failed: Set<DownloadNumber> = []
+
+    var isEmpty: Bool { all.isEmpty }
+    var numbers: [DownloadNumber] { Array(all.numbers) }
+    subscript(_ number: DownloadNumber) -> Sweep? {
+        get { all[number] }
+        set { all[number] = newValue }
+    }
+
+    /// The rows of one page of `pages`.
+    func rows(page: UInt64) -> [StoreChange] {
+        all.pages[page]?.compactMap { $1.directory.isEmpty ? nil : .sweep($0, directory: $1.directory) } ?? []
+    }
+
+    var pages: [UInt64] { all.pages.keys.sorted() }
+
+    /// - Returns: the deletion that has ended; nil: none was asked for.
+    mutating func end(_ number: DownloadNumber, isGone: Bool) -> Sweep? {
+        guard let sweep = all.removeValue(for: number) else { return nil }
+        if !isGone, !sweep.directory.isEmpty { failed.insert(number) }
+        return sweep
+    }
+
+    /// The part file of `number` is about to be written again.
+    ///
+    /// - Returns: whether its deletion has failed, so that it has a row.
+    mutating func forgetFailure(of number: DownloadNumber) -> Bool { failed.remove(number) != nil }
+}

@@ -1,0 +1,39 @@
+internal import DownloadModel
+
+/// The actions of a turn, while it decides.
+struct TurnOutput {
+    private(set) var actions: [Ledger.Action] = []
+    /// The index in `actions` of each download's `changed`. A download has at most one `changed` in a turn.
+    private var changes: [DownloadNumber: Int] = [:]
+
+    private var faults: [Ledger.Fault] = []
+
+    mutating func note(_ fault: Ledger.Fault) { faults.append(fault) }
+    mutating func append(_ action: Ledger.Action) { actions.append(action) }
+    mutating func append(_ saves: some Sequence<StoreChange>) { actions += saves.map { .save($0) } }
+
+    /// Call before the record of `entry` changes.
+    ///
+    /// - Parameter state: the state that the bus shows now; nil if the state does not change.
+    mutating func noteChange(of entry: LedgerEntry, shown state: DownloadState? = nil) {
+        if let index = changes[entry.number] {
+            guard case .changed(var change) = actions[index], change.shownBefore == nil, let state else { return }
+            change.shownBefore = state
+            actions[index] = .changed(change)
+        } else {
+            changes[entry.number] = actions.count
+            actions.append(.changed(Ledger.Change(entry: entry, before: entry.record, shownBefore: state)))
+        }
+    }
+
+    mutating func takeFaults() -> [Ledger.Fault] {
+        defer { faults = [] }
+        return faults
+    }
+
+    /// The actions since the last call.
+    mutating func take() -> [Ledger.Action] {
+        defer { (actions, changes) = ([], [:]) }
+        return actions
+    }
+}
