@@ -204,7 +204,7 @@ private struct TokenComparison {
         held = batch
     }
 
-    /// The batch of which the items are a repetition; nil: of none.
+    /// The earlier batch with exactly these items; nil: there is none.
     ///
     /// - Parameter count: of the items.
     @BusActor func repeated(_ count: Int) -> ManagedBatch? {
