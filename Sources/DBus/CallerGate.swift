@@ -114,7 +114,7 @@ public enum CallerFinding: Sendable {
         switch finding {
         case .known(let identity):
             known[sender] = identity
-            for call in entry.calls { connection?.answer(call, from: identity) }
+            connection?.answerSoon(entry.calls, from: identity)
         case .refused(let error):
             connection?.removeMatch(Self.rule(for: sender))
             for call in entry.calls { call.fail(error) }

@@ -6,8 +6,6 @@ internal import Glibc
 ///
 /// Everything runs on `BusActor`. A connection lives until its program ends or the bus goes away.
 @BusActor public final class Connection {
-    /// Most messages handled in one turn of the loop, so that other descriptors and deadlines get their turn.
-    private static let messagesPerTurn = 64
     /// Most reads of the socket by `dispatchArrived`, of about 2 KiB each.
     private static let mostReadings = 10_000
 
@@ -15,6 +13,8 @@ internal import Glibc
     private var watches: [OpaquePointer: Poller.Token] = [:]
     private var timeouts: [OpaquePointer: Poller.Token] = [:]
     private var dispatchIsScheduled = false
+    /// Calls whose callers have been identified meanwhile; the next one to answer is the last.
+    private var identified: [(PendingCall, CallerIdentity)] = []
     private var isHeld = false
     private var subscriptions: [UInt64: (rule: MatchRule, receive: @BusActor (Message) -> Void)] = [:]
     private var nextSubscription: UInt64 = 0
@@ -244,7 +244,7 @@ internal import Glibc
         guard !isHeld else { return }
         for _ in 0..<Self.mostReadings {
             dbus_connection_read_write(raw, 0)  // reads about 2 KiB
-            while dbus_connection_dispatch(raw) == DBUS_DISPATCH_DATA_REMAINS {}
+            while dispatchOne() {}
             guard hasInput else { return }
         }
     }
@@ -265,12 +265,26 @@ internal import Glibc
         }
     }
 
-    /// Dispatches at most `messagesPerTurn` messages. Does nothing if a dispatch is scheduled already, so that each turn of the loop has at
+    /// Dispatches messages for the time of one step. Does nothing if a dispatch is scheduled already, so that each turn of the loop has at
     /// most one dispatch.
     fileprivate func dispatch() {
-        guard !isHeld, !dispatchIsScheduled, dbus_connection_get_dispatch_status(raw) == DBUS_DISPATCH_DATA_REMAINS else { return }
-        for _ in 0..<Self.messagesPerTurn where dbus_connection_dispatch(raw) != DBUS_DISPATCH_DATA_REMAINS { return }
-        scheduleDispatch()
+        guard !isHeld, !dispatchIsScheduled else { return }
+        let step = StepTime()
+        while dispatchOne() {
+            if step.isOver { return scheduleDispatch() }
+        }
+    }
+
+    /// Answers the next call of `identified`, or dispatches the next message of libdbus.
+    ///
+    /// - Returns: false if none was left.
+    private func dispatchOne() -> Bool {
+        if let (call, identity) = identified.popLast() {
+            answer(call, from: identity)
+            return true
+        }
+        guard dbus_connection_get_dispatch_status(raw) == DBUS_DISPATCH_DATA_REMAINS else { return false }
+        return dbus_connection_dispatch(raw) != DBUS_DISPATCH_NEED_MEMORY
     }
 
     fileprivate func receive(_ message: Message) -> DBusHandlerResult {
@@ -305,8 +319,13 @@ internal import Glibc
         }
     }
 
-    /// Answers `call`, whose caller is now known.
-    func answer(_ call: PendingCall, from identity: CallerIdentity) {
+    /// Answers `calls`, whose caller is now known, before any message that has not been dispatched yet.
+    func answerSoon(_ calls: [PendingCall], from identity: CallerIdentity) {
+        identified.insert(contentsOf: calls.reversed().map { ($0, identity) }, at: 0)
+        scheduleDispatch()
+    }
+
+    private func answer(_ call: PendingCall, from identity: CallerIdentity) {
         call.caller = identity
         if let tree { answer(call, from: tree) } else { call.fail(.unknownObject("this connection has no objects")) }
         call.forgetArguments()
@@ -328,8 +347,10 @@ internal import Glibc
             if found.contains(.writable) { flags |= UInt32(DBUS_WATCH_WRITABLE.rawValue) }
             if found.contains(.error) { flags |= UInt32(DBUS_WATCH_ERROR.rawValue) }
             if found.contains(.hangUp) { flags |= UInt32(DBUS_WATCH_HANGUP.rawValue) }
+            let step = StepTime()
             dbus_watch_handle(watch, flags)
-            dispatch()
+            // libdbus checks a message as a whole when its last byte has come. A large one has taken this turn's time.
+            if step.isOver { scheduleDispatch() } else { dispatch() }
         }
     }
 

@@ -40,6 +40,16 @@ internal import Glibc
         Task(executorPreference: shared.loop) { await go(body) }
     }
 
+    /// Calls `work` until it returns false, in turns of the loop.
+    @BusActor public static func inSteps(_ work: @escaping @BusActor () -> Bool) {
+        spawn {
+            let step = StepTime()
+            while work() {
+                if step.isOver { return inSteps(work) }
+            }
+        }
+    }
+
     private static func go(_ body: @BusActor @Sendable () async -> Void) async { await body() }
 
     /// The way into the actor for C callbacks on this loop's thread. Traps on any other thread.

@@ -6,7 +6,12 @@ internal import Glibc
 /// Actors that share a `LoopExecutor` run on its thread. Between jobs the thread calls `turn`. `turn` serves descriptors; if there is
 /// nothing to run, it blocks until a descriptor is ready or `wake` is called. Wakes must be sticky: a wake before the wait makes the next
 /// wait return (as with an eventfd, `curl_multi_wakeup` and `g_main_context_wakeup`).
+///
+/// The jobs of one turn begin within `mostOfTurn`; the others wait for the next turn. So many jobs at once do not keep descriptors waiting.
 public final class LoopExecutor: SerialExecutor, TaskExecutor {
+    /// How long after the end of the wait a job of the same turn may begin.
+    private static let mostOfTurn: Duration = .milliseconds(4)
+
     private struct Inbox {
         var jobs: [UnownedJob] = []
         var asleep = false
@@ -72,20 +77,38 @@ public final class LoopExecutor: SerialExecutor, TaskExecutor {
         wake()
     }
 
-    /// Runs jobs and calls `turn(block)` between them until `stop`. `turn` waits for input only if `block`.
-    public func run(turn: (_ block: Bool) -> Void) {
+    /// Runs jobs and calls `turn(block)` between them until `stop`.
+    ///
+    /// - Parameter turn: waits for input, but only if `block`, and serves it. Returns when the wait ended.
+    public func run(turn: (_ block: Bool) -> ContinuousClock.Instant) {
         locked { _ in thread = pthread_self() }
         var batch: [UnownedJob] = []
+        var done = 0  // jobs of `batch`
+        var turnBegan = ContinuousClock.now
+        var isLate = false  // no job ran in the turn before
         while true {
             let (block, stop) = locked { inbox in
-                swap(&batch, &inbox.jobs)
+                if done == batch.count {
+                    batch.removeAll(keepingCapacity: true)
+                    done = 0
+                    swap(&batch, &inbox.jobs)
+                } else if inbox.stopped {
+                    batch += inbox.jobs
+                    inbox.jobs = []
+                }
                 inbox.asleep = batch.isEmpty && !inbox.stopped
                 return (batch.isEmpty, inbox.stopped)
             }
-            for job in batch { job.runSynchronously(isolatedTo: asUnownedSerialExecutor(), taskExecutor: asUnownedTaskExecutor()) }
-            batch.removeAll(keepingCapacity: true)
+            // Input that took long is a turn of its own. But never two in a row, so that each job gets its turn.
+            var mayRun = stop || isLate || .now - turnBegan < Self.mostOfTurn
+            isLate = !mayRun
+            while mayRun, done < batch.count {
+                batch[done].runSynchronously(isolatedTo: asUnownedSerialExecutor(), taskExecutor: asUnownedTaskExecutor())
+                done += 1
+                mayRun = stop || .now - turnBegan < Self.mostOfTurn
+            }
             if stop { break }
-            turn(block)
+            turnBegan = turn(block)
             if block { locked { $0.asleep = false } }
         }
     }

@@ -78,14 +78,17 @@ internal import Glibc
     /// Deadlines in memory, including cancelled ones.
     var heldDeadlines: Int { deadlines.count }
 
-    func turn(block: Bool) {
+    /// - Returns: when the wait for descriptors ended.
+    func turn(block: Bool) -> ContinuousClock.Instant {
         while let first = deadlines.first, actions[Token(number: first.number)] == nil { deadlines.removeFirst() }
         let due = deadlines.first?.deadline
         if block { arm(due) }
         if changed { rebuild() }
         let found = poll(&table, nfds_t(table.count), block && (due.map { $0 > .now } ?? true) ? -1 : 0)
+        let began = ContinuousClock.now
         if found > 0 { serve() }
         runDeadlines()
+        return began
     }
 
     private func rebuild() {

@@ -11,7 +11,10 @@ extension LoopExecutor {
         let bell = Bell()
         return LoopExecutor(wake: { bell.ring() }) { loop in
             startThread(name) {
-                loop.run { block in if block { bell.wait() } }
+                loop.run { block in
+                    if block { bell.wait() }
+                    return .now
+                }
             }
         }
     }

@@ -105,7 +105,10 @@ public actor Engine {
     private nonisolated func command(_ body: @escaping @Sendable (isolated Engine) -> Void) {
         if loop.claim() {
             startThread("todoku-curl") { [self] in
-                loop.run { block in assumeIsolated { $0.turn(block) } }
+                loop.run { block in
+                    assumeIsolated { $0.turn(block) }
+                    return .now
+                }
             }
         }
         Task(executorPreference: loop) { await self.carryOut(body) }

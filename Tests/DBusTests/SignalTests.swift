@@ -278,6 +278,47 @@ internal import Testing
     }
 }
 
+@Suite(.timeLimit(.minutes(5))) struct `Calls whose answers take long` {
+    @Test(arguments: [false, true]) @BusActor func `are answered one a turn, in their order`(areHeld: Bool) async throws {
+        let service = try await TestService()
+        let door = Gate()
+        if areHeld {
+            // They wait until their caller is identified.
+            let gate = CallerGate {
+                DBusError("org.todoku.Error.Limit", $0)
+            } inspect: { _, _ in
+                door.wait()
+                return .known(.user)
+            }
+            service.connection.guardCalls(by: gate)
+        }
+        let client = try service.client()
+        let answers = Answers()
+        let turn = Turn { _ in }
+        var perTurn: [Int: Int] = [:]
+        service.object.touched = { _ in
+            let step = StepTime()
+            while !step.isOver {}
+            perTurn[turn.number, default: 0] += 1
+        }
+        turn.begin()
+        for number in 0..<30 {
+            BusActor.spawn {
+                answers.add(
+                    number,
+                    await attempt { "\(try await client.call(Shelf.touch, on: TestService.name, at: ShelfTree.path, "\(number)"))" })
+            }
+        }
+        try await roundTrip(client)
+        door.open()
+        #expect(await eventually { answers.all.count == 30 })
+        turn.end()
+        #expect(answers.all.map(\.0) == Array(0..<30))
+        #expect(service.object.calls == (0..<30).map { "\($0)" })
+        #expect(perTurn.values.allSatisfy { $0 == 1 }, "\(perTurn)")
+    }
+}
+
 /// Counts turns of the loop: a job that puts itself in again.
 @BusActor final class Turn: Sendable {
     private(set) var number = 0

@@ -17,13 +17,14 @@ private final class Desk: CommitGateHost {
     func gateIsBusy(_ isBusy: Bool) {}
 
     /// Performs all work, and commits with success.
-    func run() {
-        while !works.isEmpty {
-            let work = works.removeFirst()
-            switch work {
-            case .commit, .retriedCommit: commit()
-            default: gate.perform(work)
-            }
+    func run() { while !works.isEmpty { performNext() } }
+
+    func performNext() {
+        guard !works.isEmpty else { return }
+        let work = works.removeFirst()
+        switch work {
+        case .commit, .retriedCommit: commit()
+        default: gate.perform(work)
         }
     }
 
@@ -51,6 +52,28 @@ private final class Desk: CommitGateHost {
 }
 
 @Suite struct `Commit gate` {
+    @Test func `sends a series one message a step, in its place, and holds progress of its downloads until its end`() {
+        let desk = Desk()
+        desk.gate.append(.set(Settings()))
+        desk.gate.post("before")
+        desk.gate.postSeries(about: DownloadNumber(10), count: 3) { "member \($0)" }
+        desk.gate.postSeries(about: DownloadNumber(20), count: 1) { "other \($0)" }
+        desk.gate.postSeries(about: DownloadNumber(30), count: 0) { "none \($0)" }
+        desk.gate.post("after")
+        func held() -> [UInt64] { [9, 10, 12, 13, 20].filter { desk.gate.holdsProgress(of: DownloadNumber($0)) } }
+        #expect(held() == [10, 12, 20] && desk.sent.isEmpty)
+        // Each look at the time ends a step: the messages come one a step.
+        while desk.sent.last != "member 1" { desk.performNext() }
+        #expect(desk.sent == ["before", "member 0", "member 1"] && held() == [10, 12, 20])
+        #expect(!desk.gate.isClear && desk.gate.isBusy)
+        desk.gate.post("meanwhile")
+        desk.performNext()
+        #expect(desk.sent.last == "member 2" && held() == [20])
+        desk.run()
+        #expect(desk.sent == ["before", "member 0", "member 1", "member 2", "other 0", "after", "meanwhile"])
+        #expect(held() == [] && desk.gate.isClear && !desk.gate.isBusy)
+    }
+
     @Test func `lets the members of two batches of one commit take their places one batch after the other`() {
         let desk = Desk()
         desk.add("A", steps: 3)

@@ -268,7 +268,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         queue.failed { _ in .keep }
         #expect(queue.begin() == [.addBatch(later, members), .remove(DownloadNumber(3))])
         queue.failed { _ in .drop(undoing: [1, 2, 3].map { DownloadNumber($0) }) }
-        #expect(queue.begin() == [.remove(DownloadNumber(3))])
+        #expect(queue.begin() == [.removeBatch(BatchNumber(1)), .remove(DownloadNumber(3))])
     }
 
     @Test func `keeps the changes of a failed commit, except undone additions`() {
@@ -282,9 +282,32 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         queue.post("later")
         queue.failed { $0 == "addition" ? .drop(undoing: [DownloadNumber(1)]) : .keep }
         #expect(queue.next() == nil && !queue.isCommitting)
-        #expect(queue.begin() == [.remove(DownloadNumber(9)), .put(Desk.record(2))])
+        #expect(queue.begin() == [.remove(DownloadNumber(1)), .remove(DownloadNumber(9)), .put(Desk.record(2))])
         queue.succeeded()
         #expect(queue.next() == "message" && queue.next() == "later" && queue.isClear)
+    }
+
+    @Test func `keeps nothing of additions that are undone again and again while commits fail`() {
+        var queue = JournalQueue<String>()
+        queue.append(.set(Settings()))
+        for number in 1...1000 as ClosedRange<UInt64> {
+            queue.append(.put(Desk.record(number)))
+            queue.post("addition")
+            _ = queue.begin()
+            queue.failed { _ in .drop(undoing: [DownloadNumber(number)]) }
+            #expect(queue.changeCount <= 2)
+        }
+        queue.append(.put(Desk.record(2000)))
+        #expect(queue.begin()?.filter { if case .remove = $0 { false } else { true } } == [.set(Settings()), .put(Desk.record(2000))])
+        queue.succeeded()
+        queue.append(.put(Desk.record(2001)))
+        _ = queue.begin()
+        queue.failed { _ in .keep }
+        queue.post("addition")
+        queue.append(.put(Desk.record(2001)))
+        _ = queue.begin()
+        queue.failed { _ in .drop(undoing: [DownloadNumber(2001)]) }
+        #expect(!queue.isBusy)
     }
 
     @Test func `drops items of a commit that does not return, and removes what it may have added`() {

@@ -116,13 +116,15 @@ extension World {
         }
         var record = BatchRecord(number: number, count: UInt32(count))
         record.notify = [.background, .never][b / 8 % 2]
-        let entries = members.map { ledger.prepare($0) }
-        executor.add(record, entries) { [self] batch in
+        var prepared = PreparedMembers()
+        for member in members { ledger.prepare(member, in: &prepared) }
+        let entries = prepared.entries
+        executor.add(record, prepared) { [self] batch in
             if saved.batches[batch.number] == nil { fail("batch \(batch.number) is acknowledged and not on disk") }
             for entry in entries where !entry.isRemoved { checkSaved(entry) }
             entering = batch
             post(.batchAdded(batch))
-            for entry in entries { gate.postLate(before: entry.number) { .added(entry.number) } }
+            gate.postSeries(about: entries[0].number, count: entries.count) { .added(entries[$0].number) }
         } undone: { _, _ in
             nil
         }

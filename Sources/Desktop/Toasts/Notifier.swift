@@ -108,7 +108,10 @@ public actor Notifier {
         loop = LoopExecutor(wake: { notifyLoop.wake() }) { loop in
             startThread("todoku-notify") {
                 notifyLoop.begin()
-                loop.run { block in notifyLoop.turn(block: block, of: loop) }
+                loop.run { block in
+                    notifyLoop.turn(block: block, of: loop)
+                    return .now
+                }
             }
         }
     }

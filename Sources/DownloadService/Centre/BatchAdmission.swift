@@ -78,8 +78,8 @@ internal import Scheduling
     /// The index of each item with a token, by path.
     private(set) var places: [String: Int] = [:]
     /// The members, once all are made; or the refusal of the first item whose folder is refused.
-    private(set) var entries: Result<[LedgerEntry], Refusal> = .success([])
-    private var made: [LedgerEntry] = []
+    private(set) var members: Result<PreparedMembers, Refusal> = .success(PreparedMembers())
+    private var made = PreparedMembers()
     private var comparison: TokenComparison?
     private let admission: Admission
     private let defaultDirectory: String
@@ -99,15 +99,15 @@ internal import Scheduling
     ///
     /// - Returns: false when nothing is left to do, or the batch is refused.
     func makeSome(_ verdicts: [ByteText: Result<String, Refusal>]) -> Bool {
-        let index = made.count
+        let index = made.entries.count
         guard index < count else {
             if hasTokens ? compareOne() : wanted.popLast() != nil { return true }
-            (entries, made) = (.success(made), [])
+            (members, made) = (.success(made), PreparedMembers())
             return false
         }
         // Checked before a number is reserved: a refused batch has none.
         if index == 0, let refusal = firstRefusal(verdicts) {
-            entries = .failure(refusal)
+            members = .failure(refusal)
             return false
         }
         let folder = wanted[index].options.directory
@@ -121,23 +121,23 @@ internal import Scheduling
             let path = BusName.path(of: record)
             if let token = record.options.token, let first = places.updateValue(index, forKey: path.value) {
                 let refusal = Refusal(.alreadyExists, "The token \(token) already names item \(first); choose a new token.")
-                entries = .failure(refusal.about(item: index))
+                members = .failure(refusal.about(item: index))
                 return false
             }
             paths.append(path)
-            made.append(admission.downloader.ledger.prepare(record))
+            admission.downloader.ledger.prepare(record, in: &made)
             return true
         case .failure, nil: return false
         }
     }
 
-    /// Releases items and members in slices. Call when they are in the ledger, or are not needed any more.
+    /// The ledger has the members now.
+    func areAdded() { members = .success(PreparedMembers()) }
+
+    /// Releases items and members, which are not needed any more, in slices.
     func drop() {
-        if case .success(let members) = entries, !members.isEmpty { (made, entries) = (members, .success([])) }
-        let step = StepTime()
-        while wanted.popLast() != nil || made.popLast() != nil {
-            if step.isOver { return BusActor.spawn { [self] in drop() } }
-        }
+        if case .success(let all) = members, !all.entries.isEmpty { (made, members) = (all, .success(PreparedMembers())) }
+        BusActor.inSteps { [self] in wanted.popLast() != nil || made.popLast() }
     }
 
     /// - Returns: false when no item is left to compare.
@@ -247,11 +247,8 @@ extension Admission {
         readings.append(BatchReading(next, count, defaults, defaultDirectory, settings, request, reply))
         guard !isReading else { return }
         isReading = true
-        // A large message has already cost a step: libdbus has checked it.
-        if count > Self.fewItems { BusActor.spawn { [self] in readSome() } } else { readSome() }
+        readSome()
     }
-
-    private static let fewItems = 500
 
     /// Reads one slice of the batches.
     private func readSome() {
@@ -291,16 +288,17 @@ extension Admission {
     private func take(
         _ reading: BatchReading, _ members: BatchMembers, _ verdicts: [ByteText: Result<String, Refusal>]
     ) throws(Refusal) {
-        let (entries, defaults, reply) = (try members.entries.get(), reading.defaults, reading.reply)
-        guard let first = entries.first else { return }
+        let (prepared, defaults, reply) = (try members.members.get(), reading.defaults, reading.reply)
+        guard let first = prepared.entries.first else { return }
         defer { BusActor.spawn { members.drop() } }
         if let batch = try members.batchHeld() {
             return downloader.journal.answer(reply, (batch.path, members.paths))
         }
         let record = BatchRecord(
-            number: members.number, count: UInt32(entries.count), app: members.apps.count == 1 ? members.apps.first ?? "" : "",
+            number: members.number, count: UInt32(prepared.entries.count), app: members.apps.count == 1 ? members.apps.first ?? "" : "",
             directory: defaults.directory.flatMap { try? verdicts[ByteText($0)]?.get() } ?? first.record.directory, options: defaults)
-        downloader.add(record, entries, members.paths, members.places, reply: reply)
+        downloader.add(record, prepared, members.paths, members.places, reply: reply)
+        members.areAdded()
     }
 }
 

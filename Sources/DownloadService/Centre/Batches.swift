@@ -13,19 +13,22 @@ extension Downloader {
     /// Adds a batch. The answer, and a `DownloadAdded` for each member, follow when the whole batch is on disk.
     ///
     /// - Parameters:
-    ///   - entries: the members, made by `Ledger.prepare`.
+    ///   - members: made by `Ledger.prepare`.
     ///   - paths: of the members, in the same order.
     ///   - places: of the members with a token, by path.
     func add(
-        _ record: BatchRecord, _ entries: [LedgerEntry], _ paths: [ObjectPath], _ places: [String: Int],
+        _ record: BatchRecord, _ members: PreparedMembers, _ paths: [ObjectPath], _ places: [String: Int],
         reply: Reply<(ObjectPath, [ObjectPath])>
     ) {
         let path = BusName.path(ofBatch: record.number)
-        executor.add(record, entries) { [self] _ in
+        let entries = members.entries
+        executor.add(record, members) { [self] _ in
             journal.post(reply.message((path, paths)))
             journal.post(Manager.batchAdded.message(from: BusName.managerPath, path))
-            for (entry, path) in zip(entries, paths) {
-                journal.postLate(before: entry.number) { Manager.downloadAdded.message(from: BusName.managerPath, path) }
+            if let first = entries.first?.number {
+                journal.postSeries(about: first, count: paths.count) {
+                    Manager.downloadAdded.message(from: BusName.managerPath, paths[$0])
+                }
             }
             log.info("batch added", metadata: ["batch": "\(record.number)", "downloads": "\(record.count)"])
         } entering: { [self] in
@@ -34,9 +37,11 @@ extension Downloader {
         } entered: { [self] in
             settle(record.number)
         } undone: { [self] batch, refusal in
-            for entry in entries { giveUp(entry, refusal) }
-            settle(batch.number)
+            for entry in entries where lively(entry.number) != nil { giveUp(entry, refusal) }
+            settle(batch.number)  // forgets the tokens, too: no member has been tracked yet
             untrack(batch.number)?.giveUp(refusal)
+            var undone = members
+            BusActor.inSteps { undone.popLast() }
             return reply.message(failing: refusal)
         }
         guard let batch = ledger.batch(record.number) else { return }

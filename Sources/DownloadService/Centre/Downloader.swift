@@ -125,7 +125,7 @@ internal import TransferEngine
 
     func untrack(_ entry: LedgerEntry) {
         tokens.remove(entry.record)
-        if let key = fetchKeys.removeValue(for: entry.number) { fetches.remove(entry.number, at: key) }
+        if entry.record.isFetch, let key = fetchKeys.removeValue(for: entry.number) { fetches.remove(entry.number, at: key) }
         guard let download = downloads.removeValue(forKey: entry.number) else { return }
         if let timer = download.propertiesTimer { Poller.shared.cancel(timer) }
         download.propertiesTimer = nil

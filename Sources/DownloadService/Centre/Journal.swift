@@ -90,8 +90,11 @@ internal import Scheduling
     /// Sends `message` like `post(_:)`. Progress signals of `number` follow it.
     func post(_ message: Message, before number: DownloadNumber) { gate.post(message, before: number) }
 
-    /// Posts one of many messages, which are sent in slices: `message` is built at its turn. Progress signals of `number` follow it.
-    func postLate(before number: DownloadNumber, _ message: @escaping () -> Message) { gate.postLate(before: number, message) }
+    /// Posts `count` messages, which are sent in slices: `make(i)` makes the message about the download `first` + i at its turn. Progress
+    /// signals of these downloads follow.
+    func postSeries(about first: DownloadNumber, count: Int, _ make: @escaping (Int) -> Message) {
+        gate.postSeries(about: first, count: count, make)
+    }
 
     /// Whether progress signals of `number` must wait for a posted message.
     func holdsProgress(of number: DownloadNumber) -> Bool { gate.holdsProgress(of: number) }

@@ -37,7 +37,11 @@ struct TokenTable {
         batches[batch] = places
     }
 
-    mutating func settle(_ batch: BatchNumber) { batches[batch] = nil }
+    /// The members of `batch` have been inserted, or will never be.
+    mutating func settle(_ batch: BatchNumber) {
+        generation &+= 1
+        batches[batch] = nil
+    }
 
     mutating func remove(_ record: DownloadRecord) {
         guard record.options.token != nil else { return }

@@ -80,16 +80,17 @@ extension Ledger {
     ///
     /// - Precondition: the members' numbers follow the batch's number, and each member names the batch.
     func insert(_ record: BatchRecord, _ members: some Collection<DownloadRecord>) -> (LedgerBatch, [LedgerEntry]) {
-        let prepared = members.map { prepare($0) }
-        return (insert(record, prepared), prepared)
+        var prepared = PreparedMembers()
+        for member in members { prepare(member, in: &prepared) }
+        return (insert(record, prepared), prepared.entries)
     }
 
     /// As above, with members that `prepare` made.
-    func insert(_ record: BatchRecord, _ members: [LedgerEntry]) -> LedgerBatch {
+    func insert(_ record: BatchRecord, _ members: PreparedMembers) -> LedgerBatch {
         let batch = LedgerBatch(record)
         batches[record.number] = batch
-        index.insert(members)
-        for entry in members {
+        index.insert(members.runs)
+        for entry in members.entries {
             precondition(entry.record.batch == record.number && record.hasNumber(entry.number), "a member has a number of its batch")
             list(entry)
             count(entry, in: entry.state)
@@ -114,7 +115,14 @@ extension Ledger {
 
     /// The rows of `batch` and of `members` could not be saved: undo the addition.
     func undo(_ batch: LedgerBatch, _ members: [LedgerEntry], now: WallTime) {
-        for entry in members where !entry.isRemoved { undo(entry, now: now) }
+        var runs = LedgerIndex.Runs()
+        for entry in members where !entry.isRemoved {
+            runs.append(entry.record)
+            forget(entry, now: now)
+        }
+        index.remove(runs)
+        // One of them may have been the last unfinished download.
+        announceAllEnded()
         batch.isRemoved = true
         batches[batch.number] = nil
     }

@@ -168,15 +168,6 @@ public final class Ledger {
         entries[entry.number] = entry
     }
 
-    /// Makes a member of a batch, unknown to the ledger until `insert`: the members of a large batch can be made in slices.
-    public func prepare(_ record: consuming DownloadRecord) -> LedgerEntry {
-        sharing.join(&record)
-        let entry = LedgerEntry(record, sums: sums)
-        entry.mayHavePart = false
-        sharing.joinHost(of: entry)
-        return entry
-    }
-
     /// The row of `entry` is on disk: the download takes its place in the queue.
     func enter(_ entry: LedgerEntry, now: WallTime) { enter([entry], now: now) }
 
@@ -200,6 +191,7 @@ public final class Ledger {
     func undo(_ entry: LedgerEntry, now: WallTime) {
         guard !entry.isRemoved else { return }
         forget(entry, now: now)
+        index.remove(entry.record)
         // This download may have been the last unfinished one.
         announceAllEnded()
     }
@@ -218,7 +210,8 @@ public final class Ledger {
         if record.state != .queued || !record.isUntouched || entry.wakeAt != nil { arm(entry) }
     }
 
-    private func forget(_ entry: LedgerEntry, now: WallTime) {
+    /// Takes `entry` off the list, but not out of `index`.
+    func forget(_ entry: LedgerEntry, now: WallTime) {
         entry.isRemoved = true
         if isAtWork(entry) { leaving[entry.number] = entry }
         if entry.state == .active { leaveSlot(entry, now: now) }
@@ -226,11 +219,9 @@ public final class Ledger {
         count(entry, in: entry.state, by: -1)
         entry.batch?.forget(entry.state)
         entries[entry.number] = nil
-        index.remove(entry.record)
         sums.remove(entry)
-        order.remove(entry.number)
-        ended.remove(entry.number, app: entry.record.options.app)
         entry.wakeAt = nil
+        if entry.state.hasEnded { ended.remove(entry.number, app: entry.record.options.app) } else { order.remove(entry.number) }
     }
 
     /// Removes an ended download from the list. Deletes the part file that a failed download kept.
@@ -239,6 +230,7 @@ public final class Ledger {
     func remove(_ entry: LedgerEntry, now: WallTime) {
         precondition(entry.state.hasEnded, "only what has ended is taken off the list")
         forget(entry, now: now)
+        index.remove(entry.record)
         output.append(.save(.remove(entry.number)))
         if entry.record.options.holdsSecrets { output.append(.save(.scrubLog)) }
         output.append(.removed(entry))
@@ -423,7 +415,7 @@ public final class Ledger {
     }
 
     /// Announces that no unfinished download is left, if any has ended since the last such announcement.
-    private func announceAllEnded() {
+    func announceAllEnded() {
         guard counts.remaining == 0, outcomes != OutcomeCounts() else { return }
         output.append(.allEnded(outcomes))
         outcomes = OutcomeCounts()

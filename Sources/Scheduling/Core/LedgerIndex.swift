@@ -13,20 +13,41 @@ struct LedgerIndex {
         if !record.options.tag.isEmpty { tags.insert(record.number, at: record.options.tag) }
     }
 
-    /// Most members of a batch are of one app and have one tag: look up app and tag once for each run of such members.
-    mutating func insert(_ members: [LedgerEntry]) {
-        var rest = members[...]
-        while let first = rest.first?.record {
-            let (app, tag) = (first.options.app, first.options.tag)
-            let run = rest.prefix {
-                $0.record.sharesOptions(with: first) || $0.record.options.app == app && $0.record.options.tag == tag
+    /// Downloads in runs of the same app and tag. Most members of a batch are one run, and each run is looked up once.
+    struct Runs {
+        fileprivate struct Run {
+            let app: String
+            let tag: String
+            var numbers: [DownloadNumber]
+            var bytes: Int
+        }
+
+        fileprivate var all: [Run] = []
+
+        mutating func append(_ record: DownloadRecord) {
+            let (app, tag, bytes) = (record.options.app, record.options.tag, record.options.heldBytes(with: record.url))
+            if let last = all.indices.last, all[last].app == app, all[last].tag == tag {
+                all[last].numbers.append(record.number)
+                all[last].bytes += bytes
+            } else {
+                all.append(Run(app: app, tag: tag, numbers: [record.number], bytes: bytes))
             }
-            rest = rest.dropFirst(run.count)
-            if !app.isEmpty {
-                apps[app, default: NumberSet()].insert(run.lazy.map(\.number))
-                add(run.reduce(0) { $0 + $1.record.options.heldBytes(with: $1.record.url) }, of: app)
-            }
-            if !tag.isEmpty { tags[tag, default: NumberSet()].insert(run.lazy.map(\.number)) }
+        }
+    }
+
+    mutating func insert(_ runs: Runs) {
+        for run in runs.all {
+            if !run.app.isEmpty { apps[run.app, default: NumberSet()].insert(run.numbers) }
+            if !run.app.isEmpty { add(run.bytes, of: run.app) }
+            if !run.tag.isEmpty { tags[run.tag, default: NumberSet()].insert(run.numbers) }
+        }
+    }
+
+    mutating func remove(_ runs: Runs) {
+        for run in runs.all {
+            apps.remove(run.numbers, at: run.app)
+            if !run.app.isEmpty { add(-run.bytes, of: run.app) }
+            tags.remove(run.numbers, at: run.tag)
         }
     }
 

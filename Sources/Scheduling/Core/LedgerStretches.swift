@@ -28,7 +28,7 @@ public struct SliceSize: Sendable {
     /// Downloads of a stretch.
     public var portion = 10
     /// Cost of a pass; `LedgerPass.swift` has the cost of each download.
-    public var cost = 2000
+    public var cost = 500
     /// Hosts that are refreshed, and queued downloads that are reviewed at them.
     public var hosts = 200
     /// Downloads that are started, or found unable to start.

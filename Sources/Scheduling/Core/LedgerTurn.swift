@@ -31,7 +31,7 @@ extension Ledger {
         // Additions. A download whose row is not on disk yet counts, but does not run before `saved`.
         case add(DownloadRecord)
         /// `prepare` made the members. Their numbers follow the batch's number.
-        case addBatch(BatchRecord, [LedgerEntry])
+        case addBatch(BatchRecord, PreparedMembers)
         case saved(LedgerEntry)
         case savedBatch(LedgerBatch, [LedgerEntry])
         /// Gives some members of a batch their places in the queue. Nothing starts before `savedBatch`.

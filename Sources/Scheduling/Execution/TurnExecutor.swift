@@ -78,19 +78,20 @@ open class TurnExecutor<Host: TurnHost> {
     /// nothing starts before the last one has its place.
     ///
     /// - Parameters:
-    ///   - entries: the members, made by `Ledger.prepare`.
+    ///   - members: made by `Ledger.prepare`.
     ///   - saved: called when all rows are on disk.
     ///   - entering: called for each member before it takes its place.
     ///   - entered: called when all members have their places.
     ///   - undone: called if the rows could not be saved; returns the answer to the call. The batch is still on the list.
     public func add(
-        _ record: BatchRecord, _ entries: [LedgerEntry], saved: @escaping (LedgerBatch) -> Void,
+        _ record: BatchRecord, _ members: PreparedMembers, saved: @escaping (LedgerBatch) -> Void,
         entering: @escaping (LedgerEntry) -> Void = { _ in }, entered: @escaping () -> Void = {},
         undone: @escaping (LedgerBatch, Refusal) -> Message?
     ) {
-        decide(.addBatch(record, entries))
+        let entries = members.entries
+        decide(.addBatch(record, members))
         guard let batch = ledger.batch(record.number) else { return }
-        gate.append(.addBatch(record, entries.map { $0.record }))
+        gate.append(.addBatch(record, members.records))
         var rest = entries[...]
         gate.addition(of: [record.number] + entries.map { $0.number }) {
             saved(batch)

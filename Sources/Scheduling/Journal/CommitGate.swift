@@ -9,8 +9,8 @@ public final class CommitGate<Host: CommitGateHost> {
 
     private enum Item {
         case message(Message)
-        /// One of many messages: built when it is sent.
-        case late(() -> Message)
+        /// The next of `series`.
+        case series
         /// Answers a call; with the error if the commit fails.
         case reply(success: () -> Message?, failure: (Refusal) -> Message?)
         /// A new download, or a batch with its members: announced when the rows are on disk, taken back if the commit fails.
@@ -19,10 +19,24 @@ public final class CommitGate<Host: CommitGateHost> {
         case effect(() -> Void)
     }
 
+    /// Messages about downloads with consecutive numbers, one about each.
+    private struct Series {
+        let first: DownloadNumber
+        let count: Int
+        let make: (Int) -> Message
+        var sent = 0
+
+        func contains(_ number: DownloadNumber) -> Bool { number >= first && number.value - first.value < UInt64(count) }
+    }
+
     public unowned let host: Host
     private var queue = JournalQueue<Item>()
     /// For each download, the last waiting item that its progress signals must follow.
     private var marks = NumberTable<JournalMark>()
+    /// The series that are not sent yet, in their order. The progress signals of their downloads must follow them.
+    private var series: [Series] = []
+    /// Whether the first of `series` is being sent. Everything else waits for its end.
+    private var isSendingSeries = false
     /// The database was lost, and the new one does not hold everything yet. Saving is retried even without changes.
     public var owesEverything = false { didSet { tellHost() } }
     /// Whether the host has been asked to begin a commit.
@@ -48,10 +62,10 @@ public final class CommitGate<Host: CommitGateHost> {
     public var writingCount: Int { writings.count }
 
     /// Whether a change is not on disk yet, or anything waits for it.
-    public var isBusy: Bool { queue.isBusy || owesEverything || !writings.isEmpty }
+    public var isBusy: Bool { queue.isBusy || owesEverything || !writings.isEmpty || isSendingSeries }
 
     /// Whether a message posted now would be sent at once.
-    public var isClear: Bool { queue.isClear && !isWriting }
+    public var isClear: Bool { queue.isClear && !isWriting && !isSendingSeries }
 
     /// Call after anything may have been the last that waits.
     private func tellHost() {
@@ -98,10 +112,12 @@ public final class CommitGate<Host: CommitGateHost> {
         marks[number] = wait(.message(message))
     }
 
-    /// Posts one of many messages, which are sent in slices: `message` is built at its turn, and never sent at once. Progress signals of
-    /// `number` follow it.
-    public func postLate(before number: DownloadNumber, _ message: @escaping () -> Message) {
-        marks[number] = wait(.late(message))
+    /// Posts `count` messages, which are sent in slices: `make(i)` makes the message about the download `first` + i at its turn. None is
+    /// sent at once. Progress signals of these downloads follow all of them.
+    public func postSeries(about first: DownloadNumber, count: Int, _ make: @escaping (Int) -> Message) {
+        guard count > 0 else { return }
+        series.append(Series(first: first, count: count, make: make))
+        wait(.series)
         releaseSoon()
     }
 
@@ -112,7 +128,7 @@ public final class CommitGate<Host: CommitGateHost> {
 
     /// Whether progress signals of `number` must wait for a posted message.
     public func holdsProgress(of number: DownloadNumber) -> Bool {
-        if isWriting { return true }
+        if isWriting || series.contains(where: { $0.contains(number) }) { return true }
         guard let mark = marks[number] else { return false }
         if queue.isWaiting(mark) { return true }
         marks[number] = nil
@@ -195,13 +211,13 @@ public final class CommitGate<Host: CommitGateHost> {
         case .reply(_, let failure):
             answers.append { failure(refusal) }
             return .drop(undoing: [])
-        case .message, .late, .effect: return .keep
+        case .message, .series, .effect: return .keep
         }
     }
 
     /// Drops everything that waits, because the process is gone. What waits may keep its host alive.
     public func abandon() {
-        (queue, writings) = (JournalQueue(), [])
+        (queue, writings, series, isSendingSeries) = (JournalQueue(), [], [], false)
         tellHost()
     }
 
@@ -229,10 +245,11 @@ public final class CommitGate<Host: CommitGateHost> {
         defer { tellHost() }
         var left = Self.portion
         let step = host.beginStep()
-        while !isWriting, let item = queue.next() {
+        while !isWriting {
+            guard let item = isSendingSeries ? .series : queue.next() else { break }
             switch item {
             case .message(let message): host.send(message)
-            case .late(let make): host.send(make())
+            case .series: sendOfSeries()
             case .reply(let success, _): if let message = success() { host.send(message) }
             case .addition(_, let done, let enter, _):
                 // The messages that `done` posts wait for `enter`, too.
@@ -246,6 +263,15 @@ public final class CommitGate<Host: CommitGateHost> {
             left -= 1
             guard left > 0, !step.isOver else { return releaseSoon() }
         }
+    }
+
+    /// Sends the next message of the first series.
+    private func sendOfSeries() {
+        let message = series[0].make(series[0].sent)
+        series[0].sent += 1
+        isSendingSeries = series[0].sent < series[0].count
+        if !isSendingSeries { series.removeFirst() }
+        host.send(message)
     }
 
     /// Continues `release` in another turn of the loop.

@@ -13,31 +13,29 @@ public struct JournalQueue<Item> {
         case drop(undoing: [DownloadNumber])
     }
 
-    private var changes: [StoreChange] = []
-    private var places = NumberTable<Int>()
-    /// The index in `changes` of each change that is not about a row of a download or batch.
-    private var otherPlaces: [OtherRow: Int] = [:]
+    /// The changes since the last commit began.
+    private var changes = ChangeList()
     private var waiting: [(ticket: UInt64, mark: JournalMark, item: Item)] = []
     /// The index of the first item that still waits; the items before it have been taken.
     private var head = 0
     /// The number of the last appended change, and of the last change on disk.
     private var ticket: UInt64 = 0
     private var committed: UInt64 = 0
-    private var inFlight: (changes: [StoreChange], upTo: UInt64)?
+    private var inFlight: (changes: ChangeList, upTo: UInt64)?
     private var lastMark = JournalMark(number: 0)
 
     public init() {}
 
     public var isCommitting: Bool { inFlight != nil }
     /// Whether changes wait for a commit.
-    public var hasChanges: Bool { !changes.isEmpty }
+    public var hasChanges: Bool { !changes.all.isEmpty }
     /// Whether a change is not on disk yet, or an item still waits.
     public var isBusy: Bool { isCommitting || hasChanges || head < waiting.count }
     /// Whether an item posted now would not have to wait.
     public var isClear: Bool { head == waiting.count && committed == ticket }
 
     /// The numbers of changes and items that wait. They grow while no commit succeeds.
-    public var changeCount: Int { changes.count }
+    public var changeCount: Int { changes.all.count }
     public var waitingCount: Int { waiting.count - head }
 
     /// Whether the item posted under `mark` still waits.
@@ -46,48 +44,7 @@ public struct JournalQueue<Item> {
     /// Appends a change. It replaces an earlier change of the same row that is not in flight.
     public mutating func append(_ change: StoreChange) {
         ticket += 1
-        place(change)
-    }
-
-    private mutating func place(_ change: StoreChange) {
-        switch change {
-        case .put(let record): place(change, record.number)
-        case .remove(let number): place(change, number)
-        // No batch has the number of a download.
-        case .putBatch(let record):
-            // The new record must still be added together with its members.
-            if let place = places[record.number], case .addBatch(_, let members) = changes[place] {
-                changes[place] = .addBatch(record, members)
-            } else {
-                place(change, record.number)
-            }
-        case .addBatch(let record, _): place(change, record.number)
-        case .removeBatch(let number): place(change, number)
-        case .set: place(change, .settings)
-        case .sweep(let number, _), .swept(let number): place(change, .sweep(number))
-        case .requested(let request): place(change, .request(host: request.host, requestInterval: request.requestInterval))
-        case .requestOver(let host, let requestInterval): place(change, .request(host: host, requestInterval: requestInterval))
-        case .keepCopy(let copy): place(change, .copy(copy.key))
-        case .scrubLog: place(change, .log)
-        }
-    }
-
-    private mutating func place(_ change: StoreChange, _ row: OtherRow) {
-        if let place = otherPlaces[row] {
-            changes[place] = change
-        } else {
-            otherPlaces[row] = changes.count
-            changes.append(change)
-        }
-    }
-
-    private mutating func place(_ change: StoreChange, _ number: DownloadNumber) {
-        if let place = places[number] {
-            changes[place] = change
-        } else {
-            places[number] = changes.count
-            changes.append(change)
-        }
+        changes.place(change)
     }
 
     /// Posts `item`, which waits for all changes appended and all items posted so far.
@@ -102,10 +59,10 @@ public struct JournalQueue<Item> {
     ///
     /// - Parameter isDue: begin even without changes.
     public mutating func begin(isDue: Bool = false) -> [StoreChange]? {
-        guard inFlight == nil, isDue || !changes.isEmpty else { return nil }
+        guard inFlight == nil, isDue || !changes.all.isEmpty else { return nil }
         inFlight = (changes, ticket)
-        defer { (changes, places, otherPlaces) = ([], NumberTable(), [:]) }
-        return changes
+        defer { changes = ChangeList() }
+        return changes.all
     }
 
     /// Takes the changes appended since `begin` into the commit in flight.
@@ -113,10 +70,10 @@ public struct JournalQueue<Item> {
     /// - Precondition: a commit is in flight, and the store has not begun it yet.
     /// - Returns: these changes, which come after those of `begin`.
     public mutating func extend() -> [StoreChange] {
-        let more = changes
-        inFlight?.changes += more
+        let more = changes.all
+        for change in more { inFlight?.changes.place(change) }
         inFlight?.upTo = ticket
-        (changes, places, otherPlaces) = ([], NumberTable(), [:])
+        changes = ChangeList()
         return more
     }
 
@@ -155,7 +112,7 @@ public struct JournalQueue<Item> {
         }
         (waiting, head) = (kept, 0)
         guard !undone.isEmpty else { return }
-        let batches = Set(((inFlight?.changes ?? []) + changes).compactMap(\.batchAddition))
+        let batches = Set(((inFlight?.changes.all ?? []) + changes.all).compactMap(\.batchAddition))
         for number in undone { append(batches.contains(number) ? .removeBatch(number) : .remove(number)) }
     }
 
@@ -163,9 +120,9 @@ public struct JournalQueue<Item> {
     ///
     /// - Parameter fate: decides for each item that waited for this commit, in order.
     public mutating func failed(_ fate: (Item) -> Fate) {
-        guard let (batch, upTo) = inFlight else { return }
+        guard let (failed, upTo) = inFlight else { return }
         inFlight = nil
-        var undone: Set<DownloadNumber> = []
+        var undone: [DownloadNumber] = []
         var kept: [(ticket: UInt64, mark: JournalMark, item: Item)] = []
         for entry in waiting[head...] {
             // The changes of an earlier commit are on disk, so an item that waits only to be taken has not failed.
@@ -173,16 +130,85 @@ public struct JournalQueue<Item> {
                 kept.append(entry)
                 continue
             }
-            undone.formUnion(numbers)
+            undone += numbers
         }
         (waiting, head) = (kept, 0)
-        let newer = changes
-        (changes, places, otherPlaces) = ([], NumberTable(), [:])
-        for change in batch + newer {
-            if let number = change.addition, undone.contains(number) { continue }
-            place(change)
+        let newer = changes.all
+        changes = failed
+        for change in newer { changes.place(change) }
+        changes.undo(undone)
+        if changes.all.isEmpty { committed = ticket }
+    }
+}
+
+/// Changes in their order, one a row.
+///
+/// There may be 100,000 while commits fail. So no commit that fails goes through all of them.
+private struct ChangeList {
+    private(set) var all: [StoreChange] = []
+    /// The index in `all` of the change of each download's or batch's row.
+    private var places = NumberTable<Int>()
+    /// The index in `all` of each other change.
+    private var otherPlaces: [OtherRow: Int] = [:]
+    /// The indices of the changes that only remove rows that were never added.
+    private var undone: Set<Int> = []
+
+    /// Appends a change. It takes the place of an earlier change of the same row.
+    mutating func place(_ change: StoreChange) {
+        switch change {
+        case .put(let record): place(change, record.number)
+        case .remove(let number): place(change, number)
+        // No batch has the number of a download.
+        case .putBatch(let record):
+            // The new record must still be added together with its members.
+            if let place = places[record.number], case .addBatch(_, let members) = all[place] {
+                all[place] = .addBatch(record, members)
+            } else {
+                place(change, record.number)
+            }
+        case .addBatch(let record, _): place(change, record.number)
+        case .removeBatch(let number): place(change, number)
+        case .set: place(change, .settings)
+        case .sweep(let number, _), .swept(let number): place(change, .sweep(number))
+        case .requested(let request): place(change, .request(host: request.host, requestInterval: request.requestInterval))
+        case .requestOver(let host, let requestInterval): place(change, .request(host: host, requestInterval: requestInterval))
+        case .keepCopy(let copy): place(change, .copy(copy.key))
+        case .scrubLog: place(change, .log)
         }
-        if changes.isEmpty { committed = ticket }
+    }
+
+    private mutating func place(_ change: StoreChange, _ row: OtherRow) {
+        if let place = otherPlaces[row] {
+            all[place] = change
+        } else {
+            otherPlaces[row] = all.count
+            all.append(change)
+        }
+    }
+
+    private mutating func place(_ change: StoreChange, _ number: DownloadNumber) {
+        if let place = places[number] {
+            all[place] = change
+            undone.remove(place)
+        } else {
+            places[number] = all.count
+            all.append(change)
+        }
+    }
+
+    /// Takes back the changes that add or replace the rows of `numbers`, which are not on disk. A removal takes the place of each, so that
+    /// all others keep their places.
+    mutating func undo(_ numbers: [DownloadNumber]) {
+        for number in numbers {
+            guard let place = places[number], all[place].addition == number else { continue }
+            all[place] = all[place].batchAddition == nil ? .remove(number) : .removeBatch(number)
+            undone.insert(place)
+        }
+        // The removals must not pile up while no commit succeeds.
+        guard undone.count > all.count / 2 else { return }
+        var rest = ChangeList()
+        for (place, change) in all.enumerated() where !undone.contains(place) { rest.place(change) }
+        self = rest
     }
 }
 

@@ -31,8 +31,12 @@ extension KeyTable where Value == NumberSet {
     public mutating func insert(_ number: DownloadNumber, at key: Key) { self[key, default: NumberSet()].insert(number) }
 
     /// Removes the set with its last number.
-    public mutating func remove(_ number: DownloadNumber, at key: Key) {
-        self[key]?.remove(number)
-        if self[key]?.isEmpty == true { self[key] = nil }
+    public mutating func remove(_ number: DownloadNumber, at key: Key) { remove(CollectionOfOne(number), at: key) }
+
+    /// Removes the key, too, if nothing is left at it.
+    public mutating func remove(_ numbers: some Sequence<DownloadNumber>, at key: Key) {
+        guard var left = self[key].take() else { return }
+        for number in numbers { left.remove(number) }
+        if !left.isEmpty { self[key] = left }
     }
 }

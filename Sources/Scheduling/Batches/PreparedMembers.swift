@@ -1,0 +1,47 @@
+public import DownloadModel
+
+/// The members of a new batch, made one by one. The ledger does not know them before the batch is added.
+///
+/// What the addition needs of each member is collected here, because the addition itself is one step of the thread.
+public struct PreparedMembers {
+    /// In the order of their numbers.
+    public private(set) var entries: [LedgerEntry] = []
+    private(set) var records: [DownloadRecord] = []
+    private(set) var runs = LedgerIndex.Runs()
+
+    public init() {}
+
+    public mutating func reserveCapacity(_ count: Int) {
+        entries.reserveCapacity(count)
+        records.reserveCapacity(count)
+    }
+
+    fileprivate mutating func append(_ entry: LedgerEntry) {
+        let record = entry.record
+        runs.append(record)
+        entries.append(entry)
+        records.append(record)
+    }
+
+    /// Releases one member.
+    ///
+    /// - Returns: false if none is left.
+    public mutating func popLast() -> Bool {
+        runs = LedgerIndex.Runs()
+        records.removeLast(min(1, records.count))
+        return entries.popLast() != nil
+    }
+}
+
+extension Ledger {
+    /// Makes a member of a new batch.
+    ///
+    /// - Precondition: its number is higher than those of `members`, and it names the batch.
+    public func prepare(_ record: consuming DownloadRecord, in members: inout PreparedMembers) {
+        sharing.join(&record)
+        let entry = LedgerEntry(record, sums: sums)
+        entry.mayHavePart = false
+        sharing.joinHost(of: entry)
+        members.append(entry)
+    }
+}
