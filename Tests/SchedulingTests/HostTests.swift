@@ -627,7 +627,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     @Test func `at one of very many ports does not give each port a lane`() {
         let desk = Desk { $0.maxActive = 1 }
         for number in 1...500 { desk.add(UInt64(number), "http://h:\(1 + number % 250)/") }
-        #expect(desk.ledger.hosts["h"]?.lanes.count == 65)
+        #expect(desk.ledger.gate.hosts["h"]?.lanes.count == 65)
         var ended = 0
         while ended < desk.started.count, ended < 600 {
             // One of the downloads that share a lane is refused. It delays the others until its pause ends, and no longer.

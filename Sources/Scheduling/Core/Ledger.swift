@@ -64,38 +64,18 @@ public final class Ledger {
     /// The queued downloads that may start, in lanes; and the queued downloads whose files are still in use.
     var runnable = DownloadQueue(countsAcrossLanes: true)
     var heldBack: Set<DownloadNumber> = []
-    /// By the name from `HostRules.governing`. A host is forgotten once nothing needs to be known about it.
-    var hosts = HostTable()
-    /// Origins that refused requests.
-    var paces = OriginPaces()
-    /// The host looked up last.
-    var recentHost: (host: String, load: HostLoad)?
+    /// Which requests may go to which hosts, and when.
+    var gate: HostGate
     /// The lane of the last queued download without a request interval of its own.
     var recentLane: RecentLane?
-    /// Hosts that changed since their last refresh.
-    var touched: [HostLoad] = []
-    /// How often the host rules have changed.
-    var rulesCount: UInt64 = 0
     /// How many hosts this turn may still refresh, or queued downloads review.
     var refreshesLeft = 0
     /// The last `schedule` has left hosts to refresh or downloads to start to the next slice.
     var isCut = false
-    var hostWakes = WakeHeap<String>()
-    /// The last requests of earlier processes, by host, until this process uses that host.
-    var lastRequests: [String: [HostRequest]] = [:]
-    /// The requests of all transfers.
-    var atHosts: [RequestID: PlacedRequest] = [:]
     var apps: [String: AppShare] = [:]
     var laneNumber: UInt32 = 0
-    /// The idle ones of `atHosts`; and those of them that wait.
-    var idleRequests = 0
-    var waitingRequests = 0
-    /// Hosts that would accept the next request of a transfer that has no slot for this request.
-    var awaitingSlot: Set<String> = []
     /// Queued downloads that precede a redirect at their host, as found in this `schedule`.
     var awaited: [Awaited] = []
-    /// At this many hosts, `findLoad` looks for hosts that can be forgotten.
-    var hostsBeforeSweep = 1024
     /// When to check again whether one application owes another a slot.
     var sliceAt: WallTime?
     public internal(set) var ended = EndedList()
@@ -130,7 +110,7 @@ public final class Ledger {
 
     /// - Parameter network: nil: not known yet.
     public init(settings: Settings, network: NetworkCondition? = .open, jitter: Jitter) {
-        (self.settings, self.jitter, conditions) = (settings, jitter, Conditions(network: network))
+        (self.settings, self.jitter, conditions, gate) = (settings, jitter, Conditions(network: network), HostGate(settings))
     }
 
     public subscript(_ number: DownloadNumber) -> LedgerEntry? { entries[number] }

@@ -39,8 +39,7 @@ extension Ledger {
         change(&settings)
         guard settings != before else { return false }
         output.append(.save(.set(settings)))
-        if settings.hostRules != before.hostRules { rulesChanged(from: before.hostRules, now: now) }
-        if settings.maxPerHost != before.maxPerHost || settings.maxActive != before.maxActive { touchAll() }
+        settingsChanged(now: now)
         schedule(now: now)
         return true
     }

@@ -44,7 +44,7 @@ extension Ledger {
         // The end of the download may cross it, too: then the bytes are deleted, unless the transfer leaves resume data.
         guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number]?.isUnlessResumable ?? true else { return }
         let isRunning = entry.work == .running
-        if isRunning { answered(entry.request, now: now) }
+        if isRunning { gate.answered(entry.request, now: now) }
         change(entry) { record in
             (record.fileName, record.mediaType, record.total) = (fileName, mediaType, total)
             record.source = source
@@ -64,14 +64,14 @@ extension Ledger {
     func transferEnded(_ number: DownloadNumber, _ outcome: TransferOutcome, now: WallTime) {
         guard let entry = entries[number] ?? leaving.removeValue(for: number) else { return }
         let (wasStopped, request) = (entry.state != .active, entry.request)
-        defer { put(nil, request) }
+        defer { gate.forget(request) }
         entry.work = .idle
         working -= 1
         var outcome = outcome
         // A refusal counts even if the transfer was stopped meanwhile.
         if case .failed(var failure, let madeProgress, let resume) = outcome {
             note(failure, of: entry, now: now)
-            if failure.retryAfter != nil { failure.origin = origin(of: request) }
+            if failure.retryAfter != nil { failure.origin = gate.origin(of: request) }
             outcome = .failed(failure, madeProgress: madeProgress, resume)
         }
         // After a mere stop (sleep, PauseAll, another application's turn), a person still wants the download at once.
@@ -120,7 +120,7 @@ extension Ledger {
                 advance(entry, .fail(.alreadyExists(path)), now: now)
             }
         case .unchanged(let copy):
-            answered(entry.request, now: now)
+            gate.answered(entry.request, now: now)
             end(entry, with: copy, now: now)
         case .stopped: break
         }

@@ -35,7 +35,7 @@ extension Ledger {
     /// disk, the download may not have its place in the queue yet.)
     public func nextRows(_ walk: inout RowWalk) -> [StoreChange]? {
         switch walk.parts.popFirst() {
-        case .settings: [.set(settings)] + requests.map { .requested($0) }
+        case .settings: [.set(settings)] + gate.lastRequests().map { .requested($0) }
         case .batches(let numbers): numbers.compactMap { batches[$0].map { .putBatch($0.record) } }
         case .downloads(let page):
             entries.pages[page]?.values.sorted { $0.number < $1.number }.map { .put($0.record) } ?? []

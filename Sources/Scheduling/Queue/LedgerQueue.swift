@@ -34,7 +34,7 @@ extension Ledger {
                 }
                 left -= 1
                 // Its host is not refreshed yet, and may have no place for it any more.
-                if let host = entry.lane?.host, isOutdated(host) {
+                if let host = entry.lane?.host, gate.isOutdated(host) {
                     refresh(host, now: now)
                     continue
                 }
@@ -54,11 +54,11 @@ extension Ledger {
 
     /// Whether another download may start. A transfer that waits for its host, or for a silent server, takes no slot.
     var hasSlot: Bool {
-        settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: min(idleRequests, Self.mostIdle))
+        settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: min(gate.idle, Self.mostIdle))
     }
 
     /// Whether a transfer that waits for its next request may go on.
-    var hasSlotForHop: Bool { settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: idleRequests) }
+    var hasSlotForHop: Bool { settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: gate.idle) }
 
     /// The first ready download of the highest priority; among several applications, the one whose turn it is.
     private func nextInTurn(now: WallTime) -> LedgerEntry? {
@@ -85,19 +85,19 @@ extension Ledger {
     /// - Returns: whether a slot is free now.
     private func makeRoom(now: WallTime) -> Bool {
         guard settings.maxActive > 0, !hasSlot, let next = nextInTurn(now: now), let lane = next.lane,
-            !isOutdated(lane.host)
+            !gate.isOutdated(lane.host)
         else { return false }
         let owed = lane.app
         var candidate: LedgerEntry?
         var isContended = false
-        for (id, request) in placed {
+        for (id, request) in gate.placed {
             guard let entry = entries[id.download], entry.state == .active, let app = entry.share, app !== owed, app.active > owed.active,
                 entry.record.options.priority <= next.record.options.priority
             else { continue }
             app.charge(now: now)
             isContended = true
             // Beyond `mostIdle`, held transfers take slots; a held transfer has nothing to lose yet.
-            let isIdle = isSilent(request, now) || request.isWaiting && idleRequests > Self.mostIdle
+            let isIdle = isSilent(request, now) || request.isWaiting && gate.idle > Self.mostIdle
             guard app.cost - owed.cost > Self.slice, now - entry.startedAt > Self.slice, entry.record.resume != nil || isIdle else {
                 continue
             }
@@ -116,11 +116,11 @@ extension Ledger {
     ///
     /// - Returns: whether a transfer was stopped.
     private func makePlace(now: WallTime) -> Bool {
-        guard idleRequests > waitingRequests else { return false }
-        for (id, request) in placed.sorted(by: { $0.key < $1.key }) {
+        guard gate.idle > gate.waiting else { return false }
+        for (id, request) in gate.placed.sorted(by: { $0.key < $1.key }) {
             guard let entry = entries[id.download], let since = request.silentSince, let app = entry.share else { continue }
-            let host = load(of: request.host)
-            guard limit(of: host) > 0, host.active >= limit(of: host)
+            let host = gate.load(of: request.host)
+            guard gate.limit(of: host) > 0, host.active >= gate.limit(of: host)
             else { continue }
             let waiting = host.lanes.lazy.map(\.app) + host.hops.lazy.compactMap { self.entries[$0.download]?.share }
             let own = places(of: app, at: host)
@@ -136,11 +136,13 @@ extension Ledger {
     }
 
     private func places(of app: AppShare, at host: HostLoad) -> Int {
-        placed.count { id, request in entries[id.download]?.share === app && load(of: request.host) === host && !host.hops.contains(id) }
+        gate.placed.count { id, request in
+            entries[id.download]?.share === app && gate.load(of: request.host) === host && !host.hops.contains(id)
+        }
     }
 
     /// Whether any transfer is active that does not wait for its next request.
-    public var isMoving: Bool { counts.active > waitingRequests }
+    public var isMoving: Bool { counts.active > gate.waiting }
 
     // MARK: Lanes
 
@@ -159,7 +161,7 @@ extension Ledger {
         entry.lane = lane
         lane.count += 1
         runnable.insert(record.number, lane: lane.id, priority: record.options.priority, position: record.position)
-        touch(lane.host)
+        gate.touch(lane.host)
     }
 
     func leaveLane(_ entry: LedgerEntry) {
@@ -169,7 +171,7 @@ extension Ledger {
         lane.count -= 1
         runnable.remove(entry.number)
         if lane.offered == entry.number { withdraw(lane) }
-        touch(lane.host)
+        gate.touch(lane.host)
         guard lane.count == 0 else { return }
         lane.host.lanes.removeAll { $0 === lane }
         lane.app.lanes -= 1
@@ -191,7 +193,7 @@ extension Ledger {
 
     private func findLane(of entry: LedgerEntry) -> Lane {
         // A whole part file needs no request; no host has the empty name.
-        let host = load(of: entry.record.isWhole ? "" : entry.host)
+        let host = gate.load(of: entry.record.isWhole ? "" : entry.host)
         let (app, requestInterval) = (entry.record.options.app, host.told(apart: entry.record.options.requestInterval ?? .zero))
         entry.requestInterval = requestInterval
         let (origin, isUrgent) = (entry.record.isWhole ? "" : host.told(apart: entry.origin), entry.isUrgent)

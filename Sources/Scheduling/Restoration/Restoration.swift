@@ -27,11 +27,11 @@ public final class Restoration {
         ledger.restore(batches)
         for (number, directory) in sweeps { ledger.sweeps[number] = PartFileSweeps.Sweep(directory: directory) }
         // A request not known to have gone out may have gone out just now. So may a request in the future, since the clock was set back.
-        ledger.lastRequests = Dictionary(
-            grouping: requests.map { request in
+        ledger.gate.restore(
+            requests.map { request in
                 request.isSent && request.at <= now
                     ? request : HostRequest(host: request.host, requestInterval: request.requestInterval, at: now, isSent: true)
-            }, by: \.host)
+            })
     }
 
     /// Adds records, in any number of parts.
@@ -51,7 +51,7 @@ public final class Restoration {
     public func finish(now: WallTime) -> Restored {
         ended.sort { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }
         for record in ended { add(record, isShared: false, now: now) }
-        ledger.touchAll()
+        ledger.gate.touchAll()
         ledger.dropEmptyBatches()
         toasts += ledger.restoreOwedToasts()
         for number in ledger.sweeps.numbers {

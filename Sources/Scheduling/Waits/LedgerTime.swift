@@ -4,7 +4,7 @@ public import DownloadModel
 extension Ledger {
     /// When the event `time` is due next; nil: nothing waits for an instant.
     public var nextWake: WallTime? {
-        [nextEntryWake, settings.paused || conditions.isEnding || conditions.isAsleep ? nil : nextHostWake?.time, sliceAt].compactMap { $0 }
+        [nextEntryWake, settings.paused || conditions.isEnding || conditions.isAsleep ? nil : gate.nextWake(), sliceAt].compactMap { $0 }
             .min()
     }
 

@@ -14,9 +14,9 @@ extension Ledger {
     ///
     /// - Returns: the reason, and the end of the wait as far as it can be computed.
     public func hold(of entry: LedgerEntry, now: WallTime) -> (reason: WaitReason, until: WallTime?)? {
-        if let request = atHosts[entry.request], request.isWaiting {
-            let host = load(of: request.host)
-            let (opens, limit) = (opens(host, request, isUrgent: entry.isUrgent, now: now), limit(of: host))
+        if let request = gate.requests[entry.request], request.isWaiting {
+            let host = gate.load(of: request.host)
+            let (opens, limit) = (gate.opens(host, request, isUrgent: entry.isUrgent, now: now), gate.limit(of: host))
             if opens.map({ $0 > now }) ?? true { return (.rateLimit, opens) }
             return limit > 0 && host.active >= limit ? (.hostLimit, nil) : nil
         }
@@ -31,10 +31,10 @@ extension Ledger {
 
     private func queuedHold(of entry: LedgerEntry, now: WallTime) -> (reason: WaitReason, until: WallTime?, ahead: Int)? {
         guard entry.state == .queued, let lane = entry.lane else { return nil }
-        let (host, requestInterval, limit) = (lane.host, lane.requestInterval, bindingLimit(of: lane.host))
+        let (host, requestInterval, limit) = (lane.host, lane.requestInterval, gate.bindingLimit(of: lane.host))
         let (opens, hostOpens) = (opens(lane, now: now), host.opens(now: now))
         let origin = entry.record.isWhole ? "" : entry.origin
-        let slowness = lane.isUrgent ? .zero : paces[origin]?.interval ?? .zero
+        let slowness = lane.isUrgent ? .zero : gate.paces[origin]?.interval ?? .zero
         let isClosed = opens.map { $0 > now } ?? true
         guard isClosed || host.interval > .zero || requestInterval > .zero || slowness > .zero || limit > 0 else { return nil }
         let ahead = ahead(of: entry, in: lane, { _ in true }, { _ in true })
@@ -45,7 +45,7 @@ extension Ledger {
         let originAhead =
             slowness > .zero
             ? self.ahead(
-                of: entry, in: lane, { ($0.origin, $0.isUrgent) == (lane.origin, lane.isUrgent) }, { self.origin(of: $0.request) == origin }
+                of: entry, in: lane, { ($0.origin, $0.isUrgent) == (lane.origin, lane.isUrgent) }, { gate.origin(of: $0.request) == origin }
             ) : 0
         if isClosed || host.interval > .zero && ahead > 0 || ownAhead > 0 || originAhead > 0 {
             let byRule = max(hostOpens ?? now + host.interval, now) + host.interval * ahead
@@ -113,12 +113,12 @@ extension Ledger {
 
     private func regime(of host: HostLoad, now: WallTime) -> HostLoad.Regime {
         let isPaced = host.interval > .zero || host.opens(now: now).map { $0 > now } ?? true
-        return HostLoad.Regime(isPaced: isPaced, limit: bindingLimit(of: host), slowed: slowed(at: host, now: now).sorted())
+        return HostLoad.Regime(isPaced: isPaced, limit: gate.bindingLimit(of: host), slowed: slowed(at: host, now: now).sorted())
     }
 
     private func slowed(at host: HostLoad, now: WallTime) -> Set<String> {
-        if paces.isEmpty { return [] }
-        return Set(host.lanes.map { origin(of: $0) }).filter { paces[$0].map { !$0.isOver(now: now) } ?? false }
+        if gate.paces.isEmpty { return [] }
+        return Set(host.lanes.map { origin(of: $0) }).filter { gate.paces[$0].map { !$0.isOver(now: now) } ?? false }
     }
 
     /// The wait reason assumed for a restored queued download, without counting the downloads ahead: nobody has been told anything yet. The

@@ -1,0 +1,430 @@
+internal import DownloadModel
+
+/// Which requests are at which host, and when the next one may go there: host rules, intervals, refusals and turns. Knows requests and
+/// hosts, and neither downloads, records nor files.
+///
+/// A request is placed when its transfer starts (`begin`), or when a redirect leads it elsewhere (`wait`, later `begin`). It leaves when its
+/// transfer stops, and is forgotten when its transfer has ended. What the server answers in between sets the pace of the origin.
+struct HostGate {
+    // Given by the settings
+    private(set) var rules: HostRules
+    private(set) var perHost: UInt32
+    private(set) var maxActive: UInt32
+    /// How often the host rules have changed.
+    private(set) var rulesCount: UInt64 = 0
+
+    /// By the name from `HostRules.governing`. A host is forgotten once nothing needs to be known about it.
+    private(set) var hosts = HostTable()
+    /// Origins that refused requests.
+    private(set) var paces = OriginPaces()
+    /// The requests of all transfers.
+    private(set) var requests: [RequestID: PlacedRequest] = [:]
+    /// The idle ones of `requests`; and those of them that wait.
+    private(set) var idle = 0
+    private(set) var waiting = 0
+    /// The last requests of earlier processes, by host, until this process uses that host.
+    private var earlier: [String: [HostRequest]] = [:]
+
+    // Hosts to refresh
+    /// Hosts that changed since their last refresh.
+    var touched: [HostLoad] = []
+    private var wakes = WakeHeap<String>()
+    /// Hosts that would accept the next request of a transfer that has no slot for this request.
+    var awaitingSlot: Set<String> = []
+    /// At this many hosts, `findLoad` looks for hosts that can be forgotten.
+    private var hostsBeforeSweep = 1024
+    /// The host looked up last: among 100,000 queued downloads, most have the host of the previous one.
+    private var recent: (host: String, load: HostLoad)?
+
+    init(_ settings: Settings) { (rules, perHost, maxActive) = (settings.hostRules, settings.maxPerHost, settings.maxActive) }
+
+    // MARK: Hosts
+
+    /// The load of the host named `host`.
+    mutating func load(of host: String) -> HostLoad {
+        if let recent, recent.host == host { return recent.load }
+        let load = findLoad(of: host)
+        recent = (host, load)
+        return load
+    }
+
+    private mutating func findLoad(of host: String) -> HostLoad {
+        let (name, rule) = rules.governing(host)
+        if let load = hosts[name] { return load }
+        let load = HostLoad(name: name, rule: rule)
+        load.rulesCount = rulesCount
+        if hosts.count >= hostsBeforeSweep {
+            touchAll()
+            hostsBeforeSweep *= 2
+        }
+        hosts.insert(load)
+        for request in earlier.removeValue(forKey: name) ?? [] {
+            if request.requestInterval == .zero {
+                load.pacing = HostLoad.Pacing(last: request.at)
+            } else {
+                load.requestIntervals[request.requestInterval] = HostLoad.Pacing(last: request.at)
+            }
+        }
+        hosts.noteInstants(of: load)
+        return load
+    }
+
+    /// Forgets `host` if nothing needs to be known about it.
+    ///
+    /// - Returns: the rows of its last requests, to be removed; nil: it is still needed.
+    mutating func forgetIfIdle(_ host: HostLoad, now: WallTime) -> [StoreChange]? {
+        guard host.isIdle(now: now) else { return nil }
+        if let moved = hosts.remove(host) { touch(moved) }
+        recent = nil
+        return host.pacings.map { .requestOver(host: host.name, requestInterval: $0) }
+    }
+
+    /// The most transfers at a time at `host`; 0: no limit.
+    func limit(of host: HostLoad) -> Int { Int(host.rule.connections ?? perHost) }
+
+    /// As `limit`, but 0 if `maxActive` is reached first, so that no download ever waits for the host's limit. Silent transfers at the host
+    /// take no slot, so they raise that bound.
+    func bindingLimit(of host: HostLoad) -> Int {
+        let limit = limit(of: host)
+        return maxActive == 0 || limit < Int(maxActive) +| host.silent ? limit : 0
+    }
+
+    // MARK: Hosts to refresh
+
+    /// Marks `host` as changed: what it offers may be outdated until it is refreshed.
+    mutating func touch(_ host: HostLoad) {
+        guard !host.isTouched else { return }
+        host.isTouched = true
+        touched.append(host)
+    }
+
+    mutating func touch(named name: String) { if let host = hosts[name] { touch(host) } }
+
+    private mutating func touchOrigin(_ origin: String) { touch(named: rules.governing(DownloadURL.host(of: origin)).name) }
+
+    /// Marks all hosts as changed.
+    mutating func touchAll() { hosts.outdateAll() }
+
+    /// Whether what `host` offers may be outdated.
+    func isOutdated(_ host: HostLoad) -> Bool { host.isTouched || hosts.isOutdated(host) }
+
+    /// A host that is outdated since all were; nil: none is.
+    mutating func nextOutdated() -> HostLoad? { hosts.nextOutdated() }
+
+    /// `host` is refreshed now: it takes its rule.
+    mutating func beginRefresh(_ host: HostLoad) {
+        host.isTouched = false
+        hosts.noteRefresh(of: host)
+        if host.rulesCount != rulesCount { (host.rulesCount, host.rule) = (rulesCount, rules.governing(host.name).rule) }
+    }
+
+    /// - Parameter wake: when `host` is due again; nil: at no instant.
+    mutating func endRefresh(_ host: HostLoad, wake: WallTime?) {
+        if host.wakeAt != wake {
+            host.wakeAt = wake
+            if let wake { wakes.insert(wake, host.name) }
+        }
+        hosts.noteInstants(of: host)
+    }
+
+    /// Call when no host is left to refresh.
+    mutating func relaxSweep() {
+        if hosts.count < hostsBeforeSweep / 4 { hostsBeforeSweep = max(1024, 2 * hosts.count) }
+    }
+
+    /// The first instant at which a host is due.
+    mutating func nextWake() -> WallTime? {
+        wakes.dropStale { name, time in hosts[name]?.wakeAt == time }
+        return wakes.first?.time
+    }
+
+    /// Touches the hosts that are due.
+    ///
+    /// - Parameter most: the rest is due in the next slice.
+    /// - Returns: whether any are left.
+    mutating func touchDue(_ most: Int, now: WallTime) -> Bool {
+        var due = 0
+        while let time = nextWake(), let name = wakes.first?.name, time <= now {
+            guard due < most else { return true }
+            due += 1
+            wakes.removeFirst()
+            guard let host = hosts[name], host.wakeAt == time else { continue }
+            host.wakeAt = nil
+            touch(host)
+        }
+        return false
+    }
+
+    // MARK: When a request may start
+
+    /// When a request may start; nil: once the started requests have gone out.
+    func opens(
+        _ host: HostLoad, _ origin: String, app: String, requestInterval: Duration, isUrgent: Bool, now: WallTime
+    ) -> WallTime? {
+        guard let opens = host.opens(requestInterval: requestInterval, now: now) else { return nil }
+        guard let pace = paces[origin] else { return opens }
+        return pace.opens(for: app, isUrgent: isUrgent, now: now).map { max($0, opens) }
+    }
+
+    func opens(_ host: HostLoad, _ request: PlacedRequest, isUrgent: Bool, now: WallTime) -> WallTime? {
+        opens(host, request.origin, app: request.app, requestInterval: request.requestInterval, isUrgent: isUrgent, now: now)
+    }
+
+    /// Whether the pace of `origin` delays a request.
+    func isSlowed(_ origin: String, isUrgent: Bool) -> Bool { !isUrgent && paces[origin].map { $0.interval > .zero } ?? false }
+
+    func claim(at origin: String, app: String, requestInterval: Duration, isUrgent: Bool) -> HostTurns.Claim {
+        HostTurns.Claim(app: app, slowedOrigin: isSlowed(origin, isUrgent: isUrgent) ? origin : nil, requestInterval: requestInterval)
+    }
+
+    func claim(of request: PlacedRequest, isUrgent: Bool) -> HostTurns.Claim {
+        claim(at: request.origin, app: request.app, requestInterval: request.requestInterval, isUrgent: isUrgent)
+    }
+
+    // MARK: Requests
+
+    /// The requests that hosts count, or that wait for their host.
+    var placed: LazyFilterSequence<[RequestID: PlacedRequest]> { requests.lazy.filter { !$0.value.hasLeft } }
+
+    /// The host of a request that has not left.
+    mutating func host(of id: RequestID) -> HostLoad? { requests[id].flatMap { $0.hasLeft ? nil : load(of: $0.host) } }
+
+    /// The origin of a request whose transfer has not ended.
+    func origin(of id: RequestID) -> String { requests[id]?.origin ?? "" }
+
+    /// Starts a request, or lets one go on that waited.
+    ///
+    /// - Returns: the rows that must be saved before the request goes out.
+    mutating func begin(_ request: PlacedRequest, _ id: RequestID, isUrgent: Bool, now: WallTime) -> [StoreChange] {
+        let (load, requestInterval) = (load(of: request.host), request.requestInterval)
+        let isSlowed = isSlowed(request.origin, isUrgent: isUrgent)
+        var (request, saves) = (request, [StoreChange]())
+        (request.phase, request.startedAt) = (.underWay, now)
+        request.isPaced = load.interval > .zero || requestInterval > .zero || isSlowed
+        put(request, id)
+        load.active += 1
+        load.turns.took(claim(of: request, isUrgent: isUrgent))
+        touch(load)
+        if isSlowed { paces.change(request.origin, now: now) { $0.started(id, at: now) } }
+        if load.interval > .zero {
+            load.pacing.started(id, at: now)
+            saves.append(.requested(HostRequest(host: load.name, requestInterval: .zero, at: now, isSent: false)))
+        }
+        if requestInterval > .zero {
+            for over in load.forgetRequestIntervals(now: now) { saves.append(.requestOver(host: load.name, requestInterval: over)) }
+            load.requestIntervals[requestInterval, default: HostLoad.Pacing()].started(id, at: now)
+            saves.append(.requested(HostRequest(host: load.name, requestInterval: requestInterval, at: now, isSent: false)))
+        }
+        hosts.noteInstants(of: load)
+        return saves
+    }
+
+    /// A request waits for its host. `begin` follows when it may go on.
+    mutating func wait(_ request: PlacedRequest, _ id: RequestID) {
+        let load = load(of: request.host)
+        put(request, id)
+        load.hops.append(id)
+        touch(load)
+    }
+
+    /// The transfer stops, or asks for another request: no host counts this one.
+    mutating func leave(_ id: RequestID) {
+        guard let request = requests[id], !request.hasLeft else { return }
+        set(.left, of: id)
+        let load = load(of: request.host)
+        touch(load)
+        if let hop = load.hops.firstIndex(of: id) {
+            load.hops.remove(at: hop)
+            return
+        }
+        load.active -= 1
+        paces.gaveUp(request.origin, id)
+        load.gaveUp(id, requestInterval: request.requestInterval)
+    }
+
+    /// The transfer of a request has ended.
+    mutating func forget(_ id: RequestID) { put(nil, id) }
+
+    /// A request that was started while `isPaced` has gone out.
+    ///
+    /// - Returns: the rows to save.
+    mutating func sent(_ id: RequestID, at time: WallTime, isUrgent: Bool, now: WallTime) -> [StoreChange] {
+        guard let request = requests[id], !request.hasLeft else { return [] }
+        let load = load(of: request.host)
+        var saves: [StoreChange] = []
+        if !isUrgent { paces.change(request.origin, now: now) { $0.sent(id, at: time) } }
+        for requestInterval in [.zero, request.requestInterval] {
+            guard var pacing = requestInterval == .zero ? load.pacing : load.requestIntervals[requestInterval], pacing.unsent.contains(id)
+            else { continue }
+            pacing.sent(id, at: time)
+            if requestInterval == .zero { load.pacing = pacing } else { load.requestIntervals[requestInterval] = pacing }
+            guard let last = pacing.last, pacing.unsent.isEmpty else { continue }
+            saves.append(.requested(HostRequest(host: load.name, requestInterval: requestInterval, at: last, isSent: true)))
+        }
+        touch(load)
+        return saves
+    }
+
+    /// The server of a request has stopped sending, or sends again.
+    mutating func stalled(_ id: RequestID, _ isStalled: Bool, now: WallTime) {
+        guard let request = requests[id], !request.isWaiting, !request.hasLeft else { return }
+        set(isStalled ? .silent(since: request.silentSince ?? now) : .underWay, of: id)
+    }
+
+    private mutating func set(_ phase: PlacedRequest.Phase, of id: RequestID) {
+        guard var request = requests[id], request.phase != phase else { return }
+        request.phase = phase
+        put(request, id)
+    }
+
+    /// Sets what is known of a request; nil: nothing any more.
+    private mutating func put(_ request: PlacedRequest?, _ id: RequestID) {
+        let before = requests[id]
+        requests[id] = request
+        waiting += (request?.isWaiting ?? false ? 1 : 0) - (before?.isWaiting ?? false ? 1 : 0)
+        idle += (request?.isIdle ?? false ? 1 : 0) - (before?.isIdle ?? false ? 1 : 0)
+        for (silent, sign) in [(before, -1), (request, 1)] {
+            guard let silent, silent.silentSince != nil else { continue }
+            let host = load(of: silent.host)
+            host.silent += sign
+            touch(host)
+        }
+    }
+
+    // MARK: Refusals
+
+    /// The server refused a request with 429 or 503 (RFC 6585, section 4; RFC 9110, section 15.6.4).
+    ///
+    /// - Parameter isUrgent: a caller wanted the download at once. All other urgent downloads of the origin that have not started now wait
+    ///   like the rest, so a resumed batch of thousands asks a refusing server only a few times.
+    mutating func refused(_ id: RequestID, _ status: UInt32, _ retryAfter: Duration?, isUrgent: Bool, now: WallTime) {
+        guard let request = requests[id] else { return }
+        let ruled = ruledInterval(of: request.origin)
+        paces.change(request.origin, creates: true, now: now) { pace in
+            pace.refused(status, startedAt: request.startedAt, retryAfter: retryAfter, by: request.app, ruled: ruled, now: now)
+        }
+        touchOrigin(request.origin)
+        guard isUrgent, let host = hosts[rules.governing(DownloadURL.host(of: request.origin)).name] else { return }
+        for lane in host.lanes where lane.isUrgent && (lane.origin == nil || lane.origin == request.origin) { lane.isUrgent = false }
+        host.regime = nil  // announce each download's wait now
+    }
+
+    /// The server answered a request, whatever the answer.
+    mutating func answered(_ id: RequestID, now: WallTime) {
+        guard let request = requests[id], paces[request.origin] != nil else { return }
+        let ruled = ruledInterval(of: request.origin)
+        paces.change(request.origin, now: now) { $0.answered(startedAt: request.startedAt, ruled: ruled, now: now) }
+        touchOrigin(request.origin)
+    }
+
+    private func ruledInterval(of origin: String) -> Duration {
+        rules.governing(DownloadURL.host(of: origin)).rule.requestInterval ?? .zero
+    }
+
+    /// Restores a pause that a server requested until `until`, `pause` after its refusal.
+    mutating func recall(_ origin: String, _ status: UInt32, _ pause: Duration, until: WallTime, by app: String, now: WallTime) {
+        paces.change(origin, creates: true, now: now) {
+            $0.recall(until: until, by: app, status: status, refusedAt: until + (.zero - pause), now: now)
+        }
+        touchOrigin(origin)
+    }
+
+    /// Forgets the refusals of the origins of `host`, and of all hosts that share its rule.
+    mutating func reset(_ host: String, now: WallTime) {
+        let name = rules.governing(host).name
+        for origin in paces.all(now: now).keys where rules.governing(DownloadURL.host(of: origin)).name == name { paces.forget(origin) }
+        touch(named: name)
+    }
+
+    // MARK: Settings, clock and restart
+
+    /// Takes limits and host rules. Requests under way count at their host of now, at once. Each host takes its rule of now when it is
+    /// refreshed, before anything starts there.
+    ///
+    /// - Returns: the rows to save; and whether hosts are grouped otherwise, so that queued downloads must be looked up anew.
+    mutating func set(_ settings: Settings, now: WallTime) -> (saves: [StoreChange], regroups: Bool) {
+        let before = rules
+        if settings.maxPerHost != perHost || settings.maxActive != maxActive {
+            (perHost, maxActive) = (settings.maxPerHost, settings.maxActive)
+            touchAll()
+        }
+        guard settings.hostRules != before else { return ([], false) }
+        rules = settings.hostRules
+        recent = nil
+        rulesCount += 1
+        touchAll()
+        var saves: [StoreChange] = []
+        let changed = rules.changes(since: before)
+        for name in changed { hosts[name]?.rule = rules.governing(name).rule }
+        // The last requests at hosts that another host counts now go to that host.
+        for former in hosts.withInstants().sorted(by: { $0.name < $1.name }) {
+            let load = load(of: former.name)
+            guard load !== former else { continue }
+            saves += former.pacings.map { .requestOver(host: former.name, requestInterval: $0) }
+            load.inherit(former)
+            hosts.noteInstants(of: load)
+            saves += load.requests.map { .requested($0) }
+        }
+        for (id, request) in placed.sorted(by: { $0.key < $1.key }) {
+            let (old, load) = (before.governing(request.host).name, load(of: request.host))
+            if old != load.name, let former = hosts[old] { count(id, request, at: load, insteadOf: former) }
+            load.rule = rules.governing(load.name).rule
+            // Requests that kept no interval went out at an unknown time: the interval begins now.
+            if load.active > 0, load.interval > .zero { load.pacing.begins(at: now) }
+            hosts.noteInstants(of: load)
+        }
+        // A rule for all other hosts groups no hosts.
+        let groups = changed.subtracting([HostRules.others])
+        return (saves, groups.contains { before.given[$0] == nil || rules.given[$0] == nil })
+    }
+
+    private mutating func count(_ id: RequestID, _ request: PlacedRequest, at host: HostLoad, insteadOf former: HostLoad) {
+        if let hop = former.hops.firstIndex(of: id) {
+            former.hops.remove(at: hop)
+            host.hops.append(id)
+        } else {
+            former.active -= 1
+            host.active += 1
+            if request.silentSince != nil {
+                former.silent -= 1
+                host.silent += 1
+            }
+            // The host that counts the request now is told when it has gone out.
+            if former.unsent.contains(id) {
+                former.gaveUp(id, requestInterval: request.requestInterval)
+                host.awaitsSent(id, requestInterval: request.requestInterval, since: request.startedAt)
+            }
+        }
+        touch(former)
+        touch(host)
+    }
+
+    /// The wall clock was set by `delta`.
+    ///
+    /// - Returns: the rows to save.
+    mutating func shift(by delta: Duration) -> [StoreChange] {
+        paces.shift(by: delta)
+        wakes = WakeHeap()
+        for host in hosts.withInstants() {
+            host.shift(by: delta)
+            host.wakeAt = nil
+        }
+        touchAll()
+        for (id, request) in requests {
+            requests[id]?.startedAt = request.startedAt + delta
+            if let since = request.silentSince { requests[id]?.phase = .silent(since: since + delta) }
+        }
+        for (name, requests) in earlier {
+            earlier[name] = requests.map {
+                HostRequest(host: name, requestInterval: $0.requestInterval, at: $0.at + delta, isSent: $0.isSent)
+            }
+        }
+        return lastRequests().map { .requested($0) }
+    }
+
+    /// Takes the last requests that an earlier process has saved.
+    mutating func restore(_ requests: [HostRequest]) { earlier = Dictionary(grouping: requests, by: \.host) }
+
+    /// All remembered last requests.
+    mutating func lastRequests() -> [HostRequest] { hosts.withInstants().flatMap(\.requests) + earlier.values.joined() }
+}
