@@ -3,8 +3,8 @@ internal import DownloadModel
 /// Which requests are at which host, and when the next one may go there: host rules, intervals, refusals and turns. Knows requests and
 /// hosts, and neither downloads, records nor files.
 ///
-/// A request is placed when its transfer starts (`begin`), or when a redirect leads it elsewhere (`wait`, later `begin`). It leaves when its
-/// transfer stops, and is forgotten when its transfer has ended. What the server answers in between sets the pace of the origin.
+/// A request is placed when its transfer starts (`begin`), or when a redirect leads it elsewhere (`wait`, later `begin`). It leaves when
+/// its transfer stops, and is forgotten when its transfer has ended. What the server answers in between sets the pace of the origin.
 struct HostGate {
     // Given by the settings
     private(set) var rules: HostRules
