@@ -27,6 +27,12 @@ public indirect enum Variant: Hashable, Sendable {
         public init(key: Variant, value: Variant) { (self.key, self.value) = (key, value) }
     }
 
+    /// Like `==`, but strings are the same only if their bytes are. `==` takes canonically equivalent strings for the same.
+    public func isSameBytes(as other: Variant) -> Bool {
+        if case .string(let own) = self, case .string(let other) = other { return own.utf8.elementsEqual(other.utf8) }
+        return self == other
+    }
+
     /// The signature of the content.
     public var type: String {
         switch self {

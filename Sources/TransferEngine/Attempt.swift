@@ -112,6 +112,8 @@ final class Attempt: BodySink {
         return false
     }
 
+    override func mayRepeat() -> Bool { !segment.isPaced }
+
     override func mayTalk(to address: String) -> Bool {
         segment.liveness.restart()  // connected: the request goes out now
         if segment.mayTalk(to: address, for: self) {

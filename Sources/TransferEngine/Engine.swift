@@ -357,7 +357,10 @@ public actor Engine {
             staging?.flush()
             if error == nil, attempt.verdict == .body { transfer.distrust() }
             segment.exchange = nil
-            return fetch(segment, isFresh: true)
+            guard exchange.hasAsked else { return fetch(segment, isFresh: true) }
+            // A request went out, so this one is a further request.
+            segment.needsFreshConnection = true
+            return ask(segment)
         }
         switch attempt.verdict {
         case .failed(let failure): conclude(transfer, .failed(failure))
@@ -402,8 +405,10 @@ public actor Engine {
         guard let transfer = transfers[id.download], transfer.conclusion == nil,
             let segment = transfer.segments.first(where: { $0.id == id && $0.awaitsPermit })
         else { return }
-        (segment.awaitsPermit, segment.tellsSent) = (false, tellsSent)
-        fetch(segment)
+        (segment.awaitsPermit, segment.tellsSent, segment.isPaced) = (false, tellsSent, tellsSent)
+        let isFresh = segment.needsFreshConnection
+        segment.needsFreshConnection = false
+        fetch(segment, isFresh: isFresh)
     }
 
     private func follow(_ segment: Segment, _ attempt: Attempt) {

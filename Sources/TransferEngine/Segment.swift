@@ -29,6 +29,10 @@ final class Segment {
     var awaitsPermit = false
     /// Whether to report when the current request goes out.
     var tellsSent: Bool
+    /// Whether the host's rules set an interval between requests, so that each request needs a permit.
+    var isPaced: Bool
+    /// The next request must use no kept connection.
+    var needsFreshConnection = false
 
     /// The bytes of the file that the current request fetches; the end is `.max` if that is the end of the file.
     private(set) var range: Range<ByteCount> = 0..<(.max)
@@ -53,6 +57,7 @@ final class Segment {
     init(of transfer: Transfer, id: RequestID, pace: Pace) {
         (self.transfer, self.id, self.pace) = (transfer, id, pace)
         (request, url, tellsSent) = (transfer.request, transfer.request.url, transfer.request.tellsSent)
+        isPaced = tellsSent
     }
 
     // MARK: Before a request

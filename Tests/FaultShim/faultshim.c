@@ -14,6 +14,8 @@
 //   FAULTSHIM_BOOT=FILE             read instead of the kernel's boot id
 //   FAULTSHIM_OWNER=UID             the owner that stat(2) tells of files below the roots, as FAT, NTFS, SMB and all-squash NFS do; no mode
 //                                   of theirs can be set
+//   FAULTSHIM_REOPEN=HOW            a file below the roots that is opened again for reading and writing: refused (EACCES); another (it
+//                                   tells of another inode number at each open descriptor, as where the mount makes the numbers up)
 //   FAULTSHIM_INODES=FILE           lines "REAL TOLD": the inode numbers that stat(2) tells of rebuilt files
 #include "faultshim.h"
 
@@ -24,6 +26,8 @@ enum fault wanted;
 static uint64_t at;
 int lasting;
 long file_owner = -1;
+int invents_inodes;
+static int refuses_reopen;
 int record_fd = -1;
 static int log_fd = -1;
 static const char *boot;
@@ -60,6 +64,10 @@ __attribute__((constructor)) static void begin(void) {
   lasting = getenv("FAULTSHIM_LASTING") != NULL;
   boot = getenv("FAULTSHIM_BOOT");
   if ((text = getenv("FAULTSHIM_OWNER"))) file_owner = atol(text);
+  if ((text = getenv("FAULTSHIM_REOPEN"))) {
+    refuses_reopen = !strcmp(text, "refused");
+    invents_inodes = !strcmp(text, "another");
+  }
   if ((text = getenv("FAULTSHIM_LOG"))) log_fd = raw_open(text, O_WRONLY | O_CREAT | O_APPEND);
   if ((text = getenv("FAULTSHIM_RECORD"))) record_fd = raw_open(text, O_WRONLY | O_CREAT | O_APPEND);
   FILE *file = (text = getenv("FAULTSHIM_INODES")) ? fopen(text, "re") : NULL;
@@ -168,6 +176,10 @@ static int opened(int folder, const char *path, int flags, mode_t mode) {
   if (boot && path && !strcmp(path, "/proc/sys/kernel/random/boot_id")) path = boot;
   const char *name = full(folder, path, buffer);
   if (!name) return (int)syscall(SYS_openat, folder, path, flags, mode);
+  if (refuses_reopen && !(flags & O_CREAT) && (flags & O_ACCMODE) == O_RDWR) {
+    errno = EACCES;
+    return -1;
+  }
   unsigned possible = 1 << EIO_ | 1 << EINTR_;
   if (flags & O_CREAT) possible |= SPACE | ANY_KILL;
   if ((flags & O_ACCMODE) != O_RDONLY) possible |= 1 << EROFS_;

@@ -47,7 +47,7 @@ struct entry {
 #pragma GCC visibility push(hidden)
 extern struct shared *shared;
 extern enum fault wanted;
-extern int lasting, record_fd, inode_count;
+extern int lasting, record_fd, inode_count, invents_inodes;
 extern long file_owner;  // -1: files have their own
 extern struct inode_pair { uint64_t real, told; } inodes[256];
 int is_below(const char *path);

@@ -8,6 +8,7 @@
 // PROGRAM. The serving process stops itself when the first OPERATION comes (lookup, create, write, fsync, rename, statfs, flush; none:
 // never), and is killed with the program. held-write: it goes on, but answers no write before SIGUSR1. quota: before SIGUSR1 no file
 // grows beyond a MiB (EDQUOT), while statfs tells of 4 GiB that are free, as where only this user's share of a disk is used up.
+// After SIGUSR2 the process stops itself at the next flush, that is when a program closes a file.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -43,12 +44,14 @@ struct mount {
 
 static struct mount *mounts[MOST_MOUNTS];
 static int mount_count, has_quota;
-static uint32_t stops_at, holds;
+static uint32_t holds;
+static volatile sig_atomic_t stops_at;  // an operation; 0: none
 static volatile sig_atomic_t is_let_go;
 static struct { struct mount *mount; char bytes[256]; size_t length; } held[256];
 static int held_count;
 
 static void let_go(int signal) { (void)signal; is_let_go = 1; }
+static void stop_at_close(int signal) { (void)signal; stops_at = FUSE_FLUSH; }
 
 static void fail(const char *what) {
   fprintf(stderr, "memfs: %s: %s\n", what, strerror(errno));
@@ -250,6 +253,7 @@ static void serve(void) {
   sigprocmask(SIG_BLOCK, &usr1, &waiting);
   sigdelset(&waiting, SIGUSR1);
   signal(SIGUSR1, let_go);
+  signal(SIGUSR2, stop_at_close);
   for (;;) {
     for (int i = 0; i < mount_count; i++) entries[i] = (struct pollfd){.fd = mounts[i]->fd, .events = POLLIN};
     int ready = ppoll(entries, (nfds_t)mount_count, NULL, &waiting);
@@ -266,7 +270,7 @@ static void serve(void) {
       if (length < 0 && errno == ENODEV) _exit(0);  // unmounted
       if (length < (ssize_t)sizeof(struct fuse_in_header)) continue;
       const struct fuse_in_header *in = (const void *)bytes;
-      if (stops_at && in->opcode == stops_at) {
+      if (stops_at && in->opcode == (uint32_t)stops_at) {
         stops_at = 0;
         raise(SIGSTOP);
       }
@@ -312,7 +316,7 @@ int main(int count, char **words) {
   }
   if (!strcmp(words[2], "held-write")) holds = FUSE_WRITE;
   else if (!strcmp(words[2], "quota")) has_quota = 1;
-  else stops_at = operation(words[2]);
+  else stops_at = (sig_atomic_t)operation(words[2]);
   enter_namespace();
   int next = 3;
   while (next < count && strcmp(words[next], "--")) add(words[next++]);

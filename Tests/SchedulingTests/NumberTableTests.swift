@@ -20,6 +20,12 @@ internal import Testing
         }
         #expect(table.numbers.sorted() == model.keys.sorted())
         #expect(table.values.sorted() == model.values.sorted())
+        for isReversed in [false, true] {
+            var walk = table.walk(isReversed: isReversed)
+            var walked: [DownloadNumber] = []
+            while let number = walk.next() { walked.append(number) }
+            #expect(walked == (isReversed ? model.keys.sorted(by: >) : model.keys.sorted()))
+        }
         for number in model.keys { table[number] = nil }
         #expect(table.isEmpty && Array(table.values) == [])
     }

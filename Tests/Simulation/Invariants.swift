@@ -249,7 +249,8 @@ extension World {
             if called[entry.number] != entry.record.endedAt { fail("the owner of \(entry.number) never hears of its end") }
         }
         for record in saved.records.values where record.owesToast { fail("the toast of \(record.number) is owed for ever") }
-        if saved.batches != ledger.batches.mapValues(\.record) { fail("the batches on disk are not those on the list") }
+        let batches = Dictionary(uniqueKeysWithValues: ledger.batches.values.map { ($0.number, $0.record) })
+        if saved.batches != batches { fail("the batches on disk are not those on the list") }
         for number in saved.records.keys where ledger[number] == nil { fail("\(number) is on disk, and not on the list") }
         if !saved.sweeps.isEmpty { fail("part files are still to be deleted: \(saved.sweeps.keys.sorted())") }
         for number in disk.parts.keys {

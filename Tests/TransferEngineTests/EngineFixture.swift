@@ -67,13 +67,18 @@ final class EngineFixture: Sendable {
     nonisolated init() {}
     private var waiters: [(condition: @BusActor ([TransferEvent]) -> Bool, resume: CheckedContinuation<Void, Never>)] = []
 
+    /// The further requests that were asked for.
+    private(set) var asked: [RequestID] = []
     private var permit: (RequestID) -> Void = { _ in }
 
     /// Every further request that is asked for may go at once.
     func permit(_ body: @escaping (RequestID) -> Void) { permit = body }
 
     func take(_ event: TransferEvent) {
-        if case .asks(let id, _) = event { return permit(id) }
+        if case .asks(let id, _) = event {
+            asked.append(id)
+            return permit(id)
+        }
         events.append(event)
         let due = waiters.filter { $0.condition(events) }
         waiters.removeAll { $0.condition(events) }

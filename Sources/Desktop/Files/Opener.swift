@@ -114,7 +114,7 @@ internal import Glibc
             return -1
         }
         guard let descriptor = opened, descriptor >= 0 else { return false }
-        defer { close(descriptor) }
+        defer { DiskPool.shared.close(descriptor) }  // on a network file system close(2) may wait
         return await FilePortal.open(FileDescriptor(descriptor), inFolder: inFolder, token: token, on: connection, within: patience)
     }
 

@@ -63,7 +63,8 @@ internal import Scheduling
         let face = DownloadFace.face
         let (before, now) = (ManagedDownload(before: change, in: download.downloader), download)
         let isSameState = change.shownBefore == nil && change.before.state == now.state
-        for (property, (before, now)) in zip(face.told, zip(face.toldValues(of: before), face.toldValues(of: now))) where before != now {
+        for (property, (before, now)) in zip(face.told, zip(face.toldValues(of: before), face.toldValues(of: now)))
+        where !before.isSameBytes(as: now) {
             // The shown state also depends on the host. A change that leaves the state alone is no reason to announce it.
             if isSameState, Self.ofState.contains(property.name) { continue }
             download.changedProperties.insert(property.name)

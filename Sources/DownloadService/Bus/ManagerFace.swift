@@ -37,7 +37,7 @@ enum ManagerFace {
             try downloader.list(DownloadFilter(decoding: filter), reply)
         },
         Row(Manager.listBatches) { downloader, filter, reply in
-            reply(try downloader.batches(matching: BatchFilter(decoding: filter), for: reply.call.caller))
+            try downloader.listBatches(BatchFilter(decoding: filter), reply)
         },
         Row(Manager.describe) { downloader, arguments, reply in
             let wanted = Set(arguments.1)

@@ -31,8 +31,8 @@ internal import Scheduling
             return (tokenApps(for: caller, limit: 1).isEmpty ? [] : ["by_token"]) + names.prefix(limit - 1).map { "\($0.number)" }
         }
         let batches = downloader.batches.values.lazy.filter { caller.owns($0) }
-        if path == BusName.managerPath.value { return (batches.isEmpty ? [] : ["batch"]) + ["download"] }
-        if path == BusName.batchesPath { return batches.prefix(limit).map(\.number).sorted().map { "\($0)" } }
+        if path == BusName.managerPath.value { return (batches.contains { _ in true } ? ["batch"] : []) + ["download"] }
+        if path == BusName.batchesPath { return Array(batches.prefix(limit)).map(\.number).sorted().map { "\($0)" } }
         if path == BusName.tokensPath { return tokenApps(for: caller, limit: limit) }
         if path.hasPrefix(BusName.tokensPath + "/") {
             let app = String(path.dropFirst(BusName.tokensPath.utf8.count + 1))

@@ -118,10 +118,12 @@ extension Downloader {
         }
     }
 
-    /// The object paths of the batches that match and that `caller` may see: oldest first, or newest first if the filter says so.
+    /// Answers with the object paths of the batches that match and that the caller may see: oldest first, or newest first if the filter
+    /// says so. Looks at them in steps.
     ///
     /// - Throws: `NoSuchObject` if `after` is no batch that the caller may see.
-    func batches(matching filter: BatchFilter, for caller: CallerIdentity) throws(Refusal) -> [ObjectPath] {
+    func listBatches(_ filter: BatchFilter, _ reply: Reply<[ObjectPath]>) throws(Refusal) {
+        let caller = reply.call.caller
         var last: BatchNumber?
         if let after = filter.after {
             guard let batch = batch(at: after.value, for: caller) else {
@@ -129,13 +131,22 @@ extension Downloader {
             }
             last = batch.number
         }
-        let numbers = batches.values.lazy.filter { batch in
-            caller.owns(batch) && (filter.app ?? batch.record.app) == batch.record.app
-                && (filter.hasEnded ?? batch.entry.hasEnded) == batch.entry.hasEnded
-        }.map(\.number)
-        let sorted = filter.isNewestFirst ? numbers.sorted(by: >) : numbers.sorted()
-        let behind = sorted.drop { number in last.map { filter.isNewestFirst ? number >= $0 : number <= $0 } ?? false }
-        return behind.prefix(filter.limit).map { BusName.path(ofBatch: $0) }
+        var walk = batches.walk(isReversed: filter.isNewestFirst)
+        var found: [ObjectPath] = []
+        try journal.write { [self] in
+            let step = StepTime()
+            while found.count < filter.limit, let number = walk.next() {
+                if let batch = batch(number), caller.owns(batch), (filter.app ?? batch.record.app) == batch.record.app,
+                    (filter.hasEnded ?? batch.entry.hasEnded) == batch.entry.hasEnded,
+                    last.map({ filter.isNewestFirst ? number < $0 : number > $0 }) ?? true
+                {
+                    found.append(BusName.path(ofBatch: number))
+                }
+                if step.isOver { return false }
+            }
+            reply(found)
+            return true
+        }
     }
 
     /// The batch at an object path.

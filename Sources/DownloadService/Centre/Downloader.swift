@@ -58,7 +58,7 @@ internal import TransferEngine
     /// For each download in `fetches`, the key as it was added. A fresh link changes the URL, but not what was asked for.
     private(set) var fetchKeys = NumberTable<CopyKey>()
     let descriptors: Descriptors
-    private(set) var batches: [BatchNumber: ManagedBatch] = [:]
+    private(set) var batches = NumberTable<ManagedBatch>()
     /// The pause before the next slice while the bus has not taken the signals sent so far.
     private static let breath: Duration = .milliseconds(2)
 
@@ -106,7 +106,7 @@ internal import TransferEngine
     func settle(_ batch: BatchNumber) { tokens.settle(batch) }
 
     @discardableResult func untrack(_ number: BatchNumber) -> ManagedBatch? {
-        let batch = batches.removeValue(forKey: number)
+        let batch = batches.removeValue(for: number)
         batch?.stop()
         return batch
     }

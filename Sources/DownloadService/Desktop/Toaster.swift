@@ -412,7 +412,9 @@ extension Downloader {
         let downloads = ledger.ended.ordered.reversed().prefix(16 * most).filter { number in
             ledger[number].map { $0.batch == nil && $0.record.options.notify != .never } ?? false
         }
-        let ofBatches = batches.values.filter { $0.entry.hasEnded && $0.record.notify != .never }.map(\.number).sorted(by: >)
+        var walk = batches.walk(isReversed: true)
+        let newest = (0..<16 * most).compactMap { _ in walk.next() }
+        let ofBatches = newest.filter { number in batch(number).map { $0.entry.hasEnded && $0.record.notify != .never } ?? false }
         return Array(downloads.prefix(most)) + ofBatches.prefix(most)
     }
 }

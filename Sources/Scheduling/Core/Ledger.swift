@@ -52,7 +52,7 @@ public final class Ledger {
     }
 
     public internal(set) var entries = NumberTable<LedgerEntry>()
-    public internal(set) var batches: [BatchNumber: LedgerBatch] = [:]
+    public internal(set) var batches = NumberTable<LedgerBatch>()
     /// Batches of which some members have their place in the queue, and others do not yet.
     var entering: Set<BatchNumber> = []
     public internal(set) var settings: Settings

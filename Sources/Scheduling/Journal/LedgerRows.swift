@@ -22,7 +22,7 @@ extension Ledger {
 
     public func walkRows() -> RowWalk {
         var parts: [RowWalk.Part] = [.settings]
-        parts += batches.keys.sorted().chunked(by: Self.part).map { .batches($0) }
+        parts += batches.numbers.sorted().chunked(by: Self.part).map { .batches($0) }
         parts += entries.pages.keys.sorted().map { .downloads(page: $0) }
         parts += sweeps.pages.map { .sweeps(page: $0) }
         parts += sweeps.failed.sorted().chunked(by: Self.part).map { .failedSweeps($0) }

@@ -46,6 +46,32 @@ public struct NumberTable<Value> {
 
 extension NumberTable: Sendable where Value: Sendable {}
 
+extension NumberTable {
+    /// The numbers that are in the table now, in ascending order; or in descending order. One page is sorted at a time.
+    public func walk(isReversed: Bool = false) -> Walk { Walk(self, isReversed) }
+
+    public struct Walk: IteratorProtocol {
+        private let table: NumberTable
+        private let isReversed: Bool
+        private var pages: [UInt64]
+        private var numbers: [DownloadNumber] = []
+
+        fileprivate init(_ table: NumberTable, _ isReversed: Bool) {
+            (self.table, self.isReversed) = (table, isReversed)
+            // The next one is the last.
+            pages = isReversed ? table.pages.keys.sorted() : table.pages.keys.sorted(by: >)
+        }
+
+        public mutating func next() -> DownloadNumber? {
+            while numbers.isEmpty {
+                guard let page = pages.popLast() else { return nil }
+                numbers = isReversed ? table.pages[page]?.keys.sorted() ?? [] : table.pages[page]?.keys.sorted(by: >) ?? []
+            }
+            return numbers.popLast()
+        }
+    }
+}
+
 /// A set of download numbers that never grows in one long step.
 public struct NumberSet: Sequence, Sendable {
     private var table = NumberTable<Void>()

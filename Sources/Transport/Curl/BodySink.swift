@@ -27,6 +27,9 @@ open class BodySink {
 
     /// Whether the request may be sent to this address, the proxy's if there is a proxy.
     open func mayTalk(to address: String) -> Bool { true }
+
+    /// Whether libcurl may repeat a request that a kept connection left without an answer.
+    open func mayRepeat() -> Bool { true }
 }
 
 private func exchange(_ context: UnsafeMutableRawPointer) -> Exchange {

@@ -44,6 +44,8 @@ package final class Exchange {
     var isFirstLine = true
     /// Whether the connection held, or may have held, bytes that belong to no answer.
     var isSpoilt = false
+    /// Whether libcurl wanted to repeat a request, and was not allowed to.
+    var isRepeated = false
 
     /// Starts the exchange: `multi`'s next `perform` makes the first calls to `sink`.
     package init(_ options: ExchangeOptions, sink: BodySink, multi: MultiHandle) throws(CurlError) {

@@ -10,11 +10,19 @@ extension Exchange {
     /// Notes a socket that was opened for this exchange.
     func opened(_ descriptor: Int32) { multi.sockets.opened(descriptor) }
 
+    /// Whether a request has gone out, on whatever connection.
+    package var hasAsked: Bool { requests > 0 }
+
     /// Whether the request may be sent on the connection that libcurl has chosen.
     func mayAsk(_ remote: UnsafePointer<CChar>, remotePort: Int32, localPort: Int32) -> Bool {
         let connections = easy.number(CURLINFO_NUM_CONNECTS)
         isOnKept = connections == connectionsBefore
         connectionsBefore = connections
+        // libcurl itself repeats a request that a kept connection left without an answer.
+        if hasAsked, isFirstLine, !isFresh, !sink.mayRepeat() {
+            isRepeated = true
+            return false
+        }
         socket = multi.sockets.find(localPort: localPort, remote: remote, remotePort: remotePort)
         isFirstLine = true
         if isOnKept, !isClean {
@@ -65,6 +73,7 @@ extension Exchange {
         let isHTTP1 = easy.number(CURLINFO_HTTP_VERSION) < Int(CURL_HTTP_VERSION_2_0)
         let active = easy.socket
         if isHTTP1, let active { multi.sockets.hasSpokenHTTP1(active) }
+        if isRepeated { return true }
         guard isOnKept, !isFresh else { return false }
         if isSpoilt { return true }
         switch error?.kind {

@@ -149,6 +149,32 @@ internal import Testing
         }
     }
 
+    @Test func `closes a descriptor that a slow disk gives too late for the portal`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let folder = TemporaryFolder()
+            writeFile(folder("a.jpg"), "x".utf8)
+            let connection = try await Connection.session()
+            let opener = await Opener(connection: connection, environment: bus.environment)
+            let manager = try await StandInFileManager(on: bus.address)
+            let portal = try await StandInFilePortal(on: bus.address)
+            // The first look is at the type of the file, the second one at the descriptor for the portal.
+            let (hasLooked, gate) = (Gate(), Gate())
+            let outcome = await opener.open(folder("a.jpg"), byPortal: true) { _ in
+                if hasLooked.isOpen { gate.wait() }
+                hasLooked.open()
+                return true
+            }
+            expect(outcome, is: .shown)
+            expect(await manager.shown, is: [["items", "file://\(folder("a.jpg"))", ""]])
+            expect(openDescriptors(of: folder("a.jpg")), is: 1)
+            gate.open()
+            expect(await eventually { openDescriptors(of: folder("a.jpg")) == 0 }, is: true)
+            expect(await portal.opened, is: [])
+            await bus.stop()
+        }
+    }
+
     @Test func `falls back from the file manager to the portal, then to opening the folder`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
@@ -217,6 +243,15 @@ internal import Testing
             expect(await portal.opened.last, is: ["file", folder.path, ""])
             await bus.stop()
         }
+    }
+}
+
+/// How many open descriptors this process has of the file at `path`.
+private func openDescriptors(of path: String) -> Int {
+    listFolder("/proc/self/fd").count { number in
+        var bytes = [CChar](repeating: 0, count: Int(PATH_MAX))
+        let count = readlink("/proc/self/fd/\(number)", &bytes, bytes.count)
+        return count > 0 && String(decoding: bytes.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self) == path
     }
 }
 

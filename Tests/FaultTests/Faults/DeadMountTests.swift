@@ -48,6 +48,14 @@ extension `The fault campaign` {
             try await runCases([DescriptorCase()], report) { _, lane in try await sendDescriptor(lane) }
             await report.finish()
         }
+
+        @Test func `that answers an open after its caller was refused leaks no descriptor`() async throws {
+            let report = await Report(
+                "A late open",
+                notes: "The mount of a finished file hangs during OpenFile for longer than the service waits. Then it answers the open.")
+            try await runCases([OpenCase()], report) { _, lane in try await openLate(lane) }
+            await report.finish(expecting: [OpenCase().description])
+        }
     }
 }
 
@@ -144,6 +152,47 @@ private struct DescriptorCase: Sendable, CustomStringConvertible {
     verdict.expect(openFiles(process, "its-file") > 0, "the descriptor was closed before the transfer that writes it has come back")
     disks.goOn()
     verdict.expect(await eventually { openFiles(process, "its-file") == 0 }, "the service still holds the descriptor")
+    verdict.right += 1
+    await lane.end(SIGTERM)
+    return verdict
+}
+
+private struct OpenCase: Sendable, CustomStringConvertible {
+    var description: String { "an open" }
+}
+
+@BusActor private func openLate(_ lane: Lane) async throws -> Verdict {
+    let (place, disks) = (Place(), try await MemoryDisks(1, stoppedAt: .none))
+    defer { disks.goOn() }
+    var verdict = Verdict(row: "an open", name: "an open")
+    let body = Bodies.large
+    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
+    if let ending = await lane.start(place, on: disks) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    let process = "/proc/\(lane.pid ?? 0)"
+    let path = try await lane.download(server.url("/late.bin"), ["directory": .string(disks.paths[0]), "notify": .string("never")])
+    let end = try await lane.settle([path])[path.value]
+    verdict.expect(holds(end?.path, body, lane), "it is \(end?.state ?? "gone"), \(end?.path ?? "")")
+    verdict.expect(await eventually { openFiles(process, "late.bin") == 0 }, "the service holds the finished file")
+    verdict.expect(await disks.stop(), "the mount still answers")
+    let asked = ContinuousClock.now
+    do throws(DBusError) {
+        try await lane.openFile(path)
+        verdict.wrong.append("a file on the dead mount was opened")
+    } catch {
+        verdict.tell(error.message, "the caller")
+        verdict.expect(error.message.contains("did not answer"), "the caller was told “\(error.message)”")
+    }
+    verdict.expect(ContinuousClock.now - asked < .seconds(15), "the call took \(ContinuousClock.now - asked)")
+    // The mount answers the open, and stops again when the service closes the file: otherwise nothing shows that the open has returned.
+    disks.stopAtClose()
+    disks.goOn()
+    verdict.expect(await eventually(within: .seconds(30)) { disks.hang }, "the service did not close the file that was opened late")
+    verdict.expect(openFiles(process, "late.bin") == 0, "the service still holds the descriptor")
+    verdict.expect(await lane.answersNewcomer(), "a new caller was not answered during the close")
+    disks.goOn()
     verdict.right += 1
     await lane.end(SIGTERM)
     return verdict

@@ -17,6 +17,17 @@ extension `The fault campaign` {
             try await runCases(OwnerCase.allCases, report) { try await download($0, $1) }
             await report.finish(expecting: OwnerCase.allCases.map(\.rawValue))
         }
+
+        @Test func `and cannot be opened again is refused before the first byte of a body, and keeps no part file`() async throws {
+            let report = await Report(
+                "A disk whose files belong to another user and cannot be opened again",
+                notes: """
+                    stat(2) tells another owner of every new file. Opening the file again fails, or gives a file with another inode \
+                    number. The server sends a head, but no byte of a body.
+                    """)
+            try await runCases(ReturnCase.allCases, report) { try await refuse($0, $1) }
+            await report.finish(expecting: ReturnCase.allCases.map(\.description))
+        }
     }
 }
 
@@ -28,6 +39,16 @@ private enum OwnerCase: String, CaseIterable, Sendable, CustomStringConvertible 
     case replacing = "in the place of another"
     case leftover = "over a part file that was left"
     var description: String { rawValue }
+}
+
+private enum ReturnCase: String, CaseIterable, Sendable, CustomStringConvertible {
+    case refused
+    case another
+
+    var description: String { self == .refused ? "the open fails" : "it is another file" }
+    /// The download's state afterwards: a mount that gives another file may come back as it was.
+    var state: String { self == .refused ? "failed" : "waiting" }
+    var waitReason: String { self == .refused ? "" : "destination" }
 }
 
 @BusActor private func download(_ test: OwnerCase, _ lane: Lane) async throws -> Verdict {
@@ -80,5 +101,35 @@ private enum OwnerCase: String, CaseIterable, Sendable, CustomStringConvertible 
         if isCut { verdict.expect(server.requests.last?.range?.first == 1_500_000, "what was held was fetched again") }
     }
     verdict.wasMet = true
+    return verdict
+}
+
+@BusActor private func refuse(_ test: ReturnCase, _ lane: Lane) async throws -> Verdict {
+    let (place, gate) = (Place(), Gate())
+    var verdict = Verdict(row: test.description, name: test.description)
+    let server = ScriptedServer { _, reply in
+        reply.head(200, ["ETag": "\"v1\""], length: Bodies.large.count)
+        gate.wait()
+        reply.close()
+    }
+    defer { gate.open() }
+    let more = ["FAULTSHIM_ROOTS": place.files, "FAULTSHIM_OWNER": "4242", "FAULTSHIM_REOPEN": test.rawValue]
+    if let exit = await lane.start(place, more: more) {
+        verdict.wrong.append("it did not start: \(exit.errors)")
+        return verdict
+    }
+    let path = try await lane.download(server.url("/a.bin"), ["directory": .string(place.files), "notify": .string("never")])
+    var last: Described?
+    let isRefused = try await eventually(within: .seconds(20)) {
+        last = try await lane.describe()[path.value]
+        return last?.state == test.state && last?.waitReason == test.waitReason
+    }
+    verdict.expect(isRefused, "it is \(last?.state ?? "gone") \(last?.waitReason ?? "") instead of \(test.state) \(test.waitReason)")
+    let message = last?.error.message ?? ""
+    verdict.tell(message, "its owner")
+    verdict.expect(message.contains("open again the files that it creates in \(place.files)"), "its owner was told “\(message)”")
+    verdict.expect(last?.received == 0, "\(last?.received ?? 0) bytes count")
+    verdict.expect(server.requests.count == 1, "the server was asked \(server.requests.count) times")
+    await expectNoTraces(of: [], place, lane, &verdict)
     return verdict
 }

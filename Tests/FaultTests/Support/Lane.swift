@@ -134,6 +134,11 @@ internal import Testing
         try await connection.call(Download.cancel, on: BusName.service, at: path, (), timeout: .seconds(20))
     }
 
+    /// Opens the file of a finished download, and closes it again.
+    func openFile(_ path: ObjectPath) async throws(DBusError) {
+        _ = try await connection.call(Download.openFile, on: BusName.service, at: path, (), timeout: .seconds(20))
+    }
+
     func setHostRule(_ host: String, _ rule: [String: Variant]) async throws {
         try await connection.call(Manager.setHostRule, on: BusName.service, at: BusName.managerPath, (host, rule), timeout: .seconds(20))
     }

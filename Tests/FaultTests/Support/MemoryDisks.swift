@@ -62,6 +62,11 @@ final class MemoryDisks: Sendable {
         if let process { kill(process, SIGCONT) }
     }
 
+    /// From the next close(2) of a file on, calls on the disks hang.
+    func stopAtClose() {
+        if let process { kill(process, SIGUSR2) }
+    }
+
     /// Lets held writes return, and lifts the quota.
     func release() {
         if let process { kill(process, SIGUSR1) }

@@ -74,6 +74,9 @@ extension Misbehaviour {
             $0.send(302, ["Location: /file?a=100%", "Content-Length: 5000"], "moved".utf8)
             $0.reply.close()
         },
+        Misbehaviour(name: "a redirect with a body of a MiB") {
+            $0.send(302, ["Location: /file", "Content-Length: 1048576"], [UInt8](repeating: 65, count: 1 << 20))
+        },
         Misbehaviour(name: "100 redirects", expected: .error, times: 100) {
             $0.send(302, ["Location: /hop/\($0.turn)", "Content-Length: 0"], [])
         },

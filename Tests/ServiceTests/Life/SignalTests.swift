@@ -153,7 +153,7 @@ internal import Testing
         _ = try await client.wait(path)
         #expect(await client.signals.has("AllEnded"))
         let untold: Set = [
-            "Received", "Total", "Speed", "Fraction", "Url", "App", "Tag", "QueuedAt", "Batch", "Version", "SupportedOptions",
+            "Received", "Total", "Speed", "Fraction", "App", "Tag", "QueuedAt", "Batch", "Version", "SupportedOptions",
         ]
         for one in await client.signals.seen {
             if let changed = one.changed { #expect(untold.isDisjoint(with: changed.keys), "\(changed.keys)") }
@@ -164,6 +164,28 @@ internal import Testing
         let read = try await client.all(path)
         for (key, value) in told { #expect(read[key] == value, "\(key)") }
         #expect(Set(told.keys).isSuperset(of: ["State", "FileName", "MediaType", "Path", "Attempts", "StartedAt", "EndedAt"]))
+    }
+
+    @Test func `tell the URL that a redirect leads to, and a name that changes its bytes only`() async throws {
+        let running = try await Running.start()
+        let client = running.client
+        let (composed, decomposed) = ("caf\u{e9}.bin", "cafe\u{301}.bin")
+        let server = ScriptedServer { request, reply in
+            if request.path == "/moved" { return reply.respond(302, ["Location": "/there"]) }
+            let isFirst = request.number == 1
+            let name = (isFirst ? composed : decomposed).utf8.map { "%" + String($0 >> 4, radix: 16) + String($0 & 15, radix: 16) }.joined()
+            reply.send("HTTP/1.1 200 OK\r\nContent-Disposition: attachment; filename*=UTF-8''\(name)\r\nContent-Length: 10\r\n\r\n12345")
+            if isFirst { return reply.close() }
+            reply.send("67890")
+        }
+        let path = try await running.download(server.url("/moved"))
+        let file = try await client.wait(path)
+        #expect(file.utf8.elementsEqual("\(running.world.folder)/\(decomposed)".utf8), "\(file)")
+        let told = await client.signals.of(path).compactMap(\.changed)
+        let urls = told.compactMap { $0["Url"]?.string }
+        #expect(urls == [server.url("/there")])
+        let names = told.compactMap { $0["FileName"]?.string }.map { Array($0.utf8) }
+        #expect(names.contains(Array(composed.utf8)) && names.last == Array(decomposed.utf8), "\(names)")
     }
 
     @Test func `of the manager's properties come before AllEnded`() async throws {

@@ -45,6 +45,34 @@ private let app = "org.example.App"
         await sandbox.stop()
     }
 
+    @Test func `is not started if the server has nothing newer, or sends the same bytes again`() async throws {
+        let (running, sandbox, client, log) = try await stage()
+        // `/plain` has no entity tag, so the service compares the bytes with the file that is there.
+        let same = ScriptedServer { request, reply in
+            if request.path == "/plain" { return reply.respond(200, text: "hello") }
+            if request.field("If-None-Match") == "\"1\"" { return reply.head(304, ["ETag": "\"1\""]) }
+            reply.respond(200, ["ETag": "\"1\""], text: "hello")
+        }
+        for path in ["/tagged", "/plain"] {
+            let first = Answer(try await client.call(Manager.fetch, (same.url(path), options)))
+            #expect(first == Answer(.newData, first.path), "\(path)")
+            let again = Answer(try await client.call(Manager.fetch, (same.url(path), options)))
+            #expect(again == Answer(.noData, first.path), "\(path)")
+        }
+        #expect(same.requests.count == 4)
+        // Calls to an owner are made in order, so the last call shows that all earlier ones were made.
+        _ = try await client.wait(try await client.download(server.url("/g"), options))
+        #expect(await eventually { starts(log) >= 3 })
+        #expect(starts(log) == 3)
+        // While the app runs, it is told of such an end.
+        let owner = try await StandInOwner(on: running.world.bus.address, app)
+        let token = options.merging(["token": .string("again")]) { $1 }
+        #expect(Answer(try await client.call(Manager.fetch, (same.url("/tagged"), token))).outcome == FetchOutcome.noData.rawValue)
+        #expect(await eventually { await owner.told.contains("\(BusName.path(app: app, token: "again")) finished") })
+        #expect(starts(log) == 3)
+        await sandbox.stop()
+    }
+
     @Test func `is told of every end while it runs`() async throws {
         let (running, sandbox, client, log) = try await stage()
         let owner = try await StandInOwner(on: running.world.bus.address, app)

@@ -6,6 +6,7 @@ internal import TestSupport
 internal import Testing
 
 private let app = "org.example.App"
+private let noLink = "新しいリンクが必要です"
 
 @Suite(.timeLimit(.minutes(3))) struct `The toast of an app in a sandbox` {
     private let server = ScriptedServer { request, reply in
@@ -98,6 +99,78 @@ private let app = "org.example.App"
         #expect(await eventually { await manager.shown == [["folders", "file://\(folder)", "token-2"]] })
         #expect(await portal.opened.count == 1)
         #expect(tools.opened == [])
+        await sandbox.stop()
+    }
+
+    @Test func `opens the page of its link by the portal, and by no other program`() async throws {
+        let tools = FakeOpener()
+        let (running, sandbox, toasts) = try await stage("gnome-shell", tools.path)
+        let client = try await sandbox.client()
+        let page = "https://example.org/page?a=b&c=d"
+        let linked = options.merging(["referrer": .string(page)]) { $1 }
+        /// Queues a download that fails, and waits for its toast.
+        func fail(toast number: Int) async {
+            _ = await thrown { try await client.wait(try await client.download(server.url("/old"), linked)) }
+            #expect(await eventually { await toasts.received.count == number })
+            #expect(await toasts.received.last?.actions == ["link", "リンクのページを開く"])
+        }
+        // Without a portal, the click opens nothing.
+        await fail(toast: 1)
+        await toasts.click(1, "link", token: "token-1")
+        #expect(await eventually { running.daemon.errors.contains("no program could be started") }, "\(running.daemon.errors)")
+        let portal = try await StandInFilePortal(on: running.world.bus.address)
+        await fail(toast: 2)
+        await toasts.click(2, "link", token: "token-2")
+        #expect(await eventually { await portal.opened == [["page", page, "token-2"]] })
+        // The toast of a download that waits for a fresh link has the same button.
+        _ = try await client.download(server.url("/old"), linked.merging(["renewable": .bool(true)]) { $1 })
+        #expect(await eventually { await toasts.received.count == 3 })
+        #expect(await toasts.received.last?.summary == noLink)
+        await toasts.click(3, "link", token: "token-3")
+        #expect(await eventually { await portal.opened == [["page", page, "token-2"], ["page", page, "token-3"]] })
+        #expect(tools.opened == [])
+        await sandbox.stop()
+    }
+
+    @Test func `says whose it is while it waits for a fresh link, also for a batch`() async throws {
+        let tools = FakeOpener()
+        let (running, sandbox, toasts) = try await stage("mako", tools.path)
+        let client = try await sandbox.client()
+        let renewable: [String: Variant] = ["renewable": .bool(true)]
+        func waiting() async -> [OddServer.Received] { await toasts.received.filter { $0.summary == noLink } }
+        _ = try await client.download(server.url("/old"), options.merging(renewable) { $1 })
+        #expect(await eventually { await waiting().count == 1 })
+        let alone = try #require(await waiting().last)
+        #expect(alone.app == "Viewer <b>" && alone.hints["desktop-entry"] == .string(app), "\(alone)")
+        #expect(alone.body == "Viewer &lt;b&gt;\n\(server.url("/old"))\nリンクの有効期限が切れています。", "\(alone)")
+        _ = try await client.batch([(server.url("/old?1"), renewable), (server.url("/old?2"), renewable)], options)
+        #expect(await eventually { await waiting().count == 2 })
+        let batch = try #require(await waiting().last)
+        #expect(batch.app == "Viewer <b>" && batch.hints["desktop-entry"] == .string(app), "\(batch)")
+        // The toast of the user's own download remains ours.
+        _ = try await running.download(server.url("/old"), options.merging(renewable) { $1 })
+        #expect(await eventually { await waiting().count == 3 })
+        let own = try #require(await waiting().last)
+        #expect(own.app == "Todoku" && own.hints["desktop-entry"] == .string(BusName.service), "\(own)")
+        await sandbox.stop()
+    }
+
+    @Test func `is not handed to the desktop when the service exits`() async throws {
+        let tools = FakeOpener()
+        let (running, sandbox, toasts) = try await stage("gnome-shell", tools.path)
+        let desktop = try await StandInGtkNotifications(on: running.world.bus.address)
+        let client = try await sandbox.client()
+        _ = try await client.wait(try await client.download(server.url("/a"), options))
+        #expect(await eventually { await toasts.received.count == 1 })
+        _ = try await running.fetch(server.url("/b"), options.merging(["title": .string("Own")]) { $1 })
+        #expect(await eventually { await toasts.received.count == 2 })
+        // When this toast arrives, which nobody can click, the service knows what happened to the previous ones.
+        _ = await thrown { try await running.fetch(server.url("/old"), options) }
+        #expect(await eventually { await toasts.received.count == 3 })
+        #expect(await running.world.stop(running.daemon).status == 0)
+        // Only the user's own toast was handed over. The app's toast stays on the screen.
+        #expect(await desktop.toasts.compactMap { $0.content["title"]?.string } == ["Own"])
+        #expect(await toasts.closed == [2])
         await sandbox.stop()
     }
 

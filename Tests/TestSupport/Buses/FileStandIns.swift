@@ -50,7 +50,7 @@ internal import Glibc
     }
 }
 
-/// A desktop portal that opens files, as far as it is told to.
+/// A desktop portal that opens files and pages, as far as it is told to.
 @BusActor public final class StandInFilePortal {
     private static let openURI = "org.freedesktop.portal.OpenURI"
     private static let opening = Face<StandInFilePortal>(
@@ -64,10 +64,13 @@ internal import Glibc
                 MethodOf(
                     openURI, "OpenDirectory", in: String.self, FileDescriptor.self, [String: Variant].self, out: ObjectPath.self)
             ) { portal, arguments, reply in try portal.open("directory", arguments.1, arguments.2, reply) },
+            Row(
+                MethodOf(openURI, "OpenURI", in: String.self, String.self, [String: Variant].self, out: ObjectPath.self)
+            ) { portal, arguments, reply in try portal.open("page", arguments.1, arguments.2, reply) },
         ])
 
     private let connection: Connection
-    /// As ["directory", path, token].
+    /// As ["directory", path, token] or ["page", URL, token].
     public private(set) var opened: [[String]] = []
     /// Whether it opens; else it refuses.
     public var opens = true
@@ -82,8 +85,12 @@ internal import Glibc
     }
 
     private func open(_ what: String, _ file: FileDescriptor, _ options: [String: Variant], _ reply: DBus.Reply<ObjectPath>) throws {
+        try open(what, Self.path(of: file), options, reply)
+    }
+
+    private func open(_ what: String, _ target: String, _ options: [String: Variant], _ reply: DBus.Reply<ObjectPath>) throws {
         guard opens else { throw DBusError.failed("nothing opens it") }
-        opened.append([what, Self.path(of: file), options["activation_token"]?.string ?? ""])
+        opened.append([what, target, options["activation_token"]?.string ?? ""])
         reply(ObjectPath("/org/freedesktop/portal/desktop/request/1"))
     }
 

@@ -111,6 +111,19 @@ private enum Coded {
         #expect(part == Coded.gzip && end.complete?.facts.isResumable == true)
     }
 
+    @Test(arguments: ["", "Content-Disposition: attachment; filename=x.bin\r\n"])
+    func `that replaces an archive of this coding is stored as it came, whatever name the server gives`(field: String) async throws {
+        let server = ScriptedServer { request, reply in
+            if request.path == "/a.tar.gz" { return reply.respond(302, ["Location": "/blob"]) }
+            reply.send("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\(field)Content-Length: \(Coded.gzip.count)\r\n\r\n")
+            reply.send(Coded.gzip)
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/a.tar.gz")) { $0.ifExists = .replace }
+        #expect(end.complete?.size == ByteCount(Coded.gzip.count), "\(end)")
+        #expect(fixture.part == Coded.gzip)
+    }
+
     @Test func `whose archive was cut resumes from there`() async throws {
         let file = patternBytes(300_000)
         let server = ScriptedServer { request, reply in

@@ -33,6 +33,8 @@ import TransferEngine
         #expect(fixture.part(2) == Array("right".utf8))
         #expect(server.requests.map(\.path) == ["/first", "/next"])
         #expect(server.connections == 2)
+        // No request went out on the first connection: there is nothing to ask for.
+        #expect(await fixture.log.asked.isEmpty)
         // What did it once may do it again: no connection there is used twice.
         #expect(try await fixture.run(server.url("/third"), number: 3).complete != nil)
         #expect(server.connections == 3)
@@ -59,6 +61,22 @@ import TransferEngine
         #expect(try await fixture.run(server.url("/first")).complete != nil)
         #expect(try await fixture.run(server.url("/next"), number: 2).complete?.size == 5)
         #expect(fixture.part(2) == Array("right".utf8) && server.connections == 2)
+        // The first request went out, so the second asks for the host's permission. After no answer at all, libcurl repeats the request.
+        #expect(await fixture.log.asked.map(\.download) == (answer.isEmpty ? [] : [DownloadNumber(2)]))
+    }
+
+    @Test(arguments: ["SSH-2.0-OpenSSH_9.2\r\n", ""])
+    func `on which no answer comes is left only with a permit where requests keep an interval`(answer: String) async throws {
+        let server = ScriptedServer { request, reply in
+            guard request.connection == 0, request.number > 0 else { return reply.respond(200, text: "right") }
+            reply.send(answer)
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        #expect(try await fixture.run(server.url("/first")).complete != nil)
+        #expect(try await fixture.run(server.url("/next"), number: 2) { $0.tellsSent = true }.complete?.size == 5)
+        #expect(await fixture.log.asked.map(\.download) == [DownloadNumber(2)])
+        #expect(server.requests.map(\.path) == ["/first", "/next", "/next"])
     }
 
     @Test func `that breaks before an answer is left for a new one, and a new one that breaks is a failure`() async throws {
