@@ -50,6 +50,27 @@ internal import Testing
         #expect(await eventually { await tally.held.count == Self.count }, "not all were told")
     }
 
+    @Test func `is refused where a thousand long answers wait already, and those are answered`() async throws {
+        let running = try await Running.start()
+        let items = (0..<Self.count).map { ("http://127.0.0.1:1/\($0)", [:] as [String: Variant]) }
+        _ = try await running.client.batch(items, ["directory": .string(running.world.folder), "start": .bool(false)])
+        let bus = running.world.bus
+        let errors = await onThread { () -> [String] in
+            let caller = RawCaller(bus)
+            let manager = BusName.managerPath.value
+            for _ in 0..<20 { caller.call(manager, Manager.interface, "Describe", [.dictionary([:]), .strings([])]) }
+            for _ in 0..<1000 {
+                caller.call(manager, Manager.interface, "List", [.dictionary(["limit": .uint32(1)])])
+                caller.call(manager, Manager.interface, "ListBatches", [.dictionary([:])])
+            }
+            caller.flush()
+            return (0..<2020).compactMap { _ in caller.readAnswer()?.errorName }
+        }
+        #expect(errors.count == 2020 && Set(errors) == ["", todokuError("LimitExceeded")], "\(Set(errors))")
+        #expect(errors.count { $0.isEmpty } >= 1000)
+        #expect(running.daemon.isRunning)
+    }
+
     @Test func `by CancelAll and ClearEnded delays no other call, and is completed by the next start`() async throws {
         let gate = Gate()
         let server = ScriptedServer { _, _ in gate.wait() }
