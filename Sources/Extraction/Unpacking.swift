@@ -30,7 +30,7 @@ package enum Unpacking {
 
     /// Unpacks, or continues an interrupted run for the same archive. After success it gives the same answer again, until `forget`.
     ///
-    /// Of an archive that no later run can unpack nothing stays. After any other failure what is there stays, for a later run or for
+    /// If no later run can unpack the archive, all unpacked files are removed. After any other failure they stay, for a later run or for
     /// `discard`.
     package static func run(
         _ request: ExtractionRequest, _ control: ExtractionControl, calls: ExtractionCalls = ExtractionCalls()

@@ -216,7 +216,7 @@ public actor Notifier {
             let (gate, fate) = await perform(delivery, outbox.texts)
             outbox.queue.set(gate)
             if case .end(let toast, let until) = delivery { settle(toast, until, fate) }
-            // `.absent`: the notify thread has ended, because there is no libnotify or the service exits. It takes no more work.
+            // `.absent`: the notify thread has ended, because libnotify is missing or the service exits.
             if gate == .absent { failAll() }
         }
         outbox.isDelivering = false

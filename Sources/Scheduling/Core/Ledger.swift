@@ -53,7 +53,7 @@ public final class Ledger {
 
     public internal(set) var entries = NumberTable<LedgerEntry>()
     public internal(set) var batches = NumberTable<LedgerBatch>()
-    /// Batches of which some members have their place in the queue, and others do not yet.
+    /// Saved batches whose members are taking their places in the queue, in slices.
     var entering: Set<BatchNumber> = []
     public internal(set) var settings: Settings
     public internal(set) var counts = StateCounts()

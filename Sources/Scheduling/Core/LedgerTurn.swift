@@ -75,7 +75,7 @@ extension Ledger {
         case wakes
         /// A folder was probed: `free` bytes are available to downloads; nil: the folder is missing or not writable.
         case folderSeen(String, free: ByteCount?)
-        /// Whether the journal can take no more changes.
+        /// Whether the journal refuses further changes, because too many wait for the disk.
         case journalFull(Bool)
 
         // From the announcements.

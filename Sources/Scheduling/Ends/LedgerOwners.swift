@@ -45,7 +45,7 @@ extension Ledger {
         return true
     }
 
-    /// The owner has acknowledged the outcome: call it no more. Returns false if the download has not ended.
+    /// The owner has acknowledged the outcome and is not called again. Returns false if the download has not ended.
     @discardableResult func acknowledge(_ entry: LedgerEntry) -> Bool {
         guard entry.state.hasEnded else { return false }
         guard !entry.record.isAcknowledged else { return true }

@@ -197,7 +197,7 @@ public protocol TurnHost: AnyObject {
     func setAlarm(_ time: WallTime?)
     /// Calls `continueSlices` in a later turn of the loop, and not before the bus has taken most of what was sent.
     func continueSlicesLater()
-    /// Whether the journal can take no more changes.
+    /// Whether the journal refuses further changes, because too many wait for the disk.
     var isJournalFull: Bool { get }
 
     // The engine. What comes of it are events.

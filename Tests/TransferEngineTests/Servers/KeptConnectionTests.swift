@@ -50,13 +50,18 @@ import TransferEngine
         #expect(fixture.part == Array("right".utf8))
     }
 
-    @Test(arguments: ["SSH-2.0-OpenSSH_9.2\r\n", "", "HTTP/1.1 200 OK\r\nContent-Le"])
-    func `on which no answer comes is left for a new one at once`(answer: String) async throws {
-        let server = ScriptedServer { request, reply in
+    /// Answers the second request on its first connection by `answer`, closes that connection, and answers all other requests well.
+    private func breakingServer(_ answer: String) -> ScriptedServer {
+        ScriptedServer { request, reply in
             guard request.connection == 0, request.number > 0 else { return reply.respond(200, text: "right") }
             reply.send(answer)
             reply.close()
         }
+    }
+
+    @Test(arguments: ["SSH-2.0-OpenSSH_9.2\r\n", "", "HTTP/1.1 200 OK\r\nContent-Le"])
+    func `on which no answer comes is left for a new one at once`(answer: String) async throws {
+        let server = breakingServer(answer)
         let fixture = await EngineFixture()
         #expect(try await fixture.run(server.url("/first")).complete != nil)
         #expect(try await fixture.run(server.url("/next"), number: 2).complete?.size == 5)
@@ -67,11 +72,7 @@ import TransferEngine
 
     @Test(arguments: ["SSH-2.0-OpenSSH_9.2\r\n", ""])
     func `on which no answer comes is left only with a permit where requests keep an interval`(answer: String) async throws {
-        let server = ScriptedServer { request, reply in
-            guard request.connection == 0, request.number > 0 else { return reply.respond(200, text: "right") }
-            reply.send(answer)
-            reply.close()
-        }
+        let server = breakingServer(answer)
         let fixture = await EngineFixture()
         #expect(try await fixture.run(server.url("/first")).complete != nil)
         #expect(try await fixture.run(server.url("/next"), number: 2) { $0.tellsSent = true }.complete?.size == 5)
