@@ -31,9 +31,6 @@ public enum CallerFinding: Sendable {
     /// Most bytes of held calls over all connections. Each call counts `callOverhead` more than the size of its message.
     public static let mostBytes = 32 << 20
     private static let callOverhead = 1024
-    /// Most time for the inspection of a process.
-    private static let patience: Duration = .seconds(10)
-
     private struct Held {
         var calls: [PendingCall] = []
         var bytes = 0
@@ -46,6 +43,9 @@ public enum CallerFinding: Sendable {
     private let asks: (Bool) -> Void
     private var heldBytes = 0
     private weak var connection: Connection?
+    /// Connections whose inspection has begun and not returned, although it may be too late for their calls.
+    private var inspected: Set<String> = []
+    private let patience: Duration
 
     /// Whether calls are held.
     public var isAsking: Bool { !held.isEmpty }
@@ -54,13 +54,14 @@ public enum CallerFinding: Sendable {
 
     /// - Parameters:
     ///   - limitError: makes the error for a call beyond a bound, from a sentence that names the bound.
+    ///   - patience: most time for the inspection of a process.
     ///   - asks: told whether calls are held, each time this may have changed.
     ///   - inspect: identifies the caller from the bus's credentials, on a thread of `Pool.callers`. The duration is the time since boot
     ///     (`CLOCK_BOOTTIME`) at which the connection's first call arrived.
     public init(
-        limitError: @escaping (String) -> DBusError, asks: @escaping (Bool) -> Void = { _ in },
+        limitError: @escaping (String) -> DBusError, patience: Duration = .seconds(10), asks: @escaping (Bool) -> Void = { _ in },
         inspect: @escaping @Sendable (ConnectionCredentials, Duration) -> CallerFinding
-    ) { (self.limitError, self.asks, self.inspect) = (limitError, asks, inspect) }
+    ) { (self.limitError, self.patience, self.asks, self.inspect) = (limitError, patience, asks, inspect) }
 
     func attach(to connection: Connection) { self.connection = connection }
 
@@ -71,6 +72,8 @@ public enum CallerFinding: Sendable {
     func hold(_ call: PendingCall) {
         let sender = call.sender
         if held[sender] == nil {
+            // The last inspection still hangs, and another one would, too.
+            guard !inspected.contains(sender) else { return call.fail(Self.notInTime) }
             held[sender] = Held()
             begin(sender)
         }
@@ -101,12 +104,18 @@ public enum CallerFinding: Sendable {
         do throws(DBusError) {
             let credentials = try await connection.call(BusDaemon.getConnectionCredentials, on: BusDaemon.name, at: BusDaemon.path, sender)
             guard held[sender] != nil else { return }
-            let finding = await Pool.callers.value(within: Self.patience) { [inspect] in inspect(credentials, arrival) }
-            settle(sender, finding ?? .refused(DBusError.failed("The caller’s process could not be inspected in time; try again.")))
+            let finding = await Pool.callers.value(within: patience) { [self, inspect] in
+                BusActor.spawn { [self] in inspected.insert(sender) }
+                defer { BusActor.spawn { [self] in inspected.remove(sender) } }
+                return inspect(credentials, arrival)
+            }
+            settle(sender, finding ?? .refused(Self.notInTime))
         } catch  where error.name == "org.freedesktop.DBus.Error.NameHasNoOwner" {
             left(sender)
         } catch { settle(sender, .refused(error)) }
     }
+
+    private static let notInTime = DBusError.failed("The caller’s process could not be inspected in time; try again.")
 
     private func settle(_ sender: String, _ finding: CallerFinding) {
         guard let entry = held.removeValue(forKey: sender) else { return }  // the sender has left

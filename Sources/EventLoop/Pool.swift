@@ -4,12 +4,16 @@ internal import Synchronization
 
 /// A few threads for calls that block. Calls that block on a disk belong into the `DiskPool`.
 ///
-/// Threads start when there is work and end after five idle seconds, so that an idle service never wakes up.
+/// Threads start when there is work and end after five idle seconds, so that an idle service never wakes up. A thread whose work has not
+/// returned within its patience (`value`) is lost until the work returns, and does not count: another thread takes its place.
 public final class Pool: Sendable {
     /// For other programs, which may take seconds to answer.
     public static let programs = Pool(name: "todoku-programs", width: 4)
     /// For finding out who calls. Nothing else runs here, so that the answer never waits for a disk or a program.
     public static let callers = Pool(name: "todoku-callers", width: 4)
+
+    /// Most lost threads that are replaced.
+    static let mostLost = 64
 
     struct Item {
         fileprivate let ticket: Ticket?
@@ -21,8 +25,10 @@ public final class Pool: Sendable {
         var work: [Item] = []
         /// At this number of items the withdrawn ones are dropped.
         var cleansAt = 64
+        /// With the lost ones.
         var threads = 0
         var waiting = 0
+        var lost = 0
     }
 
     private let name: String
@@ -33,7 +39,7 @@ public final class Pool: Sendable {
     // Every access is between lock and unlock of `mutex`.
     private nonisolated(unsafe) var state = State()
 
-    /// - Parameter width: most threads at a time.
+    /// - Parameter width: most threads at a time, without lost ones.
     public init(name: String, width: Int) {
         self.name = name
         self.width = width
@@ -75,11 +81,36 @@ public final class Pool: Sendable {
             state.cleansAt = max(64, 2 * state.work.count)
         }
         state.work.append(Item(ticket: ticket, work: work))
-        let start = state.waiting < state.work.count && state.threads < width
-        if start { state.threads += 1 } else { pthread_cond_signal(condition) }
+        let start = countNewThread()
+        if !start { pthread_cond_signal(condition) }
         pthread_mutex_unlock(mutex)
         if start { startThread(name) { [self] in serve() } }
         return thrownOut
+    }
+
+    /// Counts a new thread if the queued work needs one. The lock is held. The caller starts the thread.
+    private func countNewThread() -> Bool {
+        guard state.waiting < state.work.count, state.threads < mostThreads else { return false }
+        state.threads += 1
+        return true
+    }
+
+    private var mostThreads: Int { width + min(state.lost, Self.mostLost) }
+
+    /// The work of one thread has not returned in time.
+    func threadIsLost() {
+        pthread_mutex_lock(mutex)
+        state.lost += 1
+        let start = countNewThread()
+        pthread_mutex_unlock(mutex)
+        if start { startThread(name) { [self] in serve() } }
+    }
+
+    /// The work of a lost thread has returned after all.
+    func threadIsBack() {
+        pthread_mutex_lock(mutex)
+        state.lost -= 1
+        pthread_mutex_unlock(mutex)
     }
 
     private func serve() {
@@ -87,10 +118,14 @@ public final class Pool: Sendable {
         while let item = next() { if !item.isWithdrawn { item.work() } }
     }
 
-    /// The next item; nil after five seconds without one: the thread must end.
+    /// The next item; nil if the thread must end: after five seconds without one, or because another thread has taken its place.
     private func next() -> Item? {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
+        if state.threads > mostThreads {
+            state.threads -= 1
+            return nil
+        }
         while state.work.isEmpty {
             var until = timespec()
             clock_gettime(CLOCK_MONOTONIC, &until)

@@ -2,18 +2,40 @@ internal import Synchronization
 
 extension Pool {
     /// The value of `work`, which runs on a thread of the pool; nil if it has not returned within `patience`, as with a program that hangs.
-    /// The work itself continues. Work that has not begun by then is dropped. A value that comes later goes to `late`.
+    /// The work itself continues on a thread that is lost until the work returns. Work that has not begun by then is dropped. A value that
+    /// comes later goes to `late`.
     @BusActor public func value<R: Sendable>(
         within patience: Duration, late: @escaping @Sendable (R) -> Void = { _ in }, _ work: @escaping @Sendable () -> R
     ) async -> R? {
         await withCheckedContinuation { continuation in
-            let race = Race<R>(within: patience) { continuation.resume(returning: $0) }
-            _ = submit(race.ticket) {
+            let run = Run()
+            let race = Race<R>(within: patience) { [self] result in
+                if result == nil, run.giveUp() { threadIsLost() }
+                continuation.resume(returning: result)
+            }
+            _ = submit(race.ticket) { [self] in
+                run.begin()
                 let result = work()
+                if run.end() { threadIsBack() }
                 BusActor.spawn { if !race.end(result) { late(result) } }
             }
         }
     }
+}
+
+/// Whether some work is running, and whether nobody waits for it any more.
+private final class Run: Sendable {
+    private enum State: UInt8, AtomicRepresentable { case idle, running, givenUp }
+
+    private let state = Atomic(State.idle)
+
+    func begin() { state.store(.running, ordering: .relaxed) }
+
+    /// - Returns: whether the work had been given up.
+    func end() -> Bool { state.exchange(.idle, ordering: .relaxed) == .givenUp }
+
+    /// - Returns: whether the work is running, and so is given up now.
+    func giveUp() -> Bool { state.compareExchange(expected: .running, desired: .givenUp, ordering: .relaxed).exchanged }
 }
 
 /// Lets the owner of some work withdraw it before it begins.

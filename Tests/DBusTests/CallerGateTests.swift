@@ -12,13 +12,14 @@ internal import Testing
     let gate: CallerGate
     let looks = Looks()
 
-    init(_ finding: @escaping @Sendable (Int) -> CallerFinding = { _ in .known(.user) }) async throws {
+    init(patience: Duration = .seconds(10), _ finding: @escaping @Sendable (Int) -> CallerFinding = { _ in .known(.user) }) async throws {
         service = try await TestService()
         let (door, looks, own) = (door, looks, UInt32(getpid()))
-        gate = CallerGate {
-            DBusError("org.todoku.Error.Limit", $0)
-        } inspect: { credentials, arrival in
-            if credentials.processID == own { door.wait() }
+        gate = CallerGate(limitError: { DBusError("org.todoku.Error.Limit", $0) }, patience: patience) { credentials, arrival in
+            if credentials.processID == own {
+                looks.begin()
+                door.wait()
+            }
             return finding(looks.add(credentials, arrival))
         }
         service.connection.guardCalls(by: gate)
@@ -46,12 +47,26 @@ internal import Testing
 private final class Looks: Sendable {
     private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>  // a pthread mutex is for all threads
     private nonisolated(unsafe) var all: [(ConnectionCredentials, Duration)] = []  // between lock and unlock only
+    private nonisolated(unsafe) var begunCount = 0  // between lock and unlock only
 
     init() {
         mutex = .allocate(capacity: 1)
         pthread_mutex_init(mutex, nil)
     }
     deinit { mutex.deallocate() }
+
+    /// A look at this process begins.
+    func begin() {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        begunCount += 1
+    }
+
+    var begun: Int {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        return begunCount
+    }
 
     /// How many there were, this one included.
     func add(_ credentials: ConnectionCredentials, _ arrival: Duration) -> Int {
@@ -164,6 +179,32 @@ extension Answers {
         #expect(await eventually { answers.of(2) != nil })
         #expect(answers.of(2) == "later")
         #expect((28...32).contains(guarded.service.object.calls.count { $0.utf8.count > 5 }))
+    }
+
+    @Test @BusActor func `callers whose inspection hangs are refused, and delay no other caller`() async throws {
+        let guarded = try await Guarded(patience: .milliseconds(300))
+        let clients = try (0..<10).map { _ in try guarded.service.client() }
+        let answers = Answers()
+        for (number, client) in clients.enumerated() { guarded.touch(client, "x", number, answers) }
+        #expect(await eventually { answers.all.count == clients.count })
+        #expect(answers.all.allSatisfy { $0.1 == "org.freedesktop.DBus.Error.Failed" })
+        #expect(await guarded.service.call(Shelf.interface, "Add", "uu", "1", "2").output == "u 3\n")
+        // Each thread that hangs is replaced. A caller whose inspection never began is inspected at its next call.
+        let hanging = guarded.looks.begun
+        #expect(hanging >= 4)
+        for (number, client) in clients.enumerated() { guarded.touch(client, "y", 10 + number, answers) }
+        #expect(await eventually { answers.all.count == 20 })
+        #expect(await eventually { guarded.looks.begun == clients.count })
+        for (number, client) in clients.enumerated() { guarded.touch(client, "z", 20 + number, answers) }
+        #expect(await eventually { answers.all.count == 30 })
+        #expect(guarded.looks.begun == clients.count)
+        #expect(answers.all.allSatisfy { $0.1 == "org.freedesktop.DBus.Error.Failed" })
+        #expect(guarded.service.object.calls == ["Add"])
+        guarded.door.open()
+        #expect(await eventually { guarded.looks.seen.count == clients.count + 1 })
+        guarded.touch(clients[0], "later", 30, answers)
+        #expect(await eventually { answers.of(30) != nil })
+        #expect(answers.of(30) == "later")
     }
 
     @Test @BusActor func `an unknown caller is refused, and looked up again at its next call`() async throws {

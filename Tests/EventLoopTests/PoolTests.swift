@@ -7,6 +7,7 @@ internal import Testing
     // Pools live as long as the program.
     private static let narrow = Pool(name: "test-narrow", width: 3)
     private static let brief = Pool(name: "test-brief", width: 2)
+    private static let hanging = Pool(name: "test-hanging", width: 2)
 
     @Test @BusActor func `works on at most as many threads as it is wide, and all of it`() async {
         let gauge = Gauge()
@@ -54,6 +55,39 @@ internal import Testing
             #expect(await eventually { journal.entries.count == 10 * (round + 1) })
             #expect(await eventually(within: .seconds(30)) { threads(named: "test-brief") == 0 })
         }
+    }
+
+    @Test @BusActor func `replaces its threads whose work is given up, and has its width again once that work returns`() async {
+        let pipe = Pipe()
+        let late = Journal<Int>()
+        for number in 0..<2 {
+            let value = await Self.hanging.value(
+                within: .milliseconds(50),
+                late: { _ in BusActor.spawn { late.append(number) } }, { pipe.take() })
+            #expect(value == nil)
+        }
+        let gauge = Gauge()
+        let journal = Journal<Int>()
+        for number in 0..<50 {
+            Self.hanging.perform(
+                {
+                    gauge.enter(); usleep(1000); gauge.leave()
+                }, then: { journal.append(number) })
+        }
+        #expect(await eventually { journal.entries.count == 50 })
+        #expect(gauge.most <= 2)
+        #expect(threads(named: "test-hanging") <= 4)
+        pipe.put([1, 1])
+        #expect(await eventually { late.entries.sorted() == [0, 1] })
+        for number in 0..<50 {
+            Self.hanging.perform(
+                {
+                    gauge.enter(); usleep(1000); gauge.leave()
+                }, then: { journal.append(number) })
+        }
+        #expect(await eventually { journal.entries.count == 100 })
+        #expect(gauge.most <= 2)
+        #expect(await eventually(within: .seconds(30)) { threads(named: "test-hanging") == 0 })
     }
 }
 
