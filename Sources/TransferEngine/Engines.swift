@@ -78,6 +78,10 @@ internal import Transport
         guard let lane = lane(of: disk) else {
             return tell(.ended(number, .failed(Self.tooManySilentDisks(request), madeProgress: false, request.resume)))
         }
+        // A disk that holds up its engine gets no further transfers: each would hold a place among the active downloads meanwhile.
+        if lanes[lane].engine.busy >= Self.silence {
+            return tell(.ended(number, .failed(Self.silentDisk(of: request), madeProgress: false, request.resume)))
+        }
         lanes[lane].runs += 1
         runs[number] = Run(engine: lanes[lane].engine, request: request, resume: request.resume)
         lanes[lane].engine.start(request)

@@ -86,7 +86,7 @@ enum CallerInspection {
     }
 
     /// The text of a file; nil if it is longer than `mostBytes`, not UTF-8, or unreadable.
-    fileprivate static func readAll(_ descriptor: Int32) -> String? {
+    static func readAll(_ descriptor: Int32) -> String? {
         var bytes = [UInt8](repeating: 0, count: mostBytes + 1)
         var count = 0
         while count < bytes.count {
@@ -145,8 +145,12 @@ enum FlatpakInfo {
     }
 
     /// Whether the sandbox shares the host's network: `network` in the list `shared` of the group `Context` (flatpak-metadata(5)).
-    static func hasNetwork(in text: String) -> Bool {
-        values(of: "shared", in: text)["Context"]?.split(separator: ";").contains { trimmed($0) == "network" } ?? false
+    static func hasNetwork(in text: String) -> Bool { network(in: text) ?? false }
+
+    /// What the list `shared` says of the network: `network` or `!network`, whichever is last. nil: nothing.
+    static func network(in text: String) -> Bool? {
+        let words = values(of: "shared", in: text)["Context"]?.split(separator: ";").map { trimmed($0) } ?? []
+        return words.last { $0 == "network" || $0 == "!network" }.map { $0 == "network" }
     }
 
     /// The last value of `key` in each group; empty for a group without `key`.
@@ -172,7 +176,7 @@ enum FlatpakInfo {
 
     /// Whether `text` is an id by Flatpak's rule: at most 255 bytes, in at least three elements between dots. An element consists of
     /// letters, digits, "_" and "-", and begins with neither a digit nor "-".
-    private static func isId(_ text: String) -> Bool {
+    static func isId(_ text: String) -> Bool {
         let elements = text.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
         return text.utf8.count <= 255 && elements.count >= 3
             && elements.allSatisfy { element in

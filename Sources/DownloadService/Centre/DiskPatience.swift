@@ -4,6 +4,8 @@ internal import DownloadModel
 enum DiskPatience {
     static let folder: Duration = .seconds(5)
     static let file: Duration = .seconds(10)
+    /// For the verification or the rename, before its folder is looked at.
+    static let ending: Duration = .seconds(20)
 
     /// The time for `count` files: a slow disk needs some for each.
     static func files(_ count: Int) -> Duration { file + .milliseconds(50 * count) }

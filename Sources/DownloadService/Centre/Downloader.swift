@@ -58,6 +58,7 @@ internal import TransferEngine
     /// For each download in `fetches`, the key as it was added. A fresh link changes the URL, but not what was asked for.
     private(set) var fetchKeys = NumberTable<CopyKey>()
     let descriptors: Descriptors
+    let silentFolders = SilentFolders()
     private(set) var batches = NumberTable<ManagedBatch>()
     /// The pause before the next slice while the bus has not taken the signals sent so far.
     private static let breath: Duration = .milliseconds(2)

@@ -14,9 +14,43 @@ extension Downloader {
 
     func startTransfer(_ entry: LedgerEntry) {
         download(entry.number)?.validators = nil
-        let place = descriptors[entry.number].map { DiskPlace.descriptor($0.number) } ?? .path(entry.record.directory)
-        DiskPool.shared.locate(place, within: DiskPatience.folder) { [self] disk in
-            findCopy(for: entry) { [self] in startTransfer(entry, $0, on: disk) }
+        let (directory, descriptor) = (entry.record.directory, descriptors[entry.number])
+        if descriptor == nil, silentFolders.contains(directory) {
+            return BusActor.spawn { [self] in startTransfer(entry, nil, on: nil) }
+        }
+        DiskPool.shared.locate(descriptor.map { .descriptor($0.number) } ?? .path(directory), within: DiskPatience.folder) { [self] disk in
+            if disk == nil, descriptor == nil { silentFolders.insert(directory) }
+            checkNetwork(of: entry) { [self] failure in
+                if let failure {
+                    return decide(.transferEnded(entry.number, .failed(failure, madeProgress: false, entry.record.resume)))
+                }
+                findCopy(for: entry) { [self] in startTransfer(entry, $0, on: disk) }
+            }
+        }
+    }
+
+    /// Gives `done` why the download of a sandboxed app may not use the network; nil: it may.
+    private func checkNetwork(of entry: LedgerEntry, then done: @escaping @BusActor @Sendable (DownloadFailure?) -> Void) {
+        let (options, folders) = (entry.record.options, FlatpakOverrides.folders)
+        guard options.isSandboxed, FlatpakInfo.isId(options.app) else { return done(nil) }
+        let app = options.app
+        DiskPool.shared.perform(at: .path(folders.own), within: DiskPatience.folder) {
+            FlatpakOverrides.allowNetwork(for: app, in: folders)
+        } then: {
+            switch $0 {
+            case true?: done(nil)
+            case false?:
+                done(
+                    DownloadFailure(
+                        .notAllowed,
+                        "The network was taken from the sandbox of \(app) (flatpak override), so nothing is downloaded for it. "
+                            + "Allow it there, then retry."))
+            case nil:
+                done(
+                    DownloadFailure(
+                        .permissionDenied, "The folder \(folders.own) does not answer, so the rules for \(app) are not known.", wait: .retry
+                    ))
+            }
         }
     }
 
@@ -153,6 +187,7 @@ extension Downloader {
         let record = entry.record
         guard let expected = record.resume?.identity else { return decide(.partLost(entry)) }
         let (map, allowHidden, part) = (mapPath(of: entry.number), allowsHiddenFolders, partNames.name(of: entry.number))
+        let watch = watchEnding(of: entry)
         DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
             CrashMarks.working(on: record.number.value) {
                 let verification = Commit.verify(
@@ -162,7 +197,16 @@ extension Downloader {
                 return Commit.isCopy(directory: record.directory, partName: part, of: copy) ? .unchanged(copy) : verification
             }
         } then: { [self] in
+            watch.end()
             verified(entry, $0)
+        }
+    }
+
+    private func watchEnding(of entry: LedgerEntry) -> EndingWatch {
+        let directory = entry.record.directory
+        return EndingWatch(directory) { [self] in
+            let words = "The disk of \(directory) does not answer; the download ends when it does."
+            decide(.endingDelayed(entry, DownloadFailure(.writeFailed, words)))
         }
     }
 
@@ -180,6 +224,7 @@ extension Downloader {
         if record.isToDescriptor { return decide(.committed(entry, path: "")) }
         guard let identity = record.resume?.identity else { return decide(.partLost(entry)) }
         let (part, allowHidden) = (partNames.name(of: entry.number), allowsHiddenFolders)
+        let watch = watchEnding(of: entry)
         DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
             CrashMarks.working(on: record.number.value) {
                 // Taken before the file has a name under which other programs may write it.
@@ -190,6 +235,7 @@ extension Downloader {
                 return (outcome, stamp)
             }
         } then: { [self] (outcome: CommitOutcome, stamp: FileStamp?) in
+            watch.end()
             finishCommit(entry, outcome, stamp)
         }
     }
@@ -217,6 +263,7 @@ extension Downloader {
         // The file had its final name before its stamp is taken, so another program may have written it. The server's validators no longer
         // apply.
         download(entry.number)?.validators = nil
+        let watch = watchEnding(of: entry)
         DiskPool.shared.perform(at: .path(record.directory)) {
             CrashMarks.working(on: record.number.value) {
                 let found = Commit.found(
@@ -226,6 +273,7 @@ extension Downloader {
                 return (found, record.stamp(at: path))
             }
         } then: { [self] (found: FoundCommit, stamp: FileStamp?) in
+            watch.end()
             switch found {
             case .committed(let path): finishCommit(entry, .committed(path: path), stamp)
             case .unsettled(let path): settleCommit(entry, path)

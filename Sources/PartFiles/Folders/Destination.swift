@@ -33,6 +33,12 @@ public enum Destination {
         return status.room(beside: reserve) ?? .max
     }
 
+    /// Asks for the room on the disk of `directory`, and so waits until the disk answers.
+    public static func waitForAnswer(of directory: String) {
+        var status = statvfs()
+        _ = statvfs(directory, &status)
+    }
+
     private static func walk(_ directory: String, _ allowHidden: Bool, _ create: Bool) throws(Refusal) -> String {
         guard directory.isAbsolutePath else {
             throw Refusal(.invalidOption, "directory: \"\(directory)\" is not an absolute path.")

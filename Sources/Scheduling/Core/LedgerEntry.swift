@@ -100,6 +100,7 @@ extension DownloadRecord {
         case .wait(.retry, let until): retryAt = until
         case .wait(.needsUrl, _): awaitsUrl = true
         case .bodyComplete: isWhole = true
+        case .verified: lastFailure = nil
         case .startOver: hasStartedOver = true
         case .partLost: isWhole = false
         case .unchanged: isUnchanged = true

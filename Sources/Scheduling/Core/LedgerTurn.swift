@@ -60,6 +60,8 @@ extension Ledger {
         /// The file is at `path`; `skipped`: `path` is an existing file instead. `copy`: the cached copy for later `Fetch` calls.
         case committed(LedgerEntry, path: String, skipped: Bool = false, copy: CachedCopy? = nil)
         case partLost(LedgerEntry)
+        /// The disk does not answer while it verifies or renames the file. This goes on, and is answered by another event.
+        case endingDelayed(LedgerEntry, DownloadFailure)
         case foundUnchanged(LedgerEntry, CachedCopy)
         /// The part file is deleted. `isGone` false: the file may still exist; the next startup tries again.
         case swept(DownloadNumber, isGone: Bool)
@@ -187,6 +189,7 @@ extension Ledger {
         case .endingFailed(let entry, let failure): endingFailed(entry, failure, now: now)
         case .committed(let entry, let path, let skipped, let copy): committed(entry, path: path, skipped: skipped, copy: copy, now: now)
         case .partLost(let entry): partLost(entry, now: now)
+        case .endingDelayed(let entry, let failure): endingDelayed(entry, failure)
         case .foundUnchanged(let entry, let copy): foundUnchanged(entry, copy, now: now)
         case .swept(let number, let isGone): swept(number, isGone: isGone, now: now)
         case .descriptorLost(let entry): interruptDescriptors(among: [entry], now: now)

@@ -198,6 +198,13 @@ extension Ledger {
         }
     }
 
+    /// The disk does not answer. The owner is told; what happens to the file is not known yet.
+    func endingDelayed(_ entry: LedgerEntry, _ failure: DownloadFailure) {
+        guard entry.state == .verifying || entry.state == .committing, !entry.isRemoved else { return }
+        change(entry) { $0.lastFailure = failure }
+        output.append(.tell(entry))
+    }
+
     /// The file is at `path`; `skipped`: `path` is an existing file, and the part file is deleted. `copy`: for later `Fetch` calls.
     func committed(_ entry: LedgerEntry, path: String, skipped: Bool, copy: CachedCopy? = nil, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .committing else { return }

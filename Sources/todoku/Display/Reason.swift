@@ -19,7 +19,7 @@ struct Reason {
             case .waiting: waiting
             case .active: active
             case .paused: catalog.text("‘todoku resume %1$s’ resumes it", "\(download.reference)")
-            case .verifying: catalog.text("all bytes are on disk and are being checked")
+            case .verifying: cause ?? catalog.text("all bytes are on disk and are being checked")
             case .finished: catalog.text("the file is %1$s", download.path ?? download.displayName)
             case .failed, .cancelled: cause ?? catalog.text("it was cancelled")
             default: catalog.text("nothing more is known")

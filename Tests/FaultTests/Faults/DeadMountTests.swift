@@ -34,6 +34,17 @@ extension `The fault campaign` {
             await report.finish()
         }
 
+        @Test func `that forty downloads wait for holds no place of the others`() async throws {
+            let report = await Report(
+                "Forty downloads on a dead mount",
+                notes: """
+                    With the limits as they are, the mount dies under the first four of forty downloads into one folder. Another disk's download, \
+                    queued last, is finished before 30 s; then the mount answers again.
+                    """)
+            try await runCases([QueueCase()], report) { _, lane in try await dieBeforeMany(lane) }
+            await report.finish()
+        }
+
         @Test func `is written by one transfer at a time, though the download is started again`() async throws {
             let report = await Report(
                 "A mount that hangs in writes only",
@@ -69,6 +80,54 @@ private struct MountCase: Sendable, CustomStringConvertible {
 
 private struct ManyCase: Sendable, CustomStringConvertible {
     var description: String { "eighteen" }
+}
+
+private struct QueueCase: Sendable, CustomStringConvertible {
+    var description: String { "forty" }
+}
+
+@BusActor private func dieBeforeMany(_ lane: Lane) async throws -> Verdict {
+    let (place, disks) = (Place(), try await MemoryDisks(1, stoppedAt: .write))
+    defer { disks.goOn() }
+    var verdict = Verdict(row: "forty", name: "forty")
+    let (dead, body, gate) = ("\(disks.paths[0])/below", Bodies.large, Gate())
+    let server = ScriptedServer { request, reply in
+        if request.path.hasPrefix("/dead") { gate.wait() }
+        reply.serve(body, for: request, entityTag: "\"v1\"")
+    }
+    defer { gate.open() }
+    if let ending = await lane.start(place, on: disks) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    // Below the mount, finding the disk of the folder hangs, too.
+    verdict.expect(mkdir("/proc/\(lane.pid ?? 0)/root\(dead)", 0o777) == 0, "no folder could be made: \(String(cString: strerror(errno)))")
+    var paths: [ObjectPath] = []
+    for number in 0..<40 {
+        paths.append(try await lane.download(server.url("/dead-\(number)"), ["directory": .string(dead), "notify": .string("never")]))
+    }
+    let begun = ContinuousClock.now
+    guard case .success(let healthy) = await ask(server.url("/healthy.bin"), in: place.files, lane) else {
+        verdict.wrong.append("the healthy folder was refused")
+        return verdict
+    }
+    verdict.expect(await server.waitForRequests(4), "not as many were begun as may be active")
+    gate.open()
+    verdict.expect(await eventually { disks.hang }, "nothing was written")
+    await finish(healthy, "healthy.bin", body, place, lane, &verdict)
+    verdict.note = "the healthy disk's file came after \((ContinuousClock.now - begun).components.seconds) s"
+    verdict.expect(ContinuousClock.now - begun < .seconds(30), "the healthy disk's file took \(ContinuousClock.now - begun)")
+    disks.goOn()
+    let all = try await lane.settle(paths, within: .seconds(120))
+    for path in paths {
+        let end = all[path.value]
+        verdict.expect(
+            end?.state == "finished", "\(path.value) is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
+        verdict.expect(holds(end?.path, body, lane), "\(end?.path ?? "it") holds wrong bytes")
+        verdict.right += 1
+    }
+    await lane.end(SIGTERM)
+    return verdict
 }
 
 private struct WriteCase: Sendable, CustomStringConvertible {
@@ -277,13 +336,11 @@ private func openFiles(_ process: String, _ name: String) -> Int {
         var last: Described?
         let isTold = try await eventually(within: .seconds(50)) {
             last = try await lane.describe()[mine.value]
-            return last?.state == "verifying" || last?.waitReason == "destination"
+            return last?.error.message.contains("does not answer") == true && ["verifying", "waiting"].contains(last?.state)
         }
-        verdict.expect(isTold, "it is \(last?.state ?? "gone") \(last?.waitReason ?? "")")
-        if last?.waitReason == "destination" {
-            verdict.waits += 1
-            if let message = last?.error.message, !message.isEmpty { verdict.tell(message, "its owner") }
-        }
+        verdict.expect(isTold, "it is \(last?.state ?? "gone") \(last?.waitReason ?? "") \(last?.error.message ?? "")")
+        verdict.waits += 1
+        verdict.tell(last?.error.message ?? "", "its owner")
         disks.goOn()
         let all = try await lane.settle([mine], within: .seconds(90))
         let end = all[mine.value]

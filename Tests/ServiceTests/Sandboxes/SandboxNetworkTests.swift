@@ -91,6 +91,50 @@ private let app = "org.example.App"
         await sandbox.stop()
     }
 
+    @Test func `is not used any more by what waits once the user has taken it from the app`() async throws {
+        let running = try await Running.start()
+        try await running.client.set(Manager.sandboxPrivate, true)
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
+        let sandbox = await Sandbox(running.world)
+        let client = try await sandbox.client()
+        let path = try await client.download(server.url("/a"), quiet.merging(["start": .bool(false)]) { $1 })
+        let users = try await running.download(server.url("/b"), quiet.merging(["app": .string(app), "start": .bool(false)]) { $1 })
+        // As `flatpak override --user --unshare=network` writes it.
+        for part in ["data/flatpak", "data/flatpak/overrides"] { _ = running.world.bus.folder.makeFolder(part) }
+        let overrides = running.world.bus.folder("data/flatpak/overrides")
+        writeFile("\(overrides)/\(app)", "[Context]\nshared=!network;\n".utf8)
+        try await running.client.resume(path)
+        let error = await thrown { try await running.client.wait(path) }
+        #expect(error?.name == todokuError("NotAllowed") && error?.message.contains("flatpak override") == true, "\(error as Any)")
+        #expect(server.connections == 0)
+        // What the user queued under the app's name is the user's.
+        try await running.client.resume(users)
+        _ = try await running.client.wait(users)
+        unlink("\(overrides)/\(app)")
+        try await running.client.call(Download.retry, at: path, ())
+        _ = try await running.client.wait(path)
+        #expect(server.requests.map(\.path) == ["/b", "/a"])
+        await sandbox.stop()
+    }
+
+    @Test(
+        arguments: [
+            ([:], true), (["own/\(app)": "!network;"], false), (["own/global": "!network"], false),
+            (["machine/\(app)": "ipc;!network"], false), (["machine/global": "!network"], false),
+            (["own/global": "!network", "own/\(app)": "network"], true), (["machine/\(app)": "!network", "own/global": "network"], true),
+            (["machine/global": "network", "machine/\(app)": "!network"], false), (["own/\(app)": "ipc"], true),
+            (["own/org.example.Other": "!network"], true),
+        ] as [([String: String], Bool)])
+    func `is taken by the overrides of the machine and of the user, the later file first`(files: [String: String], has: Bool) {
+        let folder = TemporaryFolder("todoku-overrides")
+        for part in ["own", "own/overrides", "machine", "machine/overrides"] { _ = folder.makeFolder(part) }
+        for (name, shared) in files {
+            let words = name.split(separator: "/")
+            writeFile(folder("\(words[0])/overrides/\(words[1])"), "[Context]\nshared=\(shared)\n".utf8)
+        }
+        #expect(FlatpakOverrides.allowNetwork(for: app, in: (folder("own"), folder("machine"))) == has)
+    }
+
     @Test func `is restricted for everybody by the option allow-private`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }

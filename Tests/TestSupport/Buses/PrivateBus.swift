@@ -26,6 +26,7 @@ public final class PrivateBus: Sendable {
         }
         let folders = ["HOME": "home", "XDG_CONFIG_HOME": "config", "XDG_DATA_HOME": "data", "XDG_STATE_HOME": "state"]
         for (key, name) in folders { environment[key] = folder.makeFolder(name) }
+        environment["FLATPAK_SYSTEM_DIR"] = folder.makeFolder("flatpak")
         environment["XDG_CACHE_HOME"] = folder.makeFolder("cache")
         environment["XDG_RUNTIME_DIR"] = folder.makeFolder("run")
         chmod(folder("run"), 0o700)
