@@ -55,7 +55,7 @@ def write_options(data, options):
             if value[0] == "o":
                 write_string(data, value[1])
                 return
-            code = {"u": "<I", "t": "<Q"}[value[0]]
+            code = {"u": "<I", "i": "<i", "t": "<Q"}[value[0]]
             align(data, struct.calcsize(code))
             data += struct.pack(code, value[1])
 
@@ -149,8 +149,13 @@ class Connection:
                 return body
 
     def call(self, *words):
-        self.socket.sendall(self.message(*words))
-        return self.wait(self.serial)
+        return self.call_made(self.message(*words))
+
+    def call_made(self, message):
+        """Sends the call that was made last, and waits for its answer."""
+        serial = self.serial
+        self.socket.sendall(message)
+        return self.wait(serial)
 
     def pipeline(self, messages, count):
         """Sends all while it reads their `count` answers; the messages are the last ones made."""

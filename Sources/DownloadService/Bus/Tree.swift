@@ -22,7 +22,7 @@ internal import Scheduling
         return [DownloadFace.face.of(download)]
     }
 
-    /// Of more downloads than this, introspection may miss some that have no token.
+    /// Of more downloads than this, introspection may miss some that have no token. Of more batches, it may miss those of a sandboxed app.
     private static let mostLooks = 5000
 
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] {
@@ -30,7 +30,7 @@ internal import Scheduling
             let names = downloader.ledger.some(Self.mostLooks, app: caller.app).lazy.filter { $0.record.options.token == nil }
             return (tokenApps(for: caller, limit: 1).isEmpty ? [] : ["by_token"]) + names.prefix(limit - 1).map { "\($0.number)" }
         }
-        let batches = downloader.batches.values.lazy.filter { caller.owns($0) }
+        let batches = downloader.batches.values.lazy.prefix(Self.mostLooks).filter { caller.owns($0) }
         if path == BusName.managerPath.value { return (batches.contains { _ in true } ? ["batch"] : []) + ["download"] }
         if path == BusName.batchesPath { return Array(batches.prefix(limit)).map(\.number).sorted().map { "\($0)" } }
         if path == BusName.tokensPath { return tokenApps(for: caller, limit: limit) }

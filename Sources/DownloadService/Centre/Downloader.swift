@@ -422,7 +422,11 @@ extension Downloader: JournalOwner {
 
     func commitsSucceedAgain() {
         announcer.recover(with: self)
-        for batch in batches.values { batch.changed() }
+        var rest = Array(batches.values)
+        BusActor.inSteps {
+            rest.last?.changed()
+            return rest.popLast() != nil
+        }
         decide()
     }
 }
