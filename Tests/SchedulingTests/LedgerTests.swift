@@ -183,6 +183,20 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(desk.ledger.turn([], at: desk.now).faults.isEmpty)
     }
 
+    /// The folder may be unmounted, and the download may be off the list. `parts`: how much of the new database is written by then.
+    @Test(arguments: [(0, true), (0, false), (1, true), (2, false), (3, true), (4, false)])
+    func `keeps the row of a part file that cannot be deleted in a database that is written anew`(parts: Int, isOnList: Bool) {
+        let desk = Desk([])
+        let records = isOnList ? [Desk.record(1) { $0.state = .cancelled }] : []
+        desk.ledger.restore(records, sweeps: [DownloadNumber(1): "/a"], now: desk.now)
+        var (walk, rows) = (desk.ledger.walkRows(), [StoreChange]())
+        for _ in 0..<parts { rows += desk.ledger.nextRows(&walk) ?? [] }
+        desk.ledger.swept(DownloadNumber(1), isGone: false, now: desk.now)
+        while let part = desk.ledger.nextRows(&walk) { rows += part }
+        #expect(rows.contains(.sweep(DownloadNumber(1), directory: "/a")))
+        #expect(desk.ledger.allRows.contains(.sweep(DownloadNumber(1), directory: "/a")), "in a later one, too")
+    }
+
     /// The resume data in the rows that `actions` save, in order.
     private func savedBytes(_ actions: [Ledger.Action]) -> [ResumeData?] {
         actions.compactMap { if case .save(.put(let record)) = $0 { .some(record.resume) } else { nil } }

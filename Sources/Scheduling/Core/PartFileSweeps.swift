@@ -12,8 +12,9 @@ struct PartFileSweeps {
     }
 
     private var all = NumberTable<Sweep>()
-    /// Part files whose deletion failed. Their rows stay for the next startup, unless the part files are written again.
-    private(set) var failed: Set<DownloadNumber> = []
+    /// The folders of part files whose deletion failed. Their rows stay for the next startup, unless the part files are written again. The
+    /// download may no longer be on the list.
+    private(set) var failed: [DownloadNumber: String] = [:]
 
     var isEmpty: Bool { all.isEmpty }
     var numbers: [DownloadNumber] { Array(all.numbers) }
@@ -32,12 +33,12 @@ struct PartFileSweeps {
     /// - Returns: the deletion that has ended; nil: none was asked for.
     mutating func end(_ number: DownloadNumber, isGone: Bool) -> Sweep? {
         guard let sweep = all.removeValue(for: number) else { return nil }
-        if !isGone, !sweep.directory.isEmpty { failed.insert(number) }
+        if !isGone, !sweep.directory.isEmpty { failed[number] = sweep.directory }
         return sweep
     }
 
     /// The part file of `number` is about to be written again.
     ///
     /// - Returns: whether its deletion has failed, so that it has a row.
-    mutating func forgetFailure(of number: DownloadNumber) -> Bool { failed.remove(number) != nil }
+    mutating func forgetFailure(of number: DownloadNumber) -> Bool { failed.removeValue(forKey: number) != nil }
 }

@@ -11,7 +11,8 @@ extension Ledger {
             case batches(ArraySlice<BatchNumber>)
             case downloads(page: UInt64)
             case sweeps(page: UInt64)
-            case failedSweeps(ArraySlice<DownloadNumber>)
+            /// Those after the given number. They are looked up only now, because a deletion may fail during the walk.
+            case failedSweeps(after: DownloadNumber)
         }
 
         fileprivate var parts: ArraySlice<Part>
@@ -25,7 +26,7 @@ extension Ledger {
         parts += batches.numbers.sorted().chunked(by: Self.part).map { .batches($0) }
         parts += entries.pages.keys.sorted().map { .downloads(page: $0) }
         parts += sweeps.pages.map { .sweeps(page: $0) }
-        parts += sweeps.failed.sorted().chunked(by: Self.part).map { .failedSweeps($0) }
+        parts.append(.failedSweeps(after: DownloadNumber(0)))
         return RowWalk(parts: parts[...])
     }
 
@@ -41,13 +42,16 @@ extension Ledger {
             entries.pages[page]?.values.sorted { $0.number < $1.number }.map { .put($0.record) } ?? []
         case .sweeps(let page):
             sweeps.rows(page: page)
-        case .failedSweeps(let numbers):
-            numbers.compactMap { number in
-                guard sweeps.failed.contains(number), let entry = entries[number] else { return nil }
-                return .sweep(number, directory: entry.record.directory)
-            }
+        case .failedSweeps(let last): failedSweeps(after: last, &walk)
         case nil: nil
         }
+    }
+
+    private func failedSweeps(after last: DownloadNumber, _ walk: inout RowWalk) -> [StoreChange] {
+        let rest = sweeps.failed.filter { $0.key > last }.sorted { $0.key < $1.key }
+        let part = rest.prefix(Self.part)
+        if part.count < rest.count, let next = part.last?.key { walk.parts.append(.failedSweeps(after: next)) }
+        return part.map { .sweep($0.key, directory: $0.value) }
     }
 }
 
