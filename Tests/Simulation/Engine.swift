@@ -16,7 +16,7 @@ extension World {
         let limits = ledger.settings
         let idle = transfers.values.count { ($0.awaits || $0.isStalled) && !$0.isStopping }
         if limits.maxActive > 0, Int(ledger.counts.active) > Int(limits.maxActive) + idle { fail("\(number) starts beyond MaxActive") }
-        checkRequest(entry, at: host(of: entry.record))
+        checkRequest(entry, at: origin(of: entry.record))
         checkTurn(entry, at: host(of: entry.record))
         if sweeping.contains(number) { fail("\(number) starts while its part file is still to be deleted") }
         if limits.paused { fail("\(number) starts while all is paused") }
@@ -28,17 +28,23 @@ extension World {
 
     /// The reason why the network hinders `entry`; nil: none.
     func hindrance(_ entry: LedgerEntry) -> String? {
-        if entry.record.url.hasPrefix("http://127.0.0.1/") { return nil }
+        if host(of: entry.record) == "127.0.0.1" { return nil }
         guard let network else { return "unknown" }
         if network.reach == .offline || network.reach == .captive, !defying.contains(entry.number) { return "offline" }
         return network.isMetered && !entry.record.options.allowsMetered ? "metered" : nil
     }
 
-    func host(of record: DownloadRecord) -> String { (try? DownloadURL(record.url).host) ?? "" }
+    func host(of record: DownloadRecord) -> String { DownloadURL.host(of: origin(of: record)) }
+    func origin(of record: DownloadRecord) -> String { (try? DownloadURL(record.url).origin) ?? "" }
 
-    /// The rules for a request to `host`.
-    func checkRequest(_ entry: LedgerEntry, at host: String) {
-        let number = entry.number
+    /// The origin of the request that `entry` waits for or has sent.
+    func requestOrigin(of entry: LedgerEntry) -> String {
+        ledger.isHeld(entry) ? transfers[entry.number]?.origin ?? "" : origin(of: entry.record)
+    }
+
+    /// The rules for a request to `origin`.
+    func checkRequest(_ entry: LedgerEntry, at origin: String) {
+        let (number, host) = (entry.number, DownloadURL.host(of: origin))
         let (name, rule) = ledger.settings.hostRules.governing(host)
         let limit = rule.connections ?? ledger.settings.maxPerHost
         let there = ledger.entries.values.count { other in
@@ -48,8 +54,8 @@ extension World {
         if limit > 0, there > limit { fail("\(number) goes to \(host), where \(there) of \(limit) are") }
         // An urgent request is allowed during a pause, and its answer may end the pause for all.
         if !urgent.contains(number) {
-            if let floor = hostFloors[host]?[entry.record.options.app], now < floor { fail("\(number) goes to \(host) in its pause") }
-            if let floor = commonFloors[host]?.until, now < floor { fail("\(number) goes to \(host) in the pause of all") }
+            if let floor = originFloors[origin]?[entry.record.options.app], now < floor { fail("\(number) goes to \(origin) in its pause") }
+            if let floor = commonFloors[origin]?.until, now < floor { fail("\(number) goes to \(origin) in the pause of all") }
         }
         func check(_ key: String, _ interval: Duration) {
             if let last = lastSent[key], now - last < interval { fail("\(number) goes to \(key) \(now - last) after the last request") }
@@ -72,8 +78,8 @@ extension World {
         guard rule.requestInterval ?? .zero > .zero, isPlain else { return }
         let slowed = ledger.slowedOrigins(now: now)
         func waits(_ other: LedgerEntry) -> Bool {
-            let host = ledger.isHeld(other) ? transfers[other.number]?.host ?? "" : self.host(of: other.record)
-            guard ledger.settings.hostRules.governing(host).name == name, slowed["http://\(host):80"] == nil,
+            let origin = requestOrigin(of: other)
+            guard ledger.settings.hostRules.governing(DownloadURL.host(of: origin)).name == name, slowed[origin] == nil,
                 other.record.options.requestInterval == nil
             else { return false }
             // A queued download may also wait for a slot, or behind a higher priority.
@@ -94,7 +100,7 @@ extension World {
     private func send(_ entry: LedgerEntry, _ transfer: Transfer) {
         let name = ledger.settings.hostRules.governing(transfer.host).name
         transfers[entry.number]?.hasSent = true
-        tell("the request of \(entry.number) goes out to \(transfer.host)")
+        tell("the request of \(entry.number) goes out to \(transfer.origin)")
         guard transfer.isPaced else { return }
         lastSent[name] = now
         if let own = entry.record.options.requestInterval { lastSent["\(name) \(own)"] = now }
@@ -107,7 +113,7 @@ extension World {
         if pool.contains(where: { $0.touches(number) }) { fail("\(number) starts while the pool works on its files") }
         tell("start \(number)")
         transfers[number] = Transfer(
-            id: entry.request, host: host(of: entry.record), isPaced: ledger.isPaced(entry.request) && unpaced.remove(number) == nil)
+            id: entry.request, origin: origin(of: entry.record), isPaced: ledger.isPaced(entry.request) && unpaced.remove(number) == nil)
     }
 
     /// One step of a transfer.
@@ -178,17 +184,26 @@ extension World {
         end(number, .complete(size: file.content.length, fileName: name, part))
     }
 
-    /// A redirect to another host, or to the same host.
+    /// A redirect to another origin, or to the same origin. No redirect leads from https to http.
     private func hop(_ entry: LedgerEntry, _ transfer: Transfer, _ b: Int) {
         let number = entry.number
-        let host = "h\(b / 7 % 2)"
+        let (host, isSecure) = ("h\(b / 7 % 2)", transfer.origin.hasPrefix("https:"))
+        let origin =
+            isSecure
+            ? "https://\(host):\([443, 8443][b / 14 % 2])"
+            : ["http://\(host):80", "http://\(host):8080", "https://\(host):443"][b / 14 % 3]
+        if plant == .unheard {
+            hearsAnswer(entry, transfer)
+            return lose(number, DownloadFailure(.network, "lost", isRetryable: true))
+        }
         transfers[number]?.hops += 1
         transfers[number]?.awaits = true
         transfers[number]?.isStalled = false
-        transfers[number]?.host = host
-        tell("\(number) is redirected to \(host)")
-        answered(transfer.host)
-        decide(.asks(transfer.id, host: host, origin: nil))
+        transfers[number]?.origin = origin
+        tell("\(number) is redirected to \(origin)")
+        answered(transfer.origin)
+        hearsAnswer(entry, transfer)
+        decide(.asks(transfer.id, host: host, origin: plant == .portless ? nil : origin))
     }
 
     /// The option `filename`, else the server's name, which differs from the URL's.
@@ -219,10 +234,11 @@ extension World {
     private func respond(_ entry: LedgerEntry, _ b: Int) {
         let number = entry.number
         let resource = resources[resource(of: entry.record)]
+        guard let transfer = transfers[number] else { return }
         let failures: [DownloadFailure?] = [
             nil, nil, DownloadFailure(.network, "unreachable", isRetryable: true),
             DownloadFailure(
-                .httpStatus, "503", httpStatus: 503, host: transfers[number]?.host, isRetryable: true,
+                .httpStatus, "503", httpStatus: 503, host: transfer.host, isRetryable: true,
                 retryAfter: .seconds(b % 2 == 0 ? 86_400 : 120)),
             DownloadFailure(.httpStatus, "403", httpStatus: 403), DownloadFailure(.httpStatus, "404", httpStatus: 404),
             DownloadFailure(.network, "offline", isRetryable: true, wait: .offline), nil,
@@ -231,13 +247,14 @@ extension World {
         if let failure = failures[resource.mood] {
             if let pause = failure.retryAfter {
                 floors[number] = now + pause
-                refused(entry, at: transfers[number]?.host ?? "", for: pause)
+                refused(entry, at: transfer.origin, for: pause)
             } else if resource.mood == 4 || resource.mood == 5 {
-                answered(transfers[number]?.host ?? "")
+                answered(transfer.origin)
+                hearsAnswer(entry, transfer)
             }
             return end(number, .failed(failure, madeProgress: false, held(entry).map { _ in entry.record.resume } ?? nil))
         }
-        answered(transfers[number]?.host ?? "")
+        answered(transfer.origin)
         let isToDescriptor = entry.record.isToDescriptor
         guard disk.isFolderThere || isToDescriptor else {
             return end(
@@ -247,6 +264,7 @@ extension World {
             tag == "\"\(resource.version)\""
         {
             if disk.finals[copy.path]?.content.version != resource.version { fail("\(number) ends with a copy that is not the file") }
+            hearsAnswer(entry, transfer)
             return end(number, .unchanged(copy))
         }
         let policy = entry.record.options.ifExists
@@ -254,7 +272,7 @@ extension World {
             return end(number, .nameTaken(path: path(entry)))
         }
 
-        guard var transfer = transfers[number] else { return }
+        var begun = transfer
         let validator = resource.hasValidator ? Validator.entityTag("\"\(resource.version)\"") : nil
         var offset: ByteCount = 0
         if let held = held(entry), let old = entry.record.resume, old.validator == validator || old.validator == nil {
@@ -263,29 +281,37 @@ extension World {
         } else {
             disk.parts[number] = File(inode: disk.newInode())
         }
-        (transfer.hasBegun, transfer.isUntold, transfer.version, transfer.total) = (true, true, resource.version, resource.size)
-        (transfer.validator, transfer.heldAtStart) = (validator, offset)
-        transfers[number] = transfer
+        (begun.hasBegun, begun.isUntold, begun.version, begun.total) = (true, true, resource.version, resource.size)
+        (begun.validator, begun.heldAtStart) = (validator, offset)
+        transfers[number] = begun
     }
 
-    private func refused(_ entry: LedgerEntry, at host: String, for pause: Duration) {
+    private func refused(_ entry: LedgerEntry, at origin: String, for pause: Duration) {
         let (app, until) = (entry.record.options.app, now + pause)
-        hostFloors[host, default: [:]][app] = max(hostFloors[host]?[app] ?? until, until)
-        pauseEnds[host, default: [:]][app] = max(pauseEnds[host]?[app] ?? until, until)
+        originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? until, until)
+        slowness[origin, default: Slowness()].refused(until: until, by: app, now: now)
         // A later refusal does not prolong the pause for the other applications, only for those it refuses.
-        if commonFloors[host].map({ now - $0.since > .seconds(600) }) ?? true {
-            commonFloors[host] = (now, min(until, now + OriginPace.longestForOthers))
+        if commonFloors[origin].map({ now - $0.since > .seconds(600) }) ?? true {
+            commonFloors[origin] = (now, min(until, now + OriginPace.longestForOthers))
         }
         hastened = []
     }
 
     /// An answer may end the pauses. The ledger keeps them if the request was older than the refusal.
-    private func answered(_ host: String) { (hostFloors[host], commonFloors[host]) = (nil, nil) }
+    private func answered(_ origin: String) { (originFloors[origin], commonFloors[origin]) = (nil, nil) }
+
+    /// The ledger hears of an answer that is no refusal.
+    private func hearsAnswer(_ entry: LedgerEntry, _ transfer: Transfer) {
+        guard entry.work == .running, !entry.isRemoved, let time = requestedAt[entry.number] else { return }
+        let ruled = ledger.settings.hostRules.governing(transfer.host).rule.requestInterval ?? .zero
+        slowness[transfer.origin]?.answered(requestedAt: time, ruled: ruled, now: now)
+    }
 
     /// The ledger hears of an accepted response later than the engine, because the service and the engine have separate event loops.
     private func tellBegan(_ entry: LedgerEntry, _ transfer: Transfer) {
         transfers[entry.number]?.isUntold = false
         if plant == .nameless, transfer.isStopping { return }
+        hearsAnswer(entry, transfer)
         let isResumable = transfer.validator != nil || entry.record.options.checksum != nil || plant == .trusting
         let response = Ledger.Response(
             fileName: name(entry), mediaType: Self.mediaType, source: nil, total: transfer.total, offset: transfer.heldAtStart,

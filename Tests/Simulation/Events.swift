@@ -32,8 +32,9 @@ extension World {
             tell("the clock is set by \(delta)")
             now = now + delta
             floors = floors.mapValues { $0 + delta }
-            hostFloors = hostFloors.mapValues { $0.mapValues { $0 + delta } }
-            pauseEnds = pauseEnds.mapValues { $0.mapValues { $0 + delta } }
+            originFloors = originFloors.mapValues { $0.mapValues { $0 + delta } }
+            for origin in slowness.keys { slowness[origin]?.shift(by: delta) }
+            requestedAt = requestedAt.mapValues { $0 + delta }
             commonFloors = commonFloors.mapValues { ($0.since + delta, $0.until + delta) }
             lastSent = [:]  // the saved requests have the old clock's times until they are saved again
             decide(.clockJumped(delta))
@@ -152,12 +153,14 @@ extension World {
         options.desktopID = [nil, DesktopID("org.example.A"), DesktopID("org.example.B")][b / 3 % 3]
         options.showProgress = b % 19 != 0
         options.notify = [.background, .always, .never][b / 5 % 3]
-        options.app = ["", "A", "B"][a / 6 % 3]
+        options.app = Self.apps[a / 6 % 3]
         if a % 23 == 0 { options.requestInterval = .seconds(1 + a % 2) }
         let number = nextNumber
         nextNumber = DownloadNumber(number.value + 1)
+        let host = resource == 4 ? "127.0.0.1" : "h\(resource % 2)"
+        let start = ["http://\(host)", "http://\(host)", "https://\(host)", "http://\(host):8080"][a / 18 % 4]
         var record = DownloadRecord(
-            number: number, url: "http://\(resource == 4 ? "127.0.0.1" : "h\(resource % 2)")/\(resource)", options: options,
+            number: number, url: "\(start)/\(resource)", options: options,
             directory: Self.directory, state: .paused,
             queuedAt: now, position: DownloadQueue.position(of: number))
         (record.isFetch, record.isToDescriptor) = (b % 8 == 0, b % 23 == 1)
@@ -166,7 +169,7 @@ extension World {
             descriptors.insert(number)
         }
         if b % 19 != 0 { record.state = record.obstacle(now: now, paused: ledger.settings.paused) }
-        tell("add \(number): resource \(resource)\(options.checksum == nil ? "" : ", checksum")")
+        tell("add \(number): \(record.url)\(options.checksum == nil ? "" : ", checksum")")
         wanted[number] = resources[resource].version
         return record
     }
@@ -177,7 +180,7 @@ extension World {
         // Nothing delays an active download, so a resume has no effect, not even on a later redirect.
         if entry.state == .active, !ledger.isHeld(entry) { hastened.remove(entry.number) }
         // The same of a queued download that no server's pause delays now.
-        let isSlowed = ledger.slowedOrigins(now: now)["http://\(host(of: entry.record)):80"] != nil
+        let isSlowed = ledger.slowedOrigins(now: now)[origin(of: entry.record)] != nil
         if entry.state == .queued, !isSlowed { hastened.remove(entry.number) }
         // PauseAll may not have reached the download yet.
         switch ledger.upcoming(entry, now: now) ?? entry.state {

@@ -123,13 +123,15 @@ extension World: TurnHost, CommitGateHost {
     func willPerform(_ action: Ledger.Action) {
         switch action {
         case .startTransfer(let entry, let afterSave):
+            requestedAt[entry.number] = now
             checkStart(entry)
             if isEnteringBatch { fail("\(entry.number) starts before all members of a batch have their places") }
             if afterSave { delayed.insert(entry.number) }
         case .permit(let id, let afterSave):
-            if let entry = ledger[id.download], let host = transfers[id.download]?.host {
-                checkRequest(entry, at: host)
-                checkTurn(entry, at: host)
+            requestedAt[id.download] = now
+            if let entry = ledger[id.download], let transfer = transfers[id.download] {
+                checkRequest(entry, at: transfer.origin)
+                checkTurn(entry, at: transfer.host)
             }
             transfers[id.download]?.isPaced = afterSave
         case .sweep(let number, _): sweeping.insert(number)
@@ -201,6 +203,7 @@ final class RandomLimit: StepLimit {
 final class FaultyExecutor: TurnExecutor<World> {
     override func enqueue(_ actions: [Ledger.Action]) {
         switch host.plant {
+        case .mute where !actions.contains(where: \.isEnd): super.enqueue(actions.filter { if case .allEnded = $0 { false } else { true } })
         case .backwards: super.enqueue(actions.reversed())
         case .nested where isPerforming: super.enqueue(actions.filter { if case .save = $0 { false } else { true } })
         default: super.enqueue(actions)
@@ -210,4 +213,8 @@ final class FaultyExecutor: TurnExecutor<World> {
     override func afterCommit(_ effect: @escaping () -> Void) {
         if host.plant == .early || host.plant == .eager { effect() } else { super.afterCommit(effect) }
     }
+}
+
+extension Ledger.Action {
+    fileprivate var isEnd: Bool { if case .announceEnd = self { true } else { false } }
 }

@@ -34,6 +34,7 @@ extension World {
             if entry.isEntered, entry.state.hasEnded == ledger.order.contains(number) { fail("\(number) is in the wrong order") }
             if entry.isEntered, entry.state.hasEnded != ledger.ended.contains(number) { fail("\(number) is not among the ended") }
         }
+        checkSlowness()
         checkBatches()
         checkToasts()
         checkMany()
@@ -85,19 +86,37 @@ extension World {
             hold.reason == .rateLimit
         else { return }
         let hosts = ledger.settings.hostRules
-        let rule = hosts.governing(transfers[entry.number]?.host ?? host(of: entry.record)).rule.requestInterval ?? .zero
+        let origin = requestOrigin(of: entry)
+        let rule = hosts.governing(DownloadURL.host(of: origin)).rule.requestInterval ?? .zero
         let own = entry.record.options.requestInterval ?? .zero
         if hastened.contains(entry.number), rule == .zero, own == .zero {
             fail("\(entry.number) is wanted at once, and waits until \(hold.until as Any)")
         }
         guard let until = hold.until else { return }
         let app = entry.record.options.app
-        let ends = pauseEnds.values.compactMap { $0[app] }
-        let pause = max(OriginPace.longestForOthers, ends.map { $0 - now }.max() ?? .zero)
-        // The longest interval between requests: the slowest pace, three intervals of a rule and two of the download's own.
-        let interval: Duration = .seconds(61) + rule * 3 + own * 2
+        // Other origins do not delay the download.
+        let pause = slowness[origin]?.pause(of: app, now: now) ?? .zero
+        // The longest interval between requests: the pace of the origin, three intervals of a rule and two of the download's own.
+        let interval: Duration = .seconds(1) + (slowness[origin]?.interval ?? .zero) + rule * 3 + own * 2
         if until - now > pause + interval * (ledger.entries.count + 2) {
-            fail("\(entry.number) of \(app) waits \(until - now) for its host, and its pause is \(pause)")
+            fail("\(entry.number) of \(app) waits \(until - now) for \(origin), and its pause is \(pause)")
+        }
+    }
+
+    /// Only an origin that refused a request is slowed, and no longer or more than its answers since then allow.
+    private func checkSlowness() {
+        for (origin, pace) in ledger.slowedOrigins(now: now) {
+            guard let slowness = slowness[origin] else {
+                fail("\(origin) is slowed, and has refused nothing")
+                continue
+            }
+            if pace.interval > slowness.interval { fail("\(origin) keeps \(pace.interval) apart, and should at most \(slowness.interval)") }
+            for app in Self.apps {
+                let pause = pace.pausedUntil(for: app).map { $0 - now } ?? .zero
+                if pause > slowness.pause(of: app, now: now) {
+                    fail("\(origin) pauses \(app) for \(pause), and was answered since, or asked less")
+                }
+            }
         }
     }
 
@@ -165,8 +184,9 @@ extension World {
                 fail("the end of \(number) was never shown")
             }
         }
-        // A batch that a person removes owes no toast for it, also between its slices.
+        // A batch that a person removes owes no toast for it, also between its slices, and if a kill has cut the removal short.
         for batch in ledger.batches.values where batch.hasEnded && batch.isEntered && !batch.isLeaving {
+            if ledger.members(of: batch).allSatisfy({ removals.contains($0.number) }) { continue }
             if let toast = batch.owedToast {
                 if !gate.isBusy, !toasts.contains(toast) {
                     fail("the toast of batch \(batch.number) is owed, and nobody is about to show it")

@@ -94,8 +94,16 @@ enum Plant: String, CaseIterable {
     case sleepless
     /// A new database is written without the downloads that have no place in the queue yet.
     case partial
+    /// The engine does not say which port and scheme a redirect leads to.
+    case portless
+    /// The engine reports a redirect as a lost connection, so nobody hears that the server answers again.
+    case unheard
+    /// The store keeps the resume data of a download that is cancelled.
+    case clinging
+    /// The executor loses AllEnded if no download ends in that turn, because the last one was undone.
+    case mute
 
-    var isOfExecutor: Bool { [.early, .backwards, .eager, .nested].contains(self) }
+    var isOfExecutor: Bool { [.early, .backwards, .eager, .nested, .mute].contains(self) }
 }
 
 /// The history of a seed: its steps, in order.

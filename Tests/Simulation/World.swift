@@ -41,6 +41,7 @@ struct Saved {
         case .put(var record):
             if plant == .deaf { record.isAcknowledged = false }
             if plant == .silent { record.owesToast = false }
+            if plant == .clinging, record.state == .cancelled { record.resume = records[record.number]?.resume }
             if plant == .repetitive, record.state.hasEnded, records[record.number]?.owesToast == true { record.owesToast = true }
             records[record.number] = record
         case .remove(let number): records[number] = nil
@@ -77,8 +78,9 @@ struct NewDatabase {
 struct Transfer {
     let id: RequestID
     var isStopping = false
-    /// The host of the request; whether the request waits for permission, and whether it has gone out.
-    var host: String
+    /// The origin of the request; whether the request waits for permission, and whether it has gone out.
+    var origin: String
+    var host: String { DownloadURL.host(of: origin) }
     var awaits = false
     var hasSent = false
     var isPaced: Bool
@@ -92,6 +94,58 @@ struct Transfer {
     var validator: Validator?
     var heldAtStart: ByteCount = 0
     var checkpoint: ResumeData?
+}
+
+/// What the refusals of one origin may delay, and for how long.
+struct Slowness {
+    private static let longestInterval: Duration = .seconds(60)
+    private static let firstInterval: Duration = .seconds(1)
+    private static let trustAfter: Duration = .seconds(300)
+
+    /// The longest interval between two requests.
+    private(set) var interval: Duration = .zero
+    /// The end of the longest pause that was requested from each application, and of the pause for the other applications.
+    private var pauseEnds: [String: WallTime] = [:]
+    private var commonEnd: WallTime?
+    private var refusedAt: WallTime?
+    private var hasAnswered = false
+    /// The origin refused again after an answer had restored the first interval: the next answers need not restore it.
+    private var mayBeLimited = false
+
+    mutating func refused(until: WallTime, by app: String, now: WallTime) {
+        mayBeLimited = mayBeLimited || hasAnswered
+        interval = Self.longestInterval
+        pause(until: until, by: app, now: now)
+    }
+
+    /// A restart keeps the pause, and not the interval.
+    mutating func isRecalled(until: WallTime, by app: String, now: WallTime) { pause(until: until, by: app, now: now) }
+
+    private mutating func pause(until: WallTime, by app: String, now: WallTime) {
+        pauseEnds[app] = max(pauseEnds[app] ?? until, until)
+        commonEnd = now + OriginPace.longestForOthers
+        refusedAt = now
+    }
+
+    /// The ledger has heard of an answer that is no refusal. An answer to a request after the last refusal ends all pauses and restores the
+    /// first interval.
+    mutating func answered(requestedAt: WallTime, ruled: Duration, now: WallTime) {
+        hasAnswered = true
+        guard let refusedAt, requestedAt > refusedAt else { return }
+        (pauseEnds, commonEnd) = ([:], nil)
+        if now - refusedAt > Self.trustAfter { mayBeLimited = false }
+        if !mayBeLimited { interval = min(interval, max(Self.firstInterval, ruled)) }
+    }
+
+    /// The longest wait of `app` for the end of a pause.
+    func pause(of app: String, now: WallTime) -> Duration {
+        [pauseEnds[app], commonEnd].compactMap { $0.map { max(.zero, $0 - now) } }.max() ?? .zero
+    }
+
+    mutating func shift(by delta: Duration) {
+        pauseEnds = pauseEnds.mapValues { $0 + delta }
+        (commonEnd, refusedAt) = (commonEnd.map { $0 + delta }, refusedAt.map { $0 + delta })
+    }
 }
 
 /// Work in the pool: each piece first changes the disk, then is reported.
@@ -110,6 +164,7 @@ enum Work {
 /// One process and its machine, with a seeded clock, network and disk.
 final class World {
     static let directory = "/d"
+    static let apps = ["", "A", "B"]
     let plant: Plant?
     /// Servers answer with many redirects, at a host with a request interval. Every application that waits there must get its turn.
     let redirects: Bool
@@ -171,12 +226,14 @@ final class World {
     var batchRevivals: [DownloadNumber: Int] = [:]
     var finishedPaths: [DownloadNumber: (path: String, version: Int?)] = [:]
     var floors: [DownloadNumber: WallTime] = [:]
-    /// The end of the pause that a host requested, by application: no earlier request may go there.
-    var hostFloors: [String: [String: WallTime]] = [:]
+    /// The end of the pause that an origin requested, by application: no earlier request may go there.
+    var originFloors: [String: [String: WallTime]] = [:]
     /// As above for the other applications, with the start of the pause.
     var commonFloors: [String: (since: WallTime, until: WallTime)] = [:]
-    /// The end of the longest pause requested from each application itself. No answer ends it.
-    var pauseEnds: [String: [String: WallTime]] = [:]
+    /// What each origin may delay. An origin that has refused nothing may delay nothing.
+    var slowness: [String: Slowness] = [:]
+    /// When the ledger let the last request of each download go.
+    var requestedAt: [DownloadNumber: WallTime] = [:]
     /// For each application that waits for its turn at a paced host: the turns that each other application has had meanwhile.
     var passes: [String: [String: [String: Int]]] = [:]
     /// Downloads that somebody wants at once.
@@ -329,12 +386,13 @@ final class World {
         (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
-        (hostFloors, commonFloors, urgent, hastened, passes) = ([:], [:], [], [], [:])
+        (originFloors, commonFloors, urgent, hastened, passes) = ([:], [:], [], [], [:])
+        (slowness, requestedAt) = ([:], [:])
         for record in saved.records.values {
             guard let time = record.retryAt, record.lastFailure?.retryAfter != nil, !record.state.hasEnded else { continue }
-            let (host, app) = (record.lastFailure?.host ?? host(of: record), record.options.app)
-            if time < now + RetryAfter.longest { hostFloors[host, default: [:]][app] = max(hostFloors[host]?[app] ?? time, time) }
-            pauseEnds[host, default: [:]][app] = max(pauseEnds[host]?[app] ?? time, time)
+            let (origin, app) = (record.lastFailure?.origin ?? origin(of: record), record.options.app)
+            if time < now + RetryAfter.longest { originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? time, time) }
+            slowness[origin, default: Slowness()].isRecalled(until: time, by: app, now: now)
         }
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
         if isPausedForGood, !saved.settings.paused { fail("PauseAll was answered, and its row is not on disk") }
