@@ -80,3 +80,37 @@ internal import Testing
         #expect(try await reopened(folder.path).records == first)
     }
 }
+
+@Suite struct `A row with a file name that leads elsewhere` {
+    private let folder = TemporaryFolder()
+
+    private func stored(_ state: DownloadState) async throws {
+        var record = fullRecord(1)
+        (record.state, record.endedAt, record.isFetch) = (state, nil, false)
+        (record.fileName, record.options.fileName, record.path) = ("name.iso", "wish.iso", nil)
+        let row = record
+        try await withStore(folder.path) { store, _ in try await store.commit([.put(row)], nextNumber: DownloadNumber(2)) }
+    }
+
+    private func tamper(_ sql: String) throws { try Database(StoreFolder(path: folder.path).database, flags: 2).execute(sql) }
+
+    @Test(arguments: [
+        ("../up.iso", "up.iso"), ("/etc/passwd", "passwd"), ("a/../../up", "up"), (".bashrc", "bashrc"), ("..", nil), ("", nil), ("/", nil),
+    ])
+    func `gives the file a name in its folder`(name: String, expected: String?) async throws {
+        try await stored(.committing)
+        try tamper("UPDATE course SET file_name = '\(name)'")
+        #expect(try await reopened(folder.path).records.map(\.finalName) == [expected ?? "wish.iso"])
+        try tamper(
+            "UPDATE download SET options = replace(options, 'filename=wish.iso', 'filename=\(name)'); UPDATE course SET file_name = NULL")
+        #expect(try await reopened(folder.path).records.map(\.finalName) == [expected ?? "file-1.iso"])
+    }
+
+    /// The row of its course, with the path, is lost.
+    @Test func `tells no path outside the folder of a finished download`() async throws {
+        try await stored(.finished)
+        try tamper("DELETE FROM course; UPDATE download SET options = replace(options, 'filename=wish.iso', 'filename=../up.iso')")
+        let record = try #require(try await reopened(folder.path).records.first)
+        #expect(record.path == nil && record.state.failure?.name == .storage)
+    }
+}

@@ -218,8 +218,13 @@ public struct DownloadRecord: Equatable, Sendable {
     }
 
     /// The name of the final file: as chosen from the response. A row without that name uses what is known without a server.
+    ///
+    /// Always a name in the folder: a stored row may contain anything.
     public var finalName: String {
-        if let name = fileName ?? options.fileName { return name }
+        for name in [fileName, options.fileName].compactMap(\.self) {
+            if FileName.isBare(name) { return name }
+            if let name = FileName.safe(name) { return name }
+        }
         guard let url = try? DownloadURL(url) else { return "download" }
         return FileName.chosen(contentDisposition: nil, url: url) { _, _ in nil }
     }
