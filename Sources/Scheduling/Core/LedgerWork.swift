@@ -137,6 +137,9 @@ extension Ledger {
             record.keep(resume)
             (record.retriesUsed, record.lastFailure) = (used, failure)
         }
+        // The engine had opened the part file before the server answered, and found no bytes to resume from. An earlier process may have
+        // left some.
+        if failure.httpStatus != nil, resume == nil { entry.isResumable = false }
         switch verdict {
         case .fail: advance(entry, .fail(failure), now: now)
         case .wait(let reason, let until):

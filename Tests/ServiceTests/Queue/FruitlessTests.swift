@@ -26,6 +26,29 @@ extension Running {
         #expect(await eventually { running.world.files == [] }, "the part file is deleted once the end is on disk")
     }
 
+    @Test func `because nothing can be resumed, leaves no bytes of a killed service while it waits`() async throws {
+        let (hangs, isBusy) = (Gate(), Gate())
+        let server = ScriptedServer { _, reply in
+            if isBusy.isOpen { return reply.respond(503, ["Retry-After": "3600"]) }
+            reply.head(200, length: 5_000_000)
+            reply.send(patternBytes(2_000_000))
+            hangs.wait()
+        }
+        defer { hangs.open() }
+        let running = try await Running.start()
+        let path = try await running.download(server.url("/a"))
+        let part = running.world.partName(1)
+        #expect(await eventually { running.world.bytes(part)?.isEmpty == false })
+        await running.world.kill(running.daemon)
+        isBusy.open()
+        #expect(running.world.files == [part])
+        await running.client.signals.forget()
+        let daemon = await running.world.start()
+        #expect(await running.waits(path, for: "retry"))
+        #expect(await eventually { running.world.files == [] })
+        #expect(server.requests.count == 2 && daemon.isRunning)
+    }
+
     @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
     func `because they fill the disk, leaves that room to others while it waits`() async throws {
         let body = patternBytes(6_000_000)
