@@ -79,6 +79,11 @@ private func field(_ text: String) -> [UInt8] {
         (#"attachment; filename="<A5 AB A5 BF A5 AB A5 CA>.txt""#, "カタカナ.txt"),
         (#"attachment; filename="<93 FA 96 7B B6 C0>.txt""#, "日本ｶﾀ.txt"),
         (#"attachment; filename="caf<E9>.txt""#, "café.txt"),
+        // A Korean server's bytes do not differ from Japanese ones. Only a name that says its charset (`filename*`) is read as Korean.
+        (#"attachment; filename="<C0 DA B7 E1>.zip""#, "切戟.zip"), (#"attachment; filename="<C7 D1 B1 DB>.txt""#, "廃越.txt"),
+        (#"attachment; filename="<C7 D1 B1 DB>.txt"; filename*=EUC-KR''%C7%D1%B1%DB.txt"#, "한글.txt"),
+        // Neither Japanese charset has these bytes.
+        (#"attachment; filename="<C0 DA 20 FD FE>.txt""#, "ÀÚ ýþ.txt"),
     ])
     func `reads bytes that are not UTF-8 as Shift_JIS or EUC-JP, else as windows-1252`(text: String, expected: String) {
         #expect(name(text) == expected)

@@ -84,6 +84,36 @@ import Testing
         #expect(plain.connections == 0)
     }
 
+    /// By http to https and back, or by https to https and then to http.
+    @Test(arguments: [true, false]) func `is refused at the second hop, too`(isFirstSecure: Bool) async throws {
+        let nginx = await Nginx(extra: "location = /a { return 302 /b; } location = /b { return 302 \(plain.url("/c")); }")
+        let start = ScriptedServer { _, reply in reply.respond(302, ["Location": nginx.secureURL("/b")]) }
+        let fixture = await EngineFixture(certificateFile: nginx.authority)
+        let end = try await fixture.run(isFirstSecure ? nginx.secureURL("/a") : start.url("/a"))
+        #expect(end.failure?.name == .unsafeRedirect)
+        #expect(plain.connections == 0)
+        #expect(fixture.part == nil)
+    }
+
+    @Test func `is refused for the rest of a download, and its bytes stay`() async throws {
+        let file = patternBytes(200_000)
+        let origin = ScriptedServer { [plain] request, reply in
+            guard request.field("range") == nil else { return reply.respond(302, ["Location": plain.url("/b")]) }
+            reply.head(200, ["ETag": "\"v1\""], length: file.count)
+            reply.send(file[..<100_000])
+            reply.close()
+        }
+        let nginx = await Nginx(extra: "location = /a { proxy_buffering off; proxy_pass \(origin.url("")); }")
+        let fixture = await EngineFixture(certificateFile: nginx.authority)
+        let cut = try await fixture.run(nginx.secureURL("/a"))
+        let resume = try #require(cut.resume)
+        #expect(cut.failure?.name != .unsafeRedirect && resume.written > 0)
+        let end = try await fixture.run(nginx.secureURL("/a")) { $0.resume = resume }
+        #expect(end.failure?.name == .unsafeRedirect)
+        #expect(end.resume?.written == resume.written && plain.connections == 0)
+        #expect(origin.requests.count == 2)
+    }
+
     @Test func `is followed with a checksum, with the option, and from http`() async throws {
         let nginx = await secure(plain.url("/b"))
         let fixture = await EngineFixture(certificateFile: nginx.authority)
