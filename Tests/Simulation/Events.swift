@@ -158,7 +158,9 @@ extension World {
         let number = nextNumber
         nextNumber = DownloadNumber(number.value + 1)
         let host = resource == 4 ? "127.0.0.1" : "h\(resource % 2)"
-        let start = ["http://\(host)", "http://\(host)", "https://\(host)", "http://\(host):8080"][a / 18 % 4]
+        // Downloads that may share a cached copy have the same origin.
+        let origins = ["http://\(host)", "https://\(host)", "http://\(host):8080"]
+        let start = options.onlyIfChanged ? origins[0] : origins[a / 18 % 3]
         var record = DownloadRecord(
             number: number, url: "\(start)/\(resource)", options: options,
             directory: Self.directory, state: .paused,
