@@ -10,9 +10,9 @@ internal import Synchronization
 
 /// Whole exchanges: the real engine, with the real libcurl, fetches from a server whose answers are the input.
 ///
-/// The input is split at RS. The first piece is the settings: how many downloads (`byte & 3`), then a byte of flags. Each further piece is
-/// one answer, in the order of the requests: a byte that says how it ends (`ending`), then its bytes. Some control characters stand for
-/// something else:
+/// The input is split at RS. The first piece is the settings: how many downloads (`byte & 3`), then a byte of `ExchangeFlags`. Each further
+/// piece is one answer, in the order of the requests: a byte that says how it ends (`ending`), then its bytes. Some control characters
+/// stand for something else:
 ///
 /// | byte | |
 /// |---|---|
@@ -24,18 +24,33 @@ func fuzzExchanges(_ bytes: [UInt8]) {
     _ = warmUp
     let pieces = bytes.split(separator: 0x1E, omittingEmptySubsequences: false)
     let settings = Array(pieces[0])
-    let flags = settings.count > 1 ? settings[1] : 0
+    let flags = ExchangeFlags(rawValue: settings.count > 1 ? settings[1] : 0)
     let server = scriptServer
     server.begin(pieces.dropFirst().prefix(40).map { ServerAnswer($0, origin: server.origin) })
     let before = openDescriptors()
     do {
         let round = ExchangeRound(server)
-        for number in 1...(1 + UInt64(settings.first ?? 0) & 3 % 3) { round.download(number, flags: flags) }
+        let last = 1 + UInt64(settings.first ?? 0) & 3 % 3
+        // Only the last download may not go to this machine: an earlier one may have left a connection to use.
+        for number in 1...last { round.download(number, flags: number == last ? flags : flags.subtracting(.refusesPrivate)) }
         round.innocent()
         round.end()
     }
     server.end()
     check(settles { openDescriptors().count <= before.count }, "open are \(openDescriptors()), and were \(before)")
+}
+
+/// The options of the downloads. The bits 0x10 and 0x20, which every digit has, mean nothing.
+private struct ExchangeFlags: OptionSet {
+    let rawValue: UInt8
+    static let isNamed = Self(rawValue: 1)
+    static let hasNoMap = Self(rawValue: 2)
+    static let isBounded = Self(rawValue: 4)
+    static let hasKnownName = Self(rawValue: 8)
+    /// The option `if-exists` is `replace`.
+    static let replaces = Self(rawValue: 0x40)
+    /// The last download may not go to private addresses, and the server is at one.
+    static let refusesPrivate = Self(rawValue: 0x80)
 }
 
 /// One engine's life.
@@ -52,23 +67,26 @@ private final class ExchangeRound {
     }
 
     /// One download: a transfer, and once it failed with bytes that count, another that goes on from them.
-    func download(_ number: UInt64, flags: UInt8) {
+    func download(_ number: UInt64, flags: ExchangeFlags) {
         removeFiles(in: folder)
         var reader = ReferenceReader()
         var resume: ResumeData?
         for _ in 0..<3 {
             var request = request(number, path: "/d\(number)/file.bin")
             request.resume = resume
-            if flags & 1 != 0 { request.fileName = "named.bin" }
-            if flags & 2 != 0 { request.mapPath = nil }
-            if flags & 4 != 0 { request.maxSize = 100_000 }
-            if flags & 8 != 0 { request.knownName = "known.bin" }
+            if flags.contains(.isNamed) { request.fileName = "named.bin" }
+            if flags.contains(.hasNoMap) { request.mapPath = nil }
+            if flags.contains(.isBounded) { request.maxSize = 100_000 }
+            if flags.contains(.hasKnownName) { request.knownName = "known.bin" }
+            if flags.contains(.replaces) { request.ifExists = .replace }
+            if flags.contains(.refusesPrivate) { return refused(request) }
             let end = run(request)
             for exchange in server.takeExchanges() { reader.read(exchange) }
             server.sendSurplus()
             switch end {
             case .complete(let part):
                 let file = file(request.partName)
+                checkName(part.facts, request)
                 check(part.size == ByteCount(file.count), "\(part.size) bytes are told, and the file has \(file.count)")
                 check(part.facts.total == part.size, "a total of \(part.facts.total ?? 0) for \(part.size) bytes")
                 check(reader.entitles(file), "finished with what no answer says: \(describe(file))\n\(reader.account)")
@@ -84,6 +102,26 @@ private final class ExchangeRound {
             default: return check(false, "a transfer that nobody stopped, and whose name nobody took, ended with \(end)")
             }
         }
+    }
+
+    /// Checks that nothing of the server at a private address becomes a file, and that it is asked for nothing.
+    private func refused(_ request: TransferRequest) {
+        var request = request
+        request.refusesPrivate = true
+        let end = run(request)
+        guard case .failed(let failure, false, nil) = end, failure.name == .notAllowed else {
+            return check(false, "a download that may not go to a private address ended with \(end)")
+        }
+        let exchanges = server.takeExchanges()
+        check(exchanges.isEmpty, "a private address was asked: \(exchanges.map(\.path))")
+        let names = fileNames(in: folder).filter { !file($0).isEmpty }
+        check(names.isEmpty, "bytes of a private address are in \(names)")
+    }
+
+    /// Checks that the server does not choose the name where that would decide which file is replaced.
+    private func checkName(_ facts: TransferFacts, _ request: TransferRequest) {
+        guard let name = request.fileName ?? (request.ifExists == .replace ? "file.bin" : nil) else { return }
+        check(facts.fileName == name, "the server calls it \(facts.fileName), and it must be \(name)")
     }
 
     /// Checks that a correctly served download finishes, whatever earlier downloads left on the kept connections.
@@ -124,6 +162,7 @@ private final class ExchangeRound {
                     asked += 1
                     check(asked < 100, "it asks again and again")
                     engine.permit(id, tellsSent: false)
+                case .began(_, let facts): checkName(facts, request)
                 case .ended(_, let end): ended = end
                 default: break
                 }
@@ -235,7 +274,7 @@ private let warmUp: Void = {
     let cut = "1HTTP/1.1 200 OK\r\nETag: \"v1\"\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nright\r\n"
     scriptServer.begin([ServerAnswer(Array(cut.utf8)[...], origin: scriptServer.origin)])
     let round = ExchangeRound(scriptServer)
-    round.download(1, flags: 0)
+    round.download(1, flags: [])
     round.innocent()
     round.end()
     scriptServer.end()
