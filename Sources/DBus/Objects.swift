@@ -79,18 +79,36 @@ extension Reply where Out == Void {
     public func withoutValue<Other>() -> Reply<Other> { Reply<Other>(call) { [write] _, writer in write((), &writer) } }
 }
 
-/// An answer that is one array, written element by element, so that other work may run in between.
-@BusActor public final class LongAnswer<Element: DBusValue> {
+/// An answer that is one array or one dictionary, written element by element, so that other work may run in between.
+///
+/// `Element` of a dictionary is a pair of key and value.
+@BusActor public final class LongAnswer<Element> {
     private let call: PendingCall
     private let message: Message
     private var whole: Writer
     private var array: Writer
 
-    public init(_ reply: Reply<[Element]>) {
-        call = reply.call
+    private init(_ call: PendingCall, _ signature: String) {
+        self.call = call
         message = call.message.emptyReply()
         whole = Writer(appendingTo: message.raw)
-        array = whole.opened(Int(kArray), Element.signature)
+        array = whole.opened(Int(kArray), signature)
+    }
+
+    public convenience init(_ reply: Reply<[Element]>) where Element: DBusValue { self.init(reply.call, Element.signature) }
+
+    public convenience init<Key: DBusValue, Value: DBusValue>(_ reply: Reply<[Key: Value]>) where Element == (Key, Value) {
+        self.init(reply.call, "{" + Key.signature + Value.signature + "}")
+    }
+
+    /// Appends an entry of a dictionary. The caller sees to it that no key is there twice.
+    public func append<Key: DBusValue, Value: DBusValue>(_ key: Key, _ value: Value) where Element == (Key, Value) {
+        append { array in
+            array.container(Int(kDictEntry), nil) { entry in
+                key.write(to: &entry)
+                value.write(to: &entry)
+            }
+        }
     }
 
     /// Appends an element. Only `send` sends the answer. Without `send`, the call is answered like any dropped call.

@@ -82,6 +82,16 @@ private enum Stop: String, CaseIterable {
         #expect(entry.state == .paused && entry.record.resume == held && entry.record.received == 4)
     }
 
+    @Test func `and a taken name that is skipped tells nothing of an earlier response`() {
+        let (ledger, entry) = active { $0.options.ifExists = .skip }
+        ledger.transferBegan(
+            entry, fileName: "other", mediaType: "a/b", source: "http://h/other", total: 9, offset: 0, isResumable: true, now: now)
+        ledger.transferEnded(entry.number, .nameTaken(path: "/d/f"), now: now)
+        let record = entry.record
+        #expect(record.state == .finished && record.path == "/d/f" && record.fileName == "f")
+        #expect((record.total, record.mediaType, record.source) == (nil, nil, nil))
+    }
+
     @Test func `leaves a missing file name to the option and the URL`() {
         let (_, entry) = active()
         #expect(entry.record.finalName == "of url")

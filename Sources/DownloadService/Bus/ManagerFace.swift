@@ -93,7 +93,7 @@ enum ManagerFace {
         },
         Row(Manager.listSlowedHosts) { downloader, _, reply in
             try reply.refuseSandboxed("see which hosts others use")
-            reply(downloader.ledger.slowedOrigins(now: .now).mapValues { SlowedHost($0).dictionary })
+            try downloader.listSlowedHosts(reply)
         },
         Row(Manager.resetHost) { downloader, host, reply in
             try reply.refuseSandboxed("reset hosts")
@@ -246,6 +246,22 @@ extension Downloader {
         try journal.write {
             guard search.goOn(StepTime()) else { return false }
             reply(search.found.map(\.path))
+            return true
+        }
+    }
+
+    /// Answers with the origins that refused requests.
+    func listSlowedHosts(_ reply: Reply<[String: [String: Variant]]>) throws(Refusal) {
+        let paces = ledger.slowedOrigins(now: .now)
+        var rest = paces.keys.sorted(by: >)
+        let answer = LongAnswer(reply)
+        try journal.write {
+            let step = StepTime()
+            while let origin = rest.popLast() {
+                if let pace = paces[origin] { answer.append(origin, SlowedHost(pace).dictionary) }
+                if step.isOver { return false }
+            }
+            answer.send()
             return true
         }
     }

@@ -114,6 +114,8 @@ extension Ledger {
             if entry.record.options.ifExists == .skip {
                 change(entry) { record in
                     (record.path, record.fileName) = (path, path.pathComponents.last.map(String.init) ?? record.fileName)
+                    // An earlier response told of another file.
+                    (record.total, record.mediaType, record.source) = (nil, nil, nil)
                 }
                 advance(entry, .skipped, now: now)
             } else {
