@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -212,4 +213,16 @@ bool todoku_is_memory(int fd) {
 bool todoku_is_unbounded_memory(int fd) {
   struct statfs status;
   return fstatfs(fd, &status) == 0 && status.f_blocks == 0 && is_memory(&status);
+}
+
+static struct rlimit first_limit;  // written once, before the first child
+
+void todoku_raise_file_limit(void) {
+  if (getrlimit(RLIMIT_NOFILE, &first_limit) != 0) return;
+  struct rlimit limit = {first_limit.rlim_max, first_limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void todoku_lower_file_limit(pid_t child) {
+  if (first_limit.rlim_max != 0) prlimit(child, RLIMIT_NOFILE, &first_limit, NULL);
 }

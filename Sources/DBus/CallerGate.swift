@@ -23,17 +23,21 @@ public enum CallerFinding: Sendable {
 /// the bus reports that its unique name has left; a unique name is never reused. Calls that arrive meanwhile are held in order. Calls of
 /// other connections do not wait. If a connection leaves before it is identified, its calls are dropped.
 ///
-/// The held calls are bounded, because libdbus stops reading while 63 MiB of messages live: it would not even read the answer that the gate
-/// waits for.
+/// The held calls are bounded, because libdbus stops reading while 63 MiB of messages or 4,096 descriptors live: it would not even read the
+/// answer that the gate waits for. If the process may open no more descriptors, its connection to the bus breaks.
 @BusActor public final class CallerGate {
     /// Most held calls of one connection.
     public static let mostCalls = 10_000
     /// Most bytes of held calls over all connections. Each call counts `callOverhead` more than the size of its message.
     public static let mostBytes = 32 << 20
     private static let callOverhead = 1024
+    /// Most descriptors that came with the held calls of all connections.
+    public static let mostDescriptors = 128
+
     private struct Held {
         var calls: [PendingCall] = []
         var bytes = 0
+        var descriptors = 0
     }
 
     private let inspect: @Sendable (ConnectionCredentials, Duration) -> CallerFinding
@@ -42,6 +46,7 @@ public enum CallerFinding: Sendable {
     private var held: [String: Held] = [:] { didSet { asks(isAsking) } }
     private let asks: (Bool) -> Void
     private var heldBytes = 0
+    private var heldDescriptors = 0
     private weak var connection: Connection?
     /// Connections whose inspection has begun and not returned, although it may be too late for their calls.
     private var inspected: Set<String> = []
@@ -77,16 +82,23 @@ public enum CallerFinding: Sendable {
             held[sender] = Held()
             begin(sender)
         }
-        let bytes = call.message.wireSize + Self.callOverhead
+        let weight = call.message.weight
+        let bytes = weight.bytes + Self.callOverhead
         guard held[sender]?.calls.count ?? 0 < Self.mostCalls else {
             return call.fail(limitError("At most \(Self.mostCalls) calls of one connection may wait until its caller is identified."))
         }
         guard heldBytes + bytes <= Self.mostBytes else {
             return call.fail(limitError("At most \(Self.mostBytes) bytes of calls may wait until their callers are identified; try again."))
         }
+        guard heldDescriptors + weight.descriptors <= Self.mostDescriptors else {
+            return call.fail(
+                limitError("At most \(Self.mostDescriptors) descriptors may wait until their callers are identified; try again."))
+        }
         held[sender]?.calls.append(call)
         held[sender]?.bytes += bytes
+        held[sender]?.descriptors += weight.descriptors
         heldBytes += bytes
+        heldDescriptors += weight.descriptors
     }
 
     private func begin(_ sender: String) {
@@ -119,7 +131,7 @@ public enum CallerFinding: Sendable {
 
     private func settle(_ sender: String, _ finding: CallerFinding) {
         guard let entry = held.removeValue(forKey: sender) else { return }  // the sender has left
-        heldBytes -= entry.bytes
+        release(entry)
         switch finding {
         case .known(let identity):
             known[sender] = identity
@@ -142,8 +154,13 @@ public enum CallerFinding: Sendable {
         guard wasKnown || entry != nil else { return }
         connection?.removeMatch(Self.rule(for: sender))
         guard let entry else { return }
-        heldBytes -= entry.bytes
+        release(entry)
         for call in entry.calls { call.giveUp() }
+    }
+
+    private func release(_ entry: Held) {
+        heldBytes -= entry.bytes
+        heldDescriptors -= entry.descriptors
     }
 
     private static func rule(for sender: String) -> MatchRule {

@@ -9,6 +9,9 @@ internal import Glibc
     /// Most reads of the socket by `dispatchArrived`, of about 2 KiB each.
     private static let mostReadings = 10_000
 
+    /// libdbus stops reading while so many descriptors of received messages are open: its own default.
+    private static let mostDescriptors = 4096
+
     let raw: OpaquePointer
     private var watches: [OpaquePointer: Poller.Token] = [:]
     private var timeouts: [OpaquePointer: Poller.Token] = [:]
@@ -168,7 +171,13 @@ internal import Glibc
     // MARK: Messages in
 
     /// Holds arriving messages until `export`: for the time between owning a name and being able to answer.
-    public func hold() { isHeld = true }
+    ///
+    /// The bus sends the calls that it kept for a name before its answer to `requestName`. libdbus must not stop reading before that answer,
+    /// however many descriptors the calls bring.
+    public func hold() {
+        isHeld = true
+        dbus_connection_set_max_received_unix_fds(raw, Int(Int32.max))
+    }
 
     /// Answers the held calls with `error` and releases `name`: for a service that cannot start.
     public func refuse(_ error: DBusError, leaving name: String) {
@@ -189,6 +198,7 @@ internal import Glibc
     public func export(_ tree: any ObjectTree) {
         self.tree = tree
         isHeld = false
+        dbus_connection_set_max_received_unix_fds(raw, Self.mostDescriptors)
         scheduleDispatch()
     }
 

@@ -37,13 +37,48 @@ public final class Message: Sendable {
     public var serial: UInt32 { dbus_message_get_serial(raw) }
     public var wantsReply: Bool { dbus_message_get_no_reply(raw) == 0 }
 
-    /// Size on the wire in bytes. Marshals a copy of the message.
-    var wireSize: Int {
+    /// Size on the wire in bytes, and how many descriptors came with the message. Marshals a copy of the message.
+    var weight: (bytes: Int, descriptors: Int) {
         var pointer: UnsafeMutablePointer<CChar>?
         var count: Int32 = 0
-        guard dbus_message_marshal(raw, &pointer, &count) != 0 else { return Int(Int32.max) }
-        dbus_free(pointer)
-        return Int(count)
+        guard dbus_message_marshal(raw, &pointer, &count) != 0, let pointer else { return (Int(Int32.max), Self.mostDescriptors) }
+        defer { dbus_free(pointer) }
+        let wire = UnsafeRawBufferPointer(start: pointer, count: Int(count))
+        return (wire.count, dbus_message_contains_unix_fds(raw) == 0 ? 0 : Self.descriptorCount(wire) ?? Self.mostDescriptors)
+    }
+
+    /// Most descriptors that one message brings on Linux (`SCM_MAX_FD`, unix(7)).
+    private static let mostDescriptors = 253
+
+    /// The header field `UNIX_FDS` of a message on the wire (D-Bus specification, "Header Fields"). libdbus has no function for it.
+    ///
+    /// - Returns: nil for a field of a type that the specification does not have. The bus removes such fields.
+    private static func descriptorCount(_ wire: UnsafeRawBufferPointer) -> Int? {
+        func number(_ place: Int) -> Int? {
+            guard place + 4 <= wire.count else { return nil }
+            let value = wire.loadUnaligned(fromByteOffset: place, as: UInt32.self)
+            return Int(wire[0] == UInt8(ascii: "l") ? UInt32(littleEndian: value) : UInt32(bigEndian: value))
+        }
+        guard wire.count > 16, let length = number(12) else { return nil }
+        let end = min(16 + length, wire.count)
+        var place = 16
+        while place + 5 <= end {
+            // A field is its code, its type as a signature of one letter, and its value.
+            let (code, type) = (wire[place], wire[place + 2])
+            let value = place + 4
+            switch type {
+            case UInt8(ascii: "u"):
+                if code == 9 { return number(value) }
+                place = value + 4
+            case UInt8(ascii: "g"): place = value + Int(wire[value]) + 2
+            case UInt8(ascii: "s"), UInt8(ascii: "o"):
+                guard let length = number(value) else { return nil }
+                place = value + 4 + length + 1
+            default: return nil
+            }
+            place = (place + 7) & ~7
+        }
+        return nil
     }
 
     private func text(_ pointer: UnsafePointer<CChar>?) -> String { pointer.map { String(cString: $0) } ?? "" }

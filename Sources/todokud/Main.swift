@@ -7,6 +7,7 @@ internal import Logging
 @main struct Main {
     static func main() {
         keepHeapSmall()
+        raiseFileLimit()
         SignalSource.block([SIGTERM, SIGINT, SIGHUP])
         signal(SIGPIPE, SIG_IGN)
         signal(SIGCHLD, SIG_DFL)  // if our parent ignored SIGCHLD, we could not wait for the end of a program

@@ -207,6 +207,61 @@ extension Answers {
         #expect(answers.of(30) == "later")
     }
 
+    /// A call with `count` descriptors of one file.
+    private func bringing(_ count: Int, of file: Int32) -> Message {
+        let message = Message.call(to: TestService.name, path: ShelfTree.path.value, interface: Shelf.interface, member: "NoSuchMember")
+        var writer = Writer(appendingTo: message.raw)
+        for _ in 0..<count { FileDescriptor(file).write(to: &writer) }
+        return message
+    }
+
+    @Test(arguments: [true, false]) @BusActor
+    func `its descriptors are closed when it leaves or is refused`(leaves: Bool) async throws {
+        let guarded = try await Guarded { _ in .refused(DBusError("org.todoku.Error.No", "who?")) }
+        let folder = TemporaryFolder("todoku-gate")
+        let file = open(folder("x"), O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        defer { close(file) }
+        var client: Connection? = try guarded.service.client()
+        for _ in 0..<5 { client?.send(bringing(3, of: file)) }
+        client?.flush()
+        #expect(await eventually { openFiles(of: getpid(), below: folder.path) == 1 + 15 })  // the rest is held
+        if leaves { client = nil } else { guarded.door.open() }
+        #expect(await eventually { openFiles(of: getpid(), below: folder.path) == 1 })
+        guarded.door.open()
+    }
+
+    @Test @BusActor func `calls beyond a number of descriptors are refused at once, and never stop the service from reading`() async throws
+    {
+        let guarded = try await Guarded()
+        let client = try guarded.service.client()
+        let folder = TemporaryFolder("todoku-gate")
+        let file = open(folder("x"), O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        defer { close(file) }
+        // The bus passes on at most 16 descriptors with a message.
+        for _ in 0..<100 {
+            client.send(bringing(16, of: file))
+            client.flush()
+        }
+        #expect(await eventually { openFiles(of: getpid(), below: folder.path) == 1 + CallerGate.mostDescriptors })
+        let answers = Answers()
+        guarded.touch(client, "without descriptors", 1, answers)
+        #expect(await guarded.service.call(Shelf.interface, "Add", "uu", "1", "2").output == "u 3\n")
+        guarded.door.open()
+        #expect(await eventually { answers.of(1) == "without descriptors" })
+        #expect(await eventually { openFiles(of: getpid(), below: folder.path) == 1 })
+        // The limit counts held calls only.
+        let unknown = MethodOf(Shelf.interface, "NoSuchMember", in: FileDescriptor.self)
+        for number in 2..<202 {
+            answers.add(
+                number,
+                await attempt {
+                    try await client.call(unknown, on: TestService.name, at: ShelfTree.path, FileDescriptor(file))
+                    return ""
+                })
+        }
+        #expect((2..<202).allSatisfy { answers.of($0) == "org.freedesktop.DBus.Error.UnknownMethod" })
+    }
+
     @Test @BusActor func `an unknown caller is refused, and looked up again at its next call`() async throws {
         let guarded = try await Guarded { $0 == 1 ? .refused(DBusError("org.todoku.Error.No", "who?")) : .known(.user) }
         guarded.door.open()

@@ -88,3 +88,8 @@ bool todoku_has_interface(void);
 
 /// Whether there is a route to the public network, IPv4 or IPv6: connect(2) on datagram sockets, which sends nothing.
 bool todoku_has_route(void);
+
+/// Lets this process open as many files as it may at most: raises the soft limit of RLIMIT_NOFILE (getrlimit(2)) to the hard one.
+void todoku_raise_file_limit(void);
+/// Gives a child the soft limit that this process had before `todoku_raise_file_limit`: select(2) fails above descriptor 1023.
+void todoku_lower_file_limit(pid_t child);

@@ -1,3 +1,4 @@
+internal import EventLoop
 internal import Glibc
 
 /// The path of a program in `PATH` of `environment`; nil if no folder there has the program.
@@ -85,7 +86,9 @@ private func spawn(_ arguments: [String], _ environment: [String: String], outpu
         posix_spawnattr_destroy(&attributes)
     }
     var pid: pid_t = 0
-    return posix_spawnp(&pid, arguments[0], &actions, &attributes, argv, envp) == 0 ? pid : nil
+    guard posix_spawnp(&pid, arguments[0], &actions, &attributes, argv, envp) == 0 else { return nil }
+    lowerFileLimit(of: pid)
+    return pid
 }
 
 /// Waits for a child to exit. Returns its status, 128 plus the signal number, or -1 if the status is unknown.

@@ -32,15 +32,6 @@ final class OwnFile: Sendable {
     }
 }
 
-/// How many descriptors a process has open of files below a folder, deleted ones included.
-private func openFiles(of process: pid_t, below folder: String) -> Int {
-    listFolder("/proc/\(process)/fd").count { number in
-        var target = [CChar](repeating: 0, count: Int(PATH_MAX))
-        let count = readlink("/proc/\(process)/fd/\(number)", &target, target.count - 1)
-        return count > 0 && String(decoding: target.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self).hasPrefix(folder)
-    }
-}
-
 /// memfd_create(2), which glibc declares only with _GNU_SOURCE.
 private func makeMemoryFile() -> Int32 {
     typealias Create = @convention(c) (UnsafePointer<CChar>, UInt32) -> Int32
@@ -299,35 +290,60 @@ extension Running {
         #expect(try await client.get(Manager.remaining) == 0)
     }
 
-    @Test func `that is refused leaves no descriptor behind, whatever it is refused for`() async throws {
+    @Test(arguments: [false, true])
+    func `that is refused leaves no descriptor behind, whatever it is refused for`(isSandboxed: Bool) async throws {
         let running = try await Running.start()
+        let sandbox = isSandboxed ? await Sandbox(running.world) : nil
+        let client = try await sandbox?.client() ?? running.client
         let file = OwnFile(running.file("mine"))
         // The value is nested deeper than the service reads. The descriptor comes before this unreadable dictionary.
         var deep = Variant.string("x")
         for _ in 0..<40 { deep = .variant(deep) }
-        let bad: [(name: String, url: String, options: [String: Variant])] = [
+        var bad: [(name: String, url: String, options: [String: Variant])] = [
             ("InvalidArgs", "http://127.0.0.1:1/", ["metadata": deep]), ("UnsupportedScheme", "ftp://h/", [:]),
             ("InvalidOption", "http://127.0.0.1:1/", ["no-such-option": .bool(true)]),
             ("InvalidOption", "http://127.0.0.1:1/", ["filename": .string("x")]),
         ]
-        let wire = (file.wire, deep)
+        if isSandboxed { bad.append(("NotAllowed", "http://127.0.0.1:1/", ["app": .string("org.example.Other")])) }
         let missing = MethodOf(Manager.interface, "NoSuchMethod", in: FileDescriptor.self)
         let mistyped = MethodOf(Manager.interface, "DownloadToFd", in: FileDescriptor.self)
         let unknown = MethodOf("org.example.Nothing", "Take", in: FileDescriptor.self)
         let before = listFolder("/proc/\(running.daemon.pid)/fd").count
         for _ in 0..<100 {
             for (name, url, options) in bad {
-                let error = await thrown { try await running.write(url, into: wire.0, options) }
+                let error = await thrown { try await running.write(url, into: file.wire, options, by: client) }
                 #expect(error?.name == todokuError(name) || error?.name.hasSuffix("LimitsExceeded") == true, "\(name): \(error as Any)")
             }
             for method in [missing, mistyped, unknown] {
                 for path in [BusName.managerPath, ObjectPath("/org/todoku/nothing")] {
-                    #expect(await thrown { try await running.client.call(method, at: path, wire.0) } != nil)
+                    #expect(await thrown { try await client.call(method, at: path, file.wire) } != nil)
                 }
             }
         }
         #expect(await eventually { running.held == 0 })
         // A leak is 100 descriptors at least. A service that has just started may still open some of its own.
+        #expect(listFolder("/proc/\(running.daemon.pid)/fd").count <= before + 50)
+    }
+
+    @Test func `of a caller that leaves, or that cannot be identified, leaves no descriptor behind`() async throws {
+        let running = try await Running.start()
+        let file = OwnFile(running.file("mine"))
+        let nobody = await Sandbox(running.world, info: "[Application]\n")
+        let before = listFolder("/proc/\(running.daemon.pid)/fd").count
+        let client = try await nobody.client()
+        for round in 0..<100 {
+            let error = await thrown { try await running.write("http://127.0.0.1:1/", into: file.wire, by: client) }
+            #expect(error?.name == todokuError("NotAllowed"), "\(error as Any)")
+            // The gate asks the bus about the new connection of each round, and half of them have left by then.
+            let connection = try await running.world.client().connection
+            try await connection.tell(
+                Manager.downloadToFd, on: BusName.service, at: BusName.managerPath,
+                ("http://127.0.0.1:1/", file.wire, ["no-such-option": .bool(true)]))
+            await connection.flush()
+            if round.isMultiple(of: 2) { _ = try await running.client.list() }
+        }
+        #expect(await eventually { running.held == 0 })
+        #expect(try await running.client.list() == [])
         #expect(listFolder("/proc/\(running.daemon.pid)/fd").count <= before + 50)
     }
 

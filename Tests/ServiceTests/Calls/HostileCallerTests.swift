@@ -117,6 +117,50 @@ internal import Testing
         try await bystander.expectServed()
     }
 
+    /// Most systems let a program open 1,024 files. A connection to the bus breaks when its process can open no more.
+    @Test(arguments: [false, true]) @BusActor
+    func `who sends more descriptors than the service may open does not stop the service`(isSandboxed: Bool) async throws {
+        let world = await ServiceWorld()
+        let daemon = await world.start(prefix: ["prlimit", "--nofile=1024:1024"])
+        let running = Running(world: world, daemon: daemon, client: try await world.client())
+        let sandbox = isSandboxed ? await Sandbox(world) : nil
+        let stranger = try Connection.open(address: sandbox.map { "unix:path=\($0.socket)" } ?? world.bus.address)
+        let file = OwnFile("\(world.folder)/mine")
+        let many = Array(repeating: file.wire, count: 16)
+        let take = MethodOf(Manager.interface, "DownloadToFd", in: [FileDescriptor].self)
+        // First before the caller is identified, then afterwards.
+        for _ in 0..<2 {
+            for _ in 0..<150 {
+                try stranger.tell(take, on: BusName.service, at: BusName.managerPath, many)
+                stranger.flush()
+            }
+            #expect(try await running.client.list() == [])
+            _ = try await stranger.call(Manager.list, on: BusName.service, at: BusName.managerPath, [:])
+        }
+        #expect(await eventually { openFiles(of: daemon.pid, below: world.folder) == 0 })
+        #expect(daemon.isRunning, "\(daemon.errors)")
+    }
+
+    /// The bus keeps the calls until the service has its name, and sends them before the answer that makes the name ours. libdbus stops
+    /// reading at 4,096 descriptors by default.
+    @Test(.enabled("this machine lets no program open so many files") { await mostOpenFiles() > 10_000 }) @BusActor
+    func `who sends 4,800 descriptors while the service starts does not stop the service`() async throws {
+        let world = await ServiceWorld(
+            names: [BusName.service: "/usr/bin/prlimit --nofile=1024: \(ServiceWorld.todokud) --idle-exit 3600"])
+        let stranger = try Connection.open(address: world.bus.address)
+        let file = OwnFile("\(world.folder)/mine")
+        let many = Array(repeating: file.wire, count: 16)
+        let take = MethodOf(Manager.interface, "DownloadToFd", in: [FileDescriptor].self)
+        for _ in 0..<300 {
+            try stranger.tell(take, on: BusName.service, at: BusName.managerPath, many)
+            stranger.flush()
+        }
+        #expect(try await stranger.call(Manager.list, on: BusName.service, at: BusName.managerPath, [:]) == [])
+        let service = try #require(await world.bus.process(of: BusName.service))
+        #expect(await eventually { openFiles(of: service, below: world.folder) == 0 })
+        #expect(try await stranger.call(Manager.list, on: BusName.service, at: BusName.managerPath, [:]) == [])
+    }
+
     @Test @BusActor func `who vanishes in the middle leaves nothing behind`() async throws {
         let running = try await Running.start()
         let path = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)]).value
@@ -201,4 +245,9 @@ internal import Testing
         _ = try await running.download("http://127.0.0.1:1/x", ["start": .bool(false)])
         print("100,000 downloads: 13 calls in \(ContinuousClock.now - clock), VmRSS \((memory(daemon.pid, "VmRSS") ?? 0) >> 20) MiB")
     }
+}
+
+/// The hard limit of open files, to which a program may raise its own limit.
+private func mostOpenFiles() async -> Int {
+    Int(await Child.run(["sh", "-c", "ulimit -Hn"]).output.prefix { $0.isNumber }) ?? .max  // "unlimited"
 }
