@@ -23,7 +23,7 @@ public enum CallerFinding: Sendable {
 /// the bus reports that its unique name has left; a unique name is never reused. Calls that arrive meanwhile are held in order. Calls of
 /// other connections do not wait. If a connection leaves before it is identified, its calls are dropped.
 ///
-/// The held calls are bounded, because libdbus stops reading while 63 MiB of messages or 4,096 descriptors live: it would not even read the
+/// The held calls are bounded, because libdbus stops reading while 63 MiB of messages or 256 descriptors live: it would not even read the
 /// answer that the gate waits for. If the process may open no more descriptors, its connection to the bus breaks.
 @BusActor public final class CallerGate {
     /// Most held calls of one connection.

@@ -9,8 +9,9 @@ internal import Glibc
     /// Most reads of the socket by `dispatchArrived`, of about 2 KiB each.
     private static let mostReadings = 10_000
 
-    /// libdbus stops reading while so many descriptors of received messages are open: its own default.
-    private static let mostDescriptors = 4096
+    /// libdbus stops reading while so many descriptors of received messages are open. Its default of 4,096 is more than the 1,024 files that
+    /// some systems let a program open. `CallerGate` holds fewer.
+    private static let mostDescriptors = 256
 
     let raw: OpaquePointer
     private var watches: [OpaquePointer: Poller.Token] = [:]
@@ -80,6 +81,10 @@ internal import Glibc
     public func requestName(_ name: String) throws(DBusError) -> Bool {
         try check(name)
         let raw = raw
+        // The bus sends the calls that it kept for the name before its answer. libdbus must not stop reading before that answer, however
+        // many descriptors the calls bring.
+        dbus_connection_set_max_received_unix_fds(raw, Int(Int32.max))
+        defer { dbus_connection_set_max_received_unix_fds(raw, Self.mostDescriptors) }
         defer { scheduleDispatch() }  // messages that came before the answer have been read already, so no descriptor announces them
         let result = try withDBusError { dbus_bus_request_name(raw, name, UInt32(DBUS_NAME_FLAG_DO_NOT_QUEUE), &$0) }
         return result == DBUS_REQUEST_NAME_REPLY_PRIMARY_OWNER || result == DBUS_REQUEST_NAME_REPLY_ALREADY_OWNER
@@ -171,13 +176,7 @@ internal import Glibc
     // MARK: Messages in
 
     /// Holds arriving messages until `export`: for the time between owning a name and being able to answer.
-    ///
-    /// The bus sends the calls that it kept for a name before its answer to `requestName`. libdbus must not stop reading before that answer,
-    /// however many descriptors the calls bring.
-    public func hold() {
-        isHeld = true
-        dbus_connection_set_max_received_unix_fds(raw, Int(Int32.max))
-    }
+    public func hold() { isHeld = true }
 
     /// Answers the held calls with `error` and releases `name`: for a service that cannot start.
     public func refuse(_ error: DBusError, leaving name: String) {
@@ -198,7 +197,6 @@ internal import Glibc
     public func export(_ tree: any ObjectTree) {
         self.tree = tree
         isHeld = false
-        dbus_connection_set_max_received_unix_fds(raw, Self.mostDescriptors)
         scheduleDispatch()
     }
 

@@ -63,8 +63,8 @@ internal import Glibc
 /// Keeps the heap small in a program with few threads. Call first in `main`. Measured: one third of a MiB less at the peak.
 public func keepHeapSmall() { todoku_keep_heap_small() }
 
-/// Lets this process open as many files as the system allows. A connection to the bus breaks when a message brings more descriptors than the
-/// process may open. Call before the first thread starts.
+/// Lets this process open as many files as the system allows. A connection to the bus breaks when a message brings more descriptors than
+/// the process may open. Call before the first thread starts.
 public func raiseFileLimit() { todoku_raise_file_limit() }
 
 /// Gives a child the limit that this process began with.
