@@ -172,6 +172,9 @@ public actor Store {
         lock?.note(session.mark())
     }
 
+    /// Whether a database that was set aside has been deleted, by `tidy` or by somebody.
+    public func isGone(_ aside: String) -> Bool { access(aside, F_OK) != 0 && errno == ENOENT }
+
     private func checkOpen() throws(StoreError) {
         guard isOpen else { throw StoreError(.notOpen, "The database \(folder.database) is not open; start Todoku again.") }
     }

@@ -420,6 +420,12 @@ extension Downloader: JournalOwner {
         announcer.flushManager(of: self, now: true)
     }
 
+    func setAsideIsGone(_ path: String) {
+        guard setAside == path else { return }
+        setAside = ""
+        announcer.flushManager(of: self)
+    }
+
     func commitsSucceedAgain() {
         announcer.recover(with: self)
         var rest = Array(batches.values)

@@ -156,7 +156,11 @@ internal import Scheduling
 
     /// Lets the store do its housekeeping now that no caller has to wait for it.
     private func rest() {
-        BusActor.spawn { [store] in await store.tidy() }
+        BusActor.spawn { [store, weak owner] in
+            await store.tidy()
+            guard let aside = owner?.setAside, !aside.isEmpty, await store.isGone(aside) else { return }
+            owner?.setAsideIsGone(aside)
+        }
     }
 
     /// Commits. If the database is damaged or gone, sets it aside, and saves everything that this process knows in a new one.
@@ -216,6 +220,10 @@ extension Journal: CommitGateHost {
     ///
     /// - Parameter path: the damaged database; empty: it was gone.
     func databaseWasSetAside(_ path: String)
+    /// The path of the damaged database; empty: there is none.
+    var setAside: String { get }
+    /// The damaged database has been deleted.
+    func setAsideIsGone(_ path: String)
     /// A commit has succeeded, the first since `gathers` or `isFull` was true.
     func commitsSucceedAgain()
 }

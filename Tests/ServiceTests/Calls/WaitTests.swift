@@ -196,6 +196,26 @@ extension Running {
         #expect(readFile(try await running.client.wait(path)) == Array("x".utf8))
     }
 
+    /// The server asks for an hour, which holds for its origin. A fresh link ends the wait, whether it is of that origin or of another.
+    @Test func `that the server asked for ends at once with ReplaceUrl`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { request, reply in
+            if request.path == "/busy" { reply.respond(429, ["Retry-After": "3600"]) } else { reply.respond(200, text: "x") }
+        }
+        let asked = try await running.download(server.url("/busy"))
+        #expect(await running.client.signals.isIn("waiting", asked))
+        let held = try await running.download(server.url("/behind"))
+        for path in [asked, held] {
+            let queued = try await running.client.get(Download.queuedAt, at: path)
+            #expect(try await eventually { try await running.client.get(Download.waitUntil, at: path) > queued + 3_000_000_000 })
+        }
+        for (path, fresh) in [(held, server.otherURL("/other")), (asked, server.url("/fresh"))] {
+            try await running.client.call(Download.replaceUrl, at: path, (fresh, [:]))
+            #expect(readFile(try await running.client.wait(path)) == Array("x".utf8))
+        }
+        #expect(server.requests.map(\.path) == ["/busy", "/other", "/fresh"])
+    }
+
     @Test func `that the server asked for outlasts PauseAll and Pause`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.respond(503, ["Retry-After": "3600"]) }
@@ -335,6 +355,24 @@ extension Running {
         #expect(world.files == [".todoku-7.part"])
         let exit = await world.stop(daemon)
         #expect(exit.status == 0 && exit.errors.contains(aside), "\(exit.errors)")
+    }
+
+    @Test func `is no longer named once the file is deleted`() async throws {
+        let world = await ServiceWorld()
+        mkdir(world.bus.folder("state"), 0o700)
+        mkdir(world.state, 0o700)
+        writeFile("\(world.state)/todoku.db", patternBytes(8192))
+        let client = try await world.client()
+        _ = await world.start()
+        let path = try await client.download("http://127.0.0.1:1/a", ["start": .bool(false)])
+        let aside = try await client.get(Manager.setAside)
+        #expect(aside.hasPrefix("\(world.state)/todoku.db.corrupt-"))
+        // The service deletes the file after a day. It looks after a commit whether the file is there.
+        unlink(aside)
+        try await client.set(Download.priority, at: path, 7)
+        #expect(await client.signals.until { $0.contains { $0.changed?["SetAside"] == .string("") } })
+        #expect(try await client.get(Manager.setAside) == "")
+        #expect(try await client.get(Manager.salvaged) == SalvageReport(downloads: 0, mayHaveLost: true))
     }
 
     @Test func `in part is recovered, which the bus and the log report`() async throws {
