@@ -23,8 +23,10 @@ internal import TransferEngine
     /// How long the end of the service waits for the desktop to take over toasts.
     private static let moment: Duration = .seconds(1)
 
-    /// The number of the one toast for all downloads that wait for room. No download has this number.
+    /// The number of the one toast for all downloads of the user that wait for room. No download has this number.
     private static let room = DownloadNumber(0)
+    /// The numbers of such toasts for sandboxed apps, one for each app: its toast carries its name. No download has these numbers either.
+    private var rooms: [String: DownloadNumber] = [:]
 
     /// How long after startup the toasts of an earlier process wait: by then, apps in front have said so.
     private static let firstWords: Duration = .seconds(1)
@@ -48,8 +50,8 @@ internal import TransferEngine
     /// The toasts that the desktop has taken over, as far as known.
     private var bequeathed: Set<DownloadNumber> = []
     private var delayed: [DownloadNumber: Delayed] = [:] { didSet { weigh() } }
-    /// The downloads that wait for their user, with the number of the toast that says so. One toast serves all that wait for room; another
-    /// all of a batch that wait for a link.
+    /// The downloads that wait for their user, with the number of the toast that says so. One toast serves all that wait for room (of
+    /// the user, or of one sandboxed app); another all of a batch that wait for a link.
     private var waiting: [DownloadNumber: DownloadNumber] = [:]
     /// How many downloads each of these toasts is for.
     private var waiters: [DownloadNumber: Int] = [:]
@@ -120,7 +122,7 @@ internal import TransferEngine
             return
         }
         let record = entry.record
-        let toast = reason == .diskSpace ? Self.room : entry.batch?.number ?? entry.number
+        let toast = reason == .diskSpace ? room(for: record.sandboxedApp) : entry.batch?.number ?? entry.number
         guard isWanted(entry), waiting[entry.number] != toast else { return }
         goesOn(entry.number)
         waiting[entry.number] = toast
@@ -131,14 +133,22 @@ internal import TransferEngine
             number: toast, kind: .waiting(Remedy(for: reason, of: record)), summary: texts.waitingSummary(reason),
             body: texts.waitingBody(fileName: record.shownName, reason, missing: record.lastFailure?.missingBytes),
             icon: record.options.icon, sound: isSilent ? "" : nil, host: entry.host)
-        // The toast for room is for all downloads that wait for it.
-        if toast != Self.room { words.sandboxedApp = record.sandboxedApp }
+        words.sandboxedApp = record.sandboxedApp
         hand(words)
+    }
+
+    private func room(for sandboxedApp: String?) -> DownloadNumber {
+        guard let sandboxedApp else { return Self.room }
+        if let number = rooms[sandboxedApp] { return number }
+        let number = DownloadNumber(UInt64.max -| UInt64(clamping: rooms.count))
+        rooms[sandboxedApp] = number
+        return number
     }
 
     /// Whether the download still waits for its user. A check for room interrupts that wait for a moment; a pause does not bring a link.
     private func waitsStill(_ entry: LedgerEntry) -> Bool {
-        waiting[entry.number] == Self.room ? entry.state == .queued || entry.state == .active : entry.record.awaitsUrl
+        waiting[entry.number] == room(for: entry.record.sandboxedApp)
+            ? entry.state == .queued || entry.state == .active : entry.record.awaitsUrl
     }
 
     /// The download no longer waits for its user. The last such download withdraws the toast.

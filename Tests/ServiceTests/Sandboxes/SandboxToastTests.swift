@@ -155,6 +155,38 @@ private let noLink = "新しいリンクが必要です"
         await sandbox.stop()
     }
 
+    @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
+    func `says whose it is while it waits for room, once for an app, and closes by itself`() async throws {
+        let tools = FakeOpener()
+        let (running, sandbox, toasts) = try await stage("mako", tools.path)
+        let server = ScriptedServer { request, reply in reply.respond(200, ["ETag": "\"1\""], body: patternBytes(3 << 20)) }
+        let client = try await sandbox.client()
+        func waiting() async -> [OddServer.Received] { await toasts.received.filter { $0.summary == "ディスクの空き容量が足りません" } }
+        try await SmallDisk.withDisk(bytes: 1 << 20) { disk in
+            try await running.client.set(Manager.defaultDirectory, disk.path)
+            let first = try await client.download(server.url("/first"), options)
+            #expect(await eventually { await waiting().count == 1 })
+            let theirs = try #require(await waiting().last)
+            #expect(theirs.app == "Viewer <b>" && theirs.hints["desktop-entry"] == .string(app), "\(theirs)")
+            #expect(theirs.body.hasPrefix("Viewer &lt;b&gt;\n\(server.url("/first"))\n"), "\(theirs)")
+            let second = try await client.download(server.url("/second"), options)
+            #expect(await client.signals.isIn("waiting", second))
+            // The user's own download has a toast of ours, which names no file of the app.
+            let own = try await running.client.download(server.url("/own"), options)
+            #expect(await eventually { await waiting().count == 2 })
+            let ours = try #require(await waiting().last)
+            #expect(ours.app == "Todoku" && ours.hints["desktop-entry"] == .string(BusName.service), "\(ours)")
+            #expect(ours.body.hasPrefix("\(server.url("/own"))\n"), "\(ours)")
+            try await client.cancel(first)
+            try await running.client.cancel(own)
+            #expect(await eventually { await toasts.closed == [2] })
+            try await client.cancel(second)
+            #expect(await eventually { await toasts.closed == [2, 1] })
+            #expect(await waiting().count == 2)
+        }
+        await sandbox.stop()
+    }
+
     @Test func `is not handed to the desktop when the service exits`() async throws {
         let tools = FakeOpener()
         let (running, sandbox, toasts) = try await stage("gnome-shell", tools.path)
