@@ -7,9 +7,12 @@ internal import Testing
 /// Compiles what other programs generate from the interface files, and lets it talk to the real service: `examples/generated-clients`.
 @Suite(.timeLimit(.minutes(5))) struct `A generated client` {
     private let build = TemporaryFolder()
-    private let files = ["Downloader1": "downloader", "Download1": "download", "Batch1": "batch"]
+    /// All interfaces, with the names of the generated files.
+    private let files = [
+        Manager.interface: "downloader", Download.interface: "download", Batch.interface: "batch", Application.interface: "application",
+    ]
 
-    private func file(_ name: String) -> String { "\(repository)/data/dbus-interfaces/org.todoku.\(name).xml" }
+    private func file(_ interface: String) -> String { "\(repository)/data/dbus-interfaces/\(interface).xml" }
 
     /// Runs a line of shell in the build folder.
     private func shell(_ line: String, environment: [String: String] = currentEnvironment()) async -> Child.Exit {
@@ -19,6 +22,10 @@ internal import Testing
     private func expectMade(_ exit: Child.Exit, _ packages: String) throws {
         try #require(exit.status == 0, "packages \(packages): \(exit.output)\(exit.errors)")
         #expect(exit.errors == "", "it warns")
+    }
+
+    @Test func `is made of every interface file`() {
+        #expect(listFolder("\(repository)/data/dbus-interfaces") == files.keys.map { "\($0).xml" }.sorted())
     }
 
     @Test func `of gdbus-codegen passes descriptors, and follows Url when that is replaced`() async throws {
@@ -78,15 +85,15 @@ internal import Testing
 
     /// Generators take the first line of a comment as the description of the member, lines with @ as its arguments, and the rest as
     /// paragraphs. Where they expect one line, they misplace text that continues on the next.
-    @Test(arguments: ["Downloader1", "Download1", "Batch1"])
-    func `'s documentation says of each member what it is, and of each method its errors`(name: String) async throws {
-        let made = await shell("gdbus-codegen --generate-rst text '\(file(name))' && gdbus-codegen --generate-docbook book '\(file(name))'")
+    @Test(arguments: [Manager.interface, Download.interface, Batch.interface, Application.interface])
+    func `'s documentation says of each member what it is, and of each method its errors`(interface: String) async throws {
+        let made = await shell(
+            "gdbus-codegen --generate-rst text '\(file(interface))' && gdbus-codegen --generate-docbook book '\(file(interface))'")
         try expectMade(made, "libglib2.0-dev-bin")
-        let text = String(decoding: try #require(readFile(build("text-org.todoku.\(name).rst"))), as: UTF8.self)
-        let book = String(decoding: try #require(readFile(build("book-org.todoku.\(name).xml"))), as: UTF8.self)
-        let interface = "org.todoku.\(name)"
+        let text = String(decoding: try #require(readFile(build("text-\(interface).rst"))), as: UTF8.self)
+        let book = String(decoding: try #require(readFile(build("book-\(interface).xml"))), as: UTF8.self)
         let members = InterfaceText(try #require(InterfaceXML.document(of: interface))).members
-        #expect(members.count > 10)
+        #expect(members.count > (interface == Application.interface ? 2 : 10))
         for member in members {
             let words = member.split(separator: " ")
             let title = String(words[1].prefix { $0 != "(" })
@@ -104,6 +111,6 @@ internal import Testing
         }
         // No argument has run into the text, and each item of a list is its own paragraph.
         #expect(book.contains("</para><para>\nErrors: "))
-        if name == "Downloader1" { #expect(book.contains("</para><para>\ntag (s): its option tag;")) }
+        if interface == Manager.interface { #expect(book.contains("</para><para>\ntag (s): its option tag;")) }
     }
 }
