@@ -33,20 +33,20 @@ internal import Testing
             }
             #expect(refusal?.name == todokuError("Storage"))
             let told = await priorities(path, client.signals.seen).count
-            for priority in 6001...6050 as ClosedRange<Int32> {
+            for priority in 10_001...15_000 as ClosedRange<Int32> {
                 try await client.connection.tell(
                     Standard.set, on: BusName.service, at: path, (Download.interface, Download.priority.name, priority.variant))
             }
             gates[0].open()
             #expect(await client.signals.hasReceived(600_000, path), "no progress")
             // The retry fails, too.
-            #expect(await thrown { try await client.set(Download.priority, at: path, 7000) }?.name == todokuError("Storage"))
+            #expect(await thrown { try await client.set(Download.priority, at: path, 16_000) }?.name == todokuError("Storage"))
             for name in listFolder(disk.path) where name.hasPrefix("filler") { unlink("\(disk.path)/\(name)") }
-            #expect(await client.signals.until { priorities(path, $0).last == 7000 })
+            #expect(await client.signals.until { priorities(path, $0).last == 16_000 })
             // After a failure, the database is opened again, which may make room for another commit. Then the changes so far are announced,
             // too.
             let since = await priorities(path, client.signals.seen).count - told
-            #expect(since <= 10, "of 51 changes \(since) were told")
+            #expect(since <= 10, "of 5,001 changes \(since) were told")
             gates[1].open()
             #expect(readFile(try await client.wait(path)) == body)
             let seen = await client.signals.seen.filter { $0.path == path.value }
@@ -55,6 +55,45 @@ internal import Testing
             #expect(progress.map(\.received) == progress.map(\.received).sorted())
             let (last, end) = (seen.lastIndex { $0.progress != nil }, seen.firstIndex { $0.state == "finished" })
             #expect(try #require(last) < (try #require(end)))
+            let exit = await daemon.stop()
+            #expect(exit.status == 0)
+            return true
+        }
+        #expect(isDone == true)
+    }
+
+    /// A failed commit answers the calls that wait for it. The messages about ends are kept for the next commit.
+    @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
+    func `calls are refused at once when too many messages wait, and every end is reported once afterwards`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let isDone = try await SmallDisk.withDisk(bytes: 64 << 20) { disk in
+            let daemon = await world.start(extra: ["XDG_STATE_HOME": disk.path])
+            let (batch, paths) = try await client.batch(
+                (0..<6000).map { ("http://127.0.0.1:1/\($0)", [:]) },
+                ["directory": .string(world.folder), "notify": .string("never"), "start": .bool(false)])
+            disk.fill(leaving: 0)
+            // The log of the database may have room for some more commits.
+            var refusal: DBusError?
+            for limit in 100...5000 as ClosedRange<UInt32> where refusal == nil {
+                refusal = await thrown { try await client.set(Manager.maxActive, limit) }
+            }
+            #expect(refusal?.name == todokuError("Storage"))
+            // Two messages about each end: more than 10,000.
+            #expect(await thrown { try await client.call(Manager.cancelAll, ()) }?.name == todokuError("Storage"))
+            for refusal in [
+                await thrown { try await client.set(Manager.maxActive, 9) },
+                await thrown { try await client.download("http://127.0.0.1:1/more", ["start": .bool(false)]) },
+            ] {
+                #expect(
+                    refusal?.name == todokuError("Storage") && refusal?.message.contains("too many calls wait") == true, "\(refusal as Any)"
+                )
+            }
+            for name in listFolder(disk.path) where name.hasPrefix("filler") { unlink("\(disk.path)/\(name)") }
+            #expect(try await client.wait(batch: batch) == [0, 0, 6000])
+            let ended = await client.signals.seen.compactMap(\.ended?.path.value)
+            #expect(ended.count == paths.count && Set(ended) == Set(paths.map(\.value)))
+            try await client.set(Manager.maxActive, 9)
             let exit = await daemon.stop()
             #expect(exit.status == 0)
             return true
