@@ -83,6 +83,24 @@ internal import Testing
         #expect(running.world.files == [])
     }
 
+    /// Control characters, and marks that reorder, join or hide text: "invoice\u{202E}gpj.exe" looks like a picture.
+    @Test func `in a file name is refused, each control character and each invisible mark`() async throws {
+        let running = try await Running.start()
+        let ranges: [ClosedRange<UInt32>] = [
+            0x01...0x1F, 0x7F...0x9F, 0xAD...0xAD, 0x61C...0x61C, 0x180E...0x180E, 0x200B...0x200F, 0x2028...0x202E, 0x2060...0x206F,
+            0xFEFF...0xFEFF, 0xFFF9...0xFFFB, 0xE0001...0xE0001, 0xE0020...0xE007F,
+        ]
+        for mark in ranges.joined().compactMap(Unicode.Scalar.init) {
+            let error = await thrown {
+                try await running.download("http://127.0.0.1:1/a", ["filename": .string("invoice\(mark)gpj.exe"), "start": .bool(false)])
+            }
+            #expect(
+                error?.name == todokuError("InvalidOption") && error?.message.contains("filename") == true, "\(mark.value): \(error as Any)"
+            )
+        }
+        #expect(try await running.client.list() == [])
+    }
+
     /// Options of the contract that this version does not have, and unknown ones.
     @Test(
         arguments: [

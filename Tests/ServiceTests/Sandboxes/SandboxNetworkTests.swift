@@ -148,6 +148,20 @@ private let app = "org.example.App"
         _ = try await running.fetch(named)
     }
 
+    @Test func `is restricted by the option allow-private for a fresh link, too`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
+        let path = try await running.download("http://example.org/a", ["allow-private": .bool(false), "start": .bool(false)])
+        let bare = await thrown { try await running.client.call(Download.replaceUrl, at: path, (server.url("/b"), [:])) }
+        #expect(bare?.name == todokuError("NotAllowed") && bare?.message.contains("allow-private") == true, "\(bare as Any)")
+        #expect(try await running.client.call(Download.getUrl, at: path, ()) == "http://example.org/a")
+        // Only a look-up shows that the name leads to this machine.
+        try await running.client.call(Download.replaceUrl, at: path, ("http://\(try ownName()):\(server.port)/b", [:]))
+        try await running.client.resume(path)
+        #expect(await thrown { try await running.client.wait(path) }?.name == todokuError("NotAllowed"))
+        #expect(server.connections == 0)
+    }
+
     @Test(arguments: [
         ("[Context]\nshared=network;ipc;\n", true), ("[Context]\nshared=ipc;network\n", true),
         (" [Context] \n shared = ipc ; network ;", true),
