@@ -9,8 +9,8 @@ internal import Glibc
     /// Most reads of the socket by `dispatchArrived`, of about 2 KiB each.
     private static let mostReadings = 10_000
 
-    /// libdbus stops reading while so many descriptors of received messages are open. Its default of 4,096 is more than the 1,024 files that
-    /// some systems let a program open. `CallerGate` holds fewer.
+    /// libdbus stops reading while so many descriptors of received messages are open. Its default of 4,096 is more than the 1,024 files
+    /// that some systems let a program open. `CallerGate` holds fewer.
     private static let mostDescriptors = 256
 
     let raw: OpaquePointer

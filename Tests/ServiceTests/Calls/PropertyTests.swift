@@ -23,8 +23,9 @@ internal import Testing
         seen.filter { $0.path == path.value }.compactMap { $0.changed?[name] }
     }
 
-    /// Changes each property that is declared as told, on an object of its own from `prepare` or on one for all. Checks that the change is
-    /// told, and that the value told last is that of `Get`. Checks that the other properties are never told, and constant ones never change.
+    /// Changes each property that is declared as told, on an object of its own from `prepare` or on one for all. Checks that the change
+    /// is told, and that the value told last is that of `Get`. Checks that the other properties are never told, and that constant ones
+    /// never change.
     private func check(
         _ interface: String, _ client: Client,
         _ prepare: @BusActor (String) async throws -> (ObjectPath, Change)?
