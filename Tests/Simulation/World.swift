@@ -386,7 +386,9 @@ final class World {
         (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
-        (originFloors, commonFloors, urgent, hastened, passes) = ([:], [:], [], [], [:])
+        (originFloors, urgent, hastened, passes) = ([:], [], [], [:])
+        // A recalled pause may be over, and yet its start tells when the other applications may be delayed again.
+        commonFloors = commonFloors.mapValues { ($0.since, $0.since) }
         (slowness, requestedAt) = ([:], [:])
         for record in saved.records.values {
             guard let time = record.retryAt, record.lastFailure?.retryAfter != nil, !record.state.hasEnded else { continue }
