@@ -91,11 +91,17 @@ internal import Testing
     }
 
     /// Within the minute in which a toast waits for a server.
-    @Test func `without a notification server an end wakes nothing up and leaves no thread, and its toast comes with the server`()
-        async throws
-    {
+    ///
+    /// - Parameter failsToStart: the bus starts a program for the server's name, which ends without taking the name.
+    @Test(arguments: [false, true])
+    func `without a notification server an end wakes nothing up and leaves no thread, and its toast comes with the server`(
+        failsToStart: Bool
+    ) async throws {
         if let sanitizer = underSanitizer() { return print("idle: the \(sanitizer) sanitizer has a thread that wakes up: not checked") }
-        let running = try await Running.start()
+        let folder = TemporaryFolder("todoku-notifications")
+        writeFile(folder("server"), "#!/bin/sh\necho started >> \(folder("starts"))\nexit 1\n".utf8)
+        chmod(folder("server"), 0o755)
+        let running = try await Running.start(names: failsToStart ? ["org.freedesktop.Notifications": folder("server")] : [:])
         let server = ScriptedServer { request, reply in reply.serve(patternBytes(2_000_000), for: request) }
         _ = try await running.fetch(server.url("/a"), ["notify": .string("always")])
         let process = "/proc/\(running.daemon.pid)"
@@ -105,6 +111,7 @@ internal import Testing
         await pause(milliseconds: 32_000)
         #expect(switches(process) == before)
         #expect(Set(before.keys.map(\.name)) == ["main", "todoku-curl", "todoku-store"])
+        #expect(readFile(folder("starts")) == (failsToStart ? Array("started\n".utf8) : nil))
         let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
         #expect(await eventually { await toasts.received.count == 1 })
         #expect(await toasts.received.first?.hints["category"] == .string("transfer.complete"))
