@@ -188,8 +188,8 @@ extension Answers {
         for (number, client) in clients.enumerated() { guarded.touch(client, "x", number, answers) }
         #expect(await eventually { answers.all.count == clients.count })
         #expect(answers.all.allSatisfy { $0.1 == "org.freedesktop.DBus.Error.Failed" })
-        // Each thread that hangs is replaced: the pool has fewer than ten. A caller whose inspection never began is inspected at a later call, every other one never
-        // again while its inspection hangs.
+        // Each thread that hangs is replaced: the pool has fewer than ten. A caller whose inspection never began is inspected at a later
+        // call. Every other one is not inspected again while its inspection hangs.
         var number = clients.count
         var isLast = false
         while !isLast {
