@@ -41,6 +41,24 @@ internal import Testing
         #expect(count == rounds)
     }
 
+    /// On a loop of its own: on the bus loop, every other test would wait for the input, too.
+    @Test func `input that takes long in every turn does not keep jobs waiting for ever`() async {
+        let loop = LoopExecutor(wake: {}) { loop in
+            startThread("test-input") {
+                loop.run { _ in
+                    let begun = ContinuousClock.now
+                    let step = StepTime()
+                    while !step.isOver {}
+                    return begun
+                }
+            }
+        }
+        var names: Set<String> = []
+        for _ in 0..<5 { names.insert(await Task(executorPreference: loop) { ownName() }.value) }  // without the rule, until the time limit
+        #expect(names == ["test-input"])
+        loop.stop()
+    }
+
     @Test func `every continuation comes back to the loop's thread`() async {
         let other = Other()
         let threads: [Int] = await withCheckedContinuation { done in

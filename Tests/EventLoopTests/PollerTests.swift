@@ -157,23 +157,6 @@ internal import Testing
         Poller.shared.cancel(token)
     }
 
-    @Test @BusActor func `input that takes long does not keep jobs waiting for ever`() async {
-        let pipe = Pipe()
-        let journal = Journal<String>()
-        // Never emptied: there is input in every turn.
-        let token = Poller.shared.watch(pipe.readEnd, for: .readable) { _ in
-            let step = StepTime()
-            while !step.isOver {}
-            journal.append("input")
-        }
-        pipe.put()
-        #expect(await eventually { journal.entries.count >= 1 })
-        for _ in 0..<5 { BusActor.spawn { journal.append("job") } }
-        #expect(await eventually { journal.entries.filter { $0 == "job" }.count == 5 })
-        Poller.shared.cancel(token)
-        pipe.take()
-    }
-
     @Test @BusActor func `signals come as events of the loop`() async {
         let journal = Journal<Int32>()
         var source: SignalSource? = SignalSource([SIGUSR1, SIGUSR2]) { journal.append($0) }
