@@ -12,7 +12,7 @@ internal import Testing
     let gate: CallerGate
     let looks = Looks()
 
-    init(patience: Duration = .seconds(10), _ finding: @escaping @Sendable (Int) -> CallerFinding = { _ in .known(.user) }) async throws {
+    init(patience: Duration = .seconds(60), _ finding: @escaping @Sendable (Int) -> CallerFinding = { _ in .known(.user) }) async throws {
         service = try await TestService()
         let (door, looks, own) = (door, looks, UInt32(getpid()))
         gate = CallerGate(limitError: { DBusError("org.todoku.Error.Limit", $0) }, patience: patience) { credentials, arrival in
