@@ -24,7 +24,8 @@ public enum CallerFinding: Sendable {
 /// other connections do not wait. If a connection leaves before it is identified, its calls are dropped.
 ///
 /// The held calls are bounded, because libdbus stops reading while 63 MiB of messages or 256 descriptors live: it would not even read the
-/// answer that the gate waits for. If the process may open no more descriptors, its connection to the bus breaks.
+/// answer that the gate waits for. libdbus closes the connection to the bus when a message brings a descriptor
+/// that the process may not open, because it has reached its limit of open files.
 @BusActor public final class CallerGate {
     /// Most held calls of one connection.
     public static let mostCalls = 10_000

@@ -25,7 +25,7 @@ public final class Pool: Sendable {
         var work: [Item] = []
         /// At this number of items the withdrawn ones are dropped.
         var cleansAt = 64
-        /// With the lost ones.
+        /// All threads of the pool, the lost ones too.
         var threads = 0
         var waiting = 0
         var lost = 0

@@ -9,11 +9,10 @@ internal import Testing
     private static let brief = Pool(name: "test-brief", width: 2)
     private static let hanging = Pool(name: "test-hanging", width: 2)
 
-    @Test @BusActor func `works on at most as many threads as it is wide, and all of it`() async {
-        let gauge = Gauge()
-        let journal = Journal<Int>()
-        for number in 0..<300 {
-            Self.narrow.perform {
+    /// Gives `pool` so many pieces of work, numbered from 0, which count themselves in `gauge` while they compute.
+    @BusActor private func fill(_ pool: Pool, _ count: Int, _ gauge: Gauge, _ journal: Journal<Int>) {
+        for number in 0..<count {
+            pool.perform {
                 gauge.enter()
                 var value = 0
                 for i in 0..<20_000 { value &+= i }
@@ -23,6 +22,12 @@ internal import Testing
                 journal.append($0)
             }
         }
+    }
+
+    @Test @BusActor func `works on at most as many threads as it is wide, and all of it`() async {
+        let gauge = Gauge()
+        let journal = Journal<Int>()
+        fill(Self.narrow, 300, gauge, journal)
         #expect(await eventually { journal.entries.count == 300 })
         #expect(journal.entries.sorted() == Array(0..<300))
         #expect(gauge.most <= 3)
@@ -68,23 +73,13 @@ internal import Testing
         }
         let gauge = Gauge()
         let journal = Journal<Int>()
-        for number in 0..<50 {
-            Self.hanging.perform(
-                {
-                    gauge.enter(); usleep(1000); gauge.leave()
-                }, then: { journal.append(number) })
-        }
+        fill(Self.hanging, 50, gauge, journal)
         #expect(await eventually { journal.entries.count == 50 })
         #expect(gauge.most <= 2)
         #expect(threads(named: "test-hanging") <= 4)
         pipe.put([1, 1])
         #expect(await eventually { late.entries.sorted() == [0, 1] })
-        for number in 0..<50 {
-            Self.hanging.perform(
-                {
-                    gauge.enter(); usleep(1000); gauge.leave()
-                }, then: { journal.append(number) })
-        }
+        fill(Self.hanging, 50, gauge, journal)
         #expect(await eventually { journal.entries.count == 100 })
         #expect(gauge.most <= 2)
         #expect(await eventually(within: .seconds(30)) { threads(named: "test-hanging") == 0 })

@@ -118,14 +118,7 @@ private struct QueueCase: Sendable, CustomStringConvertible {
     verdict.note = "the healthy disk's file came after \((ContinuousClock.now - begun).components.seconds) s"
     verdict.expect(ContinuousClock.now - begun < .seconds(30), "the healthy disk's file took \(ContinuousClock.now - begun)")
     disks.goOn()
-    let all = try await lane.settle(paths, within: .seconds(120))
-    for path in paths {
-        let end = all[path.value]
-        verdict.expect(
-            end?.state == "finished", "\(path.value) is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
-        verdict.expect(holds(end?.path, body, lane), "\(end?.path ?? "it") holds wrong bytes")
-        verdict.right += 1
-    }
+    try await finishAll(paths, body, lane, &verdict)
     await lane.end(SIGTERM)
     return verdict
 }
@@ -302,6 +295,18 @@ private func openFiles(_ process: String, _ name: String) -> Int {
     return readFile("/proc/\(pid)/root\(path)") == body
 }
 
+/// Waits until all of `paths` have ended: each is finished, and holds `body`.
+@BusActor private func finishAll(_ paths: [ObjectPath], _ body: [UInt8], _ lane: Lane, _ verdict: inout Verdict) async throws {
+    let all = try await lane.settle(paths, within: .seconds(120))
+    for path in paths {
+        let end = all[path.value]
+        verdict.expect(
+            end?.state == "finished", "\(path.value) is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
+        verdict.expect(holds(end?.path, body, lane), "\(end?.path ?? "it") holds wrong bytes")
+        verdict.right += 1
+    }
+}
+
 @BusActor private func die(_ test: MountCase, _ lane: Lane) async throws -> Verdict {
     let (place, disks) = (Place(), try await MemoryDisks(1, stoppedAt: test.operation))
     defer { disks.goOn() }
@@ -399,14 +404,7 @@ private func openFiles(_ process: String, _ name: String) -> Int {
     verdict.expect(threads < 170, "\(threads) threads")
     verdict.note = "\(threads) threads"
     disks.goOn()
-    all = try await lane.settle(paths, within: .seconds(120))
-    for path in paths {
-        let end = all[path.value]
-        verdict.expect(
-            end?.state == "finished", "\(path.value) is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
-        verdict.expect(holds(end?.path, body, lane), "\(end?.path ?? "it") holds wrong bytes")
-        verdict.right += 1
-    }
+    try await finishAll(paths, body, lane, &verdict)
     await lane.end(SIGTERM)
     return verdict
 }
