@@ -218,7 +218,7 @@ extension Client {
     }
 
     @Test func `keeps the service, and is forgotten with its caller`() async throws {
-        let running = try await Running.start(["--idle-exit", "5"])
+        let running = try await Running.start(["--idle-exit", "15"])
         let path = try await running.download("http://127.0.0.1:1/a", paused)
         let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: running.world.environment)
         #expect(await eventually { monitor.output.contains("NameLost") })
@@ -229,8 +229,8 @@ extension Client {
             ],
             environment: running.world.environment)
         #expect(await eventually { Trace(monitor.output).calls("WaitAll").count == 1 })
-        // Still running well after the five seconds; only waiting can show that.
-        #expect(await eventually(within: .milliseconds(7000)) { !running.daemon.isRunning } == false)
+        // Still running well after the fifteen seconds; only waiting can show that.
+        #expect(await eventually(within: .milliseconds(17_000)) { !running.daemon.isRunning } == false)
         waiter.signal(SIGKILL)
         #expect(await running.daemon.wait().isClean)
         _ = path

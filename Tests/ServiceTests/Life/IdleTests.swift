@@ -7,7 +7,7 @@ internal import Testing
 
 @Suite struct `Idle` {
     @Test func `it exits by itself and releases the name; paused downloads do not keep it`() async throws {
-        let running = try await Running.start(["--idle-exit", "5"])
+        let running = try await Running.start(["--idle-exit", "15"])
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         let paused = try await running.download(server.url("/a"), ["start": .bool(false)])
         let done = try await running.download(server.url("/b"))
@@ -15,21 +15,21 @@ internal import Testing
         let since = ContinuousClock.now
         let exit = await running.daemon.wait()
         #expect(exit.isClean, "\(exit)")
-        #expect(ContinuousClock.now - since > .milliseconds(4500))
+        #expect(ContinuousClock.now - since > .milliseconds(14_500))
         #expect(await running.world.bus.hasOwner(BusName.service) == false)
         _ = await running.world.start()
         #expect(try await running.client.get(Download.state, at: paused) == "paused")
     }
 
     @Test func `downloads held by PauseAll do not keep it`() async throws {
-        let running = try await Running.start(["--idle-exit", "5"])
+        let running = try await Running.start(["--idle-exit", "15"])
         try await running.client.call(Manager.pauseAll, ())
         _ = try await running.download("http://127.0.0.1:1/a")
         #expect(await running.daemon.wait().status == 0)
     }
 
     @Test func `a pending Wait keeps it, until its caller leaves`() async throws {
-        let running = try await Running.start(["--idle-exit", "5"])
+        let running = try await Running.start(["--idle-exit", "15"])
         let path = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
         let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: running.world.environment)
         #expect(await eventually { monitor.output.contains("NameLost") })
@@ -40,8 +40,8 @@ internal import Testing
             ],
             environment: running.world.environment)
         #expect(await eventually { Trace(monitor.output).calls("Wait").count == 1 })
-        // Still running well after the five seconds; only waiting can show that.
-        #expect(await eventually(within: .milliseconds(6500)) { !running.daemon.isRunning } == false)
+        // Still running well after the fifteen seconds; only waiting can show that.
+        #expect(await eventually(within: .milliseconds(17_000)) { !running.daemon.isRunning } == false)
         waiter.signal(SIGKILL)
         let since = ContinuousClock.now
         #expect(await running.daemon.wait().status == 0)
@@ -49,9 +49,9 @@ internal import Testing
     }
 
     @Test func `a retry that is waited for keeps it`() async throws {
-        let running = try await Running.start(["--idle-exit", "5"])
+        let running = try await Running.start(["--idle-exit", "15"])
         let server = ScriptedServer { request, reply in
-            if request.number == 0 { reply.respond(503, ["Retry-After": "7"]) } else { reply.respond(200, text: "x") }
+            if request.number == 0 { reply.respond(503, ["Retry-After": "17"]) } else { reply.respond(200, text: "x") }
         }
         let path = try await running.download(server.url("/a"))
         #expect(await running.client.signals.has("Completed", at: path))
@@ -120,7 +120,7 @@ internal import Testing
     /// A download that waits for an instant, and one whose owner is to be called again.
     @Test func `a wait for an instant keeps it, and does not wake it up`() async throws {
         if let sanitizer = underSanitizer() { return print("idle: the \(sanitizer) sanitizer has a thread that wakes up: not checked") }
-        let running = try await Running.start(["--idle-exit", "5"])
+        let running = try await Running.start(["--idle-exit", "15"])
         let hour = UInt64(3600) * 1_000_000
         let path = try await running.download(
             "http://127.0.0.1:1/a", ["not-before": .uint64(wallClock() + hour), "deadline": .uint64(1000)])

@@ -14,6 +14,21 @@ internal import Testing
         return try await running.client.batch(items, ["directory": .string(running.world.folder), "notify": .string("never")]).1
     }
 
+    /// Writes `call` and a `List` to the bus in one piece. Calls of one connection are answered in order, unless a call is carried out in
+    /// slices.
+    ///
+    /// - Returns: whether the `List` found a download in one of `states`.
+    private func lists(_ states: [String], rightAfter call: String, _ bus: PrivateBus) async -> Bool {
+        await onThread {
+            let caller = RawCaller(bus)
+            caller.call(BusName.managerPath.value, Manager.interface, call)
+            let filter: Variant = .dictionary(["states": .strings(states), "limit": .uint32(1)])
+            let list = caller.call(BusName.managerPath.value, Manager.interface, "List", [filter])
+            // The first four bytes are the length of the array of paths.
+            return caller.answer(to: list)?.body.prefix(4).contains { $0 != 0 } ?? false
+        }
+    }
+
     @Test func `by PauseAll and ResumeAll is answered before all signals, visible at once, and survives a kill`() async throws {
         let gate = Gate()
         let server = ScriptedServer { _, _ in gate.wait() }
@@ -78,9 +93,7 @@ internal import Testing
         let running = try await Running.start()
         let last = try await queue(running, server)[Self.count - 1]
         let tally = try await Tally(running)
-        // Calls of one connection are answered in order, unless a call is carried out in slices.
-        try await tally.tell(Manager.cancelAll)
-        #expect(try await tally.get(Manager.remaining) > 0, "another call waited until all were cancelled")
+        #expect(await lists(["queued"], rightAfter: "CancelAll", running.world.bus), "another call waited until all were cancelled")
         #expect(await eventually { await tally.ended > 0 })
         await running.world.kill(running.daemon)
         _ = await running.world.start()
@@ -95,8 +108,7 @@ internal import Testing
         for path in [last, later] { #expect(try await running.client.get(Download.state, at: path) == "cancelled") }
 
         await tally.forget()
-        try await tally.tell(Manager.clearEnded)
-        #expect(try await tally.connection.call(Manager.list, on: BusName.service, at: BusName.managerPath, ["limit": .uint32(1)]) != [])
+        #expect(await lists(["cancelled"], rightAfter: "ClearEnded", running.world.bus), "another call waited until all were off the list")
         #expect(await eventually { await tally.removed == Self.count + 1 })
         #expect(try await running.client.list() == [])
     }
@@ -274,15 +286,5 @@ internal import Testing
 
     func call(_ method: MethodOf<Void, Void>) async throws {
         try await connection.call(method, on: BusName.service, at: BusName.managerPath, ())
-    }
-
-    func tell<Out>(_ method: MethodOf<Void, Out>) throws {
-        try connection.tell(method, on: BusName.service, at: BusName.managerPath, ())
-    }
-
-    func get(_ property: PropertyOf<UInt32>) async throws -> UInt32 {
-        let value = try await connection.call(
-            Standard.get, on: BusName.service, at: BusName.managerPath, (property.interface, property.name))
-        return value.uint32 ?? .max
     }
 }

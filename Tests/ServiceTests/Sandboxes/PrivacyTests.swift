@@ -184,7 +184,7 @@ internal import Testing
     }
 
     @Test func `it still leaves when idle`() async throws {
-        let running = try await Running.start(["--idle-exit", "5"])
+        let running = try await Running.start(["--idle-exit", "15"])
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         _ = try await running.fetch(server.url("/a"), toasts)
         #expect(await running.daemon.wait().status == 0)
