@@ -18,19 +18,23 @@ private struct Desk {
 
     func request(_ host: String, app: String = "", interval: Duration = .zero) -> PlacedRequest {
         PlacedRequest(
-            host: host, origin: "http://\(host):80", app: app, requestInterval: interval, startedAt: now, phase: .underWay)
+            host: host, origin: "http://\(host):80", app: app, requestInterval: interval, startedAt: now, slotSince: now, phase: .underWay)
     }
 
     /// - Returns: the id of the request, and the rows to save before it goes out.
     mutating func begin(_ request: PlacedRequest, isUrgent: Bool = false) -> (id: RequestID, saves: [StoreChange]) {
         last += 1
         let id = RequestID(DownloadNumber(last), 1)
-        return (id, gate.begin(request, id, isUrgent: isUrgent, now: now))
+        var request = request
+        request.isUrgent = isUrgent
+        return (id, gate.begin(request, id, now: now))
     }
 
     mutating func opens(_ request: PlacedRequest, isUrgent: Bool = false) -> WallTime? {
         let host = gate.load(of: request.host)
-        return gate.opens(host, request, isUrgent: isUrgent, now: now)
+        var request = request
+        request.isUrgent = isUrgent
+        return gate.opens(host, request, now: now)
     }
 }
 
@@ -48,7 +52,7 @@ private func rule(_ interval: Duration) -> HostRule { HostRule(requestInterval: 
         #expect(desk.opens(desk.request("h")) == nil, "nobody knows when it went out")
         let sent = desk.now + .milliseconds(300)
         desk.now = desk.now + .milliseconds(400)
-        let rows = desk.gate.sent(id, at: sent, isUrgent: false, now: desk.now)
+        let rows = desk.gate.sent(id, at: sent, now: desk.now)
         #expect(rows == [.requested(HostRequest(host: "h", requestInterval: .zero, at: sent, isSent: true))])
         #expect(desk.opens(desk.request("h")) == sent + after(.seconds(1)))
         #expect(desk.opens(desk.request("other")) == desk.now)
@@ -68,7 +72,7 @@ private func rule(_ interval: Duration) -> HostRule { HostRule(requestInterval: 
         let own = desk.request("h", interval: .seconds(5))
         let (id, saves) = desk.begin(own)
         #expect(saves.count == 2)
-        _ = desk.gate.sent(id, at: desk.now, isUrgent: false, now: desk.now)
+        _ = desk.gate.sent(id, at: desk.now, now: desk.now)
         #expect(desk.opens(own) == desk.now + after(.seconds(5)))
         #expect(desk.opens(desk.request("h")) == desk.now + after(.seconds(1)))
     }
@@ -78,7 +82,9 @@ private func rule(_ interval: Duration) -> HostRule { HostRule(requestInterval: 
         let (first, _) = desk.begin(desk.request("h"))
         let second = RequestID(DownloadNumber(77), 3)
         desk.gate.wait(
-            PlacedRequest(host: "h", origin: "http://h:80", app: "", requestInterval: .zero, startedAt: desk.now, phase: .waiting), second)
+            PlacedRequest(
+                host: "h", origin: "http://h:80", app: "", requestInterval: .zero, startedAt: desk.now, slotSince: desk.now, phase: .waiting
+            ), second)
         let host = desk.gate.load(of: "h")
         #expect((host.active, desk.gate.waiting, desk.gate.idle) == (1, 1, 1))
         desk.gate.stalled(first, true, now: desk.now)
@@ -101,7 +107,7 @@ private func rule(_ interval: Duration) -> HostRule { HostRule(requestInterval: 
         for status: UInt32 in [429, 503] {
             var desk = try Desk()
             let (id, _) = desk.begin(desk.request("h", app: "A"))
-            desk.gate.refused(id, status, retryAfter, isUrgent: false, now: desk.now)
+            desk.gate.refused(id, status, retryAfter, now: desk.now)
             // Without a pause, the origin has an interval of one second after a refusal.
             let pace = after(.seconds(1))
             #expect(desk.opens(desk.request("h", app: "A")) == desk.now + max(own, pace))
@@ -132,7 +138,7 @@ private func rule(_ interval: Duration) -> HostRule { HostRule(requestInterval: 
     @Test func `moves with the clock`() throws {
         var desk = try Desk(["h": rule(.seconds(60))])
         let (id, _) = desk.begin(desk.request("h"))
-        _ = desk.gate.sent(id, at: desk.now, isUrgent: false, now: desk.now)
+        _ = desk.gate.sent(id, at: desk.now, now: desk.now)
         let delta = Duration.seconds(-86_400)
         desk.now = desk.now + delta
         let rows = desk.gate.shift(by: delta)

@@ -61,21 +61,16 @@ public final class Ledger {
     private var folderWaits: [ByteText: Int] = [:]
     /// All unfinished downloads, in queue order.
     public internal(set) var order = DownloadQueue()
-    /// The queued downloads that may start, in lanes; and the queued downloads whose files are still in use.
-    var runnable = DownloadQueue(countsAcrossLanes: true)
-    var heldBack: Set<DownloadNumber> = []
-    /// Which requests may go to which hosts, and when.
+    /// Which queued downloads may start and which requests may go on, and when.
     var gate: HostGate
+    /// The queued downloads whose files are still in use.
+    var heldBack: Set<DownloadNumber> = []
     /// The lane of the last queued download without a request interval of its own.
     var recentLane: RecentLane?
     /// How many hosts this turn may still refresh, or queued downloads review.
     var refreshesLeft = 0
     /// The last `schedule` has left hosts to refresh or downloads to start to the next slice.
     var isCut = false
-    var apps: [String: AppShare] = [:]
-    var laneNumber: UInt32 = 0
-    /// Queued downloads that precede a redirect at their host, as found in this `schedule`.
-    var awaited: [Awaited] = []
     /// When to check again whether one application owes another a slot.
     var sliceAt: WallTime?
     public internal(set) var ended = EndedList()
@@ -110,7 +105,8 @@ public final class Ledger {
 
     /// - Parameter network: nil: not known yet.
     public init(settings: Settings, network: NetworkCondition? = .open, jitter: Jitter) {
-        (self.settings, self.jitter, conditions, gate) = (settings, jitter, Conditions(network: network), HostGate(settings))
+        (self.settings, self.jitter, conditions) = (settings, jitter, Conditions(network: network))
+        gate = HostGate(settings, isNetworkKnown: network != nil)
     }
 
     public subscript(_ number: DownloadNumber) -> LedgerEntry? { entries[number] }
@@ -194,7 +190,7 @@ public final class Ledger {
     func forget(_ entry: LedgerEntry, now: WallTime) {
         entry.isRemoved = true
         if isAtWork(entry) { leaving[entry.number] = entry }
-        if entry.state == .active { leaveSlot(entry, now: now) }
+        if entry.state == .active { gate.leaveSlot(entry.request, now: now) }
         leaveLane(entry)
         count(entry, in: entry.state, by: -1)
         entry.batch?.forget(entry.state)
@@ -354,7 +350,7 @@ public final class Ledger {
             leaveLane(entry)
             entry.toldHold = nil
         }
-        if before == .active, next != .active { leaveSlot(entry, now: now) }
+        if before == .active, next != .active { gate.leaveSlot(entry.request, now: now) }
         if next == .active, before != .active { enterSlot(entry, now: now) }
         switch (before.hasEnded, next.hasEnded) {
         case (false, true):

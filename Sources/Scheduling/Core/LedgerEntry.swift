@@ -24,11 +24,8 @@ public final class LedgerEntry {
     var isResumable = true
     /// The lane of a download that may start.
     var lane: Lane?
-    /// The download's own request interval, as its host distinguishes it from others; zero: none.
+    /// The request interval of its last lane; zero: none.
     var requestInterval = Duration.zero
-    /// The application whose slot the active download takes, and since when.
-    var share: AppShare?
-    var startedAt = WallTime(microseconds: 0)
     /// A caller wants the download at once: no pause or pace of a server delays it until its next transfer ends. In a lane, the lane's flag
     /// counts.
     var isUrgent = false

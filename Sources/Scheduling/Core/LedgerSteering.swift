@@ -12,10 +12,7 @@ extension Ledger {
             if moved.lane != nil { makeRunnable(moved) }
             save(moved)
         }
-        if takesTurn, place == 0, let app = apps[entry.record.options.app], let least = apps.values.map(\.cost).min() {
-            app.cost = min(app.cost, least - AppShare.start)
-            comesNext(entry)
-        }
+        if takesTurn, place == 0 { gate.comesNext(entry.record.options.app, entry.lane) }
     }
 
     func setPriority(_ entry: LedgerEntry, _ priority: Int32) {

@@ -1,10 +1,10 @@
 internal import DownloadModel
 
-/// Which requests are at which host, and when the next one may go there: host rules, intervals, refusals and turns. Knows requests and
-/// hosts, and neither downloads, records nor files.
+/// Which requests are at which host, which may go there next, and when: host rules, intervals, refusals, slots and turns. Knows hosts,
+/// requests and the numbers of queued downloads, and neither records nor files.
 ///
-/// A request is placed when its transfer starts (`begin`), or when a redirect leads it elsewhere (`wait`, later `begin`). It leaves when
-/// its transfer stops, and is forgotten when its transfer has ended. What the server answers in between sets the pace of the origin.
+/// A request is placed when its transfer starts (`begin`), or when a redirect leads it elsewhere (`redirect`, later `begin`). It leaves
+/// when its transfer stops, and is forgotten when its transfer has ended. What the server answers in between sets the pace of the origin.
 struct HostGate {
     // Given by the settings
     private(set) var rules: HostRules
@@ -19,9 +19,16 @@ struct HostGate {
     private(set) var paces = OriginPaces()
     /// The requests of all transfers.
     private(set) var requests: [RequestID: PlacedRequest] = [:]
-    /// The idle ones of `requests`; and those of them that wait.
+    /// How many of `requests` have not left; the idle ones of them; and of these those that wait.
+    private var active = 0
     private(set) var idle = 0
     private(set) var waiting = 0
+    /// The queued downloads that may start, and the applications.
+    var lanes = Lanes()
+    /// Queued downloads that precede a redirect at their host, as found since the last `loseTurns`.
+    var awaited: [Awaited] = []
+    /// False: nobody knows whether there is a network. Then only this machine takes requests.
+    var isNetworkKnown = true
     /// The last requests of earlier processes, by host, until this process uses that host.
     private var earlier: [String: [HostRequest]] = [:]
 
@@ -36,7 +43,11 @@ struct HostGate {
     /// The host looked up last: among 100,000 queued downloads, most have the host of the previous one.
     private var recent: (host: String, load: HostLoad)?
 
-    init(_ settings: Settings) { (rules, perHost, maxActive) = (settings.hostRules, settings.maxPerHost, settings.maxActive) }
+    /// - Parameter isNetworkKnown: false: only this machine takes requests.
+    init(_ settings: Settings, isNetworkKnown: Bool = true) {
+        self.isNetworkKnown = isNetworkKnown
+        (rules, perHost, maxActive) = (settings.hostRules, settings.maxPerHost, settings.maxActive)
+    }
 
     // MARK: Hosts
 
@@ -166,8 +177,8 @@ struct HostGate {
         return pace.opens(for: app, isUrgent: isUrgent, now: now).map { max($0, opens) }
     }
 
-    func opens(_ host: HostLoad, _ request: PlacedRequest, isUrgent: Bool, now: WallTime) -> WallTime? {
-        opens(host, request.origin, app: request.app, requestInterval: request.requestInterval, isUrgent: isUrgent, now: now)
+    func opens(_ host: HostLoad, _ request: PlacedRequest, now: WallTime) -> WallTime? {
+        opens(host, request.origin, app: request.app, requestInterval: request.requestInterval, isUrgent: request.isUrgent, now: now)
     }
 
     /// Whether the pace of `origin` delays a request.
@@ -177,8 +188,42 @@ struct HostGate {
         HostTurns.Claim(app: app, slowedOrigin: isSlowed(origin, isUrgent: isUrgent) ? origin : nil, requestInterval: requestInterval)
     }
 
-    func claim(of request: PlacedRequest, isUrgent: Bool) -> HostTurns.Claim {
-        claim(at: request.origin, app: request.app, requestInterval: request.requestInterval, isUrgent: isUrgent)
+    func claim(of request: PlacedRequest) -> HostTurns.Claim {
+        claim(at: request.origin, app: request.app, requestInterval: request.requestInterval, isUrgent: request.isUrgent)
+    }
+
+    // MARK: Slots
+
+    /// At most this many silent or waiting transfers take no slot when a download starts.
+    static let mostIdle = 64
+
+    /// Whether another download may start. A transfer that waits for its host, or for a silent server, takes no slot.
+    var hasSlot: Bool { maxActive == 0 || active < Int(maxActive) +| min(idle, Self.mostIdle) }
+
+    /// Whether a transfer that waits for its next request may go on.
+    var hasSlotForHop: Bool { maxActive == 0 || active < Int(maxActive) +| idle }
+
+    // MARK: Queued downloads
+
+    /// The lane of such downloads, as far as their host tells them apart.
+    ///
+    /// - Parameter host: of the download's URL; empty: no request is needed.
+    mutating func lane(host: String, origin: String, app: String, requestInterval: Duration, isUrgent: Bool) -> Lane {
+        let load = load(of: host)
+        return lanes.lane(
+            at: load, app: app, requestInterval: load.told(apart: requestInterval), origin: host.isEmpty ? "" : load.told(apart: origin),
+            isUrgent: isUrgent)
+    }
+
+    /// A download may start once its host takes it.
+    mutating func enqueue(_ number: DownloadNumber, in lane: Lane, origin: String, priority: Int32, position: Int64) {
+        lanes.insert(number, in: lane, origin: origin, priority: priority, position: position)
+        touch(lane.host)
+    }
+
+    mutating func dequeue(_ number: DownloadNumber, from lane: Lane) {
+        lanes.remove(number, from: lane)
+        touch(lane.host)
     }
 
     // MARK: Requests
@@ -192,18 +237,50 @@ struct HostGate {
     /// The origin of a request whose transfer has not ended.
     func origin(of id: RequestID) -> String { requests[id]?.origin ?? "" }
 
+    /// A transfer takes a slot, with its first request.
+    ///
+    /// - Returns: the rows that must be saved before the request goes out.
+    mutating func takeSlot(_ request: PlacedRequest, _ id: RequestID, now: WallTime) -> [StoreChange] {
+        lanes.share(of: request.app).begins(now: now)
+        return begin(request, id, now: now)
+    }
+
+    /// A transfer stops: it gives its slot back, and no host counts its request.
+    mutating func leaveSlot(_ id: RequestID, now: WallTime) {
+        guard let request = requests[id], !request.hasLeft else { return }
+        leave(id)
+        let app = lanes.share(of: request.app)
+        app.ends(now: now)
+        lanes.forgetIfIdle(app)
+    }
+
+    /// The next request of a transfer goes to `host`, by a redirect or again, and waits for it.
+    mutating func redirect(_ id: RequestID, to host: String, origin: String, now: WallTime) {
+        guard let request = requests[id] else { return }
+        leave(id)
+        wait(request.next(to: host, origin: origin, now: now), id)
+    }
+
+    /// A caller wants the download of a waiting request at once.
+    mutating func hurry(_ id: RequestID) {
+        guard var request = requests[id], request.isWaiting else { return }
+        request.isUrgent = true
+        put(request, id)
+        touch(load(of: request.host))
+    }
+
     /// Starts a request, or lets one go on that waited.
     ///
     /// - Returns: the rows that must be saved before the request goes out.
-    mutating func begin(_ request: PlacedRequest, _ id: RequestID, isUrgent: Bool, now: WallTime) -> [StoreChange] {
+    mutating func begin(_ request: PlacedRequest, _ id: RequestID, now: WallTime) -> [StoreChange] {
         let (load, requestInterval) = (load(of: request.host), request.requestInterval)
-        let isSlowed = isSlowed(request.origin, isUrgent: isUrgent)
+        let isSlowed = isSlowed(request.origin, isUrgent: request.isUrgent)
         var (request, saves) = (request, [StoreChange]())
         (request.phase, request.startedAt) = (.underWay, now)
         request.isPaced = load.interval > .zero || requestInterval > .zero || isSlowed
         put(request, id)
         load.active += 1
-        load.turns.took(claim(of: request, isUrgent: isUrgent))
+        load.turns.took(claim(of: request))
         touch(load)
         if isSlowed { paces.change(request.origin, now: now) { $0.started(id, at: now) } }
         if load.interval > .zero {
@@ -227,7 +304,7 @@ struct HostGate {
         touch(load)
     }
 
-    /// The transfer stops, or asks for another request: no host counts this one.
+    /// No host counts this request any more.
     mutating func leave(_ id: RequestID) {
         guard let request = requests[id], !request.hasLeft else { return }
         set(.left, of: id)
@@ -248,11 +325,11 @@ struct HostGate {
     /// A request that was started while `isPaced` has gone out.
     ///
     /// - Returns: the rows to save.
-    mutating func sent(_ id: RequestID, at time: WallTime, isUrgent: Bool, now: WallTime) -> [StoreChange] {
+    mutating func sent(_ id: RequestID, at time: WallTime, now: WallTime) -> [StoreChange] {
         guard let request = requests[id], !request.hasLeft else { return [] }
         let load = load(of: request.host)
         var saves: [StoreChange] = []
-        if !isUrgent { paces.change(request.origin, now: now) { $0.sent(id, at: time) } }
+        if !request.isUrgent { paces.change(request.origin, now: now) { $0.sent(id, at: time) } }
         for requestInterval in [.zero, request.requestInterval] {
             guard var pacing = requestInterval == .zero ? load.pacing : load.requestIntervals[requestInterval], pacing.unsent.contains(id)
             else { continue }
@@ -281,6 +358,7 @@ struct HostGate {
     private mutating func put(_ request: PlacedRequest?, _ id: RequestID) {
         let before = requests[id]
         requests[id] = request
+        active += (request?.hasLeft ?? true ? 0 : 1) - (before?.hasLeft ?? true ? 0 : 1)
         waiting += (request?.isWaiting ?? false ? 1 : 0) - (before?.isWaiting ?? false ? 1 : 0)
         idle += (request?.isIdle ?? false ? 1 : 0) - (before?.isIdle ?? false ? 1 : 0)
         for (silent, sign) in [(before, -1), (request, 1)] {
@@ -295,16 +373,16 @@ struct HostGate {
 
     /// The server refused a request with 429 or 503 (RFC 6585, section 4; RFC 9110, section 15.6.4).
     ///
-    /// - Parameter isUrgent: a caller wanted the download at once. All other urgent downloads of the origin that have not started now wait
-    ///   like the rest, so a resumed batch of thousands asks a refusing server only a few times.
-    mutating func refused(_ id: RequestID, _ status: UInt32, _ retryAfter: Duration?, isUrgent: Bool, now: WallTime) {
+    /// If a caller wanted the download at once, all other urgent downloads of the origin that have not started now wait like the rest. So a
+    /// resumed batch of thousands asks a refusing server only a few times.
+    mutating func refused(_ id: RequestID, _ status: UInt32, _ retryAfter: Duration?, now: WallTime) {
         guard let request = requests[id] else { return }
         let ruled = ruledInterval(of: request.origin)
         paces.change(request.origin, creates: true, now: now) { pace in
             pace.refused(status, startedAt: request.startedAt, retryAfter: retryAfter, by: request.app, ruled: ruled, now: now)
         }
         touchOrigin(request.origin)
-        guard isUrgent, let host = hosts[rules.governing(DownloadURL.host(of: request.origin)).name] else { return }
+        guard request.isUrgent, let host = hosts[rules.governing(DownloadURL.host(of: request.origin)).name] else { return }
         for lane in host.lanes where lane.isUrgent && (lane.origin == nil || lane.origin == request.origin) { lane.isUrgent = false }
         host.regime = nil  // announce each download's wait now
     }
@@ -403,6 +481,7 @@ struct HostGate {
     ///
     /// - Returns: the rows to save.
     mutating func shift(by delta: Duration) -> [StoreChange] {
+        lanes.shift(by: delta)
         paces.shift(by: delta)
         wakes = WakeHeap()
         for host in hosts.withInstants() {
@@ -412,6 +491,7 @@ struct HostGate {
         touchAll()
         for (id, request) in requests {
             requests[id]?.startedAt = request.startedAt + delta
+            requests[id]?.slotSince = request.slotSince + delta
             if let since = request.silentSince { requests[id]?.phase = .silent(since: since + delta) }
         }
         for (name, requests) in earlier {

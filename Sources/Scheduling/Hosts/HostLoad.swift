@@ -20,9 +20,9 @@ final class HostLoad {
     /// Transfers whose next request waits for its turn here.
     var hops: [RequestID] = []
     var turns = HostTurns()
-    /// What the host offers may be outdated: it is in `Ledger.touched`.
+    /// What the host offers may be outdated: it is in `HostGate.touched`.
     var isTouched = false
-    /// `Ledger.rulesCount` when `rule` was looked up.
+    /// `HostGate.rulesCount` when `rule` was looked up.
     var rulesCount: UInt64 = 0
     /// The host is in `HostTable.dated`.
     fileprivate var isDated = false
@@ -34,7 +34,7 @@ final class HostLoad {
     /// At most this many intervals of downloads are distinguished. A further interval is rounded up, to a known interval or a power of two.
     private static let mostRequestIntervals = 64
     private static let mostOrigins = 64
-    /// The regime of the last review of the downloads: see `Ledger.review`.
+    /// The regime under which the waits of the queued downloads were announced last: see `Ledger.review`.
     var regime: Regime?
 
     struct Regime: Equatable {
@@ -191,7 +191,7 @@ struct HostTable {
     private var dated: [HostLoad] = []
     /// A host refreshed in an earlier generation is outdated.
     private var generation: UInt64 = 0
-    /// All hosts before this place have been refreshed in this generation, or are in `Ledger.touched`.
+    /// All hosts before this place have been refreshed in this generation, or are in `HostGate.touched`.
     private var next = 0
 
     var count: Int { all.count }
@@ -256,91 +256,4 @@ struct HostTable {
         }
         return nil
     }
-}
-
-/// Downloads that may start, in queue order: one application, one host, one interval, one origin and urgency.
-final class Lane {
-    /// The lane's number in `Ledger.runnable`.
-    let id: UInt32
-    unowned let host: HostLoad  // the ledger keeps a host that has lanes
-    let app: AppShare
-    /// The downloads' own `request-interval`; zero: none.
-    let requestInterval: Duration
-    /// The origin of the downloads' URLs; empty: no request needed; nil: several origins.
-    let origin: String?
-    /// A caller wants these downloads at once: no pause or pace of an origin delays them.
-    var isUrgent: Bool
-    var count = 0
-    /// The lane's first download while it may start: it is in `app.ready`.
-    var offered: DownloadNumber?
-
-    init(id: UInt32, host: HostLoad, app: AppShare, requestInterval: Duration, origin: String?, isUrgent: Bool) {
-        (self.id, self.host, self.app, self.requestInterval) = (id, host, app, requestInterval)
-        (self.origin, self.isUrgent) = (origin, isUrgent)
-    }
-}
-
-/// One application's use of the service; it decides whose turn it is.
-final class AppShare {
-    /// The cost of a start. With it, applications share slots by time, and a host that keeps an interval by the number of requests.
-    static let start: Duration = .seconds(1)
-
-    let name: String
-    /// The first download of each of the application's lanes that may start now.
-    var ready = DownloadQueue()
-    var lanes = 0
-    var active = 0
-    /// The time that its transfers took, up to `chargedAt`, plus `start` for each.
-    var cost: Duration
-    private var chargedAt = WallTime(microseconds: 0)
-
-    init(name: String, cost: Duration) { (self.name, self.cost) = (name, cost) }
-
-    func charge(now: WallTime) {
-        if now > chargedAt { cost += (now - chargedAt) * active }
-        chargedAt = now
-    }
-
-    func shift(by delta: Duration) { chargedAt = chargedAt + delta }
-
-    var isIdle: Bool { lanes == 0 && active == 0 }
-}
-
-/// A download with its origin and lane.
-final class RecentLane {
-    let record: DownloadRecord
-    let origin: String
-    let lane: Lane
-    init(record: DownloadRecord, origin: String, lane: Lane) { (self.record, self.origin, self.lane) = (record, origin, lane) }
-}
-
-/// A request of a transfer, until the transfer ends.
-struct PlacedRequest {
-    enum Phase: Equatable {
-        /// Waits for its host, and takes no slot.
-        case waiting
-        case underWay
-        /// The server has sent nothing since.
-        case silent(since: WallTime)
-        /// The transfer has been stopped or has ended, so no host counts the request. The server's answer still counts.
-        case left
-    }
-
-    let host: String
-    /// `DownloadURL.origin` of the request's URL.
-    let origin: String
-    let app: String
-    /// The download's own request interval, as the host distinguishes it from others; zero: none.
-    let requestInterval: Duration
-    /// When the request was started or permitted; while it waits, when it began to wait.
-    var startedAt: WallTime
-    var phase: Phase
-    /// The request keeps an interval: the engine must report when the request has gone out.
-    var isPaced = false
-
-    var isWaiting: Bool { phase == .waiting }
-    var hasLeft: Bool { phase == .left }
-    var silentSince: WallTime? { if case .silent(let time) = phase { time } else { nil } }
-    /// Whether the request takes a slot that others may use meanwhile.
-    var isIdle: Bool { isWaiting || silentSince != nil }
 }

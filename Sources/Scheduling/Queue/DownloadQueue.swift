@@ -49,10 +49,24 @@ public struct DownloadQueue: Sendable {
     /// All downloads, in order.
     public var ordered: [DownloadNumber] { chunks.lists.flatMap { $0.lazy.map(\.number) } }
 
+    /// A download, and what decides its place in the order.
+    struct Ranked: Equatable {
+        let number: DownloadNumber
+        let priority: Int32
+        let position: Int64
+    }
+
+    /// The download that starts next, and what decided that.
+    var first: Ranked? { (chunks.lists.first?.first).map(Self.ranked) }
+
     /// The download of `lane` that starts next.
-    public func next(in lane: UInt32) -> DownloadNumber? {
+    func first(in lane: UInt32) -> Ranked? {
         guard let (chunk, index) = chunks.place(notBefore: .front(of: lane)), chunks.lists[chunk][index].lane == lane else { return nil }
-        return chunks.lists[chunk][index].number
+        return Self.ranked(chunks.lists[chunk][index])
+    }
+
+    private static func ranked(_ entry: Entry) -> Ranked {
+        Ranked(number: entry.number, priority: entry.priority, position: entry.position)
     }
 
     /// Visits the downloads of `lane` in order until `isWanted` returns false.

@@ -1,16 +1,10 @@
 internal import DownloadModel
 
 /// Chooses the download that starts next: by queue order, limits, host rules, and turns between applications.
-///
-/// The queued downloads that may start form lanes, one for each host and application (and interval, origin and urgency). A lane whose host
-/// takes a request now offers its first download in its application's `ready`. So a choice costs no more with 100,000 queued downloads
-/// than with one.
 extension Ledger {
     /// If all slots are taken, an application that is owed more than this gets another application's slot.
     private static let slice: Duration = .seconds(15)
     private static let sliceLook: Duration = .seconds(5)
-    /// At most this many silent or held transfers take no slot.
-    private static let mostIdle = 64
 
     // MARK: Starting
 
@@ -20,14 +14,14 @@ extension Ledger {
             tellQueued(now: now)
             isScheduled = true
         }
-        (sliceAt, awaited, isCut, refreshesLeft) = (nil, [], false, sliceSize.hosts)
+        (sliceAt, isCut, refreshesLeft) = (nil, false, sliceSize.hosts)
         guard conditions.allowStarts, !settings.paused else { return }
         guard stretches.isEmpty, entering.isEmpty, pass?.holdsStarts != true else { return }
         takeIn(now: now)
         openHosts(now: now)
         var left = sliceSize.starts
         repeat {
-            while hasSlot, let entry = nextInTurn(now: now) {
+            while gate.hasSlot, let entry = nextInTurn(now: now) {
                 guard left > 0 else {
                     isCut = true
                     return loseTurns(now: now)
@@ -52,59 +46,35 @@ extension Ledger {
         loseTurns(now: now)
     }
 
-    /// Whether another download may start. A transfer that waits for its host, or for a silent server, takes no slot.
-    var hasSlot: Bool {
-        settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: min(gate.idle, Self.mostIdle))
-    }
+    /// Downloads that were to go before a redirect but got no slot lose their turns.
+    private func loseTurns(now: WallTime) { while gate.loseTurns() { refreshHosts(now: now) } }
 
-    /// Whether a transfer that waits for its next request may go on.
-    var hasSlotForHop: Bool { settings.maxActive == 0 || counts.active < settings.maxActive +| UInt32(clamping: gate.idle) }
-
-    /// The first ready download of the highest priority; among several applications, the one whose turn it is.
-    private func nextInTurn(now: WallTime) -> LedgerEntry? {
-        var best: (entry: LedgerEntry, app: AppShare)?
-        for app in apps.values {
-            guard let number = app.ready.next, let entry = entries[number] else { continue }
-            app.charge(now: now)
-            guard let rival = best else {
-                best = (entry, app)
-                continue
-            }
-            let (own, other) = (entry.record, rival.entry.record)
-            let comesFirst =
-                (other.options.priority, app.cost, own.position, own.number) < (
-                    own.options.priority, rival.app.cost, other.position, other.number
-                )
-            if comesFirst { best = (entry, app) }
-        }
-        return best?.entry
-    }
+    private func nextInTurn(now: WallTime) -> LedgerEntry? { gate.lanes.next(now: now).flatMap { entries[$0.download.number] } }
 
     /// With all slots taken, stops a long-running transfer if another application waits and is owed more than a slice.
     ///
     /// - Returns: whether a slot is free now.
     private func makeRoom(now: WallTime) -> Bool {
-        guard settings.maxActive > 0, !hasSlot, let next = nextInTurn(now: now), let lane = next.lane,
+        guard settings.maxActive > 0, !gate.hasSlot, let (next, owed) = gate.lanes.next(now: now), let lane = entries[next.number]?.lane,
             !gate.isOutdated(lane.host)
         else { return false }
-        let owed = lane.app
-        var candidate: LedgerEntry?
+        var candidate: (entry: LedgerEntry, request: PlacedRequest)?
         var isContended = false
         for (id, request) in gate.placed {
-            guard let entry = entries[id.download], entry.state == .active, let app = entry.share, app !== owed, app.active > owed.active,
-                entry.record.options.priority <= next.record.options.priority
+            guard let entry = entries[id.download], let app = gate.lanes.apps[request.app], app !== owed, app.active > owed.active,
+                entry.record.options.priority <= next.priority
             else { continue }
             app.charge(now: now)
             isContended = true
             // Beyond `mostIdle`, held transfers take slots; a held transfer has nothing to lose yet.
-            let isIdle = isSilent(request, now) || request.isWaiting && gate.idle > Self.mostIdle
-            guard app.cost - owed.cost > Self.slice, now - entry.startedAt > Self.slice, entry.record.resume != nil || isIdle else {
+            let isIdle = isSilent(request, now) || request.isWaiting && gate.idle > HostGate.mostIdle
+            guard app.cost - owed.cost > Self.slice, now - request.slotSince > Self.slice, entry.record.resume != nil || isIdle else {
                 continue
             }
-            if let rival = candidate, (rival.startedAt, rival.number) <= (entry.startedAt, entry.number) { continue }
-            candidate = entry
+            if let rival = candidate, (rival.request.slotSince, rival.entry.number) <= (request.slotSince, entry.number) { continue }
+            candidate = (entry, request)
         }
-        if let candidate, applyOwn(.yield, to: candidate, now: now) { return hasSlot }
+        if let candidate, applyOwn(.yield, to: candidate.entry, now: now) { return gate.hasSlot }
         if isContended { sliceAt = now + Self.sliceLook }
         return false
     }
@@ -118,13 +88,12 @@ extension Ledger {
     private func makePlace(now: WallTime) -> Bool {
         guard gate.idle > gate.waiting else { return false }
         for (id, request) in gate.placed.sorted(by: { $0.key < $1.key }) {
-            guard let entry = entries[id.download], let since = request.silentSince, let app = entry.share else { continue }
+            guard let entry = entries[id.download], let since = request.silentSince else { continue }
             let host = gate.load(of: request.host)
-            guard gate.limit(of: host) > 0, host.active >= gate.limit(of: host)
-            else { continue }
-            let waiting = host.lanes.lazy.map(\.app) + host.hops.lazy.compactMap { self.entries[$0.download]?.share }
-            let own = places(of: app, at: host)
-            guard waiting.contains(where: { $0 !== app && places(of: $0, at: host) < own }) else { continue }
+            guard gate.limit(of: host) > 0, host.active >= gate.limit(of: host) else { continue }
+            let waiting = host.lanes.lazy.map(\.app.name) + host.hops.lazy.compactMap { self.gate.requests[$0]?.app }
+            let own = places(of: request.app, at: host)
+            guard waiting.contains(where: { $0 != request.app && places(of: $0, at: host) < own }) else { continue }
             if isSilent(request, now), applyOwn(.yield, to: entry, now: now) {
                 refreshHosts(now: now)
                 return true
@@ -135,10 +104,9 @@ extension Ledger {
         return false
     }
 
-    private func places(of app: AppShare, at host: HostLoad) -> Int {
-        gate.placed.count { id, request in
-            entries[id.download]?.share === app && gate.load(of: request.host) === host && !host.hops.contains(id)
-        }
+    /// The requests of `app` that `host` counts.
+    private func places(of app: String, at host: HostLoad) -> Int {
+        gate.placed.count { _, request in request.app == app && !request.isWaiting && gate.load(of: request.host) === host }
     }
 
     /// Whether any transfer is active that does not wait for its next request.
@@ -158,24 +126,16 @@ extension Ledger {
             return
         }
         let lane = lane(of: entry, record)
-        entry.lane = lane
-        lane.count += 1
-        runnable.insert(record.number, lane: lane.id, priority: record.options.priority, position: record.position)
-        gate.touch(lane.host)
+        (entry.lane, entry.requestInterval) = (lane, lane.requestInterval)
+        gate.enqueue(
+            record.number, in: lane, origin: entry.origin, priority: record.options.priority, position: record.position)
     }
 
     func leaveLane(_ entry: LedgerEntry) {
         if !heldBack.isEmpty { heldBack.remove(entry.number) }
         guard let lane = entry.lane else { return }
         (entry.lane, entry.isUrgent) = (nil, lane.isUrgent)
-        lane.count -= 1
-        runnable.remove(entry.number)
-        if lane.offered == entry.number { withdraw(lane) }
-        gate.touch(lane.host)
-        guard lane.count == 0 else { return }
-        lane.host.lanes.removeAll { $0 === lane }
-        lane.app.lanes -= 1
-        forgetIfIdle(lane.app)
+        gate.dequeue(entry.number, from: lane)
     }
 
     private func lane(of entry: LedgerEntry, _ record: DownloadRecord) -> Lane {
@@ -192,32 +152,12 @@ extension Ledger {
     }
 
     private func findLane(of entry: LedgerEntry) -> Lane {
-        // A whole part file needs no request; no host has the empty name.
-        let host = gate.load(of: entry.record.isWhole ? "" : entry.host)
-        let (app, requestInterval) = (entry.record.options.app, host.told(apart: entry.record.options.requestInterval ?? .zero))
-        entry.requestInterval = requestInterval
-        let (origin, isUrgent) = (entry.record.isWhole ? "" : host.told(apart: entry.origin), entry.isUrgent)
-        let known = host.lanes.first { lane in
-            lane.app.name == app && lane.requestInterval == requestInterval && lane.origin == origin && lane.isUrgent == isUrgent
-        }
-        if let known { return known }
-        laneNumber &+= 1
-        let lane = Lane(
-            id: laneNumber, host: host, app: share(of: app), requestInterval: requestInterval, origin: origin, isUrgent: isUrgent)
-        lane.app.lanes += 1
-        host.lanes.append(lane)
-        return lane
+        let options = entry.record.options
+        // A whole part file needs no request.
+        return gate.lane(
+            host: entry.record.isWhole ? "" : entry.host, origin: entry.origin, app: options.app,
+            requestInterval: options.requestInterval ?? .zero, isUrgent: entry.isUrgent)
     }
-
-    func share(of app: String) -> AppShare {
-        if let share = apps[app] { return share }
-        // A new application starts level with the least served one: it cannot claim what others had before.
-        let share = AppShare(name: app, cost: apps.values.map(\.cost).min() ?? .zero)
-        apps[app] = share
-        return share
-    }
-
-    func forgetIfIdle(_ app: AppShare) { if app.isIdle { apps[app.name] = nil } }
 
     /// Puts queued downloads into lanes once their files are no longer in use.
     private func takeIn(now: WallTime) {
@@ -233,9 +173,12 @@ extension Ledger {
             }
         }
     }
+}
 
-    func withdraw(_ lane: Lane) {
-        if let number = lane.offered { lane.app.ready.remove(number) }
-        lane.offered = nil
-    }
+/// A download with its origin and lane.
+final class RecentLane {
+    let record: DownloadRecord
+    let origin: String
+    let lane: Lane
+    init(record: DownloadRecord, origin: String, lane: Lane) { (self.record, self.origin, self.lane) = (record, origin, lane) }
 }

@@ -84,7 +84,7 @@ public final class Restoration {
         ledger.place(entry)
         if isSought { sought.append(entry) }
         if let lane = entry.lane {
-            if lane !== lastLane?.lane { lastLane = (lane, ledger.reasonAtStart(lane, now: now)) }
+            if lane !== lastLane?.lane { lastLane = (lane, ledger.gate.reasonAtStart(lane, now: now)) }
             entry.toldHold = lastLane?.reason
         }
         guard entry.state.hasEnded else { return }

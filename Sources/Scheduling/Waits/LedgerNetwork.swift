@@ -13,6 +13,7 @@ extension Ledger {
         let before = conditions.network
         guard condition != before else { return }
         conditions.set(condition)
+        gate.isNetworkKnown = condition != nil
         gate.touchAll()
         // If nothing hindered any download before or now, only the start of downloads changes.
         guard (before ?? .open) != (condition ?? .open) else { return schedule(now: now) }

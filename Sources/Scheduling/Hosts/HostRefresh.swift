@@ -1,0 +1,189 @@
+internal import DownloadModel
+
+/// What a host lets go on: redirects and queued downloads, and whose turn it is among them.
+extension HostGate {
+    /// What a refreshed host lets go on, besides the downloads that its lanes offer.
+    struct Opening {
+        /// Requests that go on now, with the rows to save before they go out.
+        var granted: [(id: RequestID, saves: [StoreChange])] = []
+        /// Requests that the host would take, but that have no slot.
+        var slotless: [RequestID] = []
+    }
+
+    /// Lets requests go on that wait for `host`, offers the downloads that may start there, withdraws the others, and sets the next wake.
+    mutating func refresh(_ host: HostLoad, now: WallTime) -> Opening {
+        beginRefresh(host)
+        let limit = limit(of: host)
+        var opening = Opening()
+        var (wake, awaited) = grantHops(host, limit, &opening, now: now)
+        let fronts = fronts(of: host, limit, now: now)
+        let chosen = awaited.isEmpty ? inTurn(fronts, at: host) : awaited
+        var next = fronts.startIndex
+        for lane in host.lanes {
+            // `fronts` has the same order.
+            let front = next < fronts.endIndex && fronts[next].lane === lane ? fronts[next] : nil
+            if front != nil { next += 1 }
+            lanes.offer(chosen?.contains(lane.id) ?? true ? front?.download : nil, of: lane)
+            guard front == nil, limit == 0 || host.active < limit else { continue }
+            if let opens = opens(lane, now: now), opens > now { wake = min(wake ?? opens, opens) }
+        }
+        endRefresh(host, wake: wake)
+        return opening
+    }
+
+    // MARK: Turns
+
+    /// The first download of a lane, if its host would take it now.
+    private struct Front {
+        let lane: Lane
+        let download: DownloadQueue.Ranked
+        let claim: HostTurns.Claim
+        let turn: UInt64
+    }
+
+    /// In the order of the host's lanes.
+    private func fronts(of host: HostLoad, _ limit: Int, now: WallTime) -> [Front] {
+        // While the network is unknown, only this machine takes requests.
+        guard isNetworkKnown || host.isLocal, limit == 0 || host.active < limit else { return [] }
+        return host.lanes.compactMap { lane in
+            guard let opens = opens(lane, now: now), opens <= now, let download = lanes.first(of: lane) else { return nil }
+            let claim = claim(of: lane)
+            return Front(lane: lane, download: download, claim: claim, turn: host.turns.last(claim))
+        }
+    }
+
+    /// The lanes whose turn it is, if an interval admits one request at a time; nil: all lanes, because the applications' cost decides.
+    private func inTurn(_ fronts: [Front], at host: HostLoad) -> Set<UInt32>? {
+        guard fronts.count > 1 else { return nil }
+        if host.interval > .zero { return Set([first(of: fronts)].compactMap { $0?.lane.id }) }
+        guard fronts.contains(where: \.claim.isPaced) else { return nil }
+        return Set(
+            fronts.filter { front in
+                !front.claim.isPaced || first(of: fronts.filter { $0.claim.contends(with: front.claim) })?.lane === front.lane
+            }.map(\.lane.id))
+    }
+
+    /// Among each application's first download by priority and queue order: the download of the highest priority whose last turn is longest
+    /// ago.
+    private func first(of fronts: [Front]) -> Front? {
+        var firsts: [String: Front] = [:]
+        for front in fronts {
+            let own = front.download
+            let comesFirst =
+                firsts[front.claim.app].map { ($0.download.priority, own.position) < (own.priority, $0.download.position) } ?? true
+            if comesFirst { firsts[front.claim.app] = front }
+        }
+        return firsts.values.min { a, b in
+            (b.download.priority, a.turn, a.download.position, a.download.number) < (
+                a.download.priority, b.turn, b.download.position, b.download.number
+            )
+        }
+    }
+
+    private func claim(of lane: Lane) -> HostTurns.Claim {
+        claim(at: lanes.origin(of: lane), app: lane.app.name, requestInterval: lane.requestInterval, isUrgent: lane.isUrgent)
+    }
+
+    /// When the first download of `lane` may start; nil: once the started requests have gone out.
+    func opens(_ lane: Lane, now: WallTime) -> WallTime? {
+        opens(
+            lane.host, lanes.origin(of: lane), app: lane.app.name, requestInterval: lane.requestInterval, isUrgent: lane.isUrgent, now: now)
+    }
+
+    /// The first download of `app`, in `lane` if it is queued, was moved to the front.
+    mutating func comesNext(_ app: String, _ lane: Lane?) {
+        if let app = lanes.apps[app] { lanes.comesNext(app) }
+        guard let lane else { return }
+        lane.host.turns.comesNext(claim(of: lane))
+        touch(lane.host)
+    }
+
+    // MARK: Redirects
+
+    /// A queued download that precedes a redirect at its host, with its turn at that moment.
+    struct Awaited {
+        fileprivate let lane: Lane
+        fileprivate let claim: HostTurns.Claim
+        fileprivate let turn: UInt64
+        /// The claim that had waited longer than the redirect's application.
+        fileprivate let owed: HostTurns.Claim
+    }
+
+    /// Lets redirects go on whose turn it is.
+    ///
+    /// - Returns: when the next waiting redirect may start (nil: none waits for an instant), and the lanes that precede a redirect.
+    private mutating func grantHops(
+        _ host: HostLoad, _ limit: Int, _ opening: inout Opening, now: WallTime
+    ) -> (wake: WallTime?, awaited: Set<UInt32>) {
+        guard !host.hops.isEmpty else { return (nil, []) }
+        var wake: WallTime?
+        var awaitedLanes: Set<UInt32> = []
+        // Each application's hops, in the order in which they came.
+        var waiting: [(claim: HostTurns.Claim, hops: ArraySlice<RequestID>)] = []
+        var places: [HostTurns.Claim: Int] = [:]
+        for id in host.hops {
+            guard let request = requests[id] else { continue }
+            let claim = claim(of: request)
+            if let place = places[claim] {
+                waiting[place].hops.append(id)
+            } else {
+                places[claim] = waiting.count
+                waiting.append((claim, [id]))
+            }
+        }
+        while limit == 0 || host.active < limit {
+            let next = waiting.indices.filter { !waiting[$0].hops.isEmpty }.min {
+                host.turns.last(waiting[$0].claim) < host.turns.last(waiting[$1].claim)
+            }
+            guard let next, let id = waiting[next].hops.popFirst(), let request = requests[id] else { break }
+            guard let opens = opens(host, request, now: now) else { continue }
+            guard opens <= now else {
+                wake = min(wake ?? opens, opens)
+                continue
+            }
+            // While the request waited, other transfers took its slot.
+            guard hasSlotForHop else {
+                awaitingSlot.insert(host.name)
+                opening.slotless.append(id)
+                continue
+            }
+            if let rival = rival(of: waiting[next].claim, at: host, limit, now: now) {
+                if awaitedLanes.insert(rival.lane.id).inserted { awaited.append(rival) }
+                waiting[next].hops = []
+                continue
+            }
+            host.hops.removeAll { $0 == id }
+            opening.granted.append((id, begin(request, id, now: now)))
+        }
+        return (wake, awaitedLanes)
+    }
+
+    /// The queued download that goes before a redirect of `claim`; nil: none. A redirect yields if there is a slot, and if another
+    /// application with a download queued at the host has waited longer for its turn.
+    private func rival(of claim: HostTurns.Claim, at host: HostLoad, _ limit: Int, now: WallTime) -> Awaited? {
+        let isScarce = host.interval > .zero || limit > 0
+        guard hasSlot, !host.lanes.isEmpty, isScarce || claim.isPaced else { return nil }
+        let rivals = fronts(of: host, limit, now: now).filter { isScarce || $0.claim.contends(with: claim) }
+        let last = host.turns.last(claim)
+        guard let first = first(of: rivals) else { return nil }
+        // `first` may be of the redirect's own application, by its priority. Applications behind it must not wait for the redirects, too.
+        let others = rivals.filter { $0.claim.app != claim.app && $0.turn < last }
+        let owed = first.claim.app == claim.app ? others.min { $0.turn < $1.turn } : others.first { $0.lane === first.lane }
+        return owed.map { Awaited(lane: first.lane, claim: first.claim, turn: first.turn, owed: $0.claim) }
+    }
+
+    /// A download that was to go before a redirect but got no slot loses its turn. So it delays no request that needs no slot or has one.
+    ///
+    /// - Returns: whether one did: then hosts must be refreshed again.
+    mutating func loseTurns() -> Bool {
+        guard !awaited.isEmpty else { return false }
+        for one in awaited where one.lane.count > 0 && one.lane.host.turns.last(one.claim) == one.turn {
+            let host = one.lane.host
+            host.turns.took(one.claim)
+            if one.owed != one.claim { host.turns.took(one.owed) }
+            touch(host)
+        }
+        awaited = []
+        return true
+    }
+}

@@ -1,0 +1,181 @@
+internal import DownloadModel
+
+/// The queued downloads that may start, in lanes, and the applications, which take turns.
+///
+/// There is a lane for each host and application (and interval, origin and urgency). A lane whose host takes a request now offers its first
+/// download in its application's `ready`. So a choice costs no more with 100,000 queued downloads than with one.
+struct Lanes {
+    private var queue = DownloadQueue(countsAcrossLanes: true)
+    /// The applications that have lanes or active downloads, by name.
+    private(set) var apps: [String: AppShare] = [:]
+    private var lastID: UInt32 = 0
+    /// The origins of the downloads in lanes of several origins.
+    private var origins: [DownloadNumber: String] = [:]
+
+    // MARK: Downloads
+
+    /// The lane of such downloads.
+    ///
+    /// - Parameter requestInterval, origin: as `host` tells them apart.
+    mutating func lane(at host: HostLoad, app: String, requestInterval: Duration, origin: String?, isUrgent: Bool) -> Lane {
+        let known = host.lanes.first { lane in
+            lane.app.name == app && lane.requestInterval == requestInterval && lane.origin == origin && lane.isUrgent == isUrgent
+        }
+        if let known { return known }
+        lastID &+= 1
+        let lane = Lane(id: lastID, host: host, app: share(of: app), requestInterval: requestInterval, origin: origin, isUrgent: isUrgent)
+        lane.app.lanes += 1
+        host.lanes.append(lane)
+        return lane
+    }
+
+    /// - Parameter origin: `DownloadURL.origin` of the download's URL.
+    mutating func insert(_ number: DownloadNumber, in lane: Lane, origin: String, priority: Int32, position: Int64) {
+        lane.count += 1
+        queue.insert(number, lane: lane.id, priority: priority, position: position)
+        if lane.origin == nil { origins[number] = origin }
+    }
+
+    /// A lane ends with its last download.
+    mutating func remove(_ number: DownloadNumber, from lane: Lane) {
+        lane.count -= 1
+        queue.remove(number)
+        if lane.origin == nil { origins[number] = nil }
+        if lane.offered == number { withdraw(lane) }
+        guard lane.count == 0 else { return }
+        lane.host.lanes.removeAll { $0 === lane }
+        lane.app.lanes -= 1
+        forgetIfIdle(lane.app)
+    }
+
+    func first(of lane: Lane) -> DownloadQueue.Ranked? { queue.first(in: lane.id) }
+
+    /// The origin of the first download of `lane`, which delays those behind it.
+    func origin(of lane: Lane) -> String { lane.origin ?? first(of: lane).flatMap { origins[$0.number] } ?? "" }
+
+    func origin(of number: DownloadNumber, in lane: Lane) -> String { lane.origin ?? origins[number] ?? "" }
+
+    /// The number of downloads of `lane` that come before `number`, which may be in another lane.
+    func ahead(of number: DownloadNumber, in lane: Lane) -> Int { queue.ahead(of: number, in: lane.id) }
+
+    /// Likewise of all lanes.
+    func ahead(of number: DownloadNumber) -> Int { queue.ahead(of: number) }
+
+    /// Visits the downloads of `lane` in order until `isWanted` returns false.
+    func prefix(of lane: Lane, while isWanted: (DownloadNumber) -> Bool) { queue.prefix(of: lane.id, while: isWanted) }
+
+    // MARK: Offers and turns
+
+    /// The host of `lane` takes its first download now; nil: it does not.
+    mutating func offer(_ first: DownloadQueue.Ranked?, of lane: Lane) {
+        guard first?.number != lane.offered else { return }
+        withdraw(lane)
+        guard let first else { return }
+        lane.offered = first.number
+        lane.app.ready.insert(first.number, priority: first.priority, position: first.position)
+    }
+
+    private func withdraw(_ lane: Lane) {
+        if let number = lane.offered { lane.app.ready.remove(number) }
+        lane.offered = nil
+    }
+
+    /// The first offered download of the highest priority; among several applications, the one whose turn it is.
+    func next(now: WallTime) -> (download: DownloadQueue.Ranked, app: AppShare)? {
+        var best: (download: DownloadQueue.Ranked, app: AppShare)?
+        for app in apps.values {
+            guard let own = app.ready.first else { continue }
+            app.charge(now: now)
+            guard let rival = best else {
+                best = (own, app)
+                continue
+            }
+            let other = rival.download
+            let comesFirst =
+                (other.priority, app.cost, own.position, own.number) < (own.priority, rival.app.cost, other.position, other.number)
+            if comesFirst { best = (own, app) }
+        }
+        return best
+    }
+
+    // MARK: Applications
+
+    mutating func share(of app: String) -> AppShare {
+        if let share = apps[app] { return share }
+        // A new application starts level with the least served one: it cannot claim what others had before.
+        let share = AppShare(name: app, cost: apps.values.map(\.cost).min() ?? .zero)
+        apps[app] = share
+        return share
+    }
+
+    mutating func forgetIfIdle(_ app: AppShare) { if app.isIdle { apps[app.name] = nil } }
+
+    /// The next turn is `app`'s, whatever it had before.
+    func comesNext(_ app: AppShare) {
+        if let least = apps.values.map(\.cost).min() { app.cost = min(app.cost, least - AppShare.start) }
+    }
+
+    /// The wall clock was set by `delta`.
+    func shift(by delta: Duration) { for app in apps.values { app.shift(by: delta) } }
+}
+
+/// Downloads that may start, in queue order: one application, one host, one interval, one origin and urgency.
+final class Lane {
+    /// The lane's number in `Lanes`.
+    let id: UInt32
+    unowned let host: HostLoad  // the gate keeps a host that has lanes
+    let app: AppShare
+    /// The downloads' own `request-interval`; zero: none.
+    let requestInterval: Duration
+    /// The origin of the downloads' URLs; empty: no request needed; nil: several origins.
+    let origin: String?
+    /// A caller wants these downloads at once: no pause or pace of an origin delays them.
+    var isUrgent: Bool
+    fileprivate(set) var count = 0
+    /// The lane's first download while it may start: it is in `app.ready`.
+    fileprivate(set) var offered: DownloadNumber?
+
+    fileprivate init(id: UInt32, host: HostLoad, app: AppShare, requestInterval: Duration, origin: String?, isUrgent: Bool) {
+        (self.id, self.host, self.app, self.requestInterval) = (id, host, app, requestInterval)
+        (self.origin, self.isUrgent) = (origin, isUrgent)
+    }
+}
+
+/// One application's use of the service; it decides whose turn it is.
+final class AppShare {
+    /// The cost of a start. With it, applications share slots by time, and a host that keeps an interval by the number of requests.
+    static let start: Duration = .seconds(1)
+
+    let name: String
+    /// The first download of each of the application's lanes that may start now.
+    fileprivate(set) var ready = DownloadQueue()
+    fileprivate(set) var lanes = 0
+    private(set) var active = 0
+    /// The time that its transfers took, up to `chargedAt`, plus `start` for each.
+    fileprivate(set) var cost: Duration
+    private var chargedAt = WallTime(microseconds: 0)
+
+    fileprivate init(name: String, cost: Duration) { (self.name, self.cost) = (name, cost) }
+
+    func charge(now: WallTime) {
+        if now > chargedAt { cost += (now - chargedAt) * active }
+        chargedAt = now
+    }
+
+    /// A download takes a slot.
+    func begins(now: WallTime) {
+        charge(now: now)
+        cost += Self.start
+        active += 1
+    }
+
+    /// A download gives its slot back.
+    func ends(now: WallTime) {
+        charge(now: now)
+        active -= 1
+    }
+
+    fileprivate func shift(by delta: Duration) { chargedAt = chargedAt + delta }
+
+    fileprivate var isIdle: Bool { lanes == 0 && active == 0 }
+}

@@ -1,0 +1,43 @@
+internal import DownloadModel
+
+/// A request of a transfer, until the transfer ends.
+struct PlacedRequest {
+    enum Phase: Equatable {
+        /// Waits for its host, and takes no slot.
+        case waiting
+        case underWay
+        /// The server has sent nothing since.
+        case silent(since: WallTime)
+        /// The transfer has been stopped or has ended, so no host counts the request. The server's answer still counts.
+        case left
+    }
+
+    let host: String
+    /// `DownloadURL.origin` of the request's URL.
+    let origin: String
+    let app: String
+    /// The download's own request interval, as the host distinguishes it from others; zero: none.
+    let requestInterval: Duration
+    /// A caller wants the download at once: no pause or pace of the origin delays the request.
+    var isUrgent = false
+    /// When the request was started or permitted; while it waits, when it began to wait.
+    var startedAt: WallTime
+    /// When the transfer took its slot.
+    var slotSince: WallTime
+    var phase: Phase
+    /// The request keeps an interval: the engine must report when the request has gone out.
+    var isPaced = false
+
+    var isWaiting: Bool { phase == .waiting }
+    var hasLeft: Bool { phase == .left }
+    var silentSince: WallTime? { if case .silent(let time) = phase { time } else { nil } }
+    /// Whether the request takes a slot that others may use meanwhile.
+    var isIdle: Bool { isWaiting || silentSince != nil }
+
+    /// The next request of the same transfer, which waits for `host`.
+    func next(to host: String, origin: String, now: WallTime) -> PlacedRequest {
+        PlacedRequest(
+            host: host, origin: origin, app: app, requestInterval: requestInterval, isUrgent: isUrgent, startedAt: now,
+            slotSince: slotSince, phase: .waiting)
+    }
+}
