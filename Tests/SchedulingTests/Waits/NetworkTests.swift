@@ -4,7 +4,7 @@ import Testing
 @testable import Scheduling
 
 /// A ledger with downloads that are on disk already: 1 to `count` from a host each, 9 from this machine.
-private final class Desk {
+private final class OwnDesk {
     let ledger: Ledger
     var now = WallTime(microseconds: 1_000_000_000_000_000)
 
@@ -57,7 +57,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
 
 @Suite struct `Without a network` {
     @Test func `only downloads from this machine start, and all resume when the network is back`() {
-        let desk = Desk(3, knowing: NetworkCondition(reach: .offline))
+        let desk = OwnDesk(3, knowing: NetworkCondition(reach: .offline))
         #expect((1...3).allSatisfy { desk.state($0) == offline } && desk.state(9) == .active)
         #expect(desk.orders() == ["start 9"], "nothing of it is saved: it is asked again at a start")
         #expect(desk.ledger.nextWake == nil && desk.ledger.hasWork)
@@ -67,7 +67,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 
     @Test func `running transfers continue; a lost one waits, counts no retry, and resumes at once`() {
-        let desk = Desk { $0.options.retries = 0 }
+        let desk = OwnDesk { $0.options.retries = 0 }
         desk.network(.offline)
         #expect(desk.state() == .active)
         desk.fail()
@@ -80,7 +80,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 
     @Test func `a refused download waits for the network first, and then as the server asked`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.network(.offline)
         desk.fail(1, .refused)
         #expect(desk.state() == offline)
@@ -89,7 +89,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 
     @Test func `a back-off ends when the network is back, but not a pause that a server requested`() {
-        let desk = Desk(4)
+        let desk = OwnDesk(4)
         desk.fail(1, .lost)
         desk.fail(2, .refused)
         desk.fail(3, .unreachable)
@@ -107,7 +107,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 
     @Test func `a network of limited reach is tried, and tried again at once when it is online`() {
-        let desk = Desk(2, knowing: NetworkCondition(reach: .limited))
+        let desk = OwnDesk(2, knowing: NetworkCondition(reach: .limited))
         #expect(desk.state(1) == .active)
         desk.fail(1, .unreachable)
         desk.fail(2, .refused)
@@ -117,7 +117,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 
     @Test func `a resumed download starts now, until the network changes`() throws {
-        let desk = Desk(knowing: NetworkCondition(reach: .captive))
+        let desk = OwnDesk(knowing: NetworkCondition(reach: .captive))
         try desk.resume()
         #expect(desk.state() == .active)
         desk.fail()
@@ -130,7 +130,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 
     @Test func `a wait that somebody must end is reported first, with the failure behind it`() throws {
-        let desk = Desk(3) { record in
+        let desk = OwnDesk(3) { record in
             if record.number == DownloadNumber(2) { record.options.notBefore = WallTime(microseconds: 2_000_000_000_000_000) }
             if record.number == DownloadNumber(3) { record.awaitsUrl = true }
         }
@@ -147,7 +147,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 
     @Test func `a deadline still expires`() {
-        let desk = Desk { $0.options.deadline = .seconds(50) }
+        let desk = OwnDesk { $0.options.deadline = .seconds(50) }
         desk.network(.offline)
         desk.fail()
         desk.now = desk.now + .seconds(50)
@@ -156,7 +156,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 
     @Test func `a captive portal stops transfers, except those from this machine`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         _ = desk.orders()
         desk.network(.captive)
         #expect(desk.state() == offline && desk.state(9) == .active)
@@ -170,7 +170,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
 
 @Suite struct `A metered link` {
     @Test func `stops downloads that must not use it, and lets them resume over another`() {
-        let desk = Desk(2) { $0.options.allowsMetered = $0.number != DownloadNumber(1) }
+        let desk = OwnDesk(2) { $0.options.allowsMetered = $0.number != DownloadNumber(1) }
         _ = desk.orders()
         desk.network(.online, metered: true)
         #expect(desk.state(1) == metered && desk.state(2) == .active && desk.state(9) == .active)
@@ -186,7 +186,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 
     @Test func `is not overridden by Resume`() throws {
-        let desk = Desk(knowing: NetworkCondition(isMetered: true)) { $0.options.allowsMetered = false }
+        let desk = OwnDesk(knowing: NetworkCondition(isMetered: true)) { $0.options.allowsMetered = false }
         try desk.resume()
         #expect(desk.state() == metered)
     }
@@ -194,7 +194,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
 
 @Suite struct `While the network is unknown` {
     @Test func `downloads that need the network stay queued, and nothing is reported or saved`() {
-        let desk = Desk(2, knowing: nil) { $0.options.allowsMetered = $0.number != DownloadNumber(1) }
+        let desk = OwnDesk(2, knowing: nil) { $0.options.allowsMetered = $0.number != DownloadNumber(1) }
         #expect(desk.state(1) == .queued && desk.state(2) == .queued && desk.state(9) == .active)
         #expect(desk.orders() == ["start 9"])
         desk.network(.online, metered: true)
@@ -206,7 +206,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
 
 @Suite struct `Sleep` {
     @Test func `stops transfers with a checkpoint, and they resume at once`() {
-        let desk = Desk(2)
+        let desk = OwnDesk(2)
         _ = desk.orders()
         desk.ledger.sleep(now: desk.now)
         #expect(desk.state(1) == .queued && desk.state(9) == .queued && !desk.ledger.isAtRest)

@@ -4,7 +4,7 @@ import Testing
 @testable import Scheduling
 
 /// An empty ledger, and a clock.
-private final class Desk {
+private final class OwnDesk {
     var ledger: Ledger
     var now = WallTime(microseconds: 1_000_000_000_000_000)
     var saved: [HostRequest] = []
@@ -171,7 +171,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
 @Suite struct `A request interval` {
     @Test func `is kept between requests as they go out, whoever makes them`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         for number in 1...3 { desk.add(UInt64(number), "http://musicbrainz.org/\(number)", app: "app\(number)") }
         #expect(desk.started == [1])
         desk.wait(.seconds(5))
@@ -190,7 +190,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `is kept by retries, too`() {
-        let desk = Desk { try? $0.hostRules.set("h", second) }
+        let desk = OwnDesk { try? $0.hostRules.set("h", second) }
         desk.add(1)
         desk.sent(1)
         desk.fail(1, 500)
@@ -203,7 +203,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `gives each waiting download a reason, an end and a place`() {
-        let desk = Desk { try? $0.hostRules.set("h", second) }
+        let desk = OwnDesk { try? $0.hostRules.set("h", second) }
         for number in 1...4 { desk.add(UInt64(number)) }
         desk.sent(1)
         let start = desk.now
@@ -217,7 +217,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `of an option applies to downloads that carry it, and delays no others`() {
-        let desk = Desk { $0.maxActive = 0 }
+        let desk = OwnDesk { $0.maxActive = 0 }
         for number in 1...2 { desk.add(UInt64(number)) { $0.options.requestInterval = .seconds(10) } }
         for number in 3...4 { desk.add(UInt64(number)) }
         #expect(desk.started == [1, 3, 4])
@@ -230,7 +230,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `of an option does not delay its first download, nor do others lengthen its wait`() throws {
-        let desk = Desk { $0.maxActive = 4 }
+        let desk = OwnDesk { $0.maxActive = 4 }
         for number in 1...24 { desk.add(UInt64(number)) }
         for number in 25...27 { desk.add(UInt64(number)) { $0.options.requestInterval = .seconds(60) } }
         #expect(desk.started == [1, 2, 3, 4])
@@ -251,7 +251,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `of an option that a redirect to the same host keeps delays no others there`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.add(1) { $0.options.requestInterval = .seconds(3600) }
         desk.sent(1)
         desk.ledger.hop(desk.entry(1).request, to: "h", now: desk.now)
@@ -265,7 +265,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `costs no more with many different lengths than with a few, and none is shortened`() {
-        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         for number in 1...400 {
             desk.add(UInt64(number)) { $0.options.requestInterval = .milliseconds(10_000 + number) }
         }
@@ -284,10 +284,10 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
     @Test func `outlasts the process, even if the last request may not have gone out`() {
         for isSent in [true, false] {
-            let before = Desk { try? $0.hostRules.set("h", second) }
+            let before = OwnDesk { try? $0.hostRules.set("h", second) }
             before.add(1)
             if isSent { before.sent(1) }
-            let after = Desk { try? $0.hostRules.set("h", second) }
+            let after = OwnDesk { try? $0.hostRules.set("h", second) }
             after.now = before.now + .milliseconds(900)
             after.ledger.restore([], sweeps: [:], requests: [before.saved.last!], now: after.now)
             after.add(2)
@@ -299,7 +299,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `moves with a clock change`() {
-        let desk = Desk { try? $0.hostRules.set("h", second) }
+        let desk = OwnDesk { try? $0.hostRules.set("h", second) }
         desk.add(1)
         desk.sent(1)
         desk.add(2)
@@ -313,14 +313,14 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `does not delay a complete part file`() {
-        let desk = Desk { try? $0.hostRules.set("h", second) }
+        let desk = OwnDesk { try? $0.hostRules.set("h", second) }
         desk.add(1)
         desk.add(2) { $0.isWhole = true }
         #expect(desk.entry(2).state == .verifying)
     }
 
     @Test func `of a domain continues from earlier requests to its hosts`() {
-        let desk = Desk { settings in
+        let desk = OwnDesk { settings in
             settings.maxActive = 0
             for host in ["a.org", "b.org"] { try? settings.hostRules.set(host, second) }
         }
@@ -336,7 +336,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `applies from the moment it is set until it is removed`() {
-        let desk = Desk { $0.maxActive = 0 }
+        let desk = OwnDesk { $0.maxActive = 0 }
         desk.add(1)
         desk.rule("h", second)
         desk.add(2)
@@ -348,7 +348,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
 @Suite struct `A host's refusal` {
     @Test func `that splits a domain during a request delays neither part`() {
-        let desk = Desk { try? $0.hostRules.set("h", second) }
+        let desk = OwnDesk { try? $0.hostRules.set("h", second) }
         desk.add(1, "http://www.h/1")
         desk.add(2, "http://h/2")
         desk.rule("www.h", HostRule(requestInterval: .milliseconds(100)))
@@ -364,7 +364,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test(arguments: [429, 503] as [UInt32]) func `slows all apps, more each time, and answers speed them up again`(status: UInt32) {
-        let desk = Desk { $0.maxActive = 0 }
+        let desk = OwnDesk { $0.maxActive = 0 }
         desk.add(1)
         desk.fail(1, status)
         for number in 2...3 { desk.add(UInt64(number), app: "other") }
@@ -387,7 +387,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
     @Test func `ends after other answers, too: redirects and 304`() {
         for isRedirect in [true, false] {
-            let desk = Desk { $0.maxActive = 0 }
+            let desk = OwnDesk { $0.maxActive = 0 }
             desk.add(1)
             desk.fail(1, 503)
             for number in 2...41 {
@@ -407,7 +407,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `of one request shortens no interval to a request that has not gone out yet`() {
-        let desk = Desk { try? $0.hostRules.set("h", second) }
+        let desk = OwnDesk { try? $0.hostRules.set("h", second) }
         for number in 1...3 { desk.add(UInt64(number)) }
         desk.sent(1)
         desk.wake()
@@ -422,7 +422,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `of concurrent requests counts once`() {
-        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         for number in 1...8 { desk.add(UInt64(number)) }
         for number in 1...8 { desk.fail(UInt64(number), 429) }
         desk.add(9)
@@ -432,7 +432,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
     /// The machine's sleep has stopped the transfer, which has not ended when a person resumes the download.
     @Test func `does not lose a download that is resumed while its transfer stops`() throws {
-        let desk = Desk()
+        let desk = OwnDesk()
         for number in 1...2 { desk.add(UInt64(number)) }
         desk.fail(1, 503, retryAfter: .seconds(3600))
         desk.ledger.sleep(now: desk.now)
@@ -445,7 +445,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `delays no download that a person wants at once, also after the machine has slept`() throws {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.add(1)
         desk.fail(1, 503, retryAfter: .seconds(3600))
         try desk.ledger.apply(.resume, to: desk.entry(1), now: desk.now)
@@ -458,13 +458,13 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `with Retry-After pauses requests, over a restart too; zero shortens nothing`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.add(1)
         desk.fail(1, 503, retryAfter: .seconds(60))
         desk.add(2, app: "other")
         #expect(desk.started == [1])
         #expect(desk.ledger.hold(of: desk.entry(2), now: desk.now)?.until == desk.now + .seconds(60))
-        let later = Desk()
+        let later = OwnDesk()
         later.now = desk.now + .seconds(1)
         later.ledger.restore([desk.entry(1).record], sweeps: [:], now: later.now)
         later.add(2, app: "other")
@@ -473,13 +473,13 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1])
 
         // Further away than any server's pause: the clock was set back since.
-        let back = Desk()
+        let back = OwnDesk()
         back.now = desk.now + .seconds(-4 * 365 * 24 * 3600)
         back.ledger.restore([desk.entry(1).record], sweeps: [:], now: back.now)
         back.add(2, app: "other")
         #expect(back.started == [1, 2])
 
-        let hasty = Desk()
+        let hasty = OwnDesk()
         hasty.add(1)
         hasty.fail(1, 503, retryAfter: .zero)
         #expect(hasty.started == [1])
@@ -488,7 +488,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `does not delay a person who resumes`() throws {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.add(1)
         desk.fail(1, 429, retryAfter: .seconds(3600))
         desk.wait(.seconds(5))
@@ -499,7 +499,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `behind a redirect does not delay that person either`() throws {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.add(1)
         desk.ledger.hop(desk.entry(1).request, to: "mirror", now: desk.now)
         desk.take()
@@ -515,7 +515,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `affects its origin only: other ports and schemes continue`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.add(1, "http://h/1")
         desk.fail(1, 503, retryAfter: .seconds(86_400))
         desk.add(2, "http://h:8080/2")
@@ -525,7 +525,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `caused by one application delays others for minutes only`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.add(1, app: "A")
         desk.fail(1, 503, retryAfter: .seconds(86_400))
         desk.add(2, app: "B")
@@ -540,7 +540,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `does not delay a person who resumes a download queued behind the refused one`() throws {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.add(1, app: "A")
         desk.fail(1, 503, retryAfter: .seconds(86_400))
         for number in 2...4 { desk.add(UInt64(number), app: "A") }
@@ -558,7 +558,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `does not change the user's rule, which covers all ports`() throws {
-        let desk = Desk { try? $0.hostRules.set("h", HostRule(requestInterval: .seconds(60))) }
+        let desk = OwnDesk { try? $0.hostRules.set("h", HostRule(requestInterval: .seconds(60))) }
         desk.add(1, "http://h/1")
         desk.sent(1)
         desk.add(2, "http://h:8080/2")
@@ -569,7 +569,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `lets only a few of a resumed batch ask again`() throws {
-        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 3) }
+        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (0, 3) }
         desk.add(1)
         desk.fail(1, 503, retryAfter: .seconds(86_400))
         for number in 2...9 { desk.add(UInt64(number)) }
@@ -594,7 +594,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `does not delay a person who pauses and resumes`() throws {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.add(1)
         desk.fail(1, 503, retryAfter: .seconds(86_400))
         desk.add(2)
@@ -606,7 +606,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `behind a redirect pauses the port that refused, over a restart too`() throws {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.add(1, "https://h/1", app: "A")
         desk.sent(1)
         desk.ledger.hop(desk.entry(1).request, to: "h", origin: "http://h:8080", now: desk.now)
@@ -625,7 +625,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `at one of very many ports does not give each port a lane`() {
-        let desk = Desk { $0.maxActive = 1 }
+        let desk = OwnDesk { $0.maxActive = 1 }
         for number in 1...500 { desk.add(UInt64(number), "http://h:\(1 + number % 250)/") }
         #expect(desk.ledger.gate.hosts["h"]?.lanes.count == 65)
         var ended = 0
@@ -639,7 +639,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `counts even if the transfer is stopped at that moment`() throws {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.add(1)
         try desk.ledger.apply(.pause, to: desk.entry(1), now: desk.now)
         desk.fail(1, 429, retryAfter: .seconds(60))
@@ -648,7 +648,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `is forgotten when somebody resets the host`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.add(1)
         desk.fail(1, 503, retryAfter: .seconds(3600))
         desk.add(2)
@@ -662,7 +662,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
     @Test(arguments: [404, 403, 301, 500, 408] as [UInt32])
     func `is eased by any other answer, unless the server is in trouble`(status: UInt32) {
-        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         for number in 1...4 {
             desk.add(UInt64(number)) { $0.options.retries = 0 }
             desk.live { desk.started.contains(UInt64(number)) }
@@ -680,7 +680,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `of another kind slows nothing`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.add(1)
         desk.fail(1, 500, retryAfter: .seconds(60))
         desk.add(2)
@@ -690,7 +690,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
 @Suite struct `Knowledge of hosts` {
     @Test func `is forgotten when no download needs it, however many hosts there were`() {
-        let desk = Desk { try? $0.hostRules.set("*", second) }
+        let desk = OwnDesk { try? $0.hostRules.set("*", second) }
         func remembered() -> Int {
             desk.ledger.allRows.count { if case .requested = $0 { true } else { false } }
         }
@@ -707,7 +707,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `of the downloads' own intervals is forgotten, too, while others wait at the host`() {
-        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         desk.add(1)
         for number in 2...500 {
             desk.add(UInt64(number)) { $0.options.requestInterval = .milliseconds(number) }
@@ -721,7 +721,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
 @Suite struct `Connections to a host` {
     @Test func `are at most what its rule or MaxPerHost says`() {
-        let desk = Desk { settings in
+        let desk = OwnDesk { settings in
             (settings.maxActive, settings.maxPerHost) = (0, 2)
             try? settings.hostRules.set("one", HostRule(connections: 1))
             try? settings.hostRules.set("many", HostRule(connections: 0))
@@ -739,14 +739,14 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `are not the wait reason of a download that only waits for its turn`() {
-        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (2, 6) }
+        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (2, 6) }
         for number in 1...5 { desk.add(UInt64(number)) }
         #expect(desk.hold(5) == nil && desk.entry(5).state == .queued)
         #expect(desk.ledger.ahead(of: desk.entry(5), now: desk.now) == 2)
     }
 
     @Test func `include redirects, which wait for their turn`() {
-        let desk = Desk { settings in
+        let desk = OwnDesk { settings in
             settings.maxActive = 2
             try? settings.hostRules.set("slow", HostRule(connections: 1, requestInterval: .seconds(1)))
         }
@@ -771,7 +771,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `make a redirect whose turn has come wait for a slot if others took its own`() {
-        let desk = Desk { settings in
+        let desk = OwnDesk { settings in
             settings.maxActive = 1
             try? settings.hostRules.set("slow", second)
         }
@@ -791,7 +791,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `are released when a transfer that waits for a redirect is stopped`() throws {
-        let desk = Desk { try? $0.hostRules.set("slow", HostRule(connections: 1)) }
+        let desk = OwnDesk { try? $0.hostRules.set("slow", HostRule(connections: 1)) }
         desk.add(1, "http://slow/1")
         desk.add(2, "http://fast/2")
         desk.ledger.hop(desk.entry(2).request, to: "slow", now: desk.now)
@@ -804,7 +804,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
 @Suite struct `Turns` {
     @Test func `rotate between applications at a host with an interval`() {
-        let desk = Desk { try? $0.hostRules.set("h", second) }
+        let desk = OwnDesk { try? $0.hostRules.set("h", second) }
         for number in 1...100 { desk.add(UInt64(number), app: "greedy") }
         desk.sent(1)
         desk.add(101, app: "modest")
@@ -817,7 +817,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `rotate for slots, by the time used`() {
-        let desk = Desk { $0.maxActive = 1 }
+        let desk = OwnDesk { $0.maxActive = 1 }
         for number in 1...50 { desk.add(UInt64(number), "http://a/\(number)", app: "A") }
         for number in 51...60 { desk.add(UInt64(number), "http://b/\(number)", app: "B") }
         for _ in 0..<20 {
@@ -830,7 +830,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `do not delay a download that somebody moves to the front`() {
-        let desk = Desk { $0.maxActive = 1 }
+        let desk = OwnDesk { $0.maxActive = 1 }
         for number in 1...3 { desk.add(UInt64(number), app: "A") }
         for number in 4...6 { desk.add(UInt64(number), app: "B") }
         desk.ledger.move(desk.entry(3), to: 0)
@@ -839,7 +839,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `give way to a higher priority`() {
-        let desk = Desk { $0.maxActive = 1 }
+        let desk = OwnDesk { $0.maxActive = 1 }
         desk.add(1, app: "A")
         desk.add(2, app: "B")
         desk.add(3, app: "A") { $0.options.priority = 1 }
@@ -848,7 +848,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `take a slot from a long-running download that loses nothing`() {
-        let desk = Desk { $0.maxActive = 2 }
+        let desk = OwnDesk { $0.maxActive = 2 }
         for number in 1...2 { desk.add(UInt64(number), "http://a/\(number)", app: "A") }
         desk.add(3, "http://b/3", app: "B")
         desk.add(4, "http://a/4", app: "A")
@@ -869,7 +869,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `survive a clock change`() {
-        let desk = Desk { $0.maxActive = 1 }
+        let desk = OwnDesk { $0.maxActive = 1 }
         desk.add(1, "http://a/1", app: "A")
         desk.add(2, "http://b/2", app: "B")
         desk.add(3, "http://a/3", app: "A")
@@ -886,7 +886,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `are not taken by servers that send nothing`() {
-        let desk = Desk { $0.maxActive = 1 }
+        let desk = OwnDesk { $0.maxActive = 1 }
         for number in 1...3 { desk.add(UInt64(number)) }
         desk.ledger.stalled(desk.entry(1).request, true, now: desk.now)
         desk.take()
@@ -899,7 +899,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `reach other applications even if one has too many transfers from silent servers`() {
-        let desk = Desk { $0.maxActive = 1 }
+        let desk = OwnDesk { $0.maxActive = 1 }
         for number in 1...80 {
             desk.add(UInt64(number), "http://a\(number)/f", app: "A")
             if desk.started.contains(UInt64(number)) { desk.ledger.stalled(desk.entry(UInt64(number)).request, true, now: desk.now) }
@@ -913,7 +913,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `are also taken at a host full of silent transfers`() throws {
-        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
+        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
         for number in 1...8 {
             desk.add(UInt64(number), app: "A")
             if number <= 6 { desk.ledger.stalled(desk.entry(UInt64(number)).request, true, now: desk.now) }
@@ -940,8 +940,8 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
 @Suite struct `Turns at a host` {
     /// A host with an interval of one second, whose first request has just gone out.
-    private func desk(_ change: (inout Settings) -> Void = { _ in }) -> Desk {
-        let desk = Desk { settings in
+    private func desk(_ change: (inout Settings) -> Void = { _ in }) -> OwnDesk {
+        let desk = OwnDesk { settings in
             (settings.maxActive, settings.maxPerHost) = (0, 0)
             try? settings.hostRules.set("slow", second)
             change(&settings)
@@ -979,7 +979,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `rotate at an origin that refused requests, too`() {
-        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         desk.add(1, "http://slow/1", app: "greedy") { $0.options.retries = 0 }
         desk.fail(1, 503)
         desk.redirect(100...120, to: "slow", app: "greedy")
@@ -1050,7 +1050,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
 @Suite struct `The report of a wait` {
     @Test func `reaches downloads at a host full of silent transfers, and again when it is no longer full`() {
-        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
+        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
         for number in 1...7 {
             desk.add(UInt64(number))
             if number <= 6 { desk.ledger.stalled(desk.entry(UInt64(number)).request, true, now: desk.now) }
@@ -1066,7 +1066,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `reaches downloads that a rule stops or releases, once`() {
-        let desk = Desk { $0.maxActive = 1 }
+        let desk = OwnDesk { $0.maxActive = 1 }
         for number in 1...3 { desk.add(UInt64(number)) }
         #expect(desk.told == [])
         desk.rule("h", second)
@@ -1078,7 +1078,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `reaches a download whose turn at its host has come`() {
-        let desk = Desk { settings in
+        let desk = OwnDesk { settings in
             settings.maxActive = 2
             try? settings.hostRules.set("h", HostRule(connections: 1))
         }
@@ -1096,7 +1096,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 /// A change of all hosts reaches them in slices. Nothing may start by what held before.
 @Suite struct `Hosts that a later slice reaches` {
     /// Calls the slices, and checks `isKept` after each turn.
-    private func slices(_ desk: Desk, keep isKept: () -> Bool) {
+    private func slices(_ desk: OwnDesk, keep isKept: () -> Bool) {
         desk.take()
         #expect(isKept())
         var count = 0
@@ -1110,12 +1110,12 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     /// The active downloads of each host.
-    private func most(_ desk: Desk) -> Int {
+    private func most(_ desk: OwnDesk) -> Int {
         Dictionary(grouping: desk.started) { desk.entry($0).host }.values.map(\.count).max() ?? 0
     }
 
     @Test(arguments: [1, 2, 1000]) func `start no more than their new limit`(most hosts: Int) {
-        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (1, 8) }
+        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (1, 8) }
         for number in UInt64(1)...40 { desk.add(number, "http://h\(number % 10)/\(number)") }
         #expect(desk.started == [1])
         (desk.ledger.sliceSize.hosts, desk.ledger.sliceSize.starts) = (hosts, 2)
@@ -1129,7 +1129,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test(arguments: [1, 10, 25]) func `count for the domain of a new rule`(cost: Int) {
-        let desk = Desk { $0.maxActive = 1 }
+        let desk = OwnDesk { $0.maxActive = 1 }
         for number in UInt64(1)...20 { desk.add(number, "http://h\(number % 5).example.org/\(number)") }
         for number in UInt64(21)...24 { desk.add(number, "http://example.com/\(number)") }
         desk.ledger.sliceSize.cost = cost

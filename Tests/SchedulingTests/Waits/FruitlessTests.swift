@@ -4,7 +4,7 @@ import Testing
 @testable import Scheduling
 
 /// A ledger with one download whose attempts fetch no bytes.
-private final class Desk {
+private final class OwnDesk {
     let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
     var now = WallTime(microseconds: 1_000_000_000_000_000)
     let entry: LedgerEntry
@@ -55,7 +55,7 @@ private func held(_ written: ByteCount) -> ResumeData {
 
 @Suite struct `A download without progress` {
     @Test func `is retried ever later, up to its retries, if it is always cut and cannot be resumed`() {
-        let desk = Desk { $0.options.retries = 4 }
+        let desk = OwnDesk { $0.options.retries = 4 }
         var delays: [Duration] = []
         while desk.entry.state == .active, delays.count < 20 {
             desk.begin(isResumable: false)
@@ -69,7 +69,7 @@ private func held(_ written: ByteCount) -> ResumeData {
     }
 
     @Test func `is retried at once after each byte that a resume keeps`() {
-        let desk = Desk { $0.options.retries = 0 }
+        let desk = OwnDesk { $0.options.retries = 0 }
         for written in [10, 20, 30] as [ByteCount] {
             desk.begin(isResumable: true)
             desk.fail(lost, held(written))
@@ -85,7 +85,7 @@ private func held(_ written: ByteCount) -> ResumeData {
     }
 
     @Test func `is retried ever later under a quota, which hides the needed room`() {
-        let desk = Desk { $0.options.retries = 0 }
+        let desk = OwnDesk { $0.options.retries = 0 }
         var delays: [Duration] = []
         for _ in 0..<12 {
             desk.fail(quota, madeProgress: false, held(30))
@@ -107,7 +107,7 @@ private func held(_ written: ByteCount) -> ResumeData {
     func `keeps no bytes in a wait if no attempt can resume from them`(
         failure: DownloadFailure, resume: ResumeData?, isResumable: Bool, sweeps: Int
     ) {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.begin(isResumable: isResumable)
         _ = desk.ledger.output.take()
         desk.fail(failure, resume)
@@ -118,7 +118,7 @@ private func held(_ written: ByteCount) -> ResumeData {
 
     @Test func `keeps no such bytes in a pause either, unless the file is complete`() throws {
         for isWhole in [false, true] {
-            let desk = Desk()
+            let desk = OwnDesk()
             desk.begin(isResumable: false)
             try desk.ledger.apply(.pause, to: desk.entry, now: desk.now)
             _ = desk.ledger.output.take()
@@ -129,7 +129,7 @@ private func held(_ written: ByteCount) -> ResumeData {
     }
 
     @Test func `waits for more room than its useless bytes had`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.begin(isResumable: false)
         desk.fail(DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 5000))
         #expect(desk.sweeps() == 1)

@@ -4,7 +4,7 @@ import Testing
 @testable import Scheduling
 
 /// A ledger with one download whose owner must be called; `calls` makes the calls as the service does.
-private struct Desk {
+private struct OwnDesk {
     private(set) var ledger: Ledger
     private(set) var now = WallTime(microseconds: 1_000_000_000_000_000)
     /// The row on disk.
@@ -73,7 +73,7 @@ private struct Desk {
 
 @Suite struct `An owner` {
     @Test func `is called at the end, and again after 1, 10 and 60 minutes`() throws {
-        var desk = Desk()
+        var desk = OwnDesk()
         #expect(desk.calls() == 0)
         try desk.end()
         #expect(desk.ledger.nextWake == nil, "the call is on its way")
@@ -89,7 +89,7 @@ private struct Desk {
     }
 
     @Test func `is called at each startup for seven days, and its schedule continues`() throws {
-        var desk = Desk()
+        var desk = OwnDesk()
         try desk.end()
         #expect(desk.calls() == 1)
         desk.restart(after: .seconds(20))
@@ -107,7 +107,7 @@ private struct Desk {
     }
 
     @Test func `that has not been called yet is called at the next startup, however late`() throws {
-        var desk = Desk()
+        var desk = OwnDesk()
         try desk.end()
         desk.save()
         desk.restart(after: .seconds(20 * 24 * 3600))
@@ -117,7 +117,7 @@ private struct Desk {
     }
 
     @Test func `that has acknowledged is called no more, over a restart too`() throws {
-        var desk = Desk()
+        var desk = OwnDesk()
         #expect(desk.ledger.acknowledge(desk.entry) == false, "it has not ended")
         try desk.end()
         #expect(desk.calls() == 1)
@@ -126,13 +126,13 @@ private struct Desk {
         desk.restart()
         #expect(desk.calls() == 0 && !desk.ledger.hasWork)
         // An owner that acknowledges before its call is not called.
-        desk = Desk()
+        desk = OwnDesk()
         try desk.end()
         #expect(desk.ledger.acknowledge(desk.entry) && desk.calls() == 0)
     }
 
     @Test func `is called again at the end of a retry, but not before`() throws {
-        var desk = Desk()
+        var desk = OwnDesk()
         try desk.end()
         #expect(desk.calls() == 1 && desk.ledger.acknowledge(desk.entry))
         try desk.ledger.apply(.retry, to: desk.entry, now: desk.now)
@@ -143,18 +143,18 @@ private struct Desk {
         try desk.end()
         #expect(desk.calls() == 1 && desk.wait == 60)
         // A download that is retried before the call is not reported as ended.
-        desk = Desk()
+        desk = OwnDesk()
         try desk.end()
         try desk.ledger.apply(.retry, to: desk.entry, now: desk.now)
         #expect(desk.calls() == 0)
     }
 
     @Test func `is not called for a removed download, nor if none is named`() throws {
-        var desk = Desk()
+        var desk = OwnDesk()
         try desk.end()
         desk.ledger.remove(desk.entry, now: desk.now)
         #expect(desk.calls() == 0 && desk.ledger.nextWake == nil)
-        desk = Desk(activate: nil)
+        desk = OwnDesk(activate: nil)
         try desk.end()
         #expect(desk.calls() == 0 && desk.ledger.nextWake == nil)
         desk.restart()
@@ -163,17 +163,17 @@ private struct Desk {
 
     @Test func `is told every outcome`() throws {
         for event in [DownloadEvent.cancel, .fail(DownloadFailure(.network, "No route."))] {
-            var desk = Desk()
+            var desk = OwnDesk()
             try desk.ledger.apply(event, to: desk.entry, now: desk.now)
             #expect(desk.calls() == 1, "\(event)")
         }
-        var desk = Desk(.committing)
+        var desk = OwnDesk(.committing)
         desk.ledger.committed(desk.entry, path: "/d/1", skipped: false, now: desk.now)
         #expect(desk.entry.state == .finished && desk.calls() == 1)
     }
 
     @Test func `is called for any row that the disk may hold`() throws {
-        var desk = Desk()
+        var desk = OwnDesk()
         try desk.end()
         #expect(desk.calls() == 1)
         for time in [0, desk.now.microseconds, .max] as [UInt64] {
@@ -184,7 +184,7 @@ private struct Desk {
     }
 
     @Test func `is called on schedule after a clock change`() throws {
-        var desk = Desk()
+        var desk = OwnDesk()
         try desk.end()
         #expect(desk.calls() == 1)
         desk.jump(.seconds(90_000))

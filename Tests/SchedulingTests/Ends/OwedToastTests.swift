@@ -6,7 +6,7 @@ import Testing
 private let start = WallTime(microseconds: 1_000_000_000_000_000)
 
 /// A ledger, its rows on disk, and a clock.
-private final class Desk {
+private final class OwnDesk {
     private(set) var ledger = Ledger(settings: Settings(), jitter: .fixed(0))
     var now = start
     private(set) var rows: [DownloadNumber: DownloadRecord] = [:]
@@ -112,8 +112,8 @@ private let failure = DownloadFailure(.network, "No route.")
     @Test(arguments: ends) func `is owed by the same row that records the end`(
         state: DownloadState, event: DownloadEvent, isOwed: Bool
     ) throws {
-        func desk(_ change: (inout DownloadRecord) -> Void = { _ in }) -> Desk {
-            let desk = Desk([Desk.record(2, state == .active ? .queued : state, change)])
+        func desk(_ change: (inout DownloadRecord) -> Void = { _ in }) -> OwnDesk {
+            let desk = OwnDesk([OwnDesk.record(2, state == .active ? .queued : state, change)])
             #expect(desk.entry(2).state == state && desk.entry(2).owedToast == nil)
             #expect(desk.apply(event, 2))
             return desk
@@ -123,7 +123,8 @@ private let failure = DownloadFailure(.network, "No route.")
         #expect(plain.entry(2).owedToast?.end == (isOwed ? start : nil))
         // Neither a download without toasts nor a member of a batch.
         #expect(desk { $0.options.notify = .never }.rows[DownloadNumber(2)]?.owesToast == false)
-        let member = Desk([Desk.member(2, state == .active ? .queued : state)], batches: [BatchRecord(number: BatchNumber(1), count: 1)])
+        let member = OwnDesk(
+            [OwnDesk.member(2, state == .active ? .queued : state)], batches: [BatchRecord(number: BatchNumber(1), count: 1)])
         #expect(member.apply(event, 2))
         #expect(member.rows[DownloadNumber(2)]?.owesToast == false && member.entry(2).owedToast == nil)
         #expect(member.batches[BatchNumber(1)]?.toastOwedSince == (isOwed ? start : nil))
@@ -133,11 +134,11 @@ private let failure = DownloadFailure(.network, "No route.")
     }
 
     @Test func `is not owed for an app in front, nor for a download into an app's own file`() {
-        let desk = Desk([Desk.record(2) { $0.options.app = "org.example.App" }, Desk.record(3)])
+        let desk = OwnDesk([OwnDesk.record(2) { $0.options.app = "org.example.App" }, OwnDesk.record(3)])
         desk.ledger.conditions.appsInFront = ["org.example.App"]
         for number in [2, 3] as [UInt64] { #expect(desk.apply(.fail(failure), number)) }
         #expect(desk.entry(2).owedToast == nil && desk.entry(3).owedToast != nil)
-        let own = Desk([Desk.record(2) { ($0.isToDescriptor, $0.directory) = (true, "") }])
+        let own = OwnDesk([OwnDesk.record(2) { ($0.isToDescriptor, $0.directory) = (true, "") }])
         // The restored download has failed, because its descriptor is gone.
         #expect(own.entry(2).owedToast != nil && own.owed() == [])
         own.ledger.settle(own.entry(2).owedToast!)
@@ -147,7 +148,7 @@ private let failure = DownloadFailure(.network, "No route.")
     }
 
     @Test func `is owed until it is settled, over restarts, and for half a day at most`() {
-        let desk = Desk([Desk.record(2), Desk.record(3), Desk.record(4)])
+        let desk = OwnDesk([OwnDesk.record(2), OwnDesk.record(3), OwnDesk.record(4)])
         for number in [3, 4, 2] as [UInt64] {
             #expect(desk.apply(.fail(failure), number))
             desk.now = desk.now + .seconds(3600)
@@ -170,7 +171,7 @@ private let failure = DownloadFailure(.network, "No route.")
     }
 
     @Test func `is not owed for a retried or removed download, and its next end owes a new one`() {
-        let desk = Desk([Desk.record(2), Desk.record(3)])
+        let desk = OwnDesk([OwnDesk.record(2), OwnDesk.record(3)])
         for number in [2, 3] as [UInt64] { #expect(desk.apply(.fail(failure), number)) }
         let first = desk.entry(2).owedToast!
         #expect(desk.apply(.retry, 2) && desk.rows[DownloadNumber(2)]?.owesToast == false)
@@ -187,12 +188,12 @@ private let failure = DownloadFailure(.network, "No route.")
     }
 
     @Test func `of a batch is owed by its row until it is settled, retried or removed`() {
-        func desk(_ members: [DownloadRecord], _ change: (inout BatchRecord) -> Void = { _ in }) -> Desk {
+        func desk(_ members: [DownloadRecord], _ change: (inout BatchRecord) -> Void = { _ in }) -> OwnDesk {
             var batch = BatchRecord(number: BatchNumber(1), count: UInt32(members.count))
             change(&batch)
-            return Desk(members, batches: [batch])
+            return OwnDesk(members, batches: [batch])
         }
-        let one = desk([Desk.member(2, .finished), Desk.member(3)])
+        let one = desk([OwnDesk.member(2, .finished), OwnDesk.member(3)])
         #expect(one.ledger.batch(BatchNumber(1))?.owedToast == nil && one.owed() == [])
         #expect(one.apply(.cancel, 3))
         let toast = one.ledger.batch(BatchNumber(1))!.owedToast!
@@ -213,13 +214,13 @@ private let failure = DownloadFailure(.network, "No route.")
         for (state, event, isOwed) in [
             (DownloadState.cancelled, DownloadEvent.cancel, false), (.finished, .cancel, false), (.cancelled, .fail(failure), true),
         ] {
-            let batch = desk([Desk.member(2, state) { $0.isUnchanged = true }, Desk.member(3)])
+            let batch = desk([OwnDesk.member(2, state) { $0.isUnchanged = true }, OwnDesk.member(3)])
             #expect(batch.apply(event, 3))
             #expect((batch.batches[BatchNumber(1)]?.toastOwedSince != nil) == isOwed)
         }
-        let silent = desk([Desk.member(2)]) { $0.notify = .never }
+        let silent = desk([OwnDesk.member(2)]) { $0.notify = .never }
         #expect(silent.apply(.fail(failure), 2) && silent.ledger.batch(BatchNumber(1))?.owedToast == nil)
-        let leaving = desk([Desk.member(2, .finished), Desk.member(3)])
+        let leaving = desk([OwnDesk.member(2, .finished), OwnDesk.member(3)])
         let gone = leaving.ledger.batch(BatchNumber(1))!
         leaving.ledger.remove(gone, now: start)
         leaving.write()
@@ -227,13 +228,13 @@ private let failure = DownloadFailure(.network, "No route.")
     }
 
     @Test func `is not owed by a row that cannot owe it`() {
-        let desk = Desk(
+        let desk = OwnDesk(
             [
-                Desk.record(10, .cancelled) { $0.owesToast = true }, Desk.record(11) { $0.owesToast = true },
-                Desk.record(12, .finished) { ($0.owesToast, $0.endedAt) = (true, nil) },
-                Desk.record(13, .finished) { ($0.owesToast, $0.isUnchanged) = (true, true) },
-                Desk.member(2, .finished) { $0.owesToast = true },
-                Desk.member(3),
+                OwnDesk.record(10, .cancelled) { $0.owesToast = true }, OwnDesk.record(11) { $0.owesToast = true },
+                OwnDesk.record(12, .finished) { ($0.owesToast, $0.endedAt) = (true, nil) },
+                OwnDesk.record(13, .finished) { ($0.owesToast, $0.isUnchanged) = (true, true) },
+                OwnDesk.member(2, .finished) { $0.owesToast = true },
+                OwnDesk.member(3),
             ],
             batches: {
                 var batch = BatchRecord(number: BatchNumber(1), count: 2)

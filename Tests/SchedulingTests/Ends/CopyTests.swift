@@ -73,7 +73,7 @@ private let source = "http://h/a"
 }
 
 /// A ledger with one download, whose transfer has begun.
-private struct Desk {
+private struct OwnDesk {
     let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
     let now = WallTime(microseconds: 1_000_000_000_000_000)
     let entry: LedgerEntry
@@ -101,7 +101,7 @@ private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
 
 @Suite struct `The ledger, about copies and descriptors` {
     @Test func `ends a download with the copy after a 304, and keeps the copy as the newest`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         _ = desk.actions()
         desk.ledger.transferEnded(desk.entry.number, .unchanged(desk.copy), now: desk.now)
         let record = desk.entry.record
@@ -114,7 +114,7 @@ private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
     }
 
     @Test func `deletes received bytes that equal the copy`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.ledger.transferBegan(desk.entry, fileName: "b", mediaType: "text/plain", total: 10, offset: 0, now: desk.now)
         let part = ResumeData(written: 0, total: 10, validator: nil, identity: FileIdentity(device: 1, inode: 9, mount: 3, boot: "b"))
         desk.ledger.transferEnded(desk.entry.number, .complete(size: 10, fileName: "b", part), now: desk.now)
@@ -129,7 +129,7 @@ private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
     }
 
     @Test func `drops bytes that arrive too late for a cancelled download`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         desk.ledger.advance(desk.entry, .cancel, now: desk.now)
         desk.ledger.transferEnded(desk.entry.number, .unchanged(desk.copy), now: desk.now)
         #expect(desk.entry.state == .cancelled && desk.entry.record.path == nil && !desk.entry.record.isUnchanged)
@@ -138,7 +138,7 @@ private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
 
     @Test(arguments: [DownloadState.queued, .paused, .committing, .waiting(.retry, until: nil), .verifying])
     func `ends downloads into descriptors of an earlier process, and never starts them again`(state: DownloadState) {
-        let desk = Desk(state: state) { ($0.isToDescriptor, $0.directory, $0.isFetch) = (true, "", false) }
+        let desk = OwnDesk(state: state) { ($0.isToDescriptor, $0.directory, $0.isFetch) = (true, "", false) }
         desk.ledger.interruptDescriptors(now: desk.now)
         #expect(desk.entry.state.failure?.name == .interrupted)
         #expect(!desk.saves.contains { if case .sweep = $0 { true } else { false } })
@@ -150,7 +150,7 @@ private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
     }
 
     @Test func `holds a descriptor until nothing uses it any more`() {
-        let desk = Desk { ($0.isToDescriptor, $0.directory, $0.isFetch) = (true, "", false) }
+        let desk = OwnDesk { ($0.isToDescriptor, $0.directory, $0.isFetch) = (true, "", false) }
         let number = desk.entry.number
         desk.ledger.transferBegan(desk.entry, fileName: "b", mediaType: nil, total: 10, offset: 0, now: desk.now)
         #expect(!desk.ledger.isDone(number))

@@ -6,7 +6,7 @@ internal import Testing
 private let now = WallTime(microseconds: 1_000_000_000_000_000)
 
 /// A ledger and the actions that it has left to perform.
-private final class Desk {
+private final class OwnDesk {
     let ledger: Ledger
     var saved: [StoreChange] = []
     var ends: [OutcomeCounts] = []
@@ -79,7 +79,7 @@ private final class Desk {
 
 @Suite struct `A batch in the ledger` {
     @Test func `starts nothing before it is on disk, and then as much as may run`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         let (batch, entries) = desk.add(1, 5, enter: false)
         desk.ledger.schedule(now: now)
         #expect(desk.ledger.counts.active == 0 && batch.remaining == 5 && !batch.hasEnded)
@@ -89,7 +89,7 @@ private final class Desk {
     }
 
     @Test func `leaves no trace if it could not be saved`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         let (batch, entries) = desk.add(1, 5, enter: false)
         desk.ledger.undo(batch, entries, now: now)
         desk.take()
@@ -98,7 +98,7 @@ private final class Desk {
     }
 
     @Test func `ends with its last member, before AllEnded, and again where one is retried`() throws {
-        let desk = Desk()
+        let desk = OwnDesk()
         let (batch, entries) = desk.add(1, 2)
         desk.fail(entries[1])
         #expect(desk.ends == [] && batch.remaining == 1)
@@ -114,7 +114,7 @@ private final class Desk {
     }
 
     @Test func `counts removed members, saves the counts with each removal, and is removed with the last`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         let (batch, entries) = desk.add(1, 3)
         desk.finish(entries[0])
         desk.fail(entries[1])
@@ -134,7 +134,7 @@ private final class Desk {
     }
 
     @Test func `is removed once a member's commit has succeeded`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         let (batch, entries) = desk.add(1, 3)
         desk.verify(entries[0])
         #expect(entries[0].state == .committing)
@@ -151,7 +151,7 @@ private final class Desk {
     }
 
     @Test func `starts no member before all members have their places`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         let (batch, entries) = desk.add(1, 3, enter: false)
         desk.ledger.enter([entries[0], entries[1]], of: batch, now: now)
         desk.ledger.schedule(now: now)
@@ -163,7 +163,7 @@ private final class Desk {
 
     /// The Resume had no effect on downloads that only PauseAll held. So after ResumeAll, none of these defies the missing network.
     @Test func `is resumed under PauseAll as of the call, though ResumeAll comes before its slices`() throws {
-        let desk = Desk()
+        let desk = OwnDesk()
         let (batch, entries) = desk.add(1, 3)
         try desk.ledger.apply(.pause, to: entries[2], now: now)
         desk.ledger.pauseAll(now: now)
@@ -176,7 +176,7 @@ private final class Desk {
     }
 
     @Test func `is removed with a member that was retried meanwhile`() throws {
-        let desk = Desk()
+        let desk = OwnDesk()
         let (batch, entries) = desk.add(1, 3)
         desk.ledger.sliceSize.portion = 1
         desk.ledger.remove(batch, now: now)
@@ -189,7 +189,7 @@ private final class Desk {
 
     @Test func `is removed if a member's commit has failed`() {
         for failure in [DownloadFailure(.alreadyExists, "taken"), DownloadFailure(.permissionDenied, "gone", wait: .destination)] {
-            let desk = Desk()
+            let desk = OwnDesk()
             let (batch, entries) = desk.add(1, 1)
             desk.verify(entries[0])
             desk.ledger.remove(batch, now: now)
@@ -200,7 +200,7 @@ private final class Desk {
     }
 
     @Test func `is restored with its members only`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         let (_, entries) = desk.add(1, 3)
         desk.finish(entries[0])
         desk.ledger.remove(entries[0], now: now)
@@ -210,7 +210,7 @@ private final class Desk {
         let batches = desk.ledger.allRows.compactMap { change in if case .putBatch(let record) = change { record } else { nil } }
         var stray = records[entries[2].number]!
         stray.batch = BatchNumber(77)
-        let next = Desk()
+        let next = OwnDesk()
         next.ledger.restore(
             Array(records.values), batches: batches + [BatchRecord(number: BatchNumber(50), count: 4)], sweeps: [:], now: now)
         next.take()
@@ -219,13 +219,13 @@ private final class Desk {
         #expect(batch.map { next.ledger.members(of: $0).map(\.number.value) } == [3, 4])
         // A batch without members is removed, and a member of an unknown batch loses its batch.
         #expect(next.ledger.batches.count == 1 && next.saved.contains(.removeBatch(BatchNumber(50))))
-        let another = Desk()
+        let another = OwnDesk()
         another.ledger.restore([stray], batches: [], sweeps: [:], now: now)
         #expect(another.ledger[stray.number]?.record.batch == nil)
     }
 
     @Test func `is in a new database with all members while they take their places`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         let (batch, entries) = desk.add(1, 2000, enter: false)
         desk.ledger.enter(Array(entries.prefix(7)), of: batch, now: now)
         let rows = desk.ledger.allRows
@@ -234,7 +234,7 @@ private final class Desk {
     }
 
     @Test func `with an impossible row has at most 10,000 members`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         #expect(BatchRecord(number: BatchNumber(UInt64.max - 5), count: .max).numbers.count == 10_000)
         desk.ledger.restore([], batches: [BatchRecord(number: BatchNumber(.max), count: .max)], sweeps: [:], now: now)
         #expect(desk.ledger.batches.isEmpty)

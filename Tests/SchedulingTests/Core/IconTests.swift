@@ -6,7 +6,7 @@ internal import Testing
 private let now = WallTime(microseconds: 1_000_000_000_000_000)
 
 /// Adds downloads and ends them as the test wants.
-private final class Desk {
+private final class OwnDesk {
     let ledger: Ledger
     private var last: UInt64 = 0
 
@@ -48,7 +48,7 @@ private final class Desk {
 
 @Suite struct `An icon's downloads` {
     @Test func `are grouped by desktop entry, without hidden ones, and forgotten with the last`() throws {
-        let desk = Desk()
+        let desk = OwnDesk()
         #expect(desk.ledger.icons.isEmpty)
         let ours = desk.add()
         let other = desk.add(id: "org.example.App")
@@ -68,7 +68,7 @@ private final class Desk {
     }
 
     @Test func `are measured by bytes if all sizes are known, and progress stays when one ends`() throws {
-        let desk = Desk()
+        let desk = OwnDesk()
         let (a, b) = (desk.add(size: 300), desk.add(size: 100))
         #expect(desk.icon()?.fractionOfBytes == 0)
         desk.receive(a, 150, of: 300)
@@ -87,7 +87,7 @@ private final class Desk {
     }
 
     @Test func `are measured by downloads if a size is unknown, but a single such download has no progress`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         let a = desk.add()
         #expect(desk.icon()?.fractionOfBytes == nil && desk.icon()?.fractionOfDownloads == nil)
         desk.receive(a, 25, of: 100)
@@ -101,7 +101,7 @@ private final class Desk {
     }
 
     @Test func `include live progress, and any sizes that a server announces`() {
-        let desk = Desk()
+        let desk = OwnDesk()
         let (a, b) = (desk.add(), desk.add())
         desk.receive(a, 10, of: 100)
         desk.receive(b, 0, of: .max)
@@ -116,7 +116,7 @@ private final class Desk {
     }
 
     @Test func `of a batch are its members, and a batch rests when all of them do`() throws {
-        let desk = Desk()
+        let desk = OwnDesk()
         let members = (2...4 as ClosedRange<UInt64>).map { value in
             var record = DownloadRecord(
                 number: DownloadNumber(value), url: "http://h/\(value)", options: DownloadOptions(), directory: "/d", state: .queued,
