@@ -3,52 +3,35 @@ internal import Testing
 
 @testable import Scheduling
 
-private let now = WallTime(microseconds: 1_000_000_000_000_000)
+/// A desk at which all downloads start at once.
+private func makeDesk() -> Desk { Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) } }
 
-/// Adds downloads and ends them as the test wants.
-private final class OwnDesk {
-    let ledger: Ledger
-    private var last: UInt64 = 0
-
-    init() {
-        var settings = Settings()
-        settings.maxActive = 0
-        settings.maxPerHost = 0
-        ledger = Ledger(settings: settings, jitter: .fixed(0.5))
-    }
-
+extension Desk {
     @discardableResult
-    func add(size: ByteCount? = nil, id: String? = nil, showsProgress: Bool = true) -> LedgerEntry {
-        last += 1
-        var options = DownloadOptions()
-        options.size = size
-        options.desktopID = id.flatMap { DesktopID($0) }
-        options.showProgress = showsProgress
-        let entry = ledger.insert(
-            DownloadRecord(
-                number: DownloadNumber(last), url: "http://h/\(last)", options: options, directory: "/d", state: .queued, queuedAt: now,
-                position: DownloadQueue.position(of: DownloadNumber(last))))
-        ledger.enter(entry, now: now)
-        return entry
+    fileprivate func add(size: ByteCount? = nil, id: String? = nil, showsProgress: Bool = true) -> LedgerEntry {
+        add(UInt64(ledger.entries.count + 1)) {
+            $0.options.size = size
+            $0.options.desktopID = id.flatMap { DesktopID($0) }
+            $0.options.showProgress = showsProgress
+        }
     }
 
-    func receive(_ entry: LedgerEntry, _ bytes: ByteCount, of total: ByteCount?) {
-        ledger.transferBegan(entry, fileName: "a", mediaType: nil, total: total, offset: 0, now: now)
+    fileprivate func receive(_ entry: LedgerEntry, _ bytes: ByteCount, of total: ByteCount?) {
+        began(entry, total: total)
         let identity = FileIdentity(device: 1, inode: entry.number.value, mount: 1, boot: "b")
-        ledger.checkpoint(entry, ResumeData(written: bytes, total: total, validator: nil, identity: identity))
+        checkpoint(entry, ResumeData(written: bytes, total: total, validator: nil, identity: identity))
     }
 
-    func fail(_ entry: LedgerEntry) {
-        ledger.transferEnded(
-            entry.number, .failed(DownloadFailure(.httpStatus, "404", httpStatus: 404), madeProgress: false, entry.record.resume), now: now)
+    fileprivate func fail(_ entry: LedgerEntry) {
+        fails(entry, DownloadFailure(.httpStatus, "404", httpStatus: 404), entry.record.resume)
     }
 
-    func icon(_ id: String? = nil) -> ProgressTally? { ledger.icons[id.flatMap { DesktopID($0) }] }
+    fileprivate func icon(_ id: String? = nil) -> ProgressTally? { ledger.icons[id.flatMap { DesktopID($0) }] }
 }
 
 @Suite struct `An icon's downloads` {
     @Test func `are grouped by desktop entry, without hidden ones, and forgotten with the last`() throws {
-        let desk = OwnDesk()
+        let desk = makeDesk()
         #expect(desk.ledger.icons.isEmpty)
         let ours = desk.add()
         let other = desk.add(id: "org.example.App")
@@ -57,9 +40,9 @@ private final class OwnDesk {
         #expect(desk.icon()?.remaining == 1)
         #expect(desk.icon("org.example.App")?.remaining == 2)
         #expect(desk.ledger.icons.count == 2)
-        try desk.ledger.apply(.pause, to: ours, now: now)
+        try desk.steer(ours, .pause)
         #expect(desk.icon()?.remaining == 1, "a paused one remains")
-        try desk.ledger.apply(.cancel, to: ours, now: now)
+        try desk.steer(ours, .cancel)
         #expect(desk.icon() == nil)
         desk.fail(other)
         #expect(desk.icon("org.example.App")?.remaining == 1)
@@ -68,7 +51,7 @@ private final class OwnDesk {
     }
 
     @Test func `are measured by bytes if all sizes are known, and progress stays when one ends`() throws {
-        let desk = OwnDesk()
+        let desk = makeDesk()
         let (a, b) = (desk.add(size: 300), desk.add(size: 100))
         #expect(desk.icon()?.fractionOfBytes == 0)
         desk.receive(a, 150, of: 300)
@@ -79,15 +62,15 @@ private final class OwnDesk {
         desk.fail(a)
         #expect(desk.icon()?.bytes.received == 200 && desk.icon()?.bytes.total == 250)
         #expect(desk.icon()?.remaining == 1 && desk.icon()?.ended == 1)
-        try desk.ledger.apply(.retry, to: a, now: now)
+        try desk.steer(a, .retry)
         #expect(desk.icon()?.remaining == 2 && desk.icon()?.ended == 0)
         #expect(desk.icon()?.fractionOfBytes == Double(a.record.received + 50) / 400)
-        try desk.ledger.apply(.cancel, to: a, now: now)
+        try desk.steer(a, .cancel)
         #expect(desk.icon()?.fractionOfBytes == 0.5, "what was cancelled is as if it had never been asked for")
     }
 
     @Test func `are measured by downloads if a size is unknown, but a single such download has no progress`() {
-        let desk = OwnDesk()
+        let desk = makeDesk()
         let a = desk.add()
         #expect(desk.icon()?.fractionOfBytes == nil && desk.icon()?.fractionOfDownloads == nil)
         desk.receive(a, 25, of: 100)
@@ -101,7 +84,7 @@ private final class OwnDesk {
     }
 
     @Test func `include live progress, and any sizes that a server announces`() {
-        let desk = OwnDesk()
+        let desk = makeDesk()
         let (a, b) = (desk.add(), desk.add())
         desk.receive(a, 10, of: 100)
         desk.receive(b, 0, of: .max)
@@ -116,26 +99,19 @@ private final class OwnDesk {
     }
 
     @Test func `of a batch are its members, and a batch rests when all of them do`() throws {
-        let desk = OwnDesk()
-        let members = (2...4 as ClosedRange<UInt64>).map { value in
-            var record = DownloadRecord(
-                number: DownloadNumber(value), url: "http://h/\(value)", options: DownloadOptions(), directory: "/d", state: .queued,
-                queuedAt: now, position: DownloadQueue.position(of: DownloadNumber(value)))
-            record.batch = BatchNumber(1)
-            return record
-        }
-        let (batch, entries) = desk.ledger.insert(BatchRecord(number: BatchNumber(1), count: 3), members)
-        desk.ledger.enter(batch, entries, now: now)
+        let desk = makeDesk()
+        let (batch, entries) = desk.addUnsavedBatch(1, 3)
+        desk.saved(batch, entries)
         #expect(batch.progress.remaining == 3 && batch.progress == desk.icon())
         desk.receive(entries[0], 50, of: 100)
         #expect(batch.progress.fractionOfDownloads == 0.5 / 3)
-        try desk.ledger.apply(.cancel, to: entries[0], now: now)
+        try desk.steer(entries[0], .cancel)
         #expect(batch.progress.remaining == 2 && batch.resting == 0)
-        desk.ledger.apply(.pause, to: batch, now: now)
+        desk.steer(batch, .pause)
         #expect(batch.resting == 2)
-        desk.ledger.apply(.resume, to: batch, now: now)
+        desk.steer(batch, .resume)
         #expect(batch.resting == 0)
-        desk.ledger.apply(.cancel, to: batch, now: now)
+        desk.steer(batch, .cancel)
         #expect(batch.progress == ProgressTally() && batch.resting == 0 && desk.ledger.icons.isEmpty)
     }
 }
