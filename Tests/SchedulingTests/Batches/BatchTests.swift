@@ -5,8 +5,6 @@ internal import Testing
 /// A desk at which two downloads run at a time.
 private func makeDesk() -> Desk { Desk { $0.maxActive = 2 } }
 
-private func identity(_ entry: LedgerEntry) -> FileIdentity { FileIdentity(device: 1, inode: entry.number.value, mount: 1, boot: "b") }
-
 extension Desk {
     fileprivate func addBatch(_ number: UInt64, _ count: Int) -> (LedgerBatch, [LedgerEntry]) {
         let (batch, entries) = addUnsavedBatch(number, count)
@@ -17,17 +15,8 @@ extension Desk {
     /// The transfer fails for good.
     fileprivate func fail(_ entry: LedgerEntry) { fails(entry, DownloadFailure(.httpStatus, "404", httpStatus: 404)) }
 
-    /// Completes the download up to its commit.
-    fileprivate func verify(_ entry: LedgerEntry) {
-        began(entry, total: 10)
-        ends(
-            entry,
-            .complete(size: 10, fileName: "f", ResumeData(written: 10, total: 10, validator: nil, identity: identity(entry))))
-        verified(entry, identity(entry))
-    }
-
     fileprivate func finish(_ entry: LedgerEntry) {
-        verify(entry)
+        bringToCommit(entry)
         committed(entry, path: "/d/f\(entry.number)")
     }
 
@@ -104,7 +93,7 @@ extension [Ledger.Action] {
     @Test func `is removed once a member's commit has succeeded`() {
         let desk = makeDesk()
         let (batch, entries) = desk.addBatch(1, 3)
-        desk.verify(entries[0])
+        desk.bringToCommit(entries[0])
         #expect(entries[0].state == .committing)
         desk.remove(batch)
         #expect(desk.actions.announced == ["end 3", "end 4", "removed 3", "removed 4"] && !batch.isRemoved && batch.remaining == 1)
@@ -154,7 +143,7 @@ extension [Ledger.Action] {
         for failure in [DownloadFailure(.alreadyExists, "taken"), DownloadFailure(.permissionDenied, "gone", wait: .destination)] {
             let desk = makeDesk()
             let (batch, entries) = desk.addBatch(1, 1)
-            desk.verify(entries[0])
+            desk.bringToCommit(entries[0])
             desk.remove(batch)
             desk.endingFailed(entries[0], failure)
             #expect(batch.isRemoved && desk.ledger.entries.isEmpty && desk.removed == [BatchNumber(1)])

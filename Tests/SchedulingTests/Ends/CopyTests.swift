@@ -1,7 +1,6 @@
 import DownloadModel
+import Scheduling
 import Testing
-
-@testable import Scheduling
 
 private let source = "http://h/a"
 
@@ -72,93 +71,86 @@ private let source = "http://h/a"
     }
 }
 
-/// A ledger with one download, whose transfer has begun.
-private struct OwnDesk {
-    let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
-    let now = WallTime(microseconds: 1_000_000_000_000_000)
-    let entry: LedgerEntry
-    let copy: CachedCopy
-
-    init(state: DownloadState = .queued, _ change: (inout DownloadRecord) -> Void = { _ in }) {
-        var record = DownloadRecord(
-            number: DownloadNumber(1), url: source, options: DownloadOptions(), directory: "/d", state: state,
-            queuedAt: WallTime(microseconds: 1), position: 0)
-        record.isFetch = true
-        change(&record)
-        copy = CachedCopy(
-            key: record.copyKey, name: "a", stamp: FileStamp(identity: identity, size: 10, modified: 5),
-            validators: CopyValidators(entityTag: "\"1\"", lastModified: nil, source: source), mediaType: "text/plain")
-        ledger.restore([record], sweeps: [:], now: now)
-        entry = ledger[DownloadNumber(1)]!
-        ledger.schedule(now: now)
+/// A desk with one download that is on disk already.
+private func makeDesk(state: DownloadState = .queued, _ change: (inout DownloadRecord) -> Void = { _ in }) -> Desk {
+    let record = Desk.record(1, source, state: state) {
+        $0.isFetch = true
+        change(&$0)
     }
+    return Desk([record])
+}
 
-    func actions() -> [Ledger.Action] { ledger.output.take() }
-    var saves: [StoreChange] { actions().compactMap { if case .save(let change) = $0 { change } else { nil } } }
+extension Desk {
+    fileprivate var entry: LedgerEntry { self[1] }
+
+    fileprivate var copy: CachedCopy {
+        CachedCopy(
+            key: entry.record.copyKey, name: "a", stamp: FileStamp(identity: identity, size: 10, modified: 5),
+            validators: CopyValidators(entityTag: "\"1\"", lastModified: nil, source: source), mediaType: "text/plain")
+    }
 }
 
 private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
 
 @Suite struct `The ledger, about copies and descriptors` {
     @Test func `ends a download with the copy after a 304, and keeps the copy as the newest`() {
-        let desk = OwnDesk()
-        _ = desk.actions()
-        desk.ledger.transferEnded(desk.entry.number, .unchanged(desk.copy), now: desk.now)
+        let desk = makeDesk()
+        desk.ends(desk.entry, .unchanged(desk.copy))
         let record = desk.entry.record
         #expect(record.state == .finished && record.isUnchanged && record.path == "/d/a" && record.fileName == "a")
         #expect(record.received == 10 && record.total == 10 && record.mediaType == "text/plain" && record.resume?.identity == identity)
-        let saves = desk.saves
+        let saves = desk.actions.saves
         #expect(saves.contains(.keepCopy(desk.copy)))
         #expect(saves.last == .put(record) || saves.contains(.put(record)))
         #expect(saves.contains(.sweep(desk.entry.number, directory: "/d")), "of a process before, there may be a part file")
     }
 
     @Test func `deletes received bytes that equal the copy`() {
-        let desk = OwnDesk()
-        desk.ledger.transferBegan(desk.entry, fileName: "b", mediaType: "text/plain", total: 10, offset: 0, now: desk.now)
+        let desk = makeDesk()
+        desk.began(desk.entry, fileName: "b", mediaType: "text/plain", total: 10, offset: 0)
         let part = ResumeData(written: 0, total: 10, validator: nil, identity: FileIdentity(device: 1, inode: 9, mount: 3, boot: "b"))
-        desk.ledger.transferEnded(desk.entry.number, .complete(size: 10, fileName: "b", part), now: desk.now)
+        desk.ends(desk.entry, .complete(size: 10, fileName: "b", part))
         #expect(desk.entry.state == .verifying)
-        _ = desk.actions()
-        desk.ledger.foundUnchanged(desk.entry, desk.copy, now: desk.now)
+        desk.foundUnchanged(desk.entry, desk.copy)
         #expect(desk.entry.state == .finished && desk.entry.record.path == "/d/a" && desk.entry.record.resume?.identity == identity)
-        let actions = desk.actions()
+        let actions = desk.actions
         #expect(actions.contains { if case .sweep(desk.entry.number, "/d") = $0 { true } else { false } })
         #expect(actions.contains { if case .announceEnd = $0 { true } else { false } })
         #expect(actions.contains { if case .save(.keepCopy(desk.copy)) = $0 { true } else { false } })
     }
 
-    @Test func `drops bytes that arrive too late for a cancelled download`() {
-        let desk = OwnDesk()
-        desk.ledger.advance(desk.entry, .cancel, now: desk.now)
-        desk.ledger.transferEnded(desk.entry.number, .unchanged(desk.copy), now: desk.now)
+    @Test func `drops bytes that arrive too late for a cancelled download`() throws {
+        let desk = makeDesk()
+        try desk.steer(desk.entry, .cancel)
+        desk.ends(desk.entry, .unchanged(desk.copy))
         #expect(desk.entry.state == .cancelled && desk.entry.record.path == nil && !desk.entry.record.isUnchanged)
-        #expect(!desk.saves.contains(.keepCopy(desk.copy)))
+        #expect(!desk.history.saves.contains(.keepCopy(desk.copy)))
     }
 
     @Test(arguments: [DownloadState.queued, .paused, .committing, .waiting(.retry, until: nil), .verifying])
     func `ends downloads into descriptors of an earlier process, and never starts them again`(state: DownloadState) {
-        let desk = OwnDesk(state: state) { ($0.isToDescriptor, $0.directory, $0.isFetch) = (true, "", false) }
-        desk.ledger.interruptDescriptors(now: desk.now)
+        let desk = makeDesk(state: state) { ($0.isToDescriptor, $0.directory, $0.isFetch) = (true, "", false) }
+        #expect(desk.started == [])
         #expect(desk.entry.state.failure?.name == .interrupted)
-        #expect(!desk.saves.contains { if case .sweep = $0 { true } else { false } })
+        #expect(!desk.history.saves.contains { if case .sweep = $0 { true } else { false } })
         for event in [DownloadEvent.retry, .renew] {
-            #expect(throws: IllegalTransition.self) { try desk.ledger.apply(event, to: desk.entry, now: desk.now) }
+            #expect(throws: IllegalTransition.self) { try desk.steer(desk.entry, event) }
         }
         #expect(desk.entry.state.failure?.name == .interrupted)
         #expect(desk.ledger.counts.remaining == 0)
     }
 
-    @Test func `holds a descriptor until nothing uses it any more`() {
-        let desk = OwnDesk { ($0.isToDescriptor, $0.directory, $0.isFetch) = (true, "", false) }
+    @Test func `holds a descriptor until nothing uses it any more`() throws {
+        let desk = Desk()
+        desk.add(1, source) { ($0.isToDescriptor, $0.directory) = (true, "") }
         let number = desk.entry.number
-        desk.ledger.transferBegan(desk.entry, fileName: "b", mediaType: nil, total: 10, offset: 0, now: desk.now)
+        desk.began(desk.entry, fileName: "b", mediaType: nil, total: 10, offset: 0)
         #expect(!desk.ledger.isDone(number))
-        desk.ledger.advance(desk.entry, .cancel, now: desk.now)
+        try desk.steer(desk.entry, .cancel)
         #expect(!desk.ledger.isDone(number), "the transfer writes still")
-        desk.ledger.transferEnded(number, .stopped(nil), now: desk.now)
+        desk.ends(desk.entry, .stopped(nil))
         #expect(!desk.ledger.isDone(number), "the file is to be emptied")
-        desk.ledger.swept(number, isGone: true, now: desk.now)
+        desk.swept(number)
         #expect(desk.ledger.isDone(number) && desk.ledger.isDone(DownloadNumber(77)))
         #expect(!desk.ledger.allRows.contains { if case .sweep = $0 { true } else { false } })
     }

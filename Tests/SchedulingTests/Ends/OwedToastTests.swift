@@ -1,246 +1,231 @@
 import DownloadModel
+import Scheduling
 import Testing
 
-@testable import Scheduling
-
-private let start = WallTime(microseconds: 1_000_000_000_000_000)
-
-/// A ledger, its rows on disk, and a clock.
-private final class OwnDesk {
-    private(set) var ledger = Ledger(settings: Settings(), jitter: .fixed(0))
-    var now = start
-    private(set) var rows: [DownloadNumber: DownloadRecord] = [:]
-    private(set) var batches: [BatchNumber: BatchRecord] = [:]
-    /// The number of rows written.
-    private(set) var writes = 0
-    /// Until its toasts are taken.
-    private var restored: Restored?
-
-    init(_ records: [DownloadRecord] = [], batches: [BatchRecord] = []) {
-        for record in records { rows[record.number] = record }
-        for batch in batches { self.batches[batch.number] = batch }
-        restart()
+/// A record of an earlier process.
+private func record(_ number: UInt64, _ state: DownloadState = .queued, _ change: (inout DownloadRecord) -> Void = { _ in })
+    -> DownloadRecord
+{
+    Desk.record(number, state: state) {
+        if state.hasEnded { $0.endedAt = Desk.start }
+        change(&$0)
     }
+}
 
-    func restart(after pause: Duration = .zero) {
-        now = now + pause
-        ledger = Ledger(settings: Settings(), jitter: .fixed(0))
-        restored = ledger.restore(Array(rows.values), batches: Array(batches.values), sweeps: [:], now: now)
-        ledger.schedule(now: now)
+private func member(_ number: UInt64, _ state: DownloadState = .queued, _ change: (inout DownloadRecord) -> Void = { _ in })
+    -> DownloadRecord
+{
+    record(number, state) {
+        $0.batch = BatchNumber(1)
+        change(&$0)
     }
+}
 
-    static func record(_ number: UInt64, _ state: DownloadState = .queued, _ change: (inout DownloadRecord) -> Void = { _ in })
-        -> DownloadRecord
-    {
-        var record = DownloadRecord(
-            number: DownloadNumber(number), url: "http://h/\(number)", options: DownloadOptions(), directory: "/d", state: state,
-            queuedAt: start, position: Int64(number))
-        if state.hasEnded { record.endedAt = start }
-        change(&record)
-        return record
-    }
+/// How a download ends.
+private enum End: CaseIterable {
+    case committed, skipped, failed, expired, crashed, nameTaken, unchanged, cancelled, cancelledInPause
 
-    static func member(_ number: UInt64, _ state: DownloadState = .queued, _ change: (inout DownloadRecord) -> Void = { _ in })
-        -> DownloadRecord
-    {
-        record(number, state) {
-            $0.batch = BatchNumber(1)
-            change(&$0)
+    /// The state in which the download is restored.
+    var state: DownloadState {
+        switch self {
+        case .committed, .skipped: .committing
+        case .cancelledInPause: .paused
+        default: .queued
         }
     }
 
-    func entry(_ number: UInt64) -> LedgerEntry { ledger[DownloadNumber(number)]! }
-
-    /// - Returns: whether the state allowed the event.
-    func apply(_ event: DownloadEvent, _ number: UInt64) -> Bool {
-        do { try ledger.apply(event, to: entry(number), now: now) } catch { return false }
-        write()
-        return true
-    }
-
-    /// Writes all changes to disk.
-    func write() {
-        while true {
-            let actions = ledger.output.take()
-            if actions.isEmpty { return }
-            for action in actions {
-                switch action {
-                case .save(let change):
-                    writes += 1
-                    switch change {
-                    case .put(let record):
-                        if rows[record.number]?.state.hasEnded == false, record.state.hasEnded {
-                            firstEnd[record.number] = record.owesToast
-                        }
-                        rows[record.number] = record
-                    case .remove(let number): rows[number] = nil
-                    case .putBatch(let record): batches[record.number] = record
-                    case .removeBatch(let number): batches[number] = nil
-                    default: break
-                    }
-                case .batchEnded(let batch, _):
-                    #expect(batches[batch.number]?.toastOwedSince == batch.record.toastOwedSince, "told before it is saved")
-                case .stopTransfer(let entry): ledger.transferEnded(entry.number, .stopped(nil), now: now)
-                case .sweep(let number, _): ledger.swept(number, isGone: true, now: now)
-                default: break
-                }
-            }
+    var owesToast: Bool {
+        switch self {
+        case .committed, .skipped, .failed, .expired, .crashed, .nameTaken: true
+        case .unchanged, .cancelled, .cancelledInPause: false
         }
     }
 
-    /// Whether the first row with the end of each download owed its toast.
-    private(set) var firstEnd: [DownloadNumber: Bool] = [:]
-
-    func owed() -> [UInt64] {
-        let all = ledger.dropStale(restored?.owedToasts ?? [], now: now)
-        restored = nil
-        write()
-        return all.map(\.number.value)
+    func end(_ number: UInt64, _ desk: Desk) throws {
+        let entry = desk[number]
+        switch self {
+        case .committed: desk.committed(entry, path: "/d/f")
+        case .skipped: desk.committed(entry, path: "/d/f", skipped: true)
+        case .failed: desk.fails(entry, failure)
+        case .expired: desk.wait(.zero)
+        case .crashed: desk.crashed(entry)
+        case .nameTaken: desk.ends(entry, .nameTaken(path: "/d/f"))
+        case .unchanged:
+            let stamp = FileStamp(identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"), size: 1, modified: 1)
+            desk.ends(entry, .unchanged(CachedCopy(key: entry.record.copyKey, name: "f", stamp: stamp, validators: nil)))
+        case .cancelled, .cancelledInPause: try desk.steer(entry, .cancel)
+        }
+        #expect(entry.state.hasEnded)
     }
+
+    /// Of the record that ends so.
+    func prepare(_ record: inout DownloadRecord) {
+        if self == .expired { record.options.deadline = .zero }
+        if self == .nameTaken { record.options.ifExists = .skip }
+    }
+}
+
+extension Desk {
+    /// The download fails for good.
+    fileprivate func fail(_ number: UInt64) { fails(self[number], failure) }
+
+    /// The number of rows written so far.
+    fileprivate var writes: Int { history.saves.count }
+
+    /// Whether each row that first recorded the end of a download owed its toast.
+    fileprivate var firstEnds: [DownloadNumber: Bool] {
+        Dictionary(history.rows.filter(\.state.hasEnded).map { ($0.number, $0.owesToast) }) { first, _ in first }
+    }
+
+    /// The toasts of earlier processes that the last start showed.
+    fileprivate var owed: [UInt64] {
+        actions.flatMap { action -> [UInt64] in if case .showOwed(let toasts) = action { toasts.map(\.number.value) } else { [] } }
+    }
+
+    fileprivate func row(_ number: UInt64) -> DownloadRecord? { rows.downloads[DownloadNumber(number)] }
+    fileprivate var batchRow: BatchRecord? { rows.batches[BatchNumber(1)] }
+    fileprivate var batch: LedgerBatch? { ledger.batch(BatchNumber(1)) }
 }
 
 private let failure = DownloadFailure(.network, "No route.")
 
 @Suite struct `The toast of an outcome` {
-    /// Each event that ends a download, and whether the end owes a toast.
-    static let ends: [(DownloadState, DownloadEvent, Bool)] = [
-        (.committing, .committed, true), (.committing, .skipped, true), (.active, .fail(failure), true), (.active, .expire(failure), true),
-        (.active, .interrupt(failure), true), (.active, .skipped, true),
-        (.active, .unchanged, false), (.active, .cancel, false), (.paused, .cancel, false),
-    ]
-
-    @Test(arguments: ends) func `is owed by the same row that records the end`(
-        state: DownloadState, event: DownloadEvent, isOwed: Bool
-    ) throws {
-        func desk(_ change: (inout DownloadRecord) -> Void = { _ in }) -> OwnDesk {
-            let desk = OwnDesk([OwnDesk.record(2, state == .active ? .queued : state, change)])
-            #expect(desk.entry(2).state == state && desk.entry(2).owedToast == nil)
-            #expect(desk.apply(event, 2))
+    @Test(arguments: End.allCases) fileprivate func `is owed by the same row that records the end`(end: End) throws {
+        func desk(_ change: (inout DownloadRecord) -> Void = { _ in }) throws -> Desk {
+            let desk = Desk([
+                record(2, end.state) {
+                    end.prepare(&$0)
+                    change(&$0)
+                }
+            ])
+            #expect(desk[2].state == (end.state == .queued ? .active : end.state) && desk[2].owedToast == nil)
+            try end.end(2, desk)
             return desk
         }
-        let plain = desk()
-        #expect(plain.rows[DownloadNumber(2)]?.owesToast == isOwed && plain.firstEnd == [DownloadNumber(2): isOwed])
-        #expect(plain.entry(2).owedToast?.end == (isOwed ? start : nil))
+        let plain = try desk()
+        #expect(plain.row(2)?.owesToast == end.owesToast && plain.firstEnds == [DownloadNumber(2): end.owesToast])
+        #expect(plain[2].owedToast?.end == (end.owesToast ? Desk.start : nil))
         // Neither a download without toasts nor a member of a batch.
-        #expect(desk { $0.options.notify = .never }.rows[DownloadNumber(2)]?.owesToast == false)
-        let member = OwnDesk(
-            [OwnDesk.member(2, state == .active ? .queued : state)], batches: [BatchRecord(number: BatchNumber(1), count: 1)])
-        #expect(member.apply(event, 2))
-        #expect(member.rows[DownloadNumber(2)]?.owesToast == false && member.entry(2).owedToast == nil)
-        #expect(member.batches[BatchNumber(1)]?.toastOwedSince == (isOwed ? start : nil))
+        let silent = try desk { $0.options.notify = .never }
+        #expect(silent.row(2)?.owesToast == false)
+        let batch = Desk([member(2, end.state, end.prepare)], batches: [BatchRecord(number: BatchNumber(1), count: 1)])
+        try end.end(2, batch)
+        #expect(batch.row(2)?.owesToast == false && batch[2].owedToast == nil)
+        #expect(batch.batchRow?.toastOwedSince == (end.owesToast ? Desk.start : nil))
+        // The end of the batch is told after its row is saved.
+        var saved: WallTime?
+        let told = batch.actions.compactMap { action in
+            if case .save(.putBatch(let record)) = action { saved = record.toastOwedSince }
+            return if case .batchEnded = action { saved } else { WallTime?.none }
+        }
+        #expect(told == (end.owesToast ? [Desk.start] : []))
         // The debt needs no write of its own.
-        let silent = desk { $0.options.notify = .never }
         #expect(plain.writes == silent.writes)
     }
 
     @Test func `is not owed for an app in front, nor for a download into an app's own file`() {
-        let desk = OwnDesk([OwnDesk.record(2) { $0.options.app = "org.example.App" }, OwnDesk.record(3)])
-        desk.ledger.conditions.appsInFront = ["org.example.App"]
-        for number in [2, 3] as [UInt64] { #expect(desk.apply(.fail(failure), number)) }
-        #expect(desk.entry(2).owedToast == nil && desk.entry(3).owedToast != nil)
-        let own = OwnDesk([OwnDesk.record(2) { ($0.isToDescriptor, $0.directory) = (true, "") }])
+        let desk = Desk([record(2) { $0.options.app = "org.example.App" }, record(3)])
+        desk.inFront(["org.example.App"])
+        for number in [2, 3] as [UInt64] { desk.fail(number) }
+        #expect(desk[2].owedToast == nil && desk[3].owedToast != nil)
+        let own = Desk([record(2) { ($0.isToDescriptor, $0.directory) = (true, "") }])
         // The restored download has failed, because its descriptor is gone.
-        #expect(own.entry(2).owedToast != nil && own.owed() == [])
-        own.ledger.settle(own.entry(2).owedToast!)
-        own.write()
+        #expect(own[2].owedToast != nil && own.owed == [])
+        own.toastSettled(own[2].owedToast!)
         own.restart()
-        #expect(own.entry(2).owedToast == nil)
+        #expect(own[2].owedToast == nil)
     }
 
     @Test func `is owed until it is settled, over restarts, and for half a day at most`() {
-        let desk = OwnDesk([OwnDesk.record(2), OwnDesk.record(3), OwnDesk.record(4)])
+        let desk = Desk([record(2), record(3), record(4)])
         for number in [3, 4, 2] as [UInt64] {
-            #expect(desk.apply(.fail(failure), number))
+            desk.fail(number)
             desk.now = desk.now + .seconds(3600)
         }
-        let toast = desk.entry(4).owedToast!
-        desk.ledger.settle(toast)
-        desk.write()
+        let toast = desk[4].owedToast!
+        desk.toastSettled(toast)
         let writes = desk.writes
-        desk.ledger.settle(toast)
-        desk.write()
+        desk.toastSettled(toast)
         #expect(desk.writes == writes, "it is known already")
         desk.restart()
-        #expect(desk.owed() == [3, 2] && desk.owed() == [], "oldest first, and once")
+        #expect(desk.owed == [3, 2], "oldest first, and once")
         desk.restart(after: .seconds(9 * 3600))
-        #expect(desk.owed() == [3, 2])
+        #expect(desk.owed == [3, 2])
         desk.restart(after: .seconds(1))
-        #expect(desk.owed() == [2] && desk.rows[DownloadNumber(3)]?.owesToast == false)
+        #expect(desk.owed == [2] && desk.row(3)?.owesToast == false)
         desk.restart(after: .seconds(-20 * 3600))
-        #expect(desk.owed() == [2], "the clock was set back")
+        #expect(desk.owed == [2], "the clock was set back")
     }
 
-    @Test func `is not owed for a retried or removed download, and its next end owes a new one`() {
-        let desk = OwnDesk([OwnDesk.record(2), OwnDesk.record(3)])
-        for number in [2, 3] as [UInt64] { #expect(desk.apply(.fail(failure), number)) }
-        let first = desk.entry(2).owedToast!
-        #expect(desk.apply(.retry, 2) && desk.rows[DownloadNumber(2)]?.owesToast == false)
-        let removed = desk.entry(3)
-        desk.ledger.remove(removed, now: desk.now)
+    @Test func `is not owed for a retried or removed download, and its next end owes a new one`() throws {
+        let desk = Desk([record(2), record(3)])
+        for number in [2, 3] as [UInt64] { desk.fail(number) }
+        let first = desk[2].owedToast!
+        try desk.steer(desk[2], .retry)
+        #expect(desk.row(2)?.owesToast == false)
+        let removed = desk[3]
+        try desk.remove(removed)
         #expect(removed.owedToast == nil)
         desk.now = desk.now + .seconds(1)
-        #expect(desk.apply(.interrupt(failure), 2))
+        desk.crashed(desk[2])
         // The fate of the first toast does not settle the second one.
-        desk.ledger.settle(first)
-        #expect(desk.entry(2).owedToast.map { $0.end == desk.now } == true)
+        desk.toastSettled(first)
+        #expect(desk[2].owedToast.map { $0.end == desk.now } == true)
         desk.restart()
-        #expect(desk.owed() == [2])
+        #expect(desk.owed == [2])
     }
 
-    @Test func `of a batch is owed by its row until it is settled, retried or removed`() {
-        func desk(_ members: [DownloadRecord], _ change: (inout BatchRecord) -> Void = { _ in }) -> OwnDesk {
+    @Test func `of a batch is owed by its row until it is settled, retried or removed`() throws {
+        func desk(_ members: [DownloadRecord], _ change: (inout BatchRecord) -> Void = { _ in }) -> Desk {
             var batch = BatchRecord(number: BatchNumber(1), count: UInt32(members.count))
             change(&batch)
-            return OwnDesk(members, batches: [batch])
+            return Desk(members, batches: [batch])
         }
-        let one = desk([OwnDesk.member(2, .finished), OwnDesk.member(3)])
-        #expect(one.ledger.batch(BatchNumber(1))?.owedToast == nil && one.owed() == [])
-        #expect(one.apply(.cancel, 3))
-        let toast = one.ledger.batch(BatchNumber(1))!.owedToast!
+        let one = desk([member(2, .finished), member(3)])
+        #expect(one.batch?.owedToast == nil && one.owed == [])
+        try one.steer(one[3], .cancel)
+        let toast = one.batch!.owedToast!
         one.restart()
-        #expect(one.owed() == [1])
-        #expect(one.apply(.retry, 3))
-        #expect(one.batches[BatchNumber(1)]?.toastOwedSince == nil)
+        #expect(one.owed == [1])
+        try one.steer(one[3], .retry)
+        #expect(one.batchRow?.toastOwedSince == nil)
         one.now = one.now + .seconds(5)
-        #expect(one.apply(.cancel, 3))
-        one.ledger.settle(toast)
-        #expect(one.ledger.batch(BatchNumber(1))?.owedToast?.end == one.now, "another end")
-        one.ledger.settle(one.ledger.batch(BatchNumber(1))!.owedToast!)
-        one.write()
+        try one.steer(one[3], .cancel)
+        one.toastSettled(toast)
+        #expect(one.batch?.owedToast?.end == one.now, "another end")
+        one.toastSettled(one.batch!.owedToast!)
         one.restart()
-        #expect(one.owed() == [])
+        #expect(one.owed == [])
 
         // All members cancelled, or all files already there: no toast. One member failed: a toast.
-        for (state, event, isOwed) in [
-            (DownloadState.cancelled, DownloadEvent.cancel, false), (.finished, .cancel, false), (.cancelled, .fail(failure), true),
-        ] {
-            let batch = desk([OwnDesk.member(2, state) { $0.isUnchanged = true }, OwnDesk.member(3)])
-            #expect(batch.apply(event, 3))
-            #expect((batch.batches[BatchNumber(1)]?.toastOwedSince != nil) == isOwed)
+        for (state, isFailed) in [(DownloadState.cancelled, false), (.finished, false), (.cancelled, true)] {
+            let batch = desk([member(2, state) { $0.isUnchanged = true }, member(3)])
+            if isFailed { batch.fail(3) } else { try batch.steer(batch[3], .cancel) }
+            #expect((batch.batchRow?.toastOwedSince != nil) == isFailed)
         }
-        let silent = desk([OwnDesk.member(2)]) { $0.notify = .never }
-        #expect(silent.apply(.fail(failure), 2) && silent.ledger.batch(BatchNumber(1))?.owedToast == nil)
-        let leaving = desk([OwnDesk.member(2, .finished), OwnDesk.member(3)])
-        let gone = leaving.ledger.batch(BatchNumber(1))!
-        leaving.ledger.remove(gone, now: start)
-        leaving.write()
-        #expect(gone.owedToast == nil && leaving.batches == [:])
+        let silent = desk([member(2)]) { $0.notify = .never }
+        silent.fail(2)
+        #expect(silent[2].state.hasEnded && silent.batch?.owedToast == nil)
+        let leaving = desk([member(2, .finished), member(3)])
+        let gone = leaving.batch!
+        leaving.remove(gone)
+        #expect(gone.owedToast == nil && leaving.rows.batches == [:])
     }
 
     @Test func `is not owed by a row that cannot owe it`() {
-        let desk = OwnDesk(
+        let desk = Desk(
             [
-                OwnDesk.record(10, .cancelled) { $0.owesToast = true }, OwnDesk.record(11) { $0.owesToast = true },
-                OwnDesk.record(12, .finished) { ($0.owesToast, $0.endedAt) = (true, nil) },
-                OwnDesk.record(13, .finished) { ($0.owesToast, $0.isUnchanged) = (true, true) },
-                OwnDesk.member(2, .finished) { $0.owesToast = true },
-                OwnDesk.member(3),
+                record(10, .cancelled) { $0.owesToast = true }, record(11) { $0.owesToast = true },
+                record(12, .finished) { ($0.owesToast, $0.endedAt) = (true, nil) },
+                record(13, .finished) { ($0.owesToast, $0.isUnchanged) = (true, true) },
+                member(2, .finished) { $0.owesToast = true },
+                member(3),
             ],
             batches: {
                 var batch = BatchRecord(number: BatchNumber(1), count: 2)
-                batch.toastOwedSince = start
+                batch.toastOwedSince = Desk.start
                 return [batch]
             }())
-        #expect(desk.owed() == [])
+        #expect(desk.owed == [])
     }
 }

@@ -14,6 +14,8 @@ final class Desk {
     private(set) var actions: [Ledger.Action] = []
     /// The actions of all turns.
     private(set) var history: [Ledger.Action] = []
+    /// How many of these `newActions` has returned.
+    private var seen = 0
     /// The numbers of the started transfers, permitted redirects and announced waits so far, in order.
     private(set) var started: [UInt64] = []
     private(set) var permitted: [UInt64] = []
@@ -39,9 +41,9 @@ final class Desk {
         begin()
     }
 
-    /// The process ends, and after `pause` another one begins with the rows on disk.
+    /// The process dies, and after `pause` another one begins with the rows on disk.
     func restart(after pause: Duration = .zero) {
-        now = now + pause
+        (now, seen) = (now + pause, history.count)
         ledger = Ledger(settings: ledger.settings, jitter: jitter)
         begin()
     }
@@ -75,6 +77,12 @@ final class Desk {
     /// The end of the wait that `hold` gives a reason for.
     func holdEnd(_ number: UInt64) -> WallTime? { ledger.hold(of: self[number], now: now)?.until }
     func ahead(_ number: UInt64) -> Int { ledger.ahead(of: self[number], now: now) }
+
+    /// The actions of all turns of this process since the last call.
+    func newActions() -> ArraySlice<Ledger.Action> {
+        defer { seen = history.count }
+        return history[seen...]
+    }
 
     // MARK: Turns
 
@@ -202,6 +210,14 @@ final class Desk {
     func foundUnchanged(_ entry: LedgerEntry, _ copy: CachedCopy) { happens(.foundUnchanged(entry, copy)) }
     func swept(_ number: DownloadNumber, isGone: Bool = true) { happens(.swept(number, isGone: isGone)) }
 
+    /// The whole body of a running transfer is received and verified: the commit follows.
+    func bringToCommit(_ entry: LedgerEntry) {
+        let identity = FileIdentity(device: 1, inode: entry.number.value, mount: 1, boot: "b")
+        began(entry, total: 10)
+        ends(entry, .complete(size: 10, fileName: "f", ResumeData(written: 10, total: 10, validator: nil, identity: identity)))
+        verified(entry, identity)
+    }
+
     // MARK: The system
 
     /// The clock goes on, and the ledger looks at it.
@@ -242,7 +258,7 @@ final class Desk {
     func slices() { while ledger.hasSlices { slice() } }
 }
 
-extension [Ledger.Action] {
+extension Sequence<Ledger.Action> {
     var saves: [StoreChange] { compactMap { if case .save(let change) = $0 { change } else { nil } } }
     /// The saved rows of downloads.
     var rows: [DownloadRecord] { saves.compactMap { if case .put(let record) = $0 { record } else { nil } } }

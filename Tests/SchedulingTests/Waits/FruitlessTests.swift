@@ -1,48 +1,38 @@
 import DownloadModel
+import Scheduling
 import Testing
 
-@testable import Scheduling
+/// A desk with one download whose attempts fetch no bytes.
+private func makeDesk(_ change: (inout DownloadRecord) -> Void = { _ in }) -> Desk {
+    let desk = Desk()
+    desk.add(1) { change(&$0) }
+    return desk
+}
 
-/// A ledger with one download whose attempts fetch no bytes.
-private final class OwnDesk {
-    let ledger = Ledger(settings: Settings(), jitter: .fixed(0))
-    var now = WallTime(microseconds: 1_000_000_000_000_000)
-    let entry: LedgerEntry
+extension Desk {
+    fileprivate var entry: LedgerEntry { self[1] }
+    fileprivate func begin(isResumable: Bool) { began(entry, isResumable: isResumable) }
 
-    init(_ change: (inout DownloadRecord) -> Void = { _ in }) {
-        var record = DownloadRecord(
-            number: DownloadNumber(1), url: "http://h/f", options: DownloadOptions(), directory: "/d", state: .queued, queuedAt: now,
-            position: 1)
-        change(&record)
-        entry = ledger.insert(record)
-        ledger.enter(entry, now: now)
+    fileprivate func fail(_ failure: DownloadFailure, madeProgress: Bool = true, _ resume: ResumeData? = nil) {
+        fails(entry, failure, madeProgress: madeProgress, resume)
     }
 
-    func begin(isResumable: Bool) {
-        ledger.transferBegan(entry, fileName: "f", mediaType: nil, total: nil, offset: 0, isResumable: isResumable, now: now)
-    }
-
-    func fail(_ failure: DownloadFailure, madeProgress: Bool = true, _ resume: ResumeData? = nil) {
-        ledger.transferEnded(entry.number, .failed(failure, madeProgress: madeProgress, resume), now: now)
-    }
-
-    /// Counts the requested deletions of the part file, and performs them.
-    func sweeps() -> Int {
-        let count = ledger.output.take().count { if case .sweep = $0 { true } else { false } }
-        if count > 0 { ledger.swept(entry.number, isGone: true, now: now) }
-        return count
+    /// Counts the new requests to delete the part file, and performs them.
+    fileprivate func sweeps() -> Int {
+        let numbers = newActions().sweeps
+        for number in numbers { swept(number) }
+        return numbers.count
     }
 
     /// The time until the retry; nil: no retry.
-    var delay: Duration? {
+    fileprivate var delay: Duration? {
         if case .waiting(_, let until?) = entry.state { until - now } else { nil }
     }
 
-    func goOn() {
+    /// Performs the deletions, and waits until the retry.
+    fileprivate func goOn() {
         _ = sweeps()
-        now = ledger.nextWake ?? now
-        ledger.tick(now: now)
-        _ = ledger.output.take()
+        waitUntilDue()
     }
 }
 
@@ -55,7 +45,7 @@ private func held(_ written: ByteCount) -> ResumeData {
 
 @Suite struct `A download without progress` {
     @Test func `is retried ever later, up to its retries, if it is always cut and cannot be resumed`() {
-        let desk = OwnDesk { $0.options.retries = 4 }
+        let desk = makeDesk { $0.options.retries = 4 }
         var delays: [Duration] = []
         while desk.entry.state == .active, delays.count < 20 {
             desk.begin(isResumable: false)
@@ -69,7 +59,7 @@ private func held(_ written: ByteCount) -> ResumeData {
     }
 
     @Test func `is retried at once after each byte that a resume keeps`() {
-        let desk = OwnDesk { $0.options.retries = 0 }
+        let desk = makeDesk { $0.options.retries = 0 }
         for written in [10, 20, 30] as [ByteCount] {
             desk.begin(isResumable: true)
             desk.fail(lost, held(written))
@@ -85,11 +75,11 @@ private func held(_ written: ByteCount) -> ResumeData {
     }
 
     @Test func `is retried ever later under a quota, which hides the needed room`() {
-        let desk = OwnDesk { $0.options.retries = 0 }
+        let desk = makeDesk { $0.options.retries = 0 }
         var delays: [Duration] = []
         for _ in 0..<12 {
             desk.fail(quota, madeProgress: false, held(30))
-            desk.ledger.folderSeen("/d", free: 1 << 40, now: desk.now)
+            desk.folderSeen("/d", free: 1 << 40)
             guard let delay = desk.delay else { break }
             delays.append(delay)
             desk.goOn()
@@ -107,9 +97,8 @@ private func held(_ written: ByteCount) -> ResumeData {
     func `keeps no bytes in a wait if no attempt can resume from them`(
         failure: DownloadFailure, resume: ResumeData?, isResumable: Bool, sweeps: Int
     ) {
-        let desk = OwnDesk()
+        let desk = makeDesk()
         desk.begin(isResumable: isResumable)
-        _ = desk.ledger.output.take()
         desk.fail(failure, resume)
         #expect(desk.entry.state.name == "waiting")
         #expect(desk.sweeps() == sweeps)
@@ -118,24 +107,23 @@ private func held(_ written: ByteCount) -> ResumeData {
 
     @Test func `keeps no such bytes in a pause either, unless the file is complete`() throws {
         for isWhole in [false, true] {
-            let desk = OwnDesk()
+            let desk = makeDesk()
             desk.begin(isResumable: false)
-            try desk.ledger.apply(.pause, to: desk.entry, now: desk.now)
-            _ = desk.ledger.output.take()
-            desk.ledger.transferEnded(
-                desk.entry.number, isWhole ? .complete(size: 100, fileName: "f", held(0)) : .stopped(nil), now: desk.now)
+            try desk.steer(desk.entry, .pause)
+            desk.ends(
+                desk.entry, isWhole ? .complete(size: 100, fileName: "f", held(0)) : .stopped(nil))
             #expect(desk.sweeps() == (isWhole ? 0 : 1))
         }
     }
 
     @Test func `waits for more room than its useless bytes had`() {
-        let desk = OwnDesk()
+        let desk = makeDesk()
         desk.begin(isResumable: false)
         desk.fail(DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 5000))
         #expect(desk.sweeps() == 1)
-        desk.ledger.folderSeen("/d", free: 4999, now: desk.now)
+        desk.folderSeen("/d", free: 4999)
         #expect(desk.entry.state == .waiting(.diskSpace, until: nil))
-        desk.ledger.folderSeen("/d", free: 5000, now: desk.now)
+        desk.folderSeen("/d", free: 5000)
         #expect(desk.entry.state == .active)
     }
 }

@@ -1,41 +1,27 @@
 import DownloadModel
+import Scheduling
 import Testing
 
-@testable import Scheduling
+/// A desk with downloads that are on disk already: 1 to `count` from a host each, 9 from this machine.
+private func makeDesk(
+    _ count: UInt64 = 1, knowing network: NetworkCondition? = .open, _ change: (inout DownloadRecord) -> Void = { _ in }
+) -> Desk {
+    let records = (1...count).map { Desk.record($0, "http://h\($0)/\($0)", change) }
+    return Desk(records + [Desk.record(9, "http://localhost/9")], network: network)
+}
 
-/// A ledger with downloads that are on disk already: 1 to `count` from a host each, 9 from this machine.
-private final class OwnDesk {
-    let ledger: Ledger
-    var now = WallTime(microseconds: 1_000_000_000_000_000)
-
-    init(_ count: UInt64 = 1, knowing network: NetworkCondition? = .open, _ change: (inout DownloadRecord) -> Void = { _ in }) {
-        ledger = Ledger(settings: Settings(), jitter: .fixed(0))
-        ledger.network(network, now: now)
-        let records = (Array(1...count) + [9]).map { number in
-            var record = DownloadRecord(
-                number: DownloadNumber(number), url: number == 9 ? "http://localhost/9" : "http://h\(number)/\(number)",
-                options: DownloadOptions(),
-                directory: "/d", state: .queued, queuedAt: now, position: DownloadQueue.position(of: DownloadNumber(number)))
-            if number != 9 { change(&record) }
-            return record
-        }
-        ledger.restore(records, sweeps: [:], now: now)
-        ledger.schedule(now: now)
+extension Desk {
+    fileprivate func state() -> DownloadState { state(1) }
+    fileprivate func network(_ reach: NetworkCondition.Reach, metered: Bool = false) {
+        network(NetworkCondition(reach: reach, isMetered: metered))
     }
 
-    func entry(_ number: UInt64) -> LedgerEntry { ledger[DownloadNumber(number)]! }
-    func state(_ number: UInt64 = 1) -> DownloadState { entry(number).state }
-    func network(_ reach: NetworkCondition.Reach, metered: Bool = false) {
-        ledger.network(NetworkCondition(reach: reach, isMetered: metered), now: now)
-    }
+    fileprivate func fail(_ number: UInt64 = 1, _ failure: DownloadFailure = .lost) { fails(self[number], failure) }
+    fileprivate func resume() throws { try steer(self[1], .resume) }
 
-    func end(_ number: UInt64 = 1, _ outcome: TransferOutcome) { ledger.transferEnded(DownloadNumber(number), outcome, now: now) }
-    func fail(_ number: UInt64 = 1, _ failure: DownloadFailure = .lost) { end(number, .failed(failure, madeProgress: false, nil)) }
-    func resume(_ number: UInt64 = 1) throws { try ledger.apply(.resume, to: entry(number), now: now); ledger.schedule(now: now) }
-
-    /// Takes the actions so far, as texts.
-    func orders() -> [String] {
-        ledger.output.take().compactMap { action in
+    /// The new actions, as texts.
+    fileprivate func orders() -> [String] {
+        newActions().compactMap { action in
             switch action {
             case .startTransfer(let entry, _): "start \(entry.number)"
             case .stopTransfer(let entry): "stop \(entry.number)"
@@ -57,7 +43,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
 
 @Suite struct `Without a network` {
     @Test func `only downloads from this machine start, and all resume when the network is back`() {
-        let desk = OwnDesk(3, knowing: NetworkCondition(reach: .offline))
+        let desk = makeDesk(3, knowing: NetworkCondition(reach: .offline))
         #expect((1...3).allSatisfy { desk.state($0) == offline } && desk.state(9) == .active)
         #expect(desk.orders() == ["start 9"], "nothing of it is saved: it is asked again at a start")
         #expect(desk.ledger.nextWake == nil && desk.ledger.hasWork)
@@ -67,11 +53,11 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 
     @Test func `running transfers continue; a lost one waits, counts no retry, and resumes at once`() {
-        let desk = OwnDesk { $0.options.retries = 0 }
+        let desk = makeDesk { $0.options.retries = 0 }
         desk.network(.offline)
         #expect(desk.state() == .active)
         desk.fail()
-        #expect(desk.state() == offline && desk.entry(1).record.lastFailure == .lost && desk.entry(1).record.retriesUsed == 0)
+        #expect(desk.state() == offline && desk[1].record.lastFailure == .lost && desk[1].record.retriesUsed == 0)
         #expect(desk.orders().last == "save 1")
         desk.fail(9, .refused)
         #expect(desk.state(9) != offline, "this machine is there")
@@ -80,7 +66,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 
     @Test func `a refused download waits for the network first, and then as the server asked`() {
-        let desk = OwnDesk()
+        let desk = makeDesk()
         desk.network(.offline)
         desk.fail(1, .refused)
         #expect(desk.state() == offline)
@@ -89,7 +75,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 
     @Test func `a back-off ends when the network is back, but not a pause that a server requested`() {
-        let desk = OwnDesk(4)
+        let desk = makeDesk(4)
         desk.fail(1, .lost)
         desk.fail(2, .refused)
         desk.fail(3, .unreachable)
@@ -107,7 +93,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 
     @Test func `a network of limited reach is tried, and tried again at once when it is online`() {
-        let desk = OwnDesk(2, knowing: NetworkCondition(reach: .limited))
+        let desk = makeDesk(2, knowing: NetworkCondition(reach: .limited))
         #expect(desk.state(1) == .active)
         desk.fail(1, .unreachable)
         desk.fail(2, .refused)
@@ -117,7 +103,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 
     @Test func `a resumed download starts now, until the network changes`() throws {
-        let desk = OwnDesk(knowing: NetworkCondition(reach: .captive))
+        let desk = makeDesk(knowing: NetworkCondition(reach: .captive))
         try desk.resume()
         #expect(desk.state() == .active)
         desk.fail()
@@ -130,52 +116,51 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 
     @Test func `a wait that somebody must end is reported first, with the failure behind it`() throws {
-        let desk = OwnDesk(3) { record in
+        let desk = makeDesk(3) { record in
             if record.number == DownloadNumber(2) { record.options.notBefore = WallTime(microseconds: 2_000_000_000_000_000) }
             if record.number == DownloadNumber(3) { record.awaitsUrl = true }
         }
         desk.network(.offline)
         #expect(desk.state(2) == .waiting(.notBefore, until: WallTime(microseconds: 2_000_000_000_000_000)))
         #expect(desk.state(3) == .waiting(.needsUrl, until: nil))
-        desk.ledger.pauseAll(now: desk.now)
+        desk.pauseAll()
         #expect(desk.state(1) == .waiting(.pausedAll, until: nil))
         desk.network(.captive)
         #expect(desk.state(1) == .waiting(.pausedAll, until: nil))
-        desk.end(1, .stopped(nil))
-        desk.ledger.resumeAll(now: desk.now)
+        desk.ends(desk[1], .stopped(nil))
+        desk.resumeAll()
         #expect(desk.state(1) == offline)
     }
 
     @Test func `a deadline still expires`() {
-        let desk = OwnDesk { $0.options.deadline = .seconds(50) }
+        let desk = makeDesk { $0.options.deadline = .seconds(50) }
         desk.network(.offline)
         desk.fail()
-        desk.now = desk.now + .seconds(50)
-        desk.ledger.tick(now: desk.now)
+        desk.wait(.seconds(50))
         #expect(desk.state().failure?.name == .expired)
     }
 
     @Test func `a captive portal stops transfers, except those from this machine`() {
-        let desk = OwnDesk()
+        let desk = makeDesk()
         _ = desk.orders()
         desk.network(.captive)
         #expect(desk.state() == offline && desk.state(9) == .active)
         #expect(desk.orders() == ["stop 1"])
         desk.network(.online)
         #expect(desk.state() == .queued, "the transfer before has not ended")
-        desk.end(1, .stopped(nil))
+        desk.ends(desk[1], .stopped(nil))
         #expect(desk.state() == .active)
     }
 }
 
 @Suite struct `A metered link` {
     @Test func `stops downloads that must not use it, and lets them resume over another`() {
-        let desk = OwnDesk(2) { $0.options.allowsMetered = $0.number != DownloadNumber(1) }
+        let desk = makeDesk(2) { $0.options.allowsMetered = $0.number != DownloadNumber(1) }
         _ = desk.orders()
         desk.network(.online, metered: true)
         #expect(desk.state(1) == metered && desk.state(2) == .active && desk.state(9) == .active)
         #expect(desk.orders() == ["stop 1"])
-        desk.end(1, .stopped(nil))
+        desk.ends(desk[1], .stopped(nil))
         #expect(desk.orders() == ["save 1"], "its checkpoint")
         desk.network(.offline, metered: true)
         #expect(desk.state(1) == offline)
@@ -186,7 +171,7 @@ private let metered = DownloadState.waiting(.metered, until: nil)
     }
 
     @Test func `is not overridden by Resume`() throws {
-        let desk = OwnDesk(knowing: NetworkCondition(isMetered: true)) { $0.options.allowsMetered = false }
+        let desk = makeDesk(knowing: NetworkCondition(isMetered: true)) { $0.options.allowsMetered = false }
         try desk.resume()
         #expect(desk.state() == metered)
     }
@@ -194,37 +179,37 @@ private let metered = DownloadState.waiting(.metered, until: nil)
 
 @Suite struct `While the network is unknown` {
     @Test func `downloads that need the network stay queued, and nothing is reported or saved`() {
-        let desk = OwnDesk(2, knowing: nil) { $0.options.allowsMetered = $0.number != DownloadNumber(1) }
+        let desk = makeDesk(2, knowing: nil) { $0.options.allowsMetered = $0.number != DownloadNumber(1) }
         #expect(desk.state(1) == .queued && desk.state(2) == .queued && desk.state(9) == .active)
         #expect(desk.orders() == ["start 9"])
         desk.network(.online, metered: true)
         #expect(desk.state(1) == metered && desk.state(2) == .active)
-        desk.ledger.network(nil, now: desk.now)
+        desk.network(nil)
         #expect(desk.state(1) == .queued && desk.state(2) == .active)
     }
 }
 
 @Suite struct `Sleep` {
     @Test func `stops transfers with a checkpoint, and they resume at once`() {
-        let desk = OwnDesk(2)
+        let desk = makeDesk(2)
         _ = desk.orders()
-        desk.ledger.sleep(now: desk.now)
+        desk.sleeps()
         #expect(desk.state(1) == .queued && desk.state(9) == .queued && !desk.ledger.isAtRest)
         #expect(desk.orders() == ["stop 1", "stop 2", "stop 9"])
         let resume = ResumeData(
             written: 5, total: 9, validator: .entityTag("\"v\""), identity: FileIdentity(device: 1, inode: 1, mount: 1, boot: "b"))
-        desk.end(1, .stopped(resume))
-        desk.end(2, .complete(size: 9, fileName: "f", resume))
+        desk.ends(desk[1], .stopped(resume))
+        desk.ends(desk[2], .complete(size: 9, fileName: "f", resume))
         #expect(!desk.ledger.isAtRest)
-        desk.end(9, .failed(.lost, madeProgress: true, nil))
+        desk.ends(desk[9], .failed(.lost, madeProgress: true, nil))
         #expect(desk.ledger.isAtRest && desk.orders() == ["save 1", "save 2", "save 9"])
-        #expect(desk.entry(1).record.resume == resume)
+        #expect(desk[1].record.resume == resume)
         // Neither a network report nor the clock starts anything.
-        desk.ledger.tick(now: desk.now)
+        desk.wait(.zero)
         desk.network(.online, metered: true)
         #expect(desk.ledger.counts.active == 0 && desk.orders() == [])
-        desk.ledger.wake(now: desk.now)
+        desk.wakes()
         #expect(desk.state(1) == .active && desk.state(2) == .verifying && desk.state(9) == .active)
-        #expect(desk.entry(9).record.retriesUsed == 0)
+        #expect(desk[9].record.retriesUsed == 0)
     }
 }
