@@ -1,126 +1,47 @@
 import DownloadModel
+import Scheduling
 import Testing
 
-@testable import Scheduling
-
-/// An empty ledger, and a clock.
-private final class OwnDesk {
-    var ledger: Ledger
-    var now = WallTime(microseconds: 1_000_000_000_000_000)
-    var saved: [HostRequest] = []
-    /// The requests on disk.
-    var rows: Set<[String]> = []
-    /// The numbers of started transfers, permitted hops and announced waits, in order.
-    var started: [UInt64] = []
-    var permitted: [UInt64] = []
-    var told: [UInt64] = []
-    var endings = 0
-
-    init(_ change: (inout Settings) -> Void = { _ in }) {
-        var settings = Settings()
-        change(&settings)
-        ledger = Ledger(settings: settings, jitter: .fixed(0))
-    }
-
-    @discardableResult
-    func add(
-        _ number: UInt64, _ url: String = "http://h/f", app: String = "", _ change: (inout DownloadRecord) -> Void = { _ in }
-    ) -> LedgerEntry {
-        var options = DownloadOptions()
-        options.app = app
-        var record = DownloadRecord(
-            number: DownloadNumber(number), url: url, options: options, directory: "/d", state: .queued, queuedAt: now,
-            position: DownloadQueue.position(of: DownloadNumber(number)))
-        change(&record)
-        let entry = ledger.insert(record)
-        ledger.enter(entry, now: now)
-        take()
-        return entry
-    }
-
-    func take() {
-        for action in ledger.output.take() {
-            switch action {
-            case .startTransfer(let entry, _): started.append(entry.number.value)
-            case .permit(let id, _): permitted.append(id.download.value)
-            case .tellWait(let entry): told.append(entry.number.value)
-            case .save(.requested(let request)):
-                saved.append(request)
-                rows.insert([request.host, "\(request.requestInterval)"])
-            case .save(.requestOver(let host, let requestInterval)): rows.remove([host, "\(requestInterval)"])
-            default: break
-            }
-        }
-    }
-
-    func sent(_ number: UInt64, after delay: Duration = .zero) {
+extension Desk {
+    fileprivate func sent(_ number: UInt64, after delay: Duration = .zero) {
         now = now + delay
-        ledger.requestSent(ledger[DownloadNumber(number)]!.request, at: now, now: now)
-        take()
+        sent(self[number])
     }
 
-    func fail(_ number: UInt64, _ status: UInt32, retryAfter: Duration? = nil) {
-        let failure = DownloadFailure(.httpStatus, "…", httpStatus: status, isRetryable: true, retryAfter: retryAfter)
-        ledger.transferEnded(DownloadNumber(number), .failed(failure, madeProgress: false, nil), now: now)
-        take()
+    fileprivate func fail(_ number: UInt64, _ status: UInt32, retryAfter: Duration? = nil) {
+        fails(self[number], DownloadFailure(.httpStatus, "…", httpStatus: status, isRetryable: true, retryAfter: retryAfter))
     }
 
-    /// Ends the transfer and removes the download: a slot is free.
-    func finish(_ number: UInt64) {
-        let entry = ledger[DownloadNumber(number)]!
-        try? ledger.apply(.cancel, to: entry, now: now)
-        ledger.transferEnded(entry.number, .stopped(nil), now: now)
-        ledger.schedule(now: now)
-        take()
-    }
-
-    func wait(_ duration: Duration) {
-        now = now + duration
-        ledger.tick(now: now)
-        take()
-    }
-
-    /// Advances the clock to the next due instant.
-    func wake() {
-        guard let time = ledger.nextWake else {
-            Issue.record("nothing is due")
-            return
-        }
-        now = time
-        ledger.tick(now: now)
-        take()
+    /// Ends the transfer and the download: a slot is free.
+    fileprivate func finish(_ number: UInt64) {
+        try? steer(self[number], .cancel)
+        ends(self[number], .stopped(nil))
     }
 
     /// Advances the clock until `isDone`; every request goes out at once.
-    func live(until isDone: () -> Bool) {
-        for _ in 0..<100 where !isDone() {
-            step()
-        }
+    fileprivate func live(until isDone: () -> Bool) {
+        for _ in 0..<100 where !isDone() { step() }
         #expect(isDone())
     }
 
     /// Advances the clock to the next due instant; every request started or permitted then goes out at once.
-    func step() {
+    fileprivate func step() {
         let before = (started.count, permitted.count)
-        wake()
+        waitUntilDue()
         for number in started.dropFirst(before.0) + permitted.dropFirst(before.1) { sent(number) }
     }
 
     /// Adds downloads of `app` that started elsewhere and are redirected to `host`.
-    func redirect(_ numbers: ClosedRange<UInt64>, to host: String, app: String) {
-        for number in numbers {
-            add(number, "http://elsewhere/\(number)", app: app)
-            ledger.hop(entry(number).request, to: host, now: now)
-            take()
-        }
+    fileprivate func redirect(_ numbers: ClosedRange<UInt64>, to host: String, app: String) {
+        for number in numbers { hop(add(number, "http://elsewhere/\(number)", app: app), to: host) }
     }
 
-    func entry(_ number: UInt64) -> LedgerEntry { ledger[DownloadNumber(number)]! }
-    func hold(_ number: UInt64) -> WaitReason? { ledger.hold(of: entry(number), now: now)?.reason }
-    func rule(_ host: String, _ rule: HostRule) {
-        ledger.set(now: now) { try? $0.hostRules.set(host, rule) }
-        take()
-    }
+    fileprivate func rule(_ host: String, _ rule: HostRule) { set { try? $0.hostRules.set(host, rule) } }
+    fileprivate func stalled(_ number: UInt64, _ isStalled: Bool) { stalled(self[number], isStalled) }
+    fileprivate func resume(_ number: UInt64) throws { try steer(self[number], .resume) }
+
+    /// The rows of requests saved so far.
+    fileprivate var requests: [HostRequest] { history.requests }
 }
 
 private let copy = CachedCopy(
@@ -171,8 +92,8 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
 @Suite struct `A request interval` {
     @Test func `is kept between requests as they go out, whoever makes them`() {
-        let desk = OwnDesk()
-        for number in 1...3 { desk.add(UInt64(number), "http://musicbrainz.org/\(number)", app: "app\(number)") }
+        let desk = Desk()
+        for number in UInt64(1)...3 { desk.add(number, "http://musicbrainz.org/\(number)", app: "app\(number)") }
         #expect(desk.started == [1])
         desk.wait(.seconds(5))
         #expect(desk.started == [1], "the first has not gone out yet")
@@ -181,16 +102,16 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.ledger.nextWake == first + interval)
         desk.wait(.milliseconds(1000))
         #expect(desk.started == [1])
-        desk.wake()
+        desk.waitUntilDue()
         #expect(desk.started == [1, 2])
         desk.sent(2, after: .milliseconds(3))
         #expect(desk.ledger.nextWake == first + interval * 2 + .milliseconds(3))
-        desk.wake()
+        desk.waitUntilDue()
         #expect(desk.started == [1, 2, 3])
     }
 
     @Test func `is kept by retries, too`() {
-        let desk = OwnDesk { try? $0.hostRules.set("h", second) }
+        let desk = Desk { try? $0.hostRules.set("h", second) }
         desk.add(1)
         desk.sent(1)
         desk.fail(1, 500)
@@ -198,78 +119,77 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1])
         desk.live { desk.started.count == 3 }
         #expect(Set(desk.started) == [1, 2])
-        let times = desk.saved.filter { !$0.isSent }.map(\.at)
+        let times = desk.requests.filter { !$0.isSent }.map(\.at)
         for (a, b) in zip(times, times.dropFirst()) { #expect(b - a >= interval) }
     }
 
     @Test func `gives each waiting download a reason, an end and a place`() {
-        let desk = OwnDesk { try? $0.hostRules.set("h", second) }
-        for number in 1...4 { desk.add(UInt64(number)) }
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        for number in UInt64(1)...4 { desk.add(number) }
         desk.sent(1)
         let start = desk.now
         for number in 2...4 {
-            let hold = desk.ledger.hold(of: desk.entry(UInt64(number)), now: desk.now)
+            let hold = desk.ledger.hold(of: desk[UInt64(number)], now: desk.now)
             #expect(hold?.reason == .rateLimit)
             #expect(hold?.until.map { $0 - start >= .seconds(number - 1) && $0 - start < .seconds(number) } == true)
-            #expect(desk.ledger.ahead(of: desk.entry(UInt64(number)), now: desk.now) == number - 2)
+            #expect(desk.ahead(UInt64(number)) == number - 2)
         }
-        #expect(desk.entry(2).state == .queued, "what is kept on disk is that it is queued")
+        #expect(desk[2].state == .queued, "what is kept on disk is that it is queued")
     }
 
     @Test func `of an option applies to downloads that carry it, and delays no others`() {
-        let desk = OwnDesk { $0.maxActive = 0 }
-        for number in 1...2 { desk.add(UInt64(number)) { $0.options.requestInterval = .seconds(10) } }
-        for number in 3...4 { desk.add(UInt64(number)) }
+        let desk = Desk { $0.maxActive = 0 }
+        for number in UInt64(1)...2 { desk.add(number) { $0.options.requestInterval = .seconds(10) } }
+        for number in UInt64(3)...4 { desk.add(number) }
         #expect(desk.started == [1, 3, 4])
         desk.sent(1)
         desk.wait(.seconds(9))
         #expect(desk.started == [1, 3, 4])
         #expect(desk.hold(2) == .rateLimit)
-        desk.wake()
+        desk.waitUntilDue()
         #expect(desk.started == [1, 3, 4, 2])
     }
 
     @Test func `of an option does not delay its first download, nor do others lengthen its wait`() throws {
-        let desk = OwnDesk { $0.maxActive = 4 }
-        for number in 1...24 { desk.add(UInt64(number)) }
-        for number in 25...27 { desk.add(UInt64(number)) { $0.options.requestInterval = .seconds(60) } }
+        let desk = Desk { $0.maxActive = 4 }
+        for number in UInt64(1)...24 { desk.add(number) }
+        for number in UInt64(25)...27 { desk.add(number) { $0.options.requestInterval = .seconds(60) } }
         #expect(desk.started == [1, 2, 3, 4])
-        #expect(desk.hold(25) == nil && desk.ledger.ahead(of: desk.entry(25), now: desk.now) == 20)
+        #expect(desk.hold(25) == nil && desk.ahead(25) == 20)
         for number in 26...27 {
-            let hold = try #require(desk.ledger.hold(of: desk.entry(UInt64(number)), now: desk.now))
+            let hold = try #require(desk.ledger.hold(of: desk[UInt64(number)], now: desk.now))
             let turns = number - 25
             #expect(hold.reason == .rateLimit && hold.until.map { $0 - desk.now == .seconds(60 * turns) } == true)
-            #expect(desk.ledger.ahead(of: desk.entry(UInt64(number)), now: desk.now) == turns)
+            #expect(desk.ahead(UInt64(number)) == turns)
         }
         // The first download has started, and the next one waits for the interval, but no longer.
-        for number in 1...21 { desk.finish(UInt64(number)) }
+        for number in UInt64(1)...21 { desk.finish(number) }
         #expect(desk.started.last == 25)
         desk.sent(25)
-        let hold = try #require(desk.ledger.hold(of: desk.entry(26), now: desk.now))
+        let hold = try #require(desk.ledger.hold(of: desk[26], now: desk.now))
         #expect(hold.reason == .rateLimit && hold.until.map { $0 - desk.now >= .seconds(60) && $0 - desk.now <= .seconds(61) } == true)
-        #expect(desk.ledger.ahead(of: desk.entry(26), now: desk.now) == 0)
+        #expect(desk.ahead(26) == 0)
     }
 
     @Test func `of an option that a redirect to the same host keeps delays no others there`() {
-        let desk = OwnDesk()
+        let desk = Desk()
         desk.add(1) { $0.options.requestInterval = .seconds(3600) }
         desk.sent(1)
-        desk.ledger.hop(desk.entry(1).request, to: "h", now: desk.now)
-        desk.take()
+        desk.hop(desk[1], to: "h")
         #expect(desk.hold(1) == .rateLimit)
         desk.add(2)
         #expect(desk.started == [1, 2] && desk.hold(2) == nil)
         desk.finish(2)
-        desk.wake()
+        desk.waitUntilDue()
         #expect(desk.permitted == [1])
     }
 
     @Test func `costs no more with many different lengths than with a few, and none is shortened`() {
-        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         for number in 1...400 {
             desk.add(UInt64(number)) { $0.options.requestInterval = .milliseconds(10_000 + number) }
         }
-        for number in 401...402 { desk.add(UInt64(number)) { $0.options.requestInterval = .seconds(3600) } }
+        for number in UInt64(401)...402 { desk.add(number) { $0.options.requestInterval = .seconds(3600) } }
         #expect(desk.started.count <= 70)
         for number in desk.started { desk.sent(number) }
         let before = desk.started.count
@@ -284,43 +204,39 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
     @Test func `outlasts the process, even if the last request may not have gone out`() {
         for isSent in [true, false] {
-            let before = OwnDesk { try? $0.hostRules.set("h", second) }
+            let before = Desk { try? $0.hostRules.set("h", second) }
             before.add(1)
             if isSent { before.sent(1) }
-            let after = OwnDesk { try? $0.hostRules.set("h", second) }
-            after.now = before.now + .milliseconds(900)
-            after.ledger.restore([], sweeps: [:], requests: [before.saved.last!], now: after.now)
+            let after = Desk(requests: [before.requests.last!], at: before.now + .milliseconds(900)) { try? $0.hostRules.set("h", second) }
             after.add(2)
             #expect(after.started == [])
             #expect(after.ledger.nextWake == (isSent ? before.now : after.now) + interval)
-            after.wake()
+            after.waitUntilDue()
             #expect(after.started == [2])
         }
     }
 
     @Test func `moves with a clock change`() {
-        let desk = OwnDesk { try? $0.hostRules.set("h", second) }
+        let desk = Desk { try? $0.hostRules.set("h", second) }
         desk.add(1)
         desk.sent(1)
         desk.add(2)
         for jump in [-7200, 7200] {
-            desk.now = desk.now + .seconds(jump)
-            desk.ledger.clockJumped(by: .seconds(jump), now: desk.now)
-            desk.take()
+            desk.clockJumps(by: .seconds(jump))
             #expect(desk.started == [1])
             #expect(desk.ledger.nextWake == desk.now + interval)
         }
     }
 
     @Test func `does not delay a complete part file`() {
-        let desk = OwnDesk { try? $0.hostRules.set("h", second) }
+        let desk = Desk { try? $0.hostRules.set("h", second) }
         desk.add(1)
         desk.add(2) { $0.isWhole = true }
-        #expect(desk.entry(2).state == .verifying)
+        #expect(desk[2].state == .verifying)
     }
 
     @Test func `of a domain continues from earlier requests to its hosts`() {
-        let desk = OwnDesk { settings in
+        let desk = Desk { settings in
             settings.maxActive = 0
             for host in ["a.org", "b.org"] { try? settings.hostRules.set(host, second) }
         }
@@ -336,7 +252,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `applies from the moment it is set until it is removed`() {
-        let desk = OwnDesk { $0.maxActive = 0 }
+        let desk = Desk { $0.maxActive = 0 }
         desk.add(1)
         desk.rule("h", second)
         desk.add(2)
@@ -348,7 +264,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
 @Suite struct `A host's refusal` {
     @Test func `that splits a domain during a request delays neither part`() {
-        let desk = OwnDesk { try? $0.hostRules.set("h", second) }
+        let desk = Desk { try? $0.hostRules.set("h", second) }
         desk.add(1, "http://www.h/1")
         desk.add(2, "http://h/2")
         desk.rule("www.h", HostRule(requestInterval: .milliseconds(100)))
@@ -359,15 +275,15 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.sent(1)
         let gone = desk.now
         desk.live { Set(desk.started) == [1, 2, 3] }
-        let times = desk.saved.filter { !$0.isSent && $0.host == "www.h" }.map(\.at)
+        let times = desk.requests.filter { !$0.isSent && $0.host == "www.h" }.map(\.at)
         #expect(times.last.map { $0 - gone >= .milliseconds(100) } == true)
     }
 
     @Test(arguments: [429, 503] as [UInt32]) func `slows all apps, more each time, and answers speed them up again`(status: UInt32) {
-        let desk = OwnDesk { $0.maxActive = 0 }
+        let desk = Desk { $0.maxActive = 0 }
         desk.add(1)
         desk.fail(1, status)
-        for number in 2...3 { desk.add(UInt64(number), app: "other") }
+        for number in UInt64(2)...3 { desk.add(number, app: "other") }
         #expect(desk.started == [1] && desk.hold(2) == .rateLimit && desk.hold(3) == .rateLimit)
         desk.live { desk.started.contains(2) }
         let first = desk.now
@@ -375,111 +291,101 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.live { desk.started.contains(3) }
         #expect(desk.now - first >= .seconds(2))
         for _ in 0..<40 {
-            let entry = desk.entry(3)
-            desk.ledger.transferBegan(entry, fileName: "f", mediaType: nil, total: nil, offset: 0, now: desk.now)
+            let entry = desk[3]
+            desk.began(entry)
         }
-        desk.ledger.schedule(now: desk.now)
-        desk.take()
         let many = desk.started.count
-        for number in 10...12 { desk.add(UInt64(number)) }
+        for number in UInt64(10)...12 { desk.add(number) }
         #expect(desk.started.count == many + 3, "it answers as it should: nothing is slowed any more")
     }
 
     @Test func `ends after other answers, too: redirects and 304`() {
         for isRedirect in [true, false] {
-            let desk = OwnDesk { $0.maxActive = 0 }
+            let desk = Desk { $0.maxActive = 0 }
             desk.add(1)
             desk.fail(1, 503)
             for number in 2...41 {
                 desk.add(UInt64(number))
                 desk.live { desk.started.contains(UInt64(number)) }
                 if isRedirect {
-                    desk.ledger.hop(desk.entry(UInt64(number)).request, to: "elsewhere", now: desk.now)
+                    desk.hop(desk[UInt64(number)], to: "elsewhere")
                 } else {
-                    desk.ledger.transferEnded(DownloadNumber(UInt64(number)), .unchanged(copy), now: desk.now)
+                    desk.ends(desk[UInt64(number)], .unchanged(copy))
                 }
-                desk.take()
             }
             let before = desk.started.count
-            for number in 50...52 { desk.add(UInt64(number)) }
+            for number in UInt64(50)...52 { desk.add(number) }
             #expect(desk.started.count == before + 3)
         }
     }
 
     @Test func `of one request shortens no interval to a request that has not gone out yet`() {
-        let desk = OwnDesk { try? $0.hostRules.set("h", second) }
-        for number in 1...3 { desk.add(UInt64(number)) }
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        for number in UInt64(1)...3 { desk.add(number) }
         desk.sent(1)
-        desk.wake()
+        desk.waitUntilDue()
         #expect(desk.started == [1, 2])
         desk.fail(1, 503)
         desk.wait(.seconds(10))
         #expect(desk.started == [1, 2], "the second is still on its way")
         desk.sent(2)
         let gone = desk.now
-        desk.wake()
+        desk.waitUntilDue()
         #expect(desk.started.count == 3 && desk.now - gone >= .seconds(2))
     }
 
     @Test func `of concurrent requests counts once`() {
-        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
-        for number in 1...8 { desk.add(UInt64(number)) }
-        for number in 1...8 { desk.fail(UInt64(number), 429) }
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        for number in UInt64(1)...8 { desk.add(number) }
+        for number in UInt64(1)...8 { desk.fail(number, 429) }
         desk.add(9)
-        let until = desk.ledger.hold(of: desk.entry(9), now: desk.now)?.until
+        let until = desk.holdEnd(9)
         #expect(until.map { $0 - desk.now <= .seconds(2) } == true)
     }
 
     /// The machine's sleep has stopped the transfer, which has not ended when a person resumes the download.
     @Test func `does not lose a download that is resumed while its transfer stops`() throws {
-        let desk = OwnDesk()
-        for number in 1...2 { desk.add(UInt64(number)) }
+        let desk = Desk()
+        for number in UInt64(1)...2 { desk.add(number) }
         desk.fail(1, 503, retryAfter: .seconds(3600))
-        desk.ledger.sleep(now: desk.now)
-        #expect(desk.entry(2).state == .queued && desk.entry(2).work == .stopping)
-        try desk.ledger.apply(.resume, to: desk.entry(2), now: desk.now)
-        desk.ledger.wake(now: desk.now)
-        desk.ledger.transferEnded(DownloadNumber(2), .stopped(nil), now: desk.now)
-        desk.take()
-        #expect(desk.started == [1, 2, 2] && desk.entry(2).state == .active)
+        desk.sleeps()
+        #expect(desk[2].state == .queued && desk[2].work == .stopping)
+        try desk.resume(2)
+        desk.wakes()
+        desk.ends(desk[2], .stopped(nil))
+        #expect(desk.started == [1, 2, 2] && desk[2].state == .active)
     }
 
     @Test func `delays no download that a person wants at once, also after the machine has slept`() throws {
-        let desk = OwnDesk()
+        let desk = Desk()
         desk.add(1)
         desk.fail(1, 503, retryAfter: .seconds(3600))
-        try desk.ledger.apply(.resume, to: desk.entry(1), now: desk.now)
-        desk.ledger.schedule(now: desk.now)
-        desk.ledger.sleep(now: desk.now)
-        desk.ledger.transferEnded(DownloadNumber(1), .stopped(nil), now: desk.now)
-        desk.ledger.wake(now: desk.now)
-        desk.take()
-        #expect(desk.started == [1, 1, 1] && desk.entry(1).state == .active)
+        try desk.resume(1)
+        desk.sleeps()
+        desk.ends(desk[1], .stopped(nil))
+        desk.wakes()
+        #expect(desk.started == [1, 1, 1] && desk[1].state == .active)
     }
 
     @Test func `with Retry-After pauses requests, over a restart too; zero shortens nothing`() {
-        let desk = OwnDesk()
+        let desk = Desk()
         desk.add(1)
         desk.fail(1, 503, retryAfter: .seconds(60))
         desk.add(2, app: "other")
         #expect(desk.started == [1])
-        #expect(desk.ledger.hold(of: desk.entry(2), now: desk.now)?.until == desk.now + .seconds(60))
-        let later = OwnDesk()
-        later.now = desk.now + .seconds(1)
-        later.ledger.restore([desk.entry(1).record], sweeps: [:], now: later.now)
+        #expect(desk.holdEnd(2) == desk.now + .seconds(60))
+        let later = Desk([desk[1].record], at: desk.now + .seconds(1))
         later.add(2, app: "other")
         #expect(later.started == [] && later.hold(2) == .rateLimit)
         desk.wait(.seconds(59))
         #expect(desk.started == [1])
 
         // Further away than any server's pause: the clock was set back since.
-        let back = OwnDesk()
-        back.now = desk.now + .seconds(-4 * 365 * 24 * 3600)
-        back.ledger.restore([desk.entry(1).record], sweeps: [:], now: back.now)
+        let back = Desk([desk[1].record], at: desk.now + .seconds(-4 * 365 * 24 * 3600))
         back.add(2, app: "other")
         #expect(back.started == [1, 2])
 
-        let hasty = OwnDesk()
+        let hasty = Desk()
         hasty.add(1)
         hasty.fail(1, 503, retryAfter: .zero)
         #expect(hasty.started == [1])
@@ -488,34 +394,29 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `does not delay a person who resumes`() throws {
-        let desk = OwnDesk()
+        let desk = Desk()
         desk.add(1)
         desk.fail(1, 429, retryAfter: .seconds(3600))
         desk.wait(.seconds(5))
-        try desk.ledger.apply(.resume, to: desk.entry(1), now: desk.now)
-        desk.ledger.schedule(now: desk.now)
-        desk.take()
+        try desk.resume(1)
         #expect(desk.started == [1, 1])
     }
 
     @Test func `behind a redirect does not delay that person either`() throws {
-        let desk = OwnDesk()
+        let desk = Desk()
         desk.add(1)
-        desk.ledger.hop(desk.entry(1).request, to: "mirror", now: desk.now)
-        desk.take()
+        desk.hop(desk[1], to: "mirror")
         let refusal = DownloadFailure(
             .httpStatus, "…", httpStatus: 503, host: "mirror", isRetryable: true, retryAfter: .seconds(3600))
-        desk.ledger.transferEnded(DownloadNumber(1), .failed(refusal, madeProgress: false, nil), now: desk.now)
+        desk.ends(desk[1], .failed(refusal, madeProgress: false, nil))
         desk.wait(.seconds(5))
-        try desk.ledger.apply(.resume, to: desk.entry(1), now: desk.now)
-        desk.ledger.schedule(now: desk.now)
-        desk.ledger.hop(desk.entry(1).request, to: "mirror", now: desk.now)
-        desk.take()
+        try desk.resume(1)
+        desk.hop(desk[1], to: "mirror")
         #expect(desk.started == [1, 1] && desk.permitted == [1, 1])
     }
 
     @Test func `affects its origin only: other ports and schemes continue`() {
-        let desk = OwnDesk()
+        let desk = Desk()
         desk.add(1, "http://h/1")
         desk.fail(1, 503, retryAfter: .seconds(86_400))
         desk.add(2, "http://h:8080/2")
@@ -525,14 +426,14 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `caused by one application delays others for minutes only`() {
-        let desk = OwnDesk()
+        let desk = Desk()
         desk.add(1, app: "A")
         desk.fail(1, 503, retryAfter: .seconds(86_400))
         desk.add(2, app: "B")
         desk.add(3, app: "A")
         // One second more for each, because the other one may go first.
-        #expect(desk.ledger.hold(of: desk.entry(2), now: desk.now)?.until == desk.now + .seconds(301))
-        #expect(desk.ledger.hold(of: desk.entry(3), now: desk.now)?.until == desk.now + .seconds(86_401))
+        #expect(desk.holdEnd(2) == desk.now + .seconds(301))
+        #expect(desk.holdEnd(3) == desk.now + .seconds(86_401))
         desk.wait(.seconds(299))
         #expect(desk.started == [1])
         desk.wait(.seconds(1))
@@ -540,129 +441,127 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `does not delay a person who resumes a download queued behind the refused one`() throws {
-        let desk = OwnDesk()
+        let desk = Desk()
         desk.add(1, app: "A")
         desk.fail(1, 503, retryAfter: .seconds(86_400))
-        for number in 2...4 { desk.add(UInt64(number), app: "A") }
+        for number in UInt64(2)...4 { desk.add(number, app: "A") }
         #expect(desk.started == [1])
         desk.now = desk.now + .milliseconds(1)
-        try desk.ledger.apply(.resume, to: desk.entry(3), now: desk.now)
-        desk.ledger.schedule(now: desk.now)
-        desk.take()
+        try desk.resume(3)
         #expect(desk.started == [1, 3], "at once, and nobody else")
         // A good answer lets all downloads go on.
         desk.wait(.seconds(1))
-        desk.ledger.transferBegan(desk.entry(3), fileName: "f", mediaType: nil, total: nil, offset: 0, now: desk.now)
+        desk.began(desk[3])
         desk.sent(3)
-        #expect(desk.ledger.hold(of: desk.entry(2), now: desk.now).map { $0.until! < desk.now + .seconds(5) } ?? true)
+        #expect(desk.holdEnd(2).map { $0 < desk.now + .seconds(5) } ?? true)
     }
 
     @Test func `does not change the user's rule, which covers all ports`() throws {
-        let desk = OwnDesk { try? $0.hostRules.set("h", HostRule(requestInterval: .seconds(60))) }
+        let desk = Desk { try? $0.hostRules.set("h", HostRule(requestInterval: .seconds(60))) }
         desk.add(1, "http://h/1")
         desk.sent(1)
         desk.add(2, "http://h:8080/2")
-        try desk.ledger.apply(.resume, to: desk.entry(2), now: desk.now)
-        desk.ledger.schedule(now: desk.now)
-        desk.take()
+        try desk.resume(2)
         #expect(desk.started == [1] && desk.hold(2) == .rateLimit)
     }
 
     @Test func `lets only a few of a resumed batch ask again`() throws {
-        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (0, 3) }
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 3) }
         desk.add(1)
         desk.fail(1, 503, retryAfter: .seconds(86_400))
-        for number in 2...9 { desk.add(UInt64(number)) }
-        for number in 2...9 { try desk.ledger.apply(.resume, to: desk.entry(UInt64(number)), now: desk.now) }
-        desk.ledger.schedule(now: desk.now)
-        desk.take()
+        for number in UInt64(2)...9 { desk.add(number) }
+        try desk.turn((2...9).map { .steer(desk[$0], .resume) })
         #expect(desk.started == [1, 2, 3, 4], "at once, as many as the limit of the host lets through")
         desk.now = desk.now + .milliseconds(1)
-        for number in 2...4 { desk.fail(UInt64(number), 503, retryAfter: .seconds(86_400)) }
+        for number in UInt64(2)...4 { desk.fail(number, 503, retryAfter: .seconds(86_400)) }
         #expect(desk.started == [1, 2, 3, 4] && (5...9).allSatisfy { desk.hold(UInt64($0)) == .rateLimit })
         #expect(Set(desk.told).isSuperset(of: [5, 6, 7, 8, 9]))
         // A person who now resumes one of them has it tried at once.
         desk.now = desk.now + .milliseconds(1)
-        try desk.ledger.apply(.resume, to: desk.entry(7), now: desk.now)
-        desk.ledger.schedule(now: desk.now)
-        desk.take()
+        try desk.resume(7)
         #expect(desk.started == [1, 2, 3, 4, 7])
         // An answer lets all go on.
         desk.now = desk.now + .milliseconds(1)
-        desk.ledger.transferBegan(desk.entry(7), fileName: "f", mediaType: nil, total: nil, offset: 0, now: desk.now)
-        #expect(desk.ledger.hold(of: desk.entry(5), now: desk.now)?.until.map { $0 - desk.now < .seconds(60) } ?? true)
+        desk.began(desk[7])
+        #expect(desk.holdEnd(5).map { $0 - desk.now < .seconds(60) } ?? true)
     }
 
     @Test func `does not delay a person who pauses and resumes`() throws {
-        let desk = OwnDesk()
+        let desk = Desk()
         desk.add(1)
         desk.fail(1, 503, retryAfter: .seconds(86_400))
         desk.add(2)
-        try desk.ledger.apply(.pause, to: desk.entry(2), now: desk.now)
-        try desk.ledger.apply(.resume, to: desk.entry(2), now: desk.now)
-        desk.ledger.schedule(now: desk.now)
-        desk.take()
+        try desk.steer(desk[2], .pause)
+        try desk.resume(2)
         #expect(desk.started == [1, 2])
     }
 
     @Test func `behind a redirect pauses the port that refused, over a restart too`() throws {
-        let desk = OwnDesk()
+        let desk = Desk()
         desk.add(1, "https://h/1", app: "A")
         desk.sent(1)
-        desk.ledger.hop(desk.entry(1).request, to: "h", origin: "http://h:8080", now: desk.now)
-        desk.take()
+        desk.hop(desk[1], to: "h", origin: "http://h:8080")
         desk.fail(1, 503, retryAfter: .seconds(3600))
-        #expect(desk.entry(1).record.lastFailure?.origin == "http://h:8080")
-        let kept = desk.entry(1).record
-        desk.ledger = Ledger(settings: Settings(), jitter: .fixed(0))
-        desk.ledger.network(.open, now: desk.now)
-        desk.ledger.restore([kept], sweeps: [:], now: desk.now)
-        desk.started = []
-        desk.add(2, "https://h/2", app: "A")
-        desk.add(3, "http://h/3", app: "A")
-        desk.add(4, "http://h:8080/4", app: "A")
-        #expect(desk.started == [2, 3] && desk.hold(4) == .rateLimit)
+        #expect(desk[1].record.lastFailure?.origin == "http://h:8080")
+        let later = Desk([desk[1].record], at: desk.now)
+        later.add(2, "https://h/2", app: "A")
+        later.add(3, "http://h/3", app: "A")
+        later.add(4, "http://h:8080/4", app: "A")
+        #expect(later.started == [2, 3] && later.hold(4) == .rateLimit)
     }
 
-    @Test func `at one of very many ports does not give each port a lane`() {
-        let desk = OwnDesk { $0.maxActive = 1 }
-        for number in 1...500 { desk.add(UInt64(number), "http://h:\(1 + number % 250)/") }
-        #expect(desk.ledger.gate.hosts["h"]?.lanes.count == 65)
+    /// A host has 65,535 ports. The downloads of the first 64 wait by themselves; those of all others wait for one another.
+    @Test func `delays the other downloads that share its lane, and each port beyond the 64th shares one`() {
+        let desk = Desk { $0.maxActive = 1 }
+        func port(_ number: UInt64) -> UInt64 { 1 + number % 250 }
+        for number in UInt64(1)...500 { desk.add(number, "http://h:\(port(number))/") }
+        // The first download runs, in no lane. So the ports of 2 to 65 have lanes of their own.
+        #expect(desk.started == [1])
+        desk.move(desk[66], to: 0)
+        desk.finish(1)
+        desk.fail(66, 503, retryAfter: .seconds(30))
+        desk.move(desk[316], to: 0)
+        #expect(port(316) == port(66))
+        let delayed = (UInt64(1)...500).filter { desk[$0].state == .queued && desk.hold($0) == .rateLimit }
+        #expect(Set(delayed.map(port)) == Set((UInt64(1)...250).map(port)).subtracting((UInt64(2)...65).map(port)))
+    }
+
+    @Test func `at one of very many ports delays the others until its pause ends, and no longer`() {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in UInt64(1)...500 { desk.add(number, "http://h:\(1 + number % 250)/") }
         var ended = 0
         while ended < desk.started.count, ended < 600 {
-            // One of the downloads that share a lane is refused. It delays the others until its pause ends, and no longer.
             if ended == 200 { desk.fail(desk.started[ended], 503, retryAfter: .seconds(30)) } else { desk.finish(desk.started[ended]) }
             ended += 1
-            if ended == desk.started.count, ended < 500 { desk.wake() }
+            if ended == desk.started.count, ended < 500 { desk.waitUntilDue() }
         }
         #expect(Set(desk.started).count == 500)
     }
 
     @Test func `counts even if the transfer is stopped at that moment`() throws {
-        let desk = OwnDesk()
+        let desk = Desk()
         desk.add(1)
-        try desk.ledger.apply(.pause, to: desk.entry(1), now: desk.now)
+        try desk.steer(desk[1], .pause)
         desk.fail(1, 429, retryAfter: .seconds(60))
         desk.add(2)
         #expect(desk.started == [1] && desk.hold(2) == .rateLimit)
     }
 
     @Test func `is forgotten when somebody resets the host`() {
-        let desk = OwnDesk()
+        let desk = Desk()
         desk.add(1)
         desk.fail(1, 503, retryAfter: .seconds(3600))
         desk.add(2)
         #expect(desk.ledger.slowedOrigins(now: desk.now).keys.sorted() == ["http://h:80"])
-        desk.ledger.resetHost("other", now: desk.now)
+        desk.resetHost("other")
         #expect(desk.ledger.slowedOrigins(now: desk.now).count == 1)
-        desk.ledger.resetHost("h", now: desk.now)
-        desk.take()
+        desk.resetHost("h")
         #expect(desk.ledger.slowedOrigins(now: desk.now).isEmpty && desk.started == [1, 2])
     }
 
     @Test(arguments: [404, 403, 301, 500, 408] as [UInt32])
     func `is eased by any other answer, unless the server is in trouble`(status: UInt32) {
-        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         for number in 1...4 {
             desk.add(UInt64(number)) { $0.options.retries = 0 }
             desk.live { desk.started.contains(UInt64(number)) }
@@ -680,7 +579,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `of another kind slows nothing`() {
-        let desk = OwnDesk()
+        let desk = Desk()
         desk.add(1)
         desk.fail(1, 500, retryAfter: .seconds(60))
         desk.add(2)
@@ -689,8 +588,8 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 }
 
 @Suite struct `Knowledge of hosts` {
-    @Test func `is forgotten when no download needs it, however many hosts there were`() {
-        let desk = OwnDesk { try? $0.hostRules.set("*", second) }
+    @Test func `is forgotten when no download needs it, however many hosts there were`() throws {
+        let desk = Desk { try? $0.hostRules.set("*", second) }
         func remembered() -> Int {
             desk.ledger.allRows.count { if case .requested = $0 { true } else { false } }
         }
@@ -698,16 +597,16 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
             desk.add(UInt64(number), "http://h\(number)/f")
             desk.sent(UInt64(number))
             desk.finish(UInt64(number))
-            desk.ledger.remove(desk.entry(UInt64(number)), now: desk.now)
+            try desk.remove(desk[UInt64(number)])
             desk.wait(.milliseconds(10))
         }
         #expect(remembered() < 2500)
         #expect(remembered() >= 100, "those of the last second are still to be kept")
-        #expect(desk.rows.count == remembered(), "nor is more on disk")
+        #expect(desk.rows.requests.count == remembered(), "nor is more on disk")
     }
 
     @Test func `of the downloads' own intervals is forgotten, too, while others wait at the host`() {
-        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         desk.add(1)
         for number in 2...500 {
             desk.add(UInt64(number)) { $0.options.requestInterval = .milliseconds(number) }
@@ -715,38 +614,37 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
             desk.finish(UInt64(number))
             desk.wait(.seconds(1))
         }
-        #expect(desk.saved.count > 900 && desk.rows.count <= 64)
+        #expect(desk.requests.count > 900 && desk.rows.requests.count <= 64)
     }
 }
 
 @Suite struct `Connections to a host` {
     @Test func `are at most what its rule or MaxPerHost says`() {
-        let desk = OwnDesk { settings in
+        let desk = Desk { settings in
             (settings.maxActive, settings.maxPerHost) = (0, 2)
             try? settings.hostRules.set("one", HostRule(connections: 1))
             try? settings.hostRules.set("many", HostRule(connections: 0))
         }
-        for number in 1...3 { desk.add(UInt64(number), "http://a.one/\(number)") }
-        for number in 4...6 { desk.add(UInt64(number), "http://two/\(number)") }
-        for number in 7...12 { desk.add(UInt64(number), "http://many/\(number)") }
+        for number in UInt64(1)...3 { desk.add(number, "http://a.one/\(number)") }
+        for number in UInt64(4)...6 { desk.add(number, "http://two/\(number)") }
+        for number in UInt64(7)...12 { desk.add(number, "http://many/\(number)") }
         #expect(desk.started == [1, 4, 5, 7, 8, 9, 10, 11, 12])
         #expect(desk.hold(2) == .hostLimit && desk.hold(6) == .hostLimit)
         desk.finish(1)
         #expect(desk.started.last == 2 && desk.hold(3) == .hostLimit)
-        desk.ledger.set(now: desk.now) { $0.maxPerHost = 3 }
-        desk.take()
+        desk.set { $0.maxPerHost = 3 }
         #expect(desk.started.last == 6)
     }
 
     @Test func `are not the wait reason of a download that only waits for its turn`() {
-        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (2, 6) }
-        for number in 1...5 { desk.add(UInt64(number)) }
-        #expect(desk.hold(5) == nil && desk.entry(5).state == .queued)
-        #expect(desk.ledger.ahead(of: desk.entry(5), now: desk.now) == 2)
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (2, 6) }
+        for number in UInt64(1)...5 { desk.add(number) }
+        #expect(desk.hold(5) == nil && desk[5].state == .queued)
+        #expect(desk.ahead(5) == 2)
     }
 
     @Test func `include redirects, which wait for their turn`() {
-        let desk = OwnDesk { settings in
+        let desk = Desk { settings in
             settings.maxActive = 2
             try? settings.hostRules.set("slow", HostRule(connections: 1, requestInterval: .seconds(1)))
         }
@@ -755,23 +653,21 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.add(2, "http://fast/2")
         desk.add(3, "http://fast/3")
         #expect(desk.started == [1, 2])
-        desk.ledger.hop(desk.entry(2).request, to: "slow", now: desk.now)
-        desk.take()
+        desk.hop(desk[2], to: "slow")
         #expect(desk.permitted == [])
         #expect(desk.hold(2) == .rateLimit)
         #expect(desk.started == [1, 2, 3], "who waits for a host takes no slot")
         desk.finish(1)
         #expect(desk.permitted == [])
-        desk.wake()
+        desk.waitUntilDue()
         #expect(desk.permitted == [2] && desk.hold(2) == nil)
         // A redirect that nothing delays is permitted at once.
-        desk.ledger.hop(desk.entry(3).request, to: "elsewhere", now: desk.now)
-        desk.take()
+        desk.hop(desk[3], to: "elsewhere")
         #expect(desk.permitted == [2, 3])
     }
 
     @Test func `make a redirect whose turn has come wait for a slot if others took its own`() {
-        let desk = OwnDesk { settings in
+        let desk = Desk { settings in
             settings.maxActive = 1
             try? settings.hostRules.set("slow", second)
         }
@@ -779,8 +675,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.sent(1)
         desk.finish(1)
         desk.add(2, "http://a/2")
-        desk.ledger.hop(desk.entry(2).request, to: "slow", now: desk.now)
-        desk.take()
+        desk.hop(desk[2], to: "slow")
         desk.add(3, "http://a/3")
         #expect(desk.started == [1, 2, 3], "who waits for a host takes no slot")
         desk.wait(.seconds(5))
@@ -791,11 +686,11 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `are released when a transfer that waits for a redirect is stopped`() throws {
-        let desk = OwnDesk { try? $0.hostRules.set("slow", HostRule(connections: 1)) }
+        let desk = Desk { try? $0.hostRules.set("slow", HostRule(connections: 1)) }
         desk.add(1, "http://slow/1")
         desk.add(2, "http://fast/2")
-        desk.ledger.hop(desk.entry(2).request, to: "slow", now: desk.now)
-        try desk.ledger.apply(.pause, to: desk.entry(2), now: desk.now)
+        desk.hop(desk[2], to: "slow")
+        try desk.steer(desk[2], .pause)
         desk.add(3, "http://slow/3")
         desk.finish(1)
         #expect(desk.started == [1, 2, 3])
@@ -804,12 +699,12 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
 @Suite struct `Turns` {
     @Test func `rotate between applications at a host with an interval`() {
-        let desk = OwnDesk { try? $0.hostRules.set("h", second) }
-        for number in 1...100 { desk.add(UInt64(number), app: "greedy") }
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        for number in UInt64(1)...100 { desk.add(number, app: "greedy") }
         desk.sent(1)
         desk.add(101, app: "modest")
         for _ in 0..<2 {
-            desk.wake()
+            desk.waitUntilDue()
             desk.sent(desk.started.last!)
             desk.finish(desk.started.last!)
         }
@@ -817,9 +712,9 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `rotate for slots, by the time used`() {
-        let desk = OwnDesk { $0.maxActive = 1 }
-        for number in 1...50 { desk.add(UInt64(number), "http://a/\(number)", app: "A") }
-        for number in 51...60 { desk.add(UInt64(number), "http://b/\(number)", app: "B") }
+        let desk = Desk { $0.maxActive = 1 }
+        for number in UInt64(1)...50 { desk.add(number, "http://a/\(number)", app: "A") }
+        for number in UInt64(51)...60 { desk.add(number, "http://b/\(number)", app: "B") }
         for _ in 0..<20 {
             desk.now = desk.now + .milliseconds(10)
             desk.finish(desk.started.last!)
@@ -830,16 +725,16 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `do not delay a download that somebody moves to the front`() {
-        let desk = OwnDesk { $0.maxActive = 1 }
-        for number in 1...3 { desk.add(UInt64(number), app: "A") }
-        for number in 4...6 { desk.add(UInt64(number), app: "B") }
-        desk.ledger.move(desk.entry(3), to: 0)
+        let desk = Desk { $0.maxActive = 1 }
+        for number in UInt64(1)...3 { desk.add(number, app: "A") }
+        for number in UInt64(4)...6 { desk.add(number, app: "B") }
+        desk.move(desk[3], to: 0)
         desk.finish(1)
         #expect(desk.started == [1, 3])
     }
 
     @Test func `give way to a higher priority`() {
-        let desk = OwnDesk { $0.maxActive = 1 }
+        let desk = Desk { $0.maxActive = 1 }
         desk.add(1, app: "A")
         desk.add(2, app: "B")
         desk.add(3, app: "A") { $0.options.priority = 1 }
@@ -848,8 +743,8 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `take a slot from a long-running download that loses nothing`() {
-        let desk = OwnDesk { $0.maxActive = 2 }
-        for number in 1...2 { desk.add(UInt64(number), "http://a/\(number)", app: "A") }
+        let desk = Desk { $0.maxActive = 2 }
+        for number in UInt64(1)...2 { desk.add(number, "http://a/\(number)", app: "A") }
         desk.add(3, "http://b/3", app: "B")
         desk.add(4, "http://a/4", app: "A")
         let part = ResumeData(
@@ -857,11 +752,10 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
             identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"))
         for _ in 0..<3 { desk.wait(.seconds(6)) }
         #expect(desk.started == [1, 2], "neither can go on from what it has")
-        desk.ledger.checkpoint(desk.entry(2), part)
+        desk.checkpoint(desk[2], part)
         for _ in 0..<3 { desk.wait(.seconds(6)) }
-        #expect(desk.entry(2).state == .queued && desk.started == [1, 2, 3])
-        desk.ledger.transferEnded(DownloadNumber(2), .stopped(part), now: desk.now)
-        desk.take()
+        #expect(desk[2].state == .queued && desk.started == [1, 2, 3])
+        desk.ends(desk[2], .stopped(part))
         for _ in 0..<10 { desk.wait(.seconds(6)) }
         #expect(desk.started == [1, 2, 3], "with a slot each nobody is owed one")
         desk.finish(3)
@@ -869,14 +763,12 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `survive a clock change`() {
-        let desk = OwnDesk { $0.maxActive = 1 }
+        let desk = Desk { $0.maxActive = 1 }
         desk.add(1, "http://a/1", app: "A")
         desk.add(2, "http://b/2", app: "B")
         desk.add(3, "http://a/3", app: "A")
         let day = Duration.seconds(24 * 3600)
-        desk.now = desk.now + day
-        desk.ledger.clockJumped(by: day, now: desk.now)
-        desk.take()
+        desk.clockJumps(by: day)
         desk.finish(1)
         #expect(desk.started == [1, 2])
         desk.add(4, "http://b/4", app: "B")
@@ -886,12 +778,11 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `are not taken by servers that send nothing`() {
-        let desk = OwnDesk { $0.maxActive = 1 }
-        for number in 1...3 { desk.add(UInt64(number)) }
-        desk.ledger.stalled(desk.entry(1).request, true, now: desk.now)
-        desk.take()
+        let desk = Desk { $0.maxActive = 1 }
+        for number in UInt64(1)...3 { desk.add(number) }
+        desk.stalled(1, true)
         #expect(desk.started == [1, 2])
-        desk.ledger.stalled(desk.entry(1).request, false, now: desk.now)
+        desk.stalled(1, false)
         desk.finish(2)
         #expect(desk.started == [1, 2])
         desk.finish(1)
@@ -899,11 +790,10 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `reach other applications even if one has too many transfers from silent servers`() {
-        let desk = OwnDesk { $0.maxActive = 1 }
+        let desk = Desk { $0.maxActive = 1 }
         for number in 1...80 {
             desk.add(UInt64(number), "http://a\(number)/f", app: "A")
-            if desk.started.contains(UInt64(number)) { desk.ledger.stalled(desk.entry(UInt64(number)).request, true, now: desk.now) }
-            desk.take()
+            if desk.started.contains(UInt64(number)) { desk.stalled(UInt64(number), true) }
         }
         #expect(desk.started.count == 65)
         desk.add(100, "http://b/f", app: "B")
@@ -913,22 +803,20 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `are also taken at a host full of silent transfers`() throws {
-        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
         for number in 1...8 {
             desk.add(UInt64(number), app: "A")
-            if number <= 6 { desk.ledger.stalled(desk.entry(UInt64(number)).request, true, now: desk.now) }
-            desk.take()
+            if number <= 6 { desk.stalled(UInt64(number), true) }
         }
         #expect(desk.started == [1, 2, 3, 4, 5, 6])
         desk.add(100, app: "B")
         #expect(desk.started.last == 6)
         #expect(desk.hold(100) == .hostLimit, "and not a slot")
-        #expect(desk.entry(100).state == .queued)
+        #expect(desk[100].state == .queued)
         for _ in 0..<4 {
             desk.wait(.seconds(6))
             let stopping = desk.ledger.entries.values.filter { $0.work == .stopping }
-            for entry in stopping { desk.ledger.transferEnded(entry.number, .stopped(nil), now: desk.now) }
-            desk.take()
+            for entry in stopping { desk.ends(entry, .stopped(nil)) }
         }
         #expect(desk.started.contains(100))
         #expect(desk.ledger.nextWake == nil || desk.ledger.nextWake! > desk.now)
@@ -940,8 +828,8 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
 @Suite struct `Turns at a host` {
     /// A host with an interval of one second, whose first request has just gone out.
-    private func desk(_ change: (inout Settings) -> Void = { _ in }) -> OwnDesk {
-        let desk = OwnDesk { settings in
+    private func desk(_ change: (inout Settings) -> Void = { _ in }) -> Desk {
+        let desk = Desk { settings in
             (settings.maxActive, settings.maxPerHost) = (0, 0)
             try? settings.hostRules.set("slow", second)
             change(&settings)
@@ -979,7 +867,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `rotate at an origin that refused requests, too`() {
-        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         desk.add(1, "http://slow/1", app: "greedy") { $0.options.retries = 0 }
         desk.fail(1, 503)
         desk.redirect(100...120, to: "slow", app: "greedy")
@@ -992,7 +880,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     @Test func `reach each of many applications before any has its second`() {
         let desk = desk()
         desk.redirect(1000...1100, to: "slow", app: "greedy")
-        for number in 2...101 { desk.add(UInt64(number), "http://slow/\(number)", app: "app \(number)") }
+        for number in UInt64(2)...101 { desk.add(number, "http://slow/\(number)", app: "app \(number)") }
         desk.redirect(200...200, to: "slow", app: "one more")
         for _ in 0..<102 { desk.step() }
         #expect(Set(desk.started).isSuperset(of: 2...101) && Set(desk.permitted).isSuperset(of: [200, 1000]))
@@ -1005,7 +893,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.add(3, "http://slow/3", app: "greedy")
         desk.wait(.seconds(3600))
         desk.sent(3)
-        for number in 4...30 { desk.add(UInt64(number), "http://slow/\(number)", app: "greedy") }
+        for number in UInt64(4)...30 { desk.add(number, "http://slow/\(number)", app: "greedy") }
         desk.add(31, "http://slow/31", app: "modest")
         desk.step()
         #expect(desk.started.last == 31)
@@ -1016,7 +904,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.add(2, "http://slow/2", app: "modest")
         desk.add(3, "http://slow/3", app: "greedy")
         desk.add(4, "http://slow/4", app: "greedy")
-        desk.ledger.move(desk.entry(4), to: 0)
+        desk.move(desk[4], to: 0)
         desk.step()
         #expect(desk.started.last == 4)
     }
@@ -1025,7 +913,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         let desk = desk { $0.maxActive = 1 }
         desk.redirect(100...100, to: "slow", app: "greedy")
         desk.add(2, "http://other/2", app: "busy")
-        for number in 3...9 { desk.add(UInt64(number), "http://other/\(number)", app: "busy") { $0.options.priority = 1 } }
+        for number in UInt64(3)...9 { desk.add(number, "http://other/\(number)", app: "busy") { $0.options.priority = 1 } }
         desk.add(10, "http://slow/10", app: "modest")
         desk.wait(.seconds(5))
         #expect(desk.permitted == [] && desk.started.last == 2)
@@ -1050,24 +938,21 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 
 @Suite struct `The report of a wait` {
     @Test func `reaches downloads at a host full of silent transfers, and again when it is no longer full`() {
-        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (4, 6) }
         for number in 1...7 {
             desk.add(UInt64(number))
-            if number <= 6 { desk.ledger.stalled(desk.entry(UInt64(number)).request, true, now: desk.now) }
-            desk.take()
+            if number <= 6 { desk.stalled(UInt64(number), true) }
         }
         #expect(desk.hold(7) == .hostLimit)
-        desk.ledger.stalled(desk.entry(1).request, false, now: desk.now)
-        desk.take()
+        desk.stalled(1, false)
         #expect(desk.hold(7) == .hostLimit && desk.told == [])
-        for number in 2...6 { desk.ledger.stalled(desk.entry(UInt64(number)).request, false, now: desk.now) }
-        desk.take()
+        for number in UInt64(2)...6 { desk.stalled(number, false) }
         #expect(desk.hold(7) == nil && desk.told == [7], "now it is a slot, too, that is not there")
     }
 
     @Test func `reaches downloads that a rule stops or releases, once`() {
-        let desk = OwnDesk { $0.maxActive = 1 }
-        for number in 1...3 { desk.add(UInt64(number)) }
+        let desk = Desk { $0.maxActive = 1 }
+        for number in UInt64(1)...3 { desk.add(number) }
         #expect(desk.told == [])
         desk.rule("h", second)
         #expect(desk.told == [2, 3])
@@ -1078,16 +963,14 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     @Test func `reaches a download whose turn at its host has come`() {
-        let desk = OwnDesk { settings in
+        let desk = Desk { settings in
             settings.maxActive = 2
             try? settings.hostRules.set("h", HostRule(connections: 1))
         }
-        for number in 1...3 { desk.add(UInt64(number)) }
-        for number in 4...5 { desk.add(UInt64(number), "http://other/\(number)", app: "other") }
+        for number in UInt64(1)...3 { desk.add(number) }
+        for number in UInt64(4)...5 { desk.add(number, "http://other/\(number)", app: "other") }
         #expect(desk.started == [1, 4] && desk.hold(2) == .hostLimit && desk.told == [])
-        desk.ledger.set(now: desk.now) { $0.maxActive = 1 }
-        desk.take()
-        desk.told = []
+        desk.set { $0.maxActive = 1 }
         desk.finish(1)
         #expect(desk.hold(2) == nil)
     }
@@ -1096,13 +979,11 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
 /// A change of all hosts reaches them in slices. Nothing may start by what held before.
 @Suite struct `Hosts that a later slice reaches` {
     /// Calls the slices, and checks `isKept` after each turn.
-    private func slices(_ desk: OwnDesk, keep isKept: () -> Bool) {
-        desk.take()
+    private func slices(_ desk: Desk, keep isKept: () -> Bool) {
         #expect(isKept())
         var count = 0
         while desk.ledger.hasSlices, count < 1000 {
-            desk.ledger.continueSlices(now: desk.now)
-            desk.take()
+            desk.slice()
             #expect(isKept())
             count += 1
         }
@@ -1110,30 +991,30 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 
     /// The active downloads of each host.
-    private func most(_ desk: OwnDesk) -> Int {
-        Dictionary(grouping: desk.started) { desk.entry($0).host }.values.map(\.count).max() ?? 0
+    private func most(_ desk: Desk) -> Int {
+        Dictionary(grouping: desk.started) { desk[$0].host }.values.map(\.count).max() ?? 0
     }
 
     @Test(arguments: [1, 2, 1000]) func `start no more than their new limit`(most hosts: Int) {
-        let desk = OwnDesk { ($0.maxActive, $0.maxPerHost) = (1, 8) }
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (1, 8) }
         for number in UInt64(1)...40 { desk.add(number, "http://h\(number % 10)/\(number)") }
         #expect(desk.started == [1])
         (desk.ledger.sliceSize.hosts, desk.ledger.sliceSize.starts) = (hosts, 2)
         // Each host offers a download; the limits of hosts fall while the number of slots rises.
-        desk.ledger.set(now: desk.now) { ($0.maxActive, $0.maxPerHost) = (100, 1) }
+        desk.set { ($0.maxActive, $0.maxPerHost) = (100, 1) }
         slices(desk) { most(desk) <= 1 }
         #expect(desk.started.count == 10)
-        desk.ledger.set(now: desk.now) { $0.maxPerHost = 3 }
+        desk.set { $0.maxPerHost = 3 }
         slices(desk) { most(desk) <= 3 }
         #expect(desk.started.count == 30)
     }
 
     @Test(arguments: [1, 10, 25]) func `count for the domain of a new rule`(cost: Int) {
-        let desk = OwnDesk { $0.maxActive = 1 }
+        let desk = Desk { $0.maxActive = 1 }
         for number in UInt64(1)...20 { desk.add(number, "http://h\(number % 5).example.org/\(number)") }
         for number in UInt64(21)...24 { desk.add(number, "http://example.com/\(number)") }
         desk.ledger.sliceSize.cost = cost
-        desk.ledger.set(now: desk.now) {
+        desk.set {
             $0.maxActive = 100
             try? $0.hostRules.set("example.org", HostRule(connections: 2))
         }
@@ -1143,7 +1024,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.finish(1)
         #expect(desk.started.count { $0 <= 20 } == 3)
         // Without the rule, each host has its own count again.
-        desk.ledger.set(now: desk.now) { try? $0.hostRules.set("example.org", HostRule()) }
+        desk.set { try? $0.hostRules.set("example.org", HostRule()) }
         slices(desk) { most(desk) <= 6 }
         #expect(desk.started.count == 24)
     }
