@@ -77,8 +77,6 @@ public final class Ledger {
     let sums = Sums()
     var index = LedgerIndex()
     var sharing = RecordSharing()
-    /// From this size on, a row says that the part file is whole before its verification: after a crash, no byte is fetched again.
-    private static let sizeWorthARow: ByteCount = 1 << 20
     /// The number of transfers that have not ended.
     var working = 0
     /// Removed downloads whose files are still in use.
@@ -95,12 +93,9 @@ public final class Ledger {
     var clockJumps: [Duration] = []
     /// The outcomes since the last `allEnded`.
     private var outcomes = OutcomeCounts()
-    /// Queued downloads whose wait may have changed in this turn, and is told at its end.
-    var untold: [LedgerEntry] = []
+    var unannounced = Unannounced()
     var output = TurnOutput()
     public internal(set) var conditions: Conditions
-    /// Whether `schedule` has run since the last event.
-    var isScheduled = true
     var jitter: Jitter
 
     /// - Parameter network: nil: not known yet.
@@ -150,9 +145,7 @@ public final class Ledger {
     /// As above for several downloads. Nothing starts before all have their places.
     func enter(_ entries: [LedgerEntry], now: WallTime) {
         for entry in entries where !entry.isRemoved && !entry.isEntered { takePlace(entry, now: now) }
-        schedule(now: now)
-        // From here on, callers see this wait reason; nobody was told another one.
-        for entry in entries where entry.state == .queued { entry.toldHold = hold(of: entry, now: now)?.reason }
+        unannounced.entered += entries
     }
 
     func takePlace(_ entry: LedgerEntry, now: WallTime) {
@@ -236,55 +229,44 @@ public final class Ledger {
     /// Applies `event` to `entry`: changes its state, its place in the queues and its record, and appends the actions.
     func apply(_ event: DownloadEvent, to entry: LedgerEntry, now: WallTime) throws(IllegalTransition) {
         catchUp(entry, before: event, now: now)
-        let before = entry.state
-        let (next, effects) = try before.after(event)
-        // The descriptor of an ended download is closed.
-        if entry.record.isToDescriptor, before.hasEnded, !next.hasEnded { throw IllegalTransition(state: before, event: event) }
+        let transition = try Transition(event, of: entry.record)
+        let (before, next) = (transition.before, transition.next)
         if event == .resume, before == .queued || before == .active { defyPace(entry) }
-        guard next != before || !effects.isEmpty else { return }
+        guard !transition.isVoid else { return }
         // PauseAll and ResumeAll touch up to 100,000 downloads: note no costly `changed` for them, because the change is known.
         // The new state is announced whole.
-        let isOfAll = event == .hold || event == .release
-        let isWatched = !isOfAll || before == .active
+        let isWatched = !transition.isOfAll || before == .active
         if isWatched { output.noteChange(of: entry, shown: shownState(of: entry, now: now)) }
-        entry.record.take(event, from: before, to: next, now: now)
-        // Before the row is saved: a later attempt must not look for deleted bytes. A finished (skipped) download keeps its size.
-        if effects.contains(.deletePart), next != .finished { entry.record.forgetBytes() }
-        if before.hasEnded, !next.hasEnded {
-            (entry.isRevived, entry.isCallDue) = (true, false)
-            if let batch = entry.batch { forgiveToast(of: batch) }
-            if let last = settings.cancelsThrough, entry.number <= last, settings.spared.insert(entry.number).inserted {
-                output.append(.save(.set(settings)))
-            }
-        }
-        if next.hasEnded, !before.hasEnded {
+        transition.apply(to: &entry.record, now: now)
+        if transition.revives { revive(entry) }
+        if transition.ends {
             oweToast(of: entry)
             forgetSecrets(of: entry, now: now)
         }
         if event == .resume, case .waiting(.offline, _) = before { entry.defiedReach = conditions.reachCount }
-        if event == .resume || event == .retry || event == .renew { entry.isUrgent = true }
+        if transition.hurries == true { entry.isUrgent = true }
         move(entry, from: before, to: next, now: now)
-        if event == .pause || event == .cancel { entry.isUrgent = false }
-        // Save no change that a restart repeats anyway: queued, active and verifying downloads all restart as queued, and the network is
-        // queried again. Exception: the first start sets the deadline.
-        switch event {
-        case .yield, .hinder: break
-        case .wait(.offline, nil) where before == .queued, .wait(.metered, nil) where before == .queued: break
-        case .hold, .release: if before == .active || entry.record.options.deadline != nil { save(entry) }
-        case .start, .startWhole, .ready: if entry.record.options.deadline != nil { save(entry) }
-        case .bodyComplete: if entry.record.received >= Self.sizeWorthARow { save(entry) }
-        default: save(entry)
-        }
+        if transition.hurries == false { entry.isUrgent = false }
+        if transition.isSaved(entry.record) { save(entry) }
         if next == .queued {
-            untold.append(entry)
-            if isOfAll { entry.isToldWhole = true }
+            unannounced.queued.append(entry)
+            if transition.isOfAll { entry.isToldWhole = true }
         } else {
-            output.append(isOfAll ? .tellWait(entry) : .tell(entry))
+            output.append(transition.isOfAll ? .tellWait(entry) : .tell(entry))
         }
-        for effect in effects { perform(effect, of: entry, now: now) }
+        for effect in transition.effects { perform(effect, of: entry, now: now) }
         if case .failed = next { dropUselessBytes(entry) }
         if next == .queued { settle(entry, now: now) }
         if before == .committing, entry.state != .committing, entry.batch?.isLeaving == true { leave(entry, now: now) }
+    }
+
+    /// The ended `entry` is queued again.
+    private func revive(_ entry: LedgerEntry) {
+        (entry.isRevived, entry.isCallDue) = (true, false)
+        if let batch = entry.batch { forgiveToast(of: batch) }
+        if let last = settings.cancelsThrough, entry.number <= last, settings.spared.insert(entry.number).inserted {
+            output.append(.save(.set(settings)))
+        }
     }
 
     /// Applies an event that the service itself raises; drops an event that comes too late.
@@ -292,7 +274,6 @@ public final class Ledger {
     /// - Returns: whether the event was applied.
     @discardableResult
     func advance(_ entry: LedgerEntry, _ event: DownloadEvent, now: WallTime) -> Bool {
-        defer { schedule(now: now) }
         do { try apply(event, to: entry, now: now) } catch { return false }
         return true
     }

@@ -78,58 +78,6 @@ extension DownloadRecord {
         return .queued
     }
 
-    /// Changes the fields that a transition changes besides the state.
-    mutating func take(_ event: DownloadEvent, from before: DownloadState, to next: DownloadState, now: WallTime) {
-        state = next
-        switch event {
-        case .start:
-            attempts +|= 1
-            isWhole = false
-            lastFailure = nil
-            if startedAt == nil { startedAt = now }
-        case .resume: if before != .paused { retryAt = nil }  // resumed while waiting: retry at once; after a pause the wait goes on
-        case .retry, .renew:
-            (retryAt, awaitsUrl, lastFailure) = (nil, false, nil)
-            if before.hasEnded {
-                (endedAt, retriesUsed, expiresAt, timeLeft, hasStartedOver) = (nil, 0, nil, nil, false)
-                (isAcknowledged, activations, activateAt, owesToast) = (false, 0, nil, false)
-            }
-        case .wait(.retry, let until): retryAt = until
-        case .wait(.needsUrl, _): awaitsUrl = true
-        case .bodyComplete: isWhole = true
-        case .verified: lastFailure = nil
-        case .startOver: hasStartedOver = true
-        case .partLost: isWhole = false
-        case .unchanged: isUnchanged = true
-        case .skipped: isUnchanged = isFetch
-        default: break
-        }
-        if next.hasEnded { (retryAt, lastFailure, expiresAt, timeLeft, awaitsUrl) = (nil, nil, nil, nil, false) }
-        if next.hasEnded, !before.hasEnded { (endedAt, activateAt) = (now, options.activate == nil ? nil : now) }
-        runDeadline(at: now)
-    }
-
-    /// No bytes are held any more.
-    mutating func forgetBytes() { (received, resume, isSpliced, isWhole) = (0, nil, false, false) }
-
-    /// Runs the clock of the option `deadline`: from the first start, in waits too, but not while paused.
-    private mutating func runDeadline(at now: WallTime) {
-        guard let deadline = options.deadline, !state.hasEnded else { return }
-        switch state {
-        case .paused, .waiting(.pausedAll, _):
-            guard let expiresAt else { return }
-            timeLeft = max(.zero, expiresAt - now)
-            self.expiresAt = nil
-        case .active, .verifying:
-            if expiresAt == nil { expiresAt = now + (timeLeft ?? deadline) }
-            timeLeft = nil
-        default:
-            guard let timeLeft else { return }
-            expiresAt = now + timeLeft
-            self.timeLeft = nil
-        }
-    }
-
     /// When the download is due without an event: the end of its wait, its deadline, the next owner call, or the end of its secrets.
     var nextWake: WallTime? {
         switch state {

@@ -39,7 +39,7 @@ extension Ledger {
             output.append(.save(.set(settings)))
         }
         // Often called while nothing is held: skip the walk through 100,000 downloads.
-        if !isPaused, counts.held == 0, pass == nil { return schedule(now: now) }
+        if !isPaused, counts.held == 0, pass == nil { return }
         beginPass(now: now) { $0.isOfResume = !isPaused }
     }
 
@@ -72,7 +72,6 @@ extension Ledger {
             left -= review(entry, now: now) ? Self.costs.changed : Self.costs.asked
         }
         pass = isOver ? nil : current
-        schedule(now: now)
     }
 
     /// Reviews the queued downloads of `host` in slices, because they are many and the host's regime has changed.

@@ -37,7 +37,6 @@ extension Ledger {
         guard settings != before else { return false }
         output.append(.save(.set(settings)))
         settingsChanged(now: now)
-        schedule(now: now)
         return true
     }
 }

@@ -49,8 +49,6 @@ extension Ledger {
             continueStretch(now: now)
         } else if pass != nil {
             continuePass(now: now)
-        } else {
-            schedule(now: now)
         }
     }
 
@@ -116,8 +114,7 @@ extension Ledger {
             if case .cancelAll = stretch.deed, !stretches.contains(where: \.isCancelAll) {
                 set(now: now) { ($0.cancelsThrough, $0.spared) = (nil, []) }
             }
-            if stretches.isEmpty { schedule(now: now) }
-            if let call = stretch.call { output.append(.stretchEnded(call)) }
+            if let call = stretch.call { output.appendLast(.stretchEnded(call)) }
         }
     }
 

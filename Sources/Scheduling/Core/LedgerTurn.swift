@@ -136,12 +136,10 @@ extension Ledger {
     /// Calls nothing outside the ledger; the time is `now`.
     public func turn(_ events: [Event], at now: WallTime) -> Turn {
         var refusal: IllegalTransition?
-        isScheduled = true
         for event in events {
-            isScheduled = false
             do throws(IllegalTransition) { try take(event, now: now) } catch { refusal = refusal ?? error }
         }
-        if !isScheduled { schedule(now: now) }
+        if !events.isEmpty { schedule(now: now) }
         return Turn(actions: output.take(), refusal: refusal, faults: output.takeFaults())
     }
 
@@ -197,7 +195,7 @@ extension Ledger {
         case .clockJumped(let delta): clockJumped(by: delta, now: now)
         case .network(let condition): network(condition, now: now)
         case .sleeps: sleep(now: now)
-        case .wakes: wake(now: now)
+        case .wakes: wake()
         case .folderSeen(let directory, let free): folderSeen(directory, free: free, now: now)
         case .journalFull(let isFull): conditions.isJournalFull = isFull
         case .toastSettled(let toast): settle(toast)

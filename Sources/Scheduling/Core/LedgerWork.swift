@@ -102,8 +102,7 @@ extension Ledger {
             } else if entry.isRemoved {
                 sweep(entry)
             }
-            beginSweep(entry)
-            return schedule(now: now)
+            return beginSweep(entry)
         }
         switch outcome {
         case .complete(let size, let name, let resume):
@@ -231,7 +230,6 @@ extension Ledger {
         leaving[entry.number] = nil
         if entry.state == .verifying || entry.state == .committing, !entry.isRemoved { return true }
         beginSweep(entry)
-        schedule(now: now)
         return false
     }
 
@@ -276,7 +274,6 @@ extension Ledger {
             entries[number]?.mayHavePart = false
             output.append(.save(.swept(number)))
         }
-        schedule(now: now)
     }
 
     // MARK: A fresh link
@@ -306,7 +303,6 @@ extension Ledger {
         save(entry)
         output.append(.tell(entry))
         try apply(.renew, to: entry, now: now)
-        schedule(now: now)
     }
 }
 

@@ -6,10 +6,14 @@ struct TurnOutput {
     /// The index in `actions` of each download's `changed`. A download has at most one `changed` in a turn.
     private var changes: [DownloadNumber: Int] = [:]
 
+    /// The actions behind all others of the turn.
+    private var last: [Ledger.Action] = []
     private var faults: [Ledger.Fault] = []
 
     mutating func note(_ fault: Ledger.Fault) { faults.append(fault) }
     mutating func append(_ action: Ledger.Action) { actions.append(action) }
+    /// Appends an action behind all others of the turn.
+    mutating func appendLast(_ action: Ledger.Action) { last.append(action) }
     mutating func append(_ saves: some Sequence<StoreChange>) { actions += saves.map { .save($0) } }
 
     /// Call before the record of `entry` changes.
@@ -33,7 +37,7 @@ struct TurnOutput {
 
     /// The actions since the last call.
     mutating func take() -> [Ledger.Action] {
-        defer { (actions, changes) = ([], [:]) }
-        return actions
+        defer { (actions, last, changes) = ([], [], [:]) }
+        return actions + last
     }
 }

@@ -27,7 +27,6 @@ extension Ledger {
     /// Fails all downloads into descriptors, because the process that holds the descriptors exits.
     func interruptDescriptors(now: WallTime) {
         interruptDescriptors(among: order.ordered.compactMap { entries[$0] }, now: now)
-        schedule(now: now)
     }
 
     /// As above for the given downloads, whose process has exited already or whose descriptor is missing.

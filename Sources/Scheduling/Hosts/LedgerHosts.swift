@@ -68,7 +68,6 @@ extension Ledger {
     func requestSent(_ id: RequestID, at time: WallTime, now: WallTime) {
         guard entries[id.download] != nil else { return }
         output.append(gate.sent(id, at: time, now: now))
-        schedule(now: now)
     }
 
     /// The next request of a running transfer goes to `host`, by a redirect or again. `.permit` follows once the host takes it.
@@ -79,15 +78,12 @@ extension Ledger {
         guard let entry = entries[id.download], entry.request == id, entry.work == .running, entry.state == .active else { return }
         gate.answered(id, now: now)
         gate.redirect(id, to: host, origin: origin ?? "http://\(host):80", now: now)
-        schedule(now: now)
-        // Announce the wait only if the request really waits.
-        if isHeld(entry) { review(entry, now: now) }
+        unannounced.redirected.append(entry)
     }
 
     /// The server of a request has stopped sending, or sends again.
     func stalled(_ id: RequestID, _ isStalled: Bool, now: WallTime) {
         gate.stalled(id, isStalled, now: now)
-        schedule(now: now)
     }
 
     // MARK: Refusals
@@ -113,7 +109,7 @@ extension Ledger {
         leaveLane(entry)
         entry.isUrgent = true
         if isRunnable { makeRunnable(entry) }
-        if isQueued { untold.append(entry) }
+        if isQueued { unannounced.queued.append(entry) }
         gate.hurry(entry.request)
     }
 
@@ -123,7 +119,6 @@ extension Ledger {
     /// Forgets the refusals of the origins of `host`, and of all hosts that share its rule.
     func resetHost(_ host: String, now: WallTime) {
         gate.reset(host, now: now)
-        schedule(now: now)
     }
 
     // MARK: Rules

@@ -10,10 +10,7 @@ extension Ledger {
 
     /// Starts every download that may run now, and announces the downloads that earlier events queued.
     func schedule(now: WallTime) {
-        defer {
-            tellQueued(now: now)
-            isScheduled = true
-        }
+        defer { announceWaits(now: now) }
         (sliceAt, isCut, refreshesLeft) = (nil, false, sliceSize.hosts)
         guard conditions.allowStarts, !settings.paused else { return }
         guard stretches.isEmpty, entering.isEmpty, pass?.holdsStarts != true else { return }

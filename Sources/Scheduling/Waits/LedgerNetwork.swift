@@ -16,7 +16,7 @@ extension Ledger {
         gate.isNetworkKnown = condition != nil
         gate.touchAll()
         // If nothing hindered any download before or now, only the start of downloads changes.
-        guard (before ?? .open) != (condition ?? .open) else { return schedule(now: now) }
+        guard (before ?? .open) != (condition ?? .open) else { return }
         let isBack = before.map { $0.reach != .online } ?? false && condition?.reach ?? .online == .online
         beginPass(now: now) { ($0.isOfNetwork, $0.isBack) = (true, isBack || $0.isBack && condition?.reach ?? .online == .online) }
     }
@@ -76,15 +76,10 @@ extension Ledger {
         guard !conditions.isAsleep else { return }
         conditions.isAsleep = true
         for entry in running { applyOwn(.yield, to: entry, now: now) }
-        schedule(now: now)
     }
 
     /// The machine is awake: the stopped downloads resume.
-    func wake(now: WallTime) {
-        guard conditions.isAsleep else { return }
-        conditions.isAsleep = false
-        schedule(now: now)
-    }
+    func wake() { conditions.isAsleep = false }
 
     /// Whether all transfers stopped for the sleep have ended. Their checkpoints are then among the changes to save.
     public var isAtRest: Bool { conditions.isAsleep && working == 0 }

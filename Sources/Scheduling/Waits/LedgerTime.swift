@@ -45,7 +45,6 @@ extension Ledger {
             }
             arm(entry)
         }
-        schedule(now: now)
     }
 
     /// The wall clock was set: instants computed from durations move along. `not-before` does not, because it is a wall-clock time.

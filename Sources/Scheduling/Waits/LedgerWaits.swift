@@ -64,15 +64,27 @@ extension Ledger {
         return true
     }
 
-    /// Announces the downloads queued in this turn.
-    func tellQueued(now: WallTime) {
-        for entry in untold where !entry.isRemoved {
+    /// Announces the waits of downloads that this turn has queued, entered or redirected.
+    func announceWaits(now: WallTime) {
+        for entry in unannounced.queued where !entry.isRemoved {
             let reason = hold(of: entry, now: now)?.reason
             let isWhole = entry.isToldWhole && entry.state == .queued
             entry.isToldWhole = false
             if reason != nil || entry.toldHold != nil || isWhole { output.append(.tellWait(entry)) } else { output.append(.tell(entry)) }
             entry.toldHold = reason
         }
-        untold = []
+        for entry in unannounced.entered where entry.state == .queued { entry.toldHold = hold(of: entry, now: now)?.reason }
+        for entry in unannounced.redirected where isHeld(entry) { review(entry, now: now) }
+        unannounced = Unannounced()
     }
+}
+
+/// Downloads whose wait is known only at the end of the turn, once everything that may start has started.
+struct Unannounced {
+    /// Their wait may have changed.
+    var queued: [LedgerEntry] = []
+    /// They have taken their places in the queue. From the end of the turn on, callers see their wait; nobody was told another one.
+    var entered: [LedgerEntry] = []
+    /// Their next request goes elsewhere, and may have to wait there.
+    var redirected: [LedgerEntry] = []
 }

@@ -82,7 +82,9 @@ private func rule(_ interval: Duration) -> HostRule { HostRule(requestInterval: 
         let (first, _) = gateway.begin(gateway.request("h"))
         let second = RequestID(DownloadNumber(77), 3)
         gateway.gate.wait(
-            PlacedRequest(host: "h", origin: "http://h:80", app: "", requestInterval: .zero, startedAt: gateway.now, slotSince: gateway.now, phase: .waiting),
+            PlacedRequest(
+                host: "h", origin: "http://h:80", app: "", requestInterval: .zero, startedAt: gateway.now, slotSince: gateway.now,
+                phase: .waiting),
             second)
         let host = gateway.gate.load(of: "h")
         #expect((host.active, gateway.gate.waiting, gateway.gate.idle) == (1, 1, 1))

@@ -1,0 +1,105 @@
+internal import DownloadModel
+
+/// What an event does to a download: to its state, to the other fields of its record and to its row.
+/// `DownloadState.after` decides the state, and the work for engine and pool.
+struct Transition {
+    /// From this size on, a row says that the part file is whole before its verification: after a crash, no byte is fetched again.
+    private static let sizeWorthARow: ByteCount = 1 << 20
+
+    let event: DownloadEvent
+    let before: DownloadState
+    let next: DownloadState
+    let effects: [DownloadEffect]
+
+    init(_ event: DownloadEvent, of record: DownloadRecord) throws(IllegalTransition) {
+        (self.event, before) = (event, record.state)
+        (next, effects) = try before.after(event)
+        // The descriptor of an ended download is closed.
+        if record.isToDescriptor, revives { throw IllegalTransition(state: before, event: event) }
+    }
+
+    /// Whether nothing changes.
+    var isVoid: Bool { next == before && effects.isEmpty }
+    /// Whether the event came to all downloads, by PauseAll or ResumeAll.
+    var isOfAll: Bool { event == .hold || event == .release }
+    /// Whether the download has ended by it, or had ended before.
+    var ends: Bool { next.hasEnded && !before.hasEnded }
+    var revives: Bool { before.hasEnded && !next.hasEnded }
+    /// Whether a caller wants the download at once (true), or no longer (false); nil: as before.
+    var hurries: Bool? {
+        switch event {
+        case .resume, .retry, .renew: true
+        case .pause, .cancel: false
+        default: nil
+        }
+    }
+
+    /// Changes the fields of `record`.
+    func apply(to record: inout DownloadRecord, now: WallTime) {
+        record.state = next
+        switch event {
+        case .start:
+            record.attempts +|= 1
+            (record.isWhole, record.lastFailure) = (false, nil)
+            if record.startedAt == nil { record.startedAt = now }
+        case .resume: if before != .paused { record.retryAt = nil }  // resumed while waiting: retry at once; after a pause the wait goes on
+        case .retry, .renew: (record.retryAt, record.awaitsUrl, record.lastFailure) = (nil, false, nil)
+        case .wait(.retry, let until): record.retryAt = until
+        case .wait(.needsUrl, _): record.awaitsUrl = true
+        case .bodyComplete: record.isWhole = true
+        case .verified: record.lastFailure = nil
+        case .startOver: record.hasStartedOver = true
+        case .partLost: record.isWhole = false
+        case .unchanged: record.isUnchanged = true
+        case .skipped: record.isUnchanged = record.isFetch
+        default: break
+        }
+        if revives {
+            (record.endedAt, record.retriesUsed, record.expiresAt, record.timeLeft, record.hasStartedOver) = (nil, 0, nil, nil, false)
+            (record.isAcknowledged, record.activations, record.activateAt, record.owesToast) = (false, 0, nil, false)
+        }
+        if ends {
+            (record.retryAt, record.lastFailure, record.expiresAt, record.timeLeft, record.awaitsUrl) = (nil, nil, nil, nil, false)
+            (record.endedAt, record.activateAt) = (now, record.options.activate == nil ? nil : now)
+        }
+        record.runDeadline(at: now)
+        // Before the row is saved: a later attempt must not look for deleted bytes. A finished (skipped) download keeps its size.
+        if effects.contains(.deletePart), next != .finished { record.forgetBytes() }
+    }
+
+    /// Whether the row of `record` is saved. No change is that a restart repeats anyway: queued, active and verifying downloads all restart
+    /// as queued, and the network is queried again. Exception: the first start sets the deadline.
+    func isSaved(_ record: DownloadRecord) -> Bool {
+        switch event {
+        case .yield, .hinder: false
+        case .wait(.offline, nil) where before == .queued, .wait(.metered, nil) where before == .queued: false
+        case .hold, .release: before == .active || record.options.deadline != nil
+        case .start, .startWhole, .ready: record.options.deadline != nil
+        case .bodyComplete: record.received >= Self.sizeWorthARow
+        default: true
+        }
+    }
+}
+
+extension DownloadRecord {
+    /// No bytes are held any more.
+    mutating func forgetBytes() { (received, resume, isSpliced, isWhole) = (0, nil, false, false) }
+
+    /// Runs the clock of the option `deadline`: from the first start, in waits too, but not while paused.
+    fileprivate mutating func runDeadline(at now: WallTime) {
+        guard let deadline = options.deadline, !state.hasEnded else { return }
+        switch state {
+        case .paused, .waiting(.pausedAll, _):
+            guard let expiresAt else { return }
+            timeLeft = max(.zero, expiresAt - now)
+            self.expiresAt = nil
+        case .active, .verifying:
+            if expiresAt == nil { expiresAt = now + (timeLeft ?? deadline) }
+            timeLeft = nil
+        default:
+            guard let timeLeft else { return }
+            expiresAt = now + timeLeft
+            self.timeLeft = nil
+        }
+    }
+}
