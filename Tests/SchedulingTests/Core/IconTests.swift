@@ -1,7 +1,6 @@
 internal import DownloadModel
+internal import Scheduling
 internal import Testing
-
-@testable import Scheduling
 
 /// A desk at which all downloads start at once.
 private func makeDesk() -> Desk { Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) } }

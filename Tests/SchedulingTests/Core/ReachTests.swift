@@ -1,8 +1,7 @@
 import DownloadModel
+import Scheduling
 import TestSupport
 import Testing
-
-@testable import Scheduling
 
 /// 100,000 downloads stay small and quick to search.
 @Suite struct `Many downloads` {

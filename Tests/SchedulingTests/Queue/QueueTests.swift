@@ -1,8 +1,7 @@
 import DownloadModel
+import Scheduling
 import TestSupport
 import Testing
-
-@testable import Scheduling
 
 @Suite struct `The queue` {
     private func number(_ value: Int) -> DownloadNumber { DownloadNumber(UInt64(value)) }

@@ -1,7 +1,6 @@
 import DownloadModel
+import Scheduling
 import Testing
-
-@testable import Scheduling
 
 @Suite struct `Back-off` {
     @Test(arguments: [(0, 1), (1, 2), (2, 4), (5, 32), (8, 256), (9, 300), (10, 300), (63, 300), (UInt32.max, 300)] as [(UInt32, Int)])
