@@ -217,6 +217,21 @@ public struct PropertyRow<Object: AnyObject & Sendable>: Sendable {
     }
 }
 
+extension PropertyRow {
+    private init(
+        _ row: PropertyRow<some AnyObject & Sendable>, get: @escaping @BusActor @Sendable (Object) -> Variant,
+        write: @escaping @BusActor @Sendable (Object, inout Writer) -> Void
+    ) {
+        (name, signature, isTold, set) = (row.name, row.signature, row.isTold, nil)
+        (self.get, self.write) = (get, write)
+    }
+
+    /// This row for an object that holds an `Object`. It cannot be set.
+    public func of<Outer>(_ inner: @escaping @BusActor @Sendable (Outer) -> Object) -> PropertyRow<Outer> {
+        PropertyRow<Outer>(self, get: { [get] in get(inner($0)) }, write: { [write] in write(inner($0), &$1) })
+    }
+}
+
 /// An interface as a table: methods, properties, and its introspection data (an `<interface>` element).
 public struct Face<Object: AnyObject & Sendable>: Sendable {
     public let interface: String
